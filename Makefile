@@ -1,0 +1,29 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
+
+.PHONY: demo test docs lint clean
+
+# Each stamp is one set of extras, so that every target installs just what it needs.
+$(VENV)/.%: setup.cfg pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(INSTALL) torch
+	$(INSTALL) --editable '.[$*]'
+	touch $@
+
+demo: $(VENV)/.plot
+	$(BIN)/python -m skpatchsvdd demo
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+test: lint
+	$(BIN)/python -m pytest
+
+docs: $(VENV)/.docs
+	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info docs/_build docs/generated

@@ -1,0 +1,105 @@
+"""Where torch computes: devices, threads and number formats."""
+
+import functools
+import warnings
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from joblib import effective_n_jobs
+
+
+def check_device(name):
+    """Return the torch device that a `device` parameter means on this machine.
+
+    Parameters
+    ----------
+    name : str
+        "auto" is CUDA where there is a GPU and the CPU elsewhere. Any other value is
+        a device in torch's words: "cpu", "cuda", "cuda:1", "mps".
+
+    Returns
+    -------
+    device : torch.device
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = _parse_device(name)
+    if not _is_available(device):
+        raise ValueError(
+            f"device={name!r} is not available on this machine. "
+            "Pass device='auto' or device='cpu'."
+        )
+    return device
+
+
+def fallback_device(name):
+    """Like `check_device`, but an absent device becomes the CPU, with a warning."""
+    try:
+        return check_device(name)
+    except ValueError as error:
+        if name != "auto" and _is_available(_parse_device(name)):
+            raise
+        warnings.warn(f"{error} Going on with the CPU.", UserWarning, stacklevel=4)
+        return torch.device("cpu")
+
+
+def _parse_device(name):
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        device = None
+    if device is None or device.type not in ("cpu", "cuda", "mps"):
+        raise ValueError(
+            f"device must be 'auto', 'cpu', 'cuda', 'cuda:1' (or another index) or "
+            f"'mps', got {name!r}."
+        )
+    return device
+
+
+def _is_available(device):
+    if device.type == "cuda":
+        return (device.index or 0) < torch.cuda.device_count()
+    if device.type == "mps":
+        return torch.backends.mps.is_available()
+    return True
+
+
+@contextmanager
+def torch_threads(n_jobs):
+    """Let torch use `n_jobs` threads of the CPU inside; None leaves it as it is."""
+    if n_jobs is None:
+        yield
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(effective_n_jobs(n_jobs))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def exact_convolutions():
+    """Context in which convolutions are plain float32 and repeat to the last bit.
+
+    cuDNN would otherwise round inputs to TF32, and features of one image would differ
+    by a thousandth between a GPU and a CPU.
+    """
+    return torch.backends.cudnn.flags(
+        enabled=True, benchmark=False, deterministic=True, allow_tf32=False
+    )
+
+
+def training_autocast(device):
+    """Context that computes in bf16 where the device is faster with it."""
+    enabled = device.type == "cuda" or (device.type == "cpu" and _cpu_has_fast_bf16())
+    return torch.autocast(device.type, torch.bfloat16, enabled=enabled)
+
+
+@functools.cache
+def _cpu_has_fast_bf16():
+    """Whether the processor multiplies bf16 matrices in hardware (AMX)."""
+    try:
+        return " amx_bf16" in Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return False

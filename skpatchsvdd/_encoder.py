@@ -1,0 +1,258 @@
+"""The patch encoders, evaluated patch by patch or densely over whole images."""
+
+import math
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+SMALLEST_PATCH = 32
+FLAT_PATCH = 64
+_SMALL_CHANNELS = (32, 64, 128, 128, 64, 32, 32)
+_FLAT_CHANNELS = (64, 64, 128)
+_HIDDEN = 128
+_SLOPE = 0.1
+
+
+def make_encoder(kind, n_channels, embedding_dim, patch_size, generator):
+    """Make an encoder with torch's own initialisation, drawn from a generator.
+
+    Parameters
+    ----------
+    kind : {"hierarchical", "flat", "raw"}
+        Which network.
+    n_channels : int
+        Channels of an image.
+    embedding_dim : int
+        The paper's D. The raw encoder has none.
+    patch_size : int
+        K of the largest patches.
+    generator : torch.Generator
+        A generator of the CPU, so that every device starts from the same weights.
+
+    Returns
+    -------
+    encoder : PatchEncoder
+    """
+    encoder = _ENCODERS[kind](n_channels, embedding_dim, patch_size)
+    reset_parameters(encoder, generator)
+    return encoder
+
+
+def reset_parameters(module, generator):
+    """Draw every layer's weights as torch does, but from this generator."""
+    for layer in module.modules():
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            nn.init.kaiming_uniform_(layer.weight, a=math.sqrt(5), generator=generator)
+            bound = 1 / math.sqrt(layer.weight[0].numel())
+            nn.init.uniform_(layer.bias, -bound, bound, generator=generator)
+
+
+class PatchEncoder(nn.Module):
+    """What all encoders share: patch sizes, and pickles made of plain arrays.
+
+    An encoder maps a patch of one of its `patch_sizes` to a feature. It offers
+
+    - ``encoder(patches)``: features (n, D) of patches (n, c, K, K);
+    - ``encoder.encode_patches(batches)``: the same for several batches at once;
+    - ``encoder.encode_images(images, strides)``: for each scale, the features of all
+      patches of whole images, as (n, D, rows, cols).
+    """
+
+    def __init__(self, n_channels, embedding_dim, patch_size):
+        super().__init__()
+        self.config = (n_channels, embedding_dim, patch_size)
+        self.patch_sizes = self.scales(patch_size)
+
+    @staticmethod
+    def scales(patch_size):
+        """Patch sizes an encoder of this largest patch size inspects."""
+        n_scales = int(math.log2(patch_size // SMALLEST_PATCH)) + 1
+        return tuple(SMALLEST_PATCH * 2**i for i in range(n_scales))
+
+    def forward(self, patches):
+        return self.encode_patches([patches])[0]
+
+    def __reduce__(self):
+        # Arrays instead of tensors: loading never needs the device of the training,
+        # and joblib can memory-map them.
+        arrays = [p.detach().cpu().numpy() for p in self.parameters()]
+        return _rebuild, (type(self), self.config, arrays)
+
+
+class HierarchicalEncoder(PatchEncoder):
+    r"""The paper's encoder: :math:`f_{big}(p) = g_{big}(f_{small}(p))`.
+
+    A patch of 64 pixels is the 2 x 2 grid of the features of its quarters, joined by
+    `g_big`; the same step repeats for 128.
+    """
+
+    def __init__(self, n_channels, embedding_dim, patch_size):
+        super().__init__(n_channels, embedding_dim, patch_size)
+        channels = (n_channels, *_SMALL_CHANNELS, embedding_dim)
+        strides = (2, 1, 1, 1, 1, 1, 1, 1)
+        self.small = _conv_stack(channels, 3, strides)
+        self.big = nn.ModuleList(
+            _conv_stack((embedding_dim, _HIDDEN, embedding_dim), (2, 1), (1, 1))
+            for _ in self.patch_sizes[1:]
+        )
+
+    def encode_patches(self, batches):
+        """Features of several batches of patches, in one pass of the small encoder."""
+        tiles = [_split_tiles(patches) for patches in batches]  # (n * g * g, c, 32, 32)
+        features = _run_stack(self.small, torch.cat(tiles), 2).flatten(1)
+        features = features.split([len(tile) for tile in tiles])
+        return [
+            self._join_tiles(x, len(patches))
+            for x, patches in zip(features, batches, strict=True)
+        ]
+
+    def _join_tiles(self, x, n_patches):
+        grid = math.isqrt(len(x) // n_patches)
+        x = x.reshape(n_patches, grid, grid, -1).permute(0, 3, 1, 2)  # (n, D, g, g)
+        for big in self.big[: int(math.log2(grid))]:
+            x = _run_big(big, x, dilation=1, stride=2)
+        return x.flatten(1)  # (n, D)
+
+    def encode_images(self, images, strides):
+        """Features of all patches of whole images, computed once for all scales."""
+        steps = _common_steps(self.patch_sizes, strides)
+        x = _run_stack(self.small, images, steps[0])
+        features = []
+        for i, (size, stride) in enumerate(zip(self.patch_sizes, strides, strict=True)):
+            if i > 0:
+                dilation = size // 2 // steps[i - 1]
+                x = _run_big(self.big[i - 1], x, dilation, steps[i] // steps[i - 1])
+            every = stride // steps[i]
+            features.append(_crop(x[:, :, ::every, ::every], images, size, stride))
+        return features
+
+
+class FlatEncoder(PatchEncoder):
+    """The paper's non-hierarchical encoder for patches of 64, for the ablation."""
+
+    def __init__(self, n_channels, embedding_dim, patch_size=FLAT_PATCH):
+        super().__init__(n_channels, embedding_dim, patch_size)
+        channels = (n_channels, *_FLAT_CHANNELS, embedding_dim)
+        self.convs = _conv_stack(channels, 5, (2, 2, 2, 1))
+
+    @staticmethod
+    def scales(patch_size):
+        """Patch sizes this encoder inspects: its own alone."""
+        return (patch_size,)
+
+    def encode_patches(self, batches):
+        """Features of several batches of patches, in one pass."""
+        features = _run_stack(self.convs, torch.cat(batches), 8).flatten(1)
+        return list(features.split([len(patches) for patches in batches]))
+
+    def encode_images(self, images, strides):
+        """Features of all patches of whole images."""
+        x = _run_stack(self.convs, images, strides[0])
+        return [_crop(x, images, self.patch_sizes[0], strides[0])]
+
+
+class RawEncoder(PatchEncoder):
+    """No encoder: the patch's own pixels are its feature."""
+
+    def encode_patches(self, batches):
+        """Pixels of each patch as one row."""
+        return [patches.flatten(1) for patches in batches]
+
+    def encode_images(self, images, strides):
+        """Pixels of all patches of whole images."""
+        features = []
+        for size, stride in zip(self.patch_sizes, strides, strict=True):
+            rows, cols = grid_shape(images.shape[2:], size, stride)
+            x = F.unfold(images, size, stride=stride)  # (n, c * K * K, rows * cols)
+            features.append(x.reshape(len(images), -1, rows, cols))
+        return features
+
+
+_ENCODERS = {
+    "hierarchical": HierarchicalEncoder,
+    "flat": FlatEncoder,
+    "raw": RawEncoder,
+}
+
+
+def encoder_scales(kind, patch_size):
+    """Patch sizes that an encoder of this kind inspects, smallest first."""
+    return _ENCODERS[kind].scales(patch_size)
+
+
+def grid_shape(image_size, patch_size, stride):
+    """Rows and columns of the patches that fit into an image."""
+    return tuple((length - patch_size) // stride + 1 for length in image_size)
+
+
+def _rebuild(cls, config, arrays):
+    encoder = cls(*config)
+    with torch.no_grad():
+        for parameter, array in zip(encoder.parameters(), arrays, strict=True):
+            parameter.copy_(torch.from_numpy(np.array(array)))
+    return encoder
+
+
+def _conv_stack(channels, kernel_sizes, strides):
+    if isinstance(kernel_sizes, int):
+        kernel_sizes = (kernel_sizes,) * len(strides)
+    shapes = zip(channels[:-1], channels[1:], kernel_sizes, strides, strict=True)
+    # skip_init leaves the global random state alone; reset_parameters follows.
+    return nn.ModuleList(
+        nn.utils.skip_init(nn.Conv2d, n_in, n_out, kernel, stride=stride)
+        for n_in, n_out, kernel, stride in shapes
+    )
+
+
+def _run_stack(convs, x, step):
+    """Run convolutions so that neighbouring outputs lie `step` pixels apart.
+
+    A stride that would skip wanted positions becomes a dilation of the layers behind
+    it, so any step gives exactly what the patches, cut out one by one, would give.
+    """
+    dilation = 1
+    for conv in convs[:-1]:
+        stride = math.gcd(conv.stride[0], step)
+        x = F.conv2d(x, conv.weight, conv.bias, stride=stride, dilation=dilation)
+        x = F.leaky_relu(x, _SLOPE)
+        step //= stride
+        dilation *= conv.stride[0] // stride
+    last = convs[-1]
+    x = F.conv2d(x, last.weight, last.bias, stride=step, dilation=dilation)
+    return torch.tanh(x)
+
+
+def _run_big(convs, x, dilation, stride):
+    first, second = convs
+    x = F.conv2d(x, first.weight, first.bias, stride=stride, dilation=dilation)
+    x = F.leaky_relu(x, _SLOPE)
+    return torch.tanh(F.conv2d(x, second.weight, second.bias))
+
+
+def _common_steps(patch_sizes, strides):
+    """Pixels between the features each scale must have, for itself and larger ones."""
+    steps = [strides[-1]]
+    for size, stride in zip(patch_sizes[-2::-1], strides[-2::-1], strict=True):
+        steps.insert(0, math.gcd(stride, size, steps[0]))
+    return steps
+
+
+def _crop(x, images, patch_size, stride):
+    """Drop features of patches that reach over the edge.
+
+    The networks do not look at a patch's last rows and columns, so they would also
+    answer for a patch that sticks out by as much.
+    """
+    rows, cols = grid_shape(images.shape[2:], patch_size, stride)
+    return x[:, :, :rows, :cols]
+
+
+def _split_tiles(patches):
+    """Cut patches into tiles of the smallest size, channels last in memory."""
+    n, c, size, _ = patches.shape
+    grid, tile = size // SMALLEST_PATCH, SMALLEST_PATCH
+    x = patches.permute(0, 2, 3, 1).reshape(n, grid, tile, grid, tile, c)
+    x = x.permute(0, 1, 3, 2, 4, 5).reshape(n * grid * grid, tile, tile, c)
+    return x.permute(0, 3, 1, 2)  # (n * g * g, c, 32, 32)

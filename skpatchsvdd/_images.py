@@ -1,0 +1,228 @@
+"""What may come in: images are checked, scaled, resized and described here."""
+
+import hashlib
+import warnings
+from dataclasses import dataclass
+from numbers import Integral
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from sklearn.utils import check_array
+
+_LOOKS_LIKE_BYTES = 10.0
+
+
+@dataclass(frozen=True)
+class ImageStack:
+    """Checked images of one size.
+
+    Attributes
+    ----------
+    pixels : ndarray of shape (n_images, height, width, n_channels)
+        uint8, or float32 on the 0..1 scale.
+    sizes : list of (height, width)
+        The size each image came in.
+    """
+
+    pixels: np.ndarray
+    sizes: list
+
+    def __len__(self):
+        return len(self.pixels)
+
+    @property
+    def image_shape(self):
+        """Height, width and channels of every image."""
+        return self.pixels.shape[1:]
+
+    @property
+    def came_in_one_size(self):
+        """Whether all images had the same size before any resizing."""
+        return len(set(self.sizes)) == 1
+
+    def batches(self, batch_size):
+        """Yield (start, float32 images of shape (n, height, width, n_channels))."""
+        for start in range(0, len(self), batch_size):
+            yield start, pixels_to_float(self.pixels[start : start + batch_size])
+
+    def mean_image(self):
+        """Mean of the images on the 0..1 scale, float32."""
+        total = np.zeros(self.image_shape, dtype=np.float64)
+        for _, images in self.batches(16):
+            total += images.sum(axis=0, dtype=np.float64)
+        return (total / len(self)).astype(np.float32)
+
+
+def check_images(X, *, image_shape=None, image_size=None):
+    """Check images in any accepted form and return them as one stack.
+
+    Parameters
+    ----------
+    X : array-like or list of array-like
+        Arrays (n, height, width) or (n, height, width, channels), rows (n, features)
+        with `image_shape`, or a list of single images.
+    image_shape : tuple or None
+        How to read rows.
+    image_size : int, pair or None
+        Size to which every image is resized.
+
+    Returns
+    -------
+    images : ImageStack
+    """
+    size = check_image_size(image_size)
+    if _is_list_of_images(X):
+        return _stack_list([_check_one(x, i) for i, x in enumerate(X)], size)
+    X = check_array(X, dtype="numeric", allow_nd=True, ensure_2d=False)
+    pixels = _scale(_add_axes(X, image_shape), "X")
+    sizes = [pixels.shape[1:3]] * len(pixels)
+    if size not in (None, pixels.shape[1:3]):
+        pixels = np.stack([resize_image(image, size) for image in pixels])
+    return ImageStack(pixels, sizes)
+
+
+def check_image_size(image_size):
+    """Return `image_size` as (height, width) or None."""
+    if image_size is None:
+        return None
+    if isinstance(image_size, Integral):
+        image_size = (image_size, image_size)
+    if not _are_positive_integers(image_size, lengths=(2,)):
+        raise ValueError(
+            "image_size must be None, a positive integer or a pair (height, width) of "
+            f"positive integers, got {image_size!r}."
+        )
+    return tuple(int(length) for length in image_size)
+
+
+def resize_image(image, size):
+    """Resize one image (height, width, channels), anti-aliased, to 0..1 floats."""
+    x = torch.from_numpy(np.array(pixels_to_float(image))).permute(2, 0, 1)[None]
+    x = F.interpolate(x, tuple(size), mode="bilinear", antialias=True)
+    return x[0].permute(1, 2, 0).numpy()
+
+
+def pixels_to_float(pixels):
+    """Bring bytes, in an array or a tensor, to the 0..1 scale; floats stay."""
+    if isinstance(pixels, torch.Tensor):
+        return pixels.float() / 255 if pixels.dtype == torch.uint8 else pixels
+    return np.divide(pixels, 255, dtype=np.float32) if pixels.dtype == "u1" else pixels
+
+
+def image_digest(image):
+    """Return 16 bytes that tell one image on the 0..1 scale from any other."""
+    return hashlib.blake2b(np.ascontiguousarray(image), digest_size=16).digest()
+
+
+def _is_list_of_images(X):
+    if not isinstance(X, list | tuple) or len(X) == 0:
+        return False
+    return all(isinstance(x, str) or np.ndim(x) >= 2 for x in X) and not (
+        # Nested lists of numbers are one array written out.
+        isinstance(X[0], list | tuple)
+    )
+
+
+def _check_one(x, i):
+    if isinstance(x, str):
+        raise ValueError(
+            f"image {i} is the text {x!r}. Pass arrays; "
+            "skpatchsvdd.datasets.load_mvtec_ad reads image files."
+        )
+    x = check_array(x, dtype="numeric", allow_nd=True, input_name=f"image {i}")
+    if x.ndim > 3:
+        raise ValueError(
+            f"image {i} has {x.ndim} dimensions. Each image of a list must be "
+            "(height, width) or (height, width, channels)."
+        )
+    return _scale(x if x.ndim == 3 else x[:, :, None], f"image {i}")
+
+
+def _stack_list(images, size):
+    sizes = [image.shape[:2] for image in images]
+    for i, image in enumerate(images):
+        if image.shape[2] != images[0].shape[2]:
+            raise ValueError(
+                f"image {i} has {image.shape[2]} channels and image 0 has "
+                f"{images[0].shape[2]}. All images must have the same channels."
+            )
+        if size is None and image.shape != images[0].shape:
+            raise ValueError(
+                f"image {i} has size {_times(sizes[i])} and image 0 has "
+                f"{_times(sizes[0])}. Pass images of one size, or image_size to "
+                "have all of them resized."
+            )
+    if size is not None:
+        images = [x if x.shape[:2] == size else resize_image(x, size) for x in images]
+    if len({image.dtype for image in images}) > 1:
+        images = [pixels_to_float(image) for image in images]
+    return ImageStack(np.stack(images), sizes)
+
+
+def _add_axes(X, image_shape):
+    """Return X as (n, height, width, channels)."""
+    if X.ndim == 2:
+        X = _read_rows(X, image_shape)
+    if X.ndim == 3:
+        X = X[..., None]
+    if X.ndim == 4:
+        return X
+    raise ValueError(
+        f"X has {X.ndim} dimensions. Reshape your data to (n_images, height, width), "
+        "(n_images, height, width, n_channels), or to rows (n_images, n_features) "
+        "together with image_shape. One image alone is X[None]."
+    )
+
+
+def _read_rows(X, image_shape):
+    if image_shape is None:
+        raise ValueError(
+            f"X has shape {X.shape}, one row for each image. Pass image_shape=(height, "
+            "width) or (height, width, channels) to say how to read a row, or pass X "
+            "as (n_images, height, width[, n_channels])."
+        )
+    if not _are_positive_integers(image_shape, lengths=(2, 3)):
+        raise ValueError(
+            "image_shape must be None, (height, width) or (height, width, channels) in "
+            f"positive integers, got {image_shape!r}."
+        )
+    if X.shape[1] != np.prod(image_shape):
+        raise ValueError(
+            f"X has {X.shape[1]} features, but image_shape={tuple(image_shape)} "
+            f"makes {np.prod(image_shape)}."
+        )
+    return X.reshape(len(X), *image_shape)
+
+
+def _scale(pixels, name):
+    """Bring pixels to uint8 or to float32 on the 0..1 scale."""
+    if pixels.dtype == np.uint8:
+        return pixels
+    if pixels.dtype == np.uint16:
+        return np.divide(pixels, 65535, dtype=np.float32)
+    if pixels.dtype.kind == "b":
+        return pixels.astype(np.float32)
+    if pixels.dtype.kind != "f":
+        raise ValueError(
+            f"{name} has dtype {pixels.dtype}, whose scale is unknown. Pass uint8 "
+            "(0..255), uint16 (0..65535) or floats (0..1)."
+        )
+    if pixels.min() >= 0 and pixels.max() > _LOOKS_LIKE_BYTES:
+        warnings.warn(
+            f"{name} holds floats up to {pixels.max():g}, which look like 0..255 but "
+            "are taken as they are. Divide them by 255, or pass uint8.",
+            UserWarning,
+            stacklevel=5,
+        )
+    return pixels.astype(np.float32, copy=False)
+
+
+def _are_positive_integers(values, lengths):
+    if not isinstance(values, list | tuple | np.ndarray) or len(values) not in lengths:
+        return False
+    return all(isinstance(v, Integral) and v > 0 for v in values)
+
+
+def _times(size):
+    return f"{size[0]} x {size[1]}"

@@ -1,0 +1,151 @@
+"""Whole images in, anomaly maps out: encode, search, spread, join."""
+
+import copy
+
+import numpy as np
+import torch
+
+from skpatchsvdd._device import exact_convolutions
+from skpatchsvdd._encoder import grid_shape
+from skpatchsvdd._images import image_digest
+from skpatchsvdd._maps import join_maps, spread_scores
+
+# Patches inspected together. On a CPU one image of usual size is enough work.
+_CPU_PATCHES = 2048
+_GPU_PATCHES = 2**15
+
+
+class DenseEncoder:
+    """An encoder on its device, run over whole images.
+
+    Parameters
+    ----------
+    encoder : PatchEncoder
+        Left as it is; a copy works on the device.
+    mean_image : ndarray of shape (height, width, n_channels)
+        Subtracted from every image.
+    strides : tuple of int
+        One for each of the encoder's patch sizes.
+    device : torch.device
+        Where to compute.
+    """
+
+    def __init__(self, encoder, mean_image, strides, device):
+        self.patch_sizes = encoder.patch_sizes
+        self.strides = strides
+        self.image_size = mean_image.shape[:2]
+        self.device = device
+        self.grids = [
+            grid_shape(self.image_size, size, stride)
+            for size, stride in zip(self.patch_sizes, strides, strict=True)
+        ]
+        self._encoder = copy.deepcopy(encoder).to(device).requires_grad_(False)
+        self._mean = torch.tensor(mean_image, device=device)
+
+    @property
+    def batch_size(self):
+        """How many images to inspect together."""
+        n_patches = _CPU_PATCHES if self.device.type == "cpu" else _GPU_PATCHES
+        return max(1, n_patches // max(rows * cols for rows, cols in self.grids))
+
+    def encode(self, images):
+        """Encode images, float32 arrays of shape (n, height, width, n_channels).
+
+        Returns
+        -------
+        features : list of tensors of shape (n, rows, cols, D)
+            One for each scale.
+        """
+        x = torch.tensor(images, device=self.device) - self._mean
+        x = x.permute(0, 3, 1, 2)  # (n, c, h, w)
+        # A CPU's convolution rounds differently for other batch sizes: image by image,
+        # a score depends on that image alone, and takes no longer.
+        parts = x.split(1) if self.device.type == "cpu" else [x]
+        with torch.inference_mode(), exact_convolutions():
+            maps = [self._encoder.encode_images(part, self.strides) for part in parts]
+        return [
+            torch.cat(scale).permute(0, 2, 3, 1) for scale in zip(*maps, strict=True)
+        ]
+
+    def encode_bank(self, images):
+        """Encode all patches of a stack of images, image after image.
+
+        Returns
+        -------
+        banks : list of ndarrays of shape (n_images * rows * cols, D)
+            One for each scale.
+        """
+        banks = None
+        for start, batch in images.batches(self.batch_size):
+            features = [x.flatten(1, 2).cpu().numpy() for x in self.encode(batch)]
+            if banks is None:
+                shapes = [(len(images), *x.shape[1:]) for x in features]
+                banks = [np.empty(shape, dtype=np.float32) for shape in shapes]
+            for bank, x in zip(banks, features, strict=True):
+                bank[start : start + len(x)] = x
+        return [bank.reshape(-1, bank.shape[2]) for bank in banks]
+
+
+class Inspector:
+    """Makes anomaly maps from an encoder and the indexes of normal features.
+
+    Parameters
+    ----------
+    encoder : DenseEncoder
+        Encodes the images.
+    indexes : list of indexes
+        One for each scale.
+    known : list of bytes
+        Digests of the images in the bank. Such an image is inspected without its own
+        patches, among which it would find itself at distance zero.
+    aggregation : {"multiply", "sum"}
+        How to join the scales' maps.
+    """
+
+    def __init__(self, encoder, indexes, known, aggregation):
+        self.encoder = encoder
+        self.indexes = indexes
+        self.aggregation = aggregation
+        self._places = {digest: i for i, digest in enumerate(known)}
+
+    def maps(self, images, scale=None):
+        """Yield the anomaly maps of a stack of images, batch by batch.
+
+        Parameters
+        ----------
+        images : ImageStack
+            The images.
+        scale : int or None
+            One patch size, for the map of that scale alone.
+
+        Yields
+        ------
+        maps : ndarray of shape (n_batch, height, width)
+        """
+        sizes = self.encoder.patch_sizes
+        chosen = range(len(sizes)) if scale is None else [sizes.index(scale)]
+        for _, batch in images.batches(self.encoder.batch_size):
+            places = [self._places.get(image_digest(image), -1) for image in batch]
+            features = self.encoder.encode(batch)
+            maps = [self._scale_map(i, features[i], places) for i in chosen]
+            yield join_maps(maps, self.aggregation).cpu().numpy()
+
+    def _scale_map(self, i, features, places):
+        n, rows, cols, _ = features.shape
+        skip = _rows_of_images(places, rows * cols)
+        scores = self.indexes[i].query(features.flatten(0, 2), skip)
+        return spread_scores(
+            scores.reshape(n, rows, cols),
+            self.encoder.patch_sizes[i],
+            self.encoder.strides[i],
+            self.encoder.image_size,
+        )
+
+
+def _rows_of_images(places, n_patches):
+    """For each patch of each image, the rows of the bank that are its own image's."""
+    if max(places) < 0:
+        return None
+    start = torch.tensor([[place * n_patches] for place in places])  # (n, 1)
+    stop = start + n_patches * (start >= 0)
+    return torch.cat([start, stop], dim=1).repeat_interleave(n_patches, dim=0)

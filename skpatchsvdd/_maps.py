@@ -1,0 +1,77 @@
+"""From one score a patch to one value a pixel, and from several maps to one."""
+
+import functools
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+
+def spread_scores(scores, patch_size, stride, image_size):
+    """Give every pixel the mean score of the patches that cover it.
+
+    Pixels that no patch covers take the value of the nearest covered pixel, so the
+    largest value is always that of a covered one.
+
+    Parameters
+    ----------
+    scores : tensor of shape (n_images, rows, cols)
+        Scores of the patches.
+    patch_size, stride : int
+        How the patches were cut.
+    image_size : tuple of (height, width)
+        Size of the images.
+
+    Returns
+    -------
+    maps : tensor of shape (n_images, height, width)
+    """
+    # A patch covers a rectangle, so the mean over patches is a mean over rows followed
+    # by one over columns: two small matrix products.
+    down, across = (
+        torch.from_numpy(_mean_matrix(length, patch_size, stride)).to(scores)
+        for length in image_size
+    )
+    n = len(scores)
+    # Expanded, so that every image has its own product and no other's shape matters.
+    maps = torch.bmm(down.expand(n, -1, -1), scores)  # (n, height, cols)
+    return torch.bmm(maps, across.T.expand(n, -1, -1))  # (n, height, width)
+
+
+def join_maps(maps, aggregation):
+    """Join the maps of all scales into one, pixel by pixel.
+
+    Parameters
+    ----------
+    maps : list of tensors of shape (n_images, height, width)
+        One map for each scale.
+    aggregation : {"multiply", "sum"}
+        The paper multiplies.
+
+    Returns
+    -------
+    joined : tensor of shape (n_images, height, width)
+    """
+    stacked = torch.stack(maps)
+    return stacked.prod(dim=0) if aggregation == "multiply" else stacked.sum(dim=0)
+
+
+def resize_map(one_map, size):
+    """Resize one map of shape (height, width) to the image it belongs to."""
+    if one_map.shape == tuple(size):
+        return one_map
+    x = torch.from_numpy(one_map)[None, None]
+    x = F.interpolate(x, tuple(size), mode="bilinear", antialias=True)
+    return x[0, 0].numpy()
+
+
+@functools.lru_cache(maxsize=32)
+def _mean_matrix(length, patch_size, stride):
+    """Weight of each patch in each pixel's mean along an axis, (length, n_patches)."""
+    starts = np.arange(0, length - patch_size + 1, stride)
+    offsets = np.arange(length)[:, None] - starts  # (length, n_patches)
+    covers = (offsets >= 0) & (offsets < patch_size)
+    covered = np.flatnonzero(covers.any(axis=1))
+    nearest = np.abs(np.arange(length)[:, None] - covered).argmin(axis=1)
+    covers = covers[covered[nearest]]
+    return (covers / covers.sum(axis=1, keepdims=True)).astype(np.float32)

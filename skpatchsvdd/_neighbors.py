@@ -1,0 +1,249 @@
+"""The distance to the nearest normal patch, exact or approximate."""
+
+import pickle
+import warnings
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+# Up to this many rows, exact search on a CPU has answered a training set and a few
+# hundred images before pynndescent is compiled and its index built.
+EXACT_ROWS = 250_000
+# Rows of the bank whose smallest distance is looked at together; fewer where a row is
+# so long that the differences would take longer than the products.
+_BLOCK, _LONG_ROW_BLOCK = 32, 4
+_LONG_ROW = 256
+# Blocks, those with the smallest distances by the expanded square, that are decided
+# by the difference.
+_N_BLOCKS = 4
+# Products held at a time: on a CPU they should stay in its cache.
+_CPU_PRODUCTS = 2**19
+_GPU_PRODUCTS = 2**28
+_CPU_QUERIES = 512
+_GPU_QUERIES = 2**14
+# Differences held at a time.
+_CPU_DIFFERENCES = 2**22
+_GPU_DIFFERENCES = 2**28
+# How many neighbours pynndescent is asked for, and how widely it looks for them.
+_N_NEIGHBORS = 15
+_EPSILON = 0.3
+
+
+def make_index(bank, method, device, n_jobs, seed):
+    """Index a bank of normal features.
+
+    Parameters
+    ----------
+    bank : ndarray of shape (n_rows, n_features)
+        Features of normal patches, float32. The index takes it over.
+    method : {"auto", "exact", "pynndescent"}
+        "auto" is exact on a GPU and for banks of up to 250,000 rows, on which exact
+        search is the faster one, and pynndescent for larger banks on a CPU.
+    device : torch.device
+        Where queries will come from.
+    n_jobs : int or None
+        Threads for building an approximate index.
+    seed : int
+        Seed of an approximate index.
+
+    Returns
+    -------
+    index : ExactIndex or ApproximateIndex
+        ``index.query(features, skip)`` gives distances.
+    """
+    if method == "auto":
+        large = device.type == "cpu" and len(bank) > EXACT_ROWS
+        method = "pynndescent" if large else "exact"
+    if method == "exact":
+        return ExactIndex(bank)
+    return ApproximateIndex(bank, n_jobs, seed)
+
+
+class ExactIndex:
+    """Exact search in torch, in chunks that bound its memory.
+
+    Candidates are found by the expanded square, one matrix product a chunk, and decided
+    by the norm of the difference in float32, so small distances keep their digits.
+
+    Parameters
+    ----------
+    bank : ndarray of shape (n_rows, n_features)
+        float32; centred in place, which keeps the expanded squares small.
+    """
+
+    def __init__(self, bank):
+        self.center = bank.mean(axis=0, dtype=np.float64).astype(np.float32)
+        self.bank = np.subtract(bank, self.center, out=bank)
+        self._tensors = {}
+
+    def __len__(self):
+        return len(self.bank)
+
+    def query(self, features, skip=None):
+        """Return the distance of each feature to the nearest row of the bank.
+
+        Parameters
+        ----------
+        features : tensor of shape (n_queries, n_features)
+            float32, on any device.
+        skip : tensor of shape (n_queries, 2) or None
+            For each feature, the first row of the bank to leave out and the one after
+            the last.
+
+        Returns
+        -------
+        distances : tensor of shape (n_queries,)
+        """
+        bank, half_squares, center = self._on(features.device)
+        size = _GPU_QUERIES if features.is_cuda else _CPU_QUERIES
+        distances = []
+        for start in range(0, len(features), size):
+            chunk = features[start : start + size] - center
+            out = None if skip is None else skip[start : start + size].to(chunk.device)
+            blocks = _nearest_blocks(chunk, bank, half_squares, out)
+            distances.append(_distances_in_blocks(chunk, bank, blocks, out))
+        return torch.cat(distances)
+
+    def _on(self, device):
+        """Tensors of the bank on a device, copied there once."""
+        if device not in self._tensors:
+            bank = _as_tensor(self.bank).to(device)
+            half_squares = torch.cat([x.square().sum(1) / 2 for x in bank.split(2**16)])
+            center = torch.tensor(self.center, device=device)
+            self._tensors = {device: (bank, half_squares, center)}
+        return self._tensors[device]
+
+    def __getstate__(self):
+        return self.__dict__ | {"_tensors": {}}
+
+
+class ApproximateIndex:
+    """pynndescent's search: distances are never too small, sometimes too large.
+
+    Parameters
+    ----------
+    bank : ndarray of shape (n_rows, n_features)
+        float32.
+    n_jobs : int or None
+        Threads for building.
+    seed : int
+        The same seed and number of threads give the same index.
+    """
+
+    def __init__(self, bank, n_jobs, seed):
+        from pynndescent import NNDescent  # imports numba: only for those who need it
+
+        index = NNDescent(
+            bank,
+            metric="euclidean",
+            n_neighbors=_N_NEIGHBORS,
+            random_state=seed,
+            n_jobs=n_jobs,
+        )
+        index.prepare()
+        self._index = index
+        self._exact = ExactIndex(bank.copy())
+
+    def __len__(self):
+        return len(self._exact)
+
+    def query(self, features, skip=None):
+        """Return the distance of each feature to about the nearest row of the bank.
+
+        Parameters and return value are those of `ExactIndex.query`. Features whose
+        neighbours are all left out by `skip` are searched exactly.
+        """
+        k = min(_N_NEIGHBORS, len(self))
+        rows, distances = self._load().query(
+            features.cpu().numpy(), k=k, epsilon=_EPSILON
+        )
+        distances = torch.from_numpy(distances.astype(np.float32))
+        if skip is not None:
+            skip = skip.cpu()
+            distances[_is_skipped(torch.from_numpy(rows), skip)] = torch.inf
+        nearest = distances.amin(dim=1).to(features.device)
+        lost = torch.isinf(nearest)
+        if lost.any():
+            nearest[lost] = self._exact.query(
+                features[lost], None if skip is None else skip[lost.cpu()]
+            )
+        return nearest
+
+    def _load(self):
+        """Return pynndescent's index; a reloaded one is unpacked on first use."""
+        if isinstance(self._index, bytes):
+            self._index = pickle.loads(self._index)
+        return self._index
+
+    def __getstate__(self):
+        # As bytes, since pynndescent writes into its arrays: memory-mapped for reading
+        # only, as joblib would map them, they would crash the interpreter.
+        packed = self._index
+        if not isinstance(packed, bytes):
+            packed = pickle.dumps(packed, protocol=pickle.HIGHEST_PROTOCOL)
+        return self.__dict__ | {"_index": packed}
+
+
+def _nearest_blocks(features, bank, half_squares, skip):
+    """Find the blocks of the bank that hold the smallest distances, (n, k)."""
+    products = _GPU_PRODUCTS if features.is_cuda else _CPU_PRODUCTS
+    block = _block_size(bank)
+    n_rows = max(products // len(features) // block, 1) * block
+    if skip is not None:
+        first, last = int(skip[:, 0].min()), int(skip[:, 1].max())
+    minima = []
+    for start in range(0, len(bank), n_rows):
+        rows = slice(start, start + n_rows)
+        # |q - b|^2 / 2 less |q|^2 / 2, which is the same for all rows
+        x = torch.addmm(half_squares[rows], features, bank[rows].T, alpha=-1)
+        if skip is not None and start < last and start + n_rows > first:
+            row = torch.arange(start, start + x.shape[1], device=x.device)
+            x.masked_fill_(_is_skipped(row, skip), torch.inf)
+        if missing := -x.shape[1] % block:
+            x = F.pad(x, (0, missing), value=torch.inf)
+        minima.append(x.view(len(x), -1, block).amin(dim=2))
+    minima = torch.cat(minima, dim=1)  # (n, n_blocks)
+    n_blocks = min(_N_BLOCKS, minima.shape[1])
+    return minima.topk(n_blocks, dim=1, largest=False, sorted=False).indices
+
+
+def _distances_in_blocks(features, bank, blocks, skip):
+    """Return the smallest distance to the rows of each query's blocks, (n,)."""
+    held = _GPU_DIFFERENCES if features.is_cuda else _CPU_DIFFERENCES
+    n_differences = blocks.shape[1] * _block_size(bank) * bank.shape[1]
+    size = max(held // n_differences, 1)
+    parts = range(0, len(features), size)
+    skips = [None if skip is None else skip[i : i + size] for i in parts]
+    return torch.cat(
+        [
+            _smallest_distances(features[i : i + size], bank, blocks[i : i + size], out)
+            for i, out in zip(parts, skips, strict=True)
+        ]
+    )
+
+
+def _smallest_distances(features, bank, blocks, skip):
+    block = _block_size(bank)
+    rows = blocks[:, :, None] * block + torch.arange(block, device=blocks.device)
+    rows = rows.flatten(1).clamp_(max=len(bank) - 1)  # (n, k * block)
+    difference = bank[rows].sub_(features[:, None])  # (n, k * block, n_features)
+    squares = difference.square_().sum(dim=2)
+    if skip is not None:
+        squares.masked_fill_(_is_skipped(rows, skip), torch.inf)
+    return squares.amin(dim=1).sqrt()
+
+
+def _block_size(bank):
+    return _BLOCK if bank.shape[1] <= _LONG_ROW else _LONG_ROW_BLOCK
+
+
+def _is_skipped(rows, skip):
+    return (rows >= skip[:, :1]) & (rows < skip[:, 1:])
+
+
+def _as_tensor(array):
+    with warnings.catch_warnings():
+        # A memory-mapped bank cannot be written to, and nothing here does.
+        warnings.filterwarnings("ignore", message=".*not writ(e)?able")
+        return torch.from_numpy(array)

@@ -1,0 +1,618 @@
+"""The estimator: parameters, fit in five steps, scores and maps."""
+
+import copy
+import time
+import warnings
+from numbers import Integral, Real
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, OutlierMixin, _fit_context
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted
+
+from skpatchsvdd._calibration import threshold_from_scores
+from skpatchsvdd._device import check_device, fallback_device, torch_threads
+from skpatchsvdd._encoder import FLAT_PATCH, encoder_scales, make_encoder
+from skpatchsvdd._images import check_images, image_digest
+from skpatchsvdd._inspection import DenseEncoder, Inspector
+from skpatchsvdd._maps import resize_map
+from skpatchsvdd._neighbors import make_index
+from skpatchsvdd._sampling import PairSampler
+from skpatchsvdd._training import make_objective, train_encoder
+
+_PATCH_SIZES = (32, 64, 128)
+_DEFAULT_STRIDES = {32: 4, 64: 16, 128: 16}
+_MAX_SEED = np.iinfo(np.int32).max
+
+
+class PatchSVDD(OutlierMixin, BaseEstimator):
+    r"""Patch SVDD: detect and locate anomalies in images from normal images alone.
+
+    An encoder of small patches is trained without labels or pretrained weights: patches
+    a pixel or two apart are drawn together in feature space, while a classifier must
+    tell from two features how their patches lie to each other [1]_:
+
+    .. math:: L = \lambda \, L_{SVDD'} + L_{SSL}.
+
+    The features of all patches of the training images form a bank. A patch of a new
+    image scores its distance to the nearest feature of the bank, a pixel the mean over
+    the patches that cover it, and an image the maximum over its pixels.
+
+    Read more in the :ref:`user guide <user_guide>`.
+
+    Parameters
+    ----------
+    lam : float, default=1e-3
+        The paper's :math:`\lambda \ge 0`, the weight of :math:`L_{SVDD'}`. Objects like
+        a small one, textures a larger one; a large one on uniform images lets all
+        features shrink to one point.
+
+    embedding_dim : int, default=64
+        The paper's D, the length of a feature.
+
+    patch_size : {32, 64, 128}, default=64
+        K, the size of the largest patches. All smaller scales down to 32 are inspected
+        too.
+
+    strides : tuple of int, default=None
+        Pixels from one patch to the next, one for each scale, smallest scale first.
+        None is 4, 16, 16 for the scales 32, 64, 128.
+
+    encoder : {"hierarchical", "flat", "raw"}, default="hierarchical"
+        "hierarchical" builds the feature of a patch from those of its quarters. "flat"
+        is the paper's non-hierarchical network for patches of 64 alone. "raw" takes the
+        pixels of the patch as its feature: nothing is trained, and the bank takes
+        K * K * channels numbers a patch.
+
+    loss : {"patch_svdd", "svdd_prime", "svdd"}, default="patch_svdd"
+        "svdd_prime" leaves the position task out, "svdd" draws all features to one
+        fixed centre, the mean of the initial features. `lam` has no effect on either.
+
+    aggregation : {"multiply", "sum"}, default="multiply"
+        How the scales' maps are joined.
+
+    max_iter : int, default=4000
+        Optimisation steps. 0 keeps the random weights, the paper's random encoder.
+
+    batch_size : int, default=64
+        Pairs of patches a step, for each loss and scale.
+
+    learning_rate : float, default=3e-4
+        Largest step size of Adam. It rises over the first twentieth of the steps and
+        falls to 0 along half a cosine. From about 5e-4 on, many a training collapses.
+
+    image_size : int or (int, int), default=None
+        Size (height, width) to which every image is resized, anti-aliased, before it is
+        looked at. None keeps the size.
+
+    image_shape : tuple of (height, width) or (height, width, channels), default=None
+        How to read rows when X is two-dimensional.
+
+    contamination : "auto" or float in (0, 0.5], default="auto"
+        Where `predict` draws the line. Every training image is scored against a bank
+        that does not hold it. "auto" puts `offset_` at the lowest of these n scores: a
+        new normal image raises a false alarm with a probability of about 1 / (n + 1).
+        A float puts `offset_` at that quantile of them: about this share of new normal
+        images, and just this share of the training images, is called abnormal. Both
+        hold for images taken as the training images were.
+
+    neighbors : {"auto", "exact", "pynndescent"}, default="auto"
+        How the nearest normal patch is found. pynndescent is approximate, compiles for
+        about a minute in each new process, and then is much faster on large banks.
+        "auto" is exact on a GPU and for banks of up to 250,000 patches on a CPU.
+
+    warm_start : bool, default=False
+        True lets `fit` go on from the weights in `encoder_`, with a new optimiser, and
+        build the bank anew. With ``max_iter=0`` the weights are kept as they are.
+
+    device : str, default="auto"
+        "auto" (CUDA where there is a GPU, the CPU elsewhere), "cpu", "cuda", "cuda:1"
+        or "mps". A fitted estimator goes wherever its file goes: without the device it
+        was fitted on, it scores on the CPU.
+
+    n_jobs : int, default=None
+        Threads on the CPU. None leaves torch's and numba's own choice.
+
+    random_state : int, RandomState instance or None, default=None
+        Initial weights and the patches drawn. With the same value on the same device,
+        `fit` gives the same scores.
+
+    verbose : int, default=0
+        1 reports each step of `fit`, 2 also the losses while training.
+
+    Attributes
+    ----------
+    encoder_ : torch.nn.Module
+        The encoder, on the CPU. ``encoder_(patches)`` maps (n, channels, K, K) to
+        (n, D). The parameters are the small encoder's eight convolutions, then the two
+        of each larger scale, weight before bias.
+
+    offset_ : float
+        ``decision_function(X) = score_samples(X) - offset_``.
+
+    training_scores_ : ndarray of shape (n_images,)
+        Score of each training image against the bank without its own patches. High is
+        normal: the lowest ones are worth a look before the training set is trusted.
+
+    mean_image_ : ndarray of shape (height, width, n_channels)
+        Mean training image on the 0..1 scale, subtracted from every image.
+
+    image_shape_ : tuple of (height, width, n_channels)
+        Shape of the images as they are inspected.
+
+    patch_sizes_, strides_ : tuple of int
+        The scales inspected, smallest first, and their strides.
+
+    bank_size_ : dict of int to int
+        Number of normal patches kept, by patch size.
+
+    loss_curve_ : dict of str to ndarray of shape (n_iter_,)
+        Every loss term at every step: "position_32", "svdd_32" and so on, not weighted.
+
+    n_iter_ : int
+        Steps taken.
+
+    n_features_in_ : int
+        Values in one image: height * width * channels as it came in.
+
+    See Also
+    --------
+    sklearn.ensemble.IsolationForest : Outlier detection on feature vectors.
+    sklearn.neighbors.LocalOutlierFactor : The same with nearest neighbours.
+
+    Notes
+    -----
+    Images that the estimator was fitted on are recognised, to the last bit, and scored
+    without their own patches, among which they would find themselves at distance zero.
+    So the scores and maps of training images mean something, and ``fit(X).predict(X)``
+    equals ``fit_predict(X)``.
+
+    Grey images stay one channel. Three equal channels would train the same filters at
+    three times the cost of the first layer: torch scales initial weights by the number
+    of inputs, so that the filters' sums over equal channels have the same variance.
+
+    The bank of n images of 256 x 256 takes 0.87 MB an image at the default settings.
+
+    References
+    ----------
+    .. [1] J. Yi and S. Yoon, "Patch SVDD: Patch-level SVDD for Anomaly Detection and
+       Segmentation", Asian Conference on Computer Vision, 2020.
+
+    Examples
+    --------
+    >>> from skpatchsvdd import PatchSVDD
+    >>> from skpatchsvdd.datasets import make_textures
+    >>> train = make_textures(n_samples=8, image_size=64, random_state=0)
+    >>> test = make_textures(
+    ...     n_samples=6, image_size=64, anomaly_fraction=0.5, random_state=1
+    ... )
+    >>> est = PatchSVDD(patch_size=32, max_iter=5, batch_size=8, random_state=0)
+    >>> est.fit(train.images).score_samples(test.images).shape
+    (6,)
+    >>> est.anomaly_map(test.images).shape
+    (6, 64, 64)
+    """
+
+    _parameter_constraints = {  # noqa: RUF012
+        "lam": [Interval(Real, 0, None, closed="left")],
+        "embedding_dim": [Interval(Integral, 1, None, closed="left")],
+        "patch_size": [Interval(Integral, 32, 128, closed="both")],
+        "strides": ["array-like", None],
+        "encoder": [StrOptions({"hierarchical", "flat", "raw"})],
+        "loss": [StrOptions({"patch_svdd", "svdd_prime", "svdd"})],
+        "aggregation": [StrOptions({"multiply", "sum"})],
+        "max_iter": [Interval(Integral, 0, None, closed="left")],
+        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "learning_rate": [Interval(Real, 0, None, closed="neither")],
+        "image_size": [Interval(Integral, 1, None, closed="left"), "array-like", None],
+        "image_shape": ["array-like", None],
+        "contamination": [
+            StrOptions({"auto"}),
+            Interval(Real, 0, 0.5, closed="right"),
+        ],
+        "neighbors": [StrOptions({"auto", "exact", "pynndescent"})],
+        "warm_start": ["boolean"],
+        "device": [str],
+        "n_jobs": [Integral, None],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
+    }
+
+    def __init__(
+        self,
+        *,
+        lam=1e-3,
+        embedding_dim=64,
+        patch_size=64,
+        strides=None,
+        encoder="hierarchical",
+        loss="patch_svdd",
+        aggregation="multiply",
+        max_iter=4000,
+        batch_size=64,
+        learning_rate=3e-4,
+        image_size=None,
+        image_shape=None,
+        contamination="auto",
+        neighbors="auto",
+        warm_start=False,
+        device="auto",
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+    ):
+        self.lam = lam
+        self.embedding_dim = embedding_dim
+        self.patch_size = patch_size
+        self.strides = strides
+        self.encoder = encoder
+        self.loss = loss
+        self.aggregation = aggregation
+        self.max_iter = max_iter
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.image_size = image_size
+        self.image_shape = image_shape
+        self.contamination = contamination
+        self.neighbors = neighbors
+        self.warm_start = warm_start
+        self.device = device
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y=None):
+        """Learn from normal images what normal patches look like.
+
+        Nothing changes in the estimator until all is done: a call that fails or is
+        interrupted leaves it as it was.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_images, height, width[, n_channels])
+            At least two normal images. uint8 is divided by 255 and uint16 by 65535;
+            floats are taken as they are and should lie in about 0..1. Also rows of
+            shape (n_images, n_features) with `image_shape`, or a list of images, of
+            unequal size with `image_size`.
+        y : Ignored
+            Present for API consistency. All images are taken for normal.
+
+        Returns
+        -------
+        self : PatchSVDD
+            The fitted estimator.
+        """
+        images = self._check_training_images(X)
+        strides = self._check_strides(images.image_shape)
+        device = check_device(self.device)
+        rng = check_random_state(self.random_state)
+        with torch_threads(self.n_jobs):
+            mean_image = images.mean_image()
+            encoder, curve = self._train_encoder(images, mean_image, device, rng)
+            self._log("encoding the bank")
+            dense = DenseEncoder(encoder, mean_image, strides, device)
+            banks = dense.encode_bank(images)
+            indexes = self._index_banks(banks, device, rng)
+            self._log("scoring the training images, each without its own patches")
+            known = [image_digest(x) for _, batch in images.batches(16) for x in batch]
+            inspector = Inspector(dense, indexes, known, self.aggregation)
+            scores = _image_scores(inspector.maps(images))
+        _warn_if_tied(scores)
+
+        self.encoder_ = encoder
+        self.mean_image_ = mean_image
+        self.image_shape_ = tuple(images.image_shape)
+        self.n_features_in_ = _n_values(images)
+        self.patch_sizes_ = encoder.patch_sizes
+        self.strides_ = strides
+        self.bank_size_ = dict(zip(encoder.patch_sizes, map(len, indexes), strict=True))
+        self.loss_curve_ = curve
+        self.n_iter_ = len(next(iter(curve.values()), ()))
+        self.training_scores_ = scores
+        self.offset_ = threshold_from_scores(scores, self.contamination)
+        self._indexes = indexes
+        self._known = known
+        return self
+
+    def fit_predict(self, X, y=None):
+        """Fit to images and tell which of them are abnormal.
+
+        Each image is scored against a bank that does not hold it. With
+        ``contamination="auto"``, which trusts the training images, all are normal.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_images, height, width[, n_channels])
+            Images, as for `fit`.
+        y : Ignored
+            Present for API consistency.
+
+        Returns
+        -------
+        labels : ndarray of shape (n_images,)
+            -1 for abnormal images, 1 for normal ones.
+        """
+        self.fit(X)
+        return _labels(self.training_scores_ - self.offset_)
+
+    def score_samples(self, X):
+        """Score images: high is normal, low is abnormal.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_images, height, width[, n_channels])
+            Images, as for `fit`.
+
+        Returns
+        -------
+        scores : ndarray of shape (n_images,)
+            Minus the maximum of each image's anomaly map, at the size at which it is
+            inspected. At most 0.
+        """
+        images = self._check_scored_images(X)
+        with torch_threads(self.n_jobs):
+            return _image_scores(self._inspector().maps(images))
+
+    def decision_function(self, X):
+        """Score images relative to the threshold: negative is abnormal.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_images, height, width[, n_channels])
+            Images, as for `fit`.
+
+        Returns
+        -------
+        decision : ndarray of shape (n_images,)
+            ``score_samples(X) - offset_``.
+        """
+        return self.score_samples(X) - self.offset_
+
+    def predict(self, X):
+        """Tell normal images from abnormal ones.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_images, height, width[, n_channels])
+            Images, as for `fit`.
+
+        Returns
+        -------
+        labels : ndarray of shape (n_images,)
+            -1 for abnormal images, 1 for normal ones.
+        """
+        return _labels(self.decision_function(X))
+
+    def anomaly_map(self, X, scale=None):
+        """Score every pixel: high is abnormal, low is normal.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_images, height, width[, n_channels])
+            Images, as for `fit`.
+        scale : int, default=None
+            One of `patch_sizes_`, for the map of that scale alone. None joins the
+            maps of all scales.
+
+        Returns
+        -------
+        maps : ndarray of shape (n_images, height, width) or list of ndarray
+            float32, at the size of the images that came in; a list of maps for a list
+            of images of unequal size.
+        """
+        images = self._check_scored_images(X)
+        if scale is not None:
+            self._check_scale(scale, "scale")
+        with torch_threads(self.n_jobs):
+            maps = self._inspector().maps(images, scale)
+            maps = [one_map for batch in maps for one_map in batch]
+        maps = [resize_map(x, size) for x, size in zip(maps, images.sizes, strict=True)]
+        return np.stack(maps) if images.came_in_one_size else maps
+
+    def embed(self, X, patch_size):
+        """Encode all patches of images.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_images, height, width[, n_channels])
+            Images, as for `fit`.
+        patch_size : int
+            One of `patch_sizes_`.
+
+        Returns
+        -------
+        features : ndarray of shape (n_images, rows, cols, D)
+            Row i and column j belong to the patch whose top left pixel is
+            (i * stride, j * stride).
+        """
+        images = self._check_scored_images(X)
+        scale = self._check_scale(patch_size, "patch_size")
+        with torch_threads(self.n_jobs):
+            dense = self._dense_encoder()
+            batches = images.batches(dense.batch_size)
+            features = [dense.encode(batch)[scale].cpu() for _, batch in batches]
+        return torch.cat(features).numpy()
+
+    def _check_training_images(self, X):
+        images = self._check_images(X)
+        if len(images) < 2:
+            raise ValueError(
+                "X has 1 sample, one image. Pass at least two: the threshold comes "
+                "from images that the bank does not hold."
+            )
+        return images
+
+    def _check_images(self, X):
+        return check_images(X, image_shape=self.image_shape, image_size=self.image_size)
+
+    def _check_scored_images(self, X):
+        check_is_fitted(self)
+        images = self._check_images(X)
+        if images.image_shape != self.image_shape_:
+            raise ValueError(
+                f"X has images of shape {tuple(images.image_shape)}, but "
+                f"{type(self).__name__} was fitted on images of shape "
+                f"{self.image_shape_}: height, width, channels. Pass images of that "
+                "shape, or fit with image_size to have images resized."
+            )
+        return images
+
+    def _check_strides(self, image_shape):
+        """Check what depends on several parameters; return one stride a scale."""
+        if self.patch_size not in _PATCH_SIZES:
+            raise ValueError(
+                f"patch_size must be 32, 64 or 128, got {self.patch_size}."
+            )
+        if self.encoder == "flat" and self.patch_size != FLAT_PATCH:
+            raise ValueError(
+                f"encoder='flat' is for patches of {FLAT_PATCH}, got "
+                f"patch_size={self.patch_size}. Pass patch_size={FLAT_PATCH}, or "
+                "encoder='hierarchical'."
+            )
+        _check_patch_fits(image_shape, self.patch_size, self.encoder)
+        scales = encoder_scales(self.encoder, self.patch_size)
+        if self.strides is None:
+            return tuple(_DEFAULT_STRIDES[size] for size in scales)
+        strides = tuple(self.strides)
+        if len(strides) != len(scales) or not all(
+            isinstance(stride, Integral) and stride > 0 for stride in strides
+        ):
+            raise ValueError(
+                f"strides must be {len(scales)} positive integers, one for each of the "
+                f"patch sizes {scales}, got {self.strides!r}."
+            )
+        return tuple(int(stride) for stride in strides)
+
+    def _check_scale(self, value, name):
+        if value not in self.patch_sizes_:
+            raise ValueError(
+                f"{name} must be one of {self.patch_sizes_}, got {value!r}."
+            )
+        return self.patch_sizes_.index(value)
+
+    def _train_encoder(self, images, mean_image, device, rng):
+        """Return a trained encoder on the CPU and its loss curve."""
+        cpu = torch.Generator().manual_seed(int(rng.randint(_MAX_SEED)))
+        generator = torch.Generator(device).manual_seed(int(rng.randint(_MAX_SEED)))
+        encoder = self._initial_encoder(images.image_shape[2], cpu)
+        if self.max_iter == 0 or self.encoder == "raw":
+            return encoder, {}
+        encoder.to(device, memory_format=torch.channels_last).requires_grad_(True)
+        pixels = torch.tensor(images.pixels, device=device)
+        mean = torch.tensor(mean_image, device=device)
+        sampler = PairSampler(pixels, mean, generator)
+        objective = make_objective(
+            self.loss, self.lam, encoder, sampler, self.batch_size, cpu
+        )
+        curve = train_encoder(
+            encoder,
+            objective,
+            sampler,
+            self.max_iter,
+            self.learning_rate,
+            self._training_log(list(objective.weights)),
+        )
+        return encoder.cpu(), curve
+
+    def _initial_encoder(self, n_channels, generator):
+        encoder = make_encoder(
+            self.encoder, n_channels, self.embedding_dim, self.patch_size, generator
+        )
+        if not (self.warm_start and hasattr(self, "encoder_")):
+            return encoder
+        if (type(encoder), encoder.config) != (
+            type(self.encoder_),
+            self.encoder_.config,
+        ):
+            raise ValueError(
+                "warm_start=True cannot go on from the weights in encoder_, whose "
+                "(channels, embedding_dim, patch_size) are "
+                f"{self.encoder_.config}: this fit needs {encoder.config} with "
+                f"encoder={self.encoder!r}. Keep these, or pass warm_start=False."
+            )
+        return copy.deepcopy(self.encoder_)
+
+    def _index_banks(self, banks, device, rng):
+        indexes = []
+        for bank in banks:
+            seed = int(rng.randint(_MAX_SEED))
+            self._log(f"indexing {len(bank):,} patches")
+            indexes.append(make_index(bank, self.neighbors, device, self.n_jobs, seed))
+        return indexes
+
+    def _dense_encoder(self):
+        device = fallback_device(self.device)
+        return DenseEncoder(self.encoder_, self.mean_image_, self.strides_, device)
+
+    def _inspector(self):
+        dense = self._dense_encoder()
+        return Inspector(dense, self._indexes, self._known, self.aggregation)
+
+    def _log(self, message, level=1):
+        if self.verbose >= level:
+            print(f"[{type(self).__name__}] {message}", flush=True)
+
+    def _training_log(self, names):
+        """Return a function that reports the losses about twenty times."""
+        every = max(self.max_iter // 20, 1)
+        start = time.perf_counter()
+        self._log(f"training {self.max_iter} steps")
+
+        def log(step, terms):
+            if self.verbose >= 2 and (step + 1) % every == 0:
+                pairs = zip(names, terms.tolist(), strict=True)
+                losses = "  ".join(f"{name} {value:.4f}" for name, value in pairs)
+                seconds = time.perf_counter() - start
+                self._log(f"step {step + 1}  {seconds:.1f} s  {losses}", level=2)
+
+        return log
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = self.image_shape is not None
+        tags.input_tags.three_d_array = True
+        return tags
+
+
+def _image_scores(maps):
+    """Scores of images, high is normal, from batches of their maps."""
+    return np.concatenate([-batch.max(axis=(1, 2)) for batch in maps]).astype(
+        np.float64
+    )
+
+
+def _labels(decision):
+    return np.where(decision >= 0, 1, -1)
+
+
+def _n_values(images):
+    height, width = images.sizes[0]
+    return int(height * width * images.image_shape[2])
+
+
+def _check_patch_fits(image_shape, patch_size, encoder):
+    for name, length in zip(("height", "width"), image_shape, strict=False):
+        if length < patch_size:
+            fitting = [size for size in _PATCH_SIZES if size <= min(image_shape[:2])]
+            way_out = "Pass larger images, or image_size to have them resized"
+            if fitting and encoder != "flat":
+                way_out += f", or patch_size={fitting[-1]}"
+            raise ValueError(
+                f"image {name} {length} is smaller than patch_size={patch_size}. "
+                f"{way_out}."
+            )
+
+
+def _warn_if_tied(scores):
+    if np.ptp(scores) == 0 and len(scores) > 2:
+        warnings.warn(
+            "all training images score the same, so the scores tell nothing. If the "
+            "images differ, the encoder has collapsed to one feature: pass a smaller "
+            "lam or max_iter.",
+            ConvergenceWarning,
+            stacklevel=3,
+        )

@@ -1,0 +1,217 @@
+"""Images to learn from: folders on a disk, and textures made up on the spot."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from sklearn.utils import Bunch
+
+from skpatchsvdd._images import check_image_size, resize_image
+from skpatchsvdd._textures import make_textures
+
+__all__ = ["load_mvtec_ad", "make_textures"]
+
+_ENDINGS = {".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff"}
+_GOOD = "good"
+
+
+def load_mvtec_ad(
+    root, category=None, split="train", *, image_size=None, as_paths=False
+):
+    """Load images from a folder in the layout of MVTec AD, or from a plain folder.
+
+    The layout is ``train/good``, ``test/good``, ``test/DEFECT`` and
+    ``ground_truth/DEFECT/NAME_mask.png``. A folder that holds images and neither
+    ``train`` nor ``test`` is read as normal images. Reading files needs pillow:
+    ``pip install skpatchsvdd[images]``.
+
+    Parameters
+    ----------
+    root : str or path
+        Folder of the data set, or of the images.
+    category : str, default=None
+        Folder below `root`, such as "bottle". None is `root` itself.
+    split : {"train", "test"}, default="train"
+        Which part. A plain folder has no parts and is read whole.
+    image_size : int or (int, int), default=None
+        Size (height, width) to which images, anti-aliased, and masks are resized.
+    as_paths : bool, default=False
+        True returns the paths of images and masks and reads no file.
+
+    Returns
+    -------
+    data : Bunch
+        With these attributes:
+
+        images : ndarray of shape (n_images, height, width[, 3]), or list
+            uint8, or uint16 for 16-bit files; grey images have no channel axis. A list
+            for images of unequal size; paths with ``as_paths=True``.
+        labels : ndarray of shape (n_images,)
+            1 for normal images, -1 for abnormal ones.
+        masks : ndarray of shape (n_images, height, width), or list, or None
+            True at abnormal pixels. None where the data set has no masks.
+        defects : ndarray of str of shape (n_images,)
+            Name of the defect, "good" for normal images.
+        filenames : list of str
+            Where each image was read from.
+
+    Examples
+    --------
+    >>> from skpatchsvdd.datasets import load_mvtec_ad
+    >>> train = load_mvtec_ad("mvtec_ad", "bottle")  # doctest: +SKIP
+    >>> test = load_mvtec_ad("mvtec_ad", "bottle", split="test")  # doctest: +SKIP
+    """
+    if split not in ("train", "test"):
+        raise ValueError(f"split must be 'train' or 'test', got {split!r}.")
+    size = check_image_size(image_size)
+    folder = _check_folder(Path(root) if category is None else Path(root, category))
+    files, defects = _list_files(folder, split)
+    masks = _list_masks(folder, files, defects)
+    if as_paths:
+        images = [str(file) for file in files]
+        masks = masks and [mask and str(mask) for mask in masks]
+    else:
+        images = _read_images(files, size)
+        masks = masks and _read_masks(masks, images)
+    return Bunch(
+        images=images,
+        labels=np.array([1 if defect == _GOOD else -1 for defect in defects]),
+        masks=masks,
+        defects=np.array(defects),
+        filenames=[str(file) for file in files],
+    )
+
+
+def _check_folder(folder):
+    if folder.is_dir():
+        return folder
+    message = f"there is no folder {folder}."
+    if folder.parent.is_dir():
+        names = sorted(path.name for path in folder.parent.iterdir() if path.is_dir())
+        if names:
+            message += f" {folder.parent} holds {', '.join(names[:20])}."
+    raise FileNotFoundError(message)
+
+
+def _list_files(folder, split):
+    """Return the image files of a split and the name of each one's defect."""
+    parts = [folder / part for part in ("train", "test") if (folder / part).is_dir()]
+    if not parts:
+        files = _images_in(folder)
+        return files, [_GOOD] * len(files)
+    if folder / split not in parts:
+        raise FileNotFoundError(f"{folder} has no folder {split!r}.")
+    kinds = sorted(path for path in (folder / split).iterdir() if path.is_dir())
+    found = [(file, kind.name) for kind in kinds for file in _images_in(kind)]
+    if not found:
+        raise FileNotFoundError(
+            f"{folder / split} holds no folders with images: {split}/good is expected."
+        )
+    files, defects = zip(*found, strict=True)
+    return list(files), list(defects)
+
+
+def _images_in(folder):
+    files = [
+        path
+        for path in folder.iterdir()
+        if path.suffix.lower() in _ENDINGS and not path.name.startswith(".")
+    ]
+    if not files:
+        endings = ", ".join(sorted(_ENDINGS))
+        raise FileNotFoundError(f"{folder} holds no images ({endings}).")
+    return sorted(files)
+
+
+def _list_masks(folder, files, defects):
+    """Return the mask file of each image, None for normal ones, or None for all."""
+    truth = folder / "ground_truth"
+    if not truth.is_dir() and set(defects) != {_GOOD}:
+        return None
+    masks = []
+    for file, defect in zip(files, defects, strict=True):
+        mask = truth / defect / f"{file.stem}_mask.png"
+        if defect != _GOOD and not mask.is_file():
+            raise FileNotFoundError(f"{file} has no mask {mask}.")
+        masks.append(None if defect == _GOOD else mask)
+    return masks
+
+
+def _read_images(files, size):
+    images = [_read(file) for file in files]
+    if len({image.ndim for image in images}) > 1:  # grey among colour
+        images = [_as_colour(image) for image in images]
+    for file, image in zip(files, images, strict=True):
+        if image.dtype != images[0].dtype:
+            raise ValueError(
+                f"{file} has {image.dtype} pixels and {files[0]} has "
+                f"{images[0].dtype}. Save all images with the same number of bits."
+            )
+    if size is not None:
+        images = [_resize(image, size) for image in images]
+    return _stack(images)
+
+
+def _read_masks(files, images):
+    sizes = [image.shape[:2] for image in images]
+    masks = [
+        np.zeros(size, dtype=bool) if file is None else _read_mask(file, size)
+        for file, size in zip(files, sizes, strict=True)
+    ]
+    return _stack(masks)
+
+
+def _read(file):
+    """Read one file: (height, width) or (height, width, 3), uint8 or uint16."""
+    try:
+        from PIL import Image, ImageOps
+    except ImportError as error:
+        raise ImportError(
+            "reading image files needs pillow: pip install skpatchsvdd[images]"
+        ) from error
+    try:
+        with Image.open(file) as opened:
+            image = ImageOps.exif_transpose(opened)
+            return _to_array(image, file)
+    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
+        raise ValueError(f"{file} cannot be read as an image: {error}") from error
+
+
+def _to_array(image, file):
+    if image.mode.startswith("I"):  # 16 bits, in whatever order of bytes
+        pixels = np.asarray(image)
+        if pixels.min() < 0 or pixels.max() > 65535:
+            raise ValueError(f"{file} has more than 16 bits a pixel.")
+        return pixels.astype(np.uint16)
+    if image.mode == "F":
+        return np.asarray(image, dtype=np.float32)
+    grey = image.mode in ("1", "L", "LA", "La")
+    return np.asarray(image.convert("L" if grey else "RGB"))
+
+
+def _read_mask(file, size):
+    mask = _read(file)
+    mask = (mask if mask.ndim == 2 else mask.max(axis=2)) > 0
+    if mask.shape == tuple(size):
+        return mask
+    x = torch.from_numpy(mask.astype(np.float32))[None, None]
+    return F.interpolate(x, tuple(size), mode="nearest-exact")[0, 0].numpy() > 0
+
+
+def _as_colour(image):
+    return image if image.ndim == 3 else np.repeat(image[:, :, None], 3, axis=2)
+
+
+def _resize(image, size):
+    """Resize one image and keep its dtype."""
+    x = image.astype(np.float32)
+    x = resize_image(x if x.ndim == 3 else x[:, :, None], size)
+    if image.dtype.kind == "u":
+        x = x.round().clip(0, np.iinfo(image.dtype).max)
+    return x.astype(image.dtype).reshape(*size, *image.shape[2:])
+
+
+def _stack(arrays):
+    """One array of all, or the list where they differ in size."""
+    return np.stack(arrays) if len({x.shape for x in arrays}) == 1 else arrays
