@@ -63,9 +63,8 @@ class DenseEncoder:
         parts = x.split(1) if self.device.type == "cpu" else [x]
         with torch.inference_mode(), exact_convolutions():
             maps = [self._encoder.encode_images(part, self.strides) for part in parts]
-        return [
-            torch.cat(scale).permute(0, 2, 3, 1) for scale in zip(*maps, strict=True)
-        ]
+        scales = zip(*maps, strict=True)
+        return [torch.cat(scale).permute(0, 2, 3, 1) for scale in scales]
 
     def encode_bank(self, images):
         """Encode all patches of a stack of images, image after image.

@@ -6,8 +6,9 @@ import numpy as np
 from scipy import ndimage, spatial
 from sklearn.utils import Bunch, check_random_state
 
+from skpatchsvdd._defects import VISIBLE, add_defect, pixel_axes
+
 _CAMERA_NOISE = 0.012
-_VISIBLE = 0.03
 _MAX_SEED = np.iinfo(np.int32).max
 
 
@@ -96,25 +97,33 @@ def _check_parameters(n_samples, image_size, anomaly_fraction, kind):
 
 def _make_texture(rng, size, kind, is_abnormal):
     clean = _TEXTURES[kind](rng, size)
+    if not is_abnormal:
+        return _finish(rng, clean, clean, "good")
+    defect = rng.choice(_DEFECTS_OF[kind])
     everywhere = np.ones((size, size), dtype=bool)
-    return _finish(rng, clean, *_damage(rng, clean, everywhere, kind, is_abnormal))
+    damaged = add_defect(rng, clean, everywhere, defect)
+    return _finish(rng, clean, damaged, defect)
 
 
 def _make_gear(rng, size, kind, is_abnormal):
     pose = {"shift": rng.uniform(-1.5, 1.5, 2), "angle": rng.uniform(-0.03, 0.03)}
     surface = _smooth_noise(rng, size, 0.7)
     clean, part = _draw_gear(size, surface, **pose)
-    if is_abnormal and rng.uniform() < 0.25:
-        broken, _ = _draw_gear(size, surface, **pose, missing=rng.randint(_N_TEETH))
-        return _finish(rng, clean, broken, "missing")
-    return _finish(rng, clean, *_damage(rng, clean, part, kind, is_abnormal))
+    if not is_abnormal:
+        return _finish(rng, clean, clean, "good")
+    defect = rng.choice(_DEFECTS_OF[kind])
+    if defect == "missing":
+        damaged, _ = _draw_gear(size, surface, **pose, missing=rng.randint(_N_TEETH))
+    else:
+        damaged = add_defect(rng, clean, part, defect)
+    return _finish(rng, clean, damaged, defect)
 
 
 def _finish(rng, clean, image, defect):
     """Light and photograph an image; return it with its mask and defect."""
-    mask = np.abs(image - clean).max(axis=2) > _VISIBLE
+    mask = np.abs(image - clean).max(axis=2) > VISIBLE
     mask = ndimage.binary_fill_holes(ndimage.binary_closing(mask, iterations=2) | mask)
-    down, right = _axes(len(image)) / len(image) - 0.5
+    down, right = pixel_axes(len(image)) / len(image) - 0.5
     tilt = rng.uniform(-0.06, 0.06, 2)
     light = rng.uniform(0.96, 1.04) + tilt[0] * down + tilt[1] * right
     image = image * light[:, :, None]
@@ -128,7 +137,7 @@ def _finish(rng, clean, image, defect):
 def _fabric(rng, size):
     """Plain weave: threads that pass over and under each other."""
     period = 8.0
-    down, right = _axes(size)
+    down, right = pixel_axes(size)
     bend = [1.1 * _smooth_noise(rng, size, 14) for _ in range(2)]
     u = (right + bend[0]) / period + rng.uniform()
     v = (down + bend[1]) / period + rng.uniform()
@@ -143,7 +152,7 @@ def _fabric(rng, size):
 
 def _wood(rng, size):
     """Planed wood: wavy rings across the grain and fine fibres along it."""
-    down, right = _axes(size)
+    down, right = pixel_axes(size)
     phase = rng.uniform(0, 100)
     wave = 5 * np.sin((right + 60 * phase) / 55) + 3 * _smooth_noise(
         rng, size, (25, 40)
@@ -173,7 +182,7 @@ def _leather(rng, size):
 def _mesh(rng, size):
     """Woven wire over a dark ground."""
     period = 16.0
-    down, right = _axes(size)
+    down, right = pixel_axes(size)
     shift = rng.uniform(0, period, 2)
     bend = [0.5 * _smooth_noise(rng, size, 20) for _ in range(2)]
     u = (right + bend[0] + shift[0]) / period
@@ -191,13 +200,20 @@ def _mesh(rng, size):
 
 
 _TEXTURES = {"fabric": _fabric, "wood": _wood, "leather": _leather, "mesh": _mesh}
+_DEFECTS_OF = {
+    "fabric": ["scratch", "stain", "hole", "distortion", "worn"],
+    "wood": ["scratch", "stain", "hole", "distortion"],
+    "leather": ["scratch", "stain", "hole", "worn"],
+    "mesh": ["scratch", "stain", "hole", "distortion"],
+    "gear": ["scratch", "stain", "hole", "distortion", "missing"],
+}
 _N_TEETH = 14
 _N_HOLES = 6
 
 
 def _draw_gear(size, surface, shift, angle, missing=None):
     """Draw a gear wheel; return it and the pixels of its face."""
-    down, right = _axes(size)
+    down, right = pixel_axes(size)
     down, right = (down - size / 2 - shift[0]), (right - size / 2 - shift[1])
     radius = np.hypot(down, right) / size
     theta = np.arctan2(down, right) - angle
@@ -223,108 +239,6 @@ def _draw_gear(size, surface, shift, angle, missing=None):
     return tone[:, :, None] * np.array((0.98, 0.97, 0.93)), face
 
 
-# Defects, each of which takes a whole image and returns a damaged one.
-
-
-def _damage(rng, image, where, kind, is_abnormal):
-    """Return an image with a visible defect at one of the places `where`, and its name.
-
-    A defect that can hardly be seen would be a wrong label, so it is drawn again.
-    """
-    if not is_abnormal:
-        return image, "good"
-    name = rng.choice(_DEFECTS_OF[kind])
-    places = np.argwhere(ndimage.binary_erosion(where, iterations=len(image) // 16))
-    if len(places) == 0:
-        places = np.argwhere(where)
-    for _ in range(20):
-        damaged = _DEFECTS[name](rng, image, places[rng.randint(len(places))])
-        if (np.abs(damaged - image).max(axis=2) > 3 * _VISIBLE).sum() > 12:
-            break
-    return damaged, str(name)
-
-
-def _scratch(rng, image, place):
-    """Add a thin, slightly curved line, lighter or darker than the ground."""
-    size = len(image)
-    length = rng.uniform(0.22, 0.45) * size
-    t = np.linspace(-0.5, 0.5, int(4 * length))
-    angle = rng.uniform(0, np.pi) + rng.uniform(-1.2, 1.2) * t
-    path = np.cumsum(np.stack([np.sin(angle), np.cos(angle)]), axis=1) / 4
-    path = path - path.mean(axis=1, keepdims=True) + place[:, None]
-    rows, cols = path.round().astype(int)
-    inside = (rows >= 0) & (rows < size) & (cols >= 0) & (cols < size)
-    line = np.zeros((size, size))
-    line[rows[inside], cols[inside]] = 1
-    far = ndimage.distance_transform_edt(line == 0)
-    width = rng.uniform(0.8, 1.5)
-    core = np.exp(-((far / width) ** 2))[:, :, None]
-    target = rng.choice([0.05, 0.95])
-    return image * (1 - 0.8 * core) + 0.8 * core * target
-
-
-def _stain(rng, image, place):
-    """Tint a blob with an irregular outline."""
-    blob = _blob(rng, len(image), place, rng.uniform(0.07, 0.13))[:, :, None]
-    tints = [(0.35, 0.30, 0.22), (0.55, 0.62, 0.75), (0.75, 0.45, 0.40)]
-    tint = np.array(tints[rng.randint(len(tints))])
-    return image * (1 - blob) + blob * (image * tint + 0.03)
-
-
-def _hole(rng, image, place):
-    """Punch a small dark hole with a bright, raised rim."""
-    size = len(image)
-    blob = _blob(rng, size, place, rng.uniform(0.035, 0.06))
-    rim = ndimage.gaussian_filter(blob, 1.2) - blob
-    image = image + 0.9 * np.clip(rim, 0, None)[:, :, None]
-    return image * (1 - blob[:, :, None]) + 0.04 * blob[:, :, None]
-
-
-def _distortion(rng, image, place):
-    """Swirl the surface around a place."""
-    size = len(image)
-    down, right = _axes(size)
-    down, right = down - place[0], right - place[1]
-    reach = rng.uniform(0.12, 0.18) * size
-    turn = rng.choice([-1, 1]) * rng.uniform(1.6, 2.4)
-    turn = turn * np.clip(1 - np.hypot(down, right) / reach, 0, 1) ** 1.5
-    rows = place[0] + np.cos(turn) * down - np.sin(turn) * right
-    cols = place[1] + np.sin(turn) * down + np.cos(turn) * right
-    channels = [
-        ndimage.map_coordinates(image[:, :, i], [rows, cols], order=1, mode="reflect")
-        for i in range(3)
-    ]
-    return np.stack(channels, axis=2)
-
-
-def _worn(rng, image, place):
-    """Rub the relief of a surface away."""
-    blob = _blob(rng, len(image), place, rng.uniform(0.09, 0.14))[:, :, None]
-    smooth = ndimage.gaussian_filter(image, (3, 3, 0))
-    return image * (1 - blob) + smooth * blob
-
-
-_DEFECTS = {
-    "scratch": _scratch,
-    "stain": _stain,
-    "hole": _hole,
-    "distortion": _distortion,
-    "worn": _worn,
-}
-_DEFECTS_OF = {
-    "fabric": ["scratch", "stain", "hole", "distortion", "worn"],
-    "wood": ["scratch", "stain", "hole", "distortion"],
-    "leather": ["scratch", "stain", "hole", "worn"],
-    "mesh": ["scratch", "stain", "hole", "distortion"],
-    "gear": ["scratch", "stain", "hole", "distortion"],
-}
-
-
-def _axes(size):
-    """Row and column number of each pixel."""
-    return np.indices((size, size)).astype(np.float64)
-
-
 def _smooth_noise(rng, size, sigma):
     """Draw noise of standard deviation 1, smoothed over `sigma` pixels."""
     noise = ndimage.gaussian_filter(
@@ -335,16 +249,3 @@ def _smooth_noise(rng, size, sigma):
 
 def _step(distance, soften):
     return np.clip(0.5 + distance / soften, 0, 1)
-
-
-def _blob(rng, size, place, radius):
-    """Draw a soft-edged shape of about this radius, relative to the size."""
-    down, right = _axes(size)
-    down, right = down - place[0], right - place[1]
-    theta = np.arctan2(down, right)
-    outline = sum(
-        rng.uniform(-0.5, 0.5) / k * np.cos(k * theta + rng.uniform(0, 2 * np.pi))
-        for k in range(1, 6)
-    )
-    edge = radius * size * (1 + 0.5 * outline)
-    return np.clip(0.5 + (edge - np.hypot(down, right)) / 1.5, 0, 1)

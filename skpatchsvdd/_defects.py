@@ -1,0 +1,123 @@
+"""Defects that can be put on a picture of a normal surface."""
+
+import numpy as np
+from scipy import ndimage
+
+# Changes of a pixel, on the 0..1 scale, from which on one sees them.
+VISIBLE = 0.03
+
+
+def add_defect(rng, image, where, name):
+    """Put a defect on an image.
+
+    Parameters
+    ----------
+    rng : RandomState
+        Draws place, size and shape.
+    image : ndarray of shape (size, size, 3)
+        On the 0..1 scale.
+    where : ndarray of bool of shape (size, size)
+        Places the defect may be centred on.
+    name : str
+        One of `DEFECTS`.
+
+    Returns
+    -------
+    damaged : ndarray of shape (size, size, 3)
+        With a defect that can be seen: one that cannot would be a wrong label.
+    """
+    places = np.argwhere(ndimage.binary_erosion(where, iterations=len(image) // 16))
+    if len(places) == 0:
+        places = np.argwhere(where)
+    for _ in range(20):
+        damaged = DEFECTS[name](rng, image, places[rng.randint(len(places))])
+        if (np.abs(damaged - image).max(axis=2) > 3 * VISIBLE).sum() > 12:
+            break
+    return damaged
+
+
+def _scratch(rng, image, place):
+    """Add a thin, slightly curved line, lighter or darker than the ground."""
+    size = len(image)
+    length = rng.uniform(0.22, 0.45) * size
+    t = np.linspace(-0.5, 0.5, int(4 * length))
+    angle = rng.uniform(0, np.pi) + rng.uniform(-1.2, 1.2) * t
+    path = np.cumsum(np.stack([np.sin(angle), np.cos(angle)]), axis=1) / 4
+    path = path - path.mean(axis=1, keepdims=True) + place[:, None]
+    rows, cols = path.round().astype(int)
+    inside = (rows >= 0) & (rows < size) & (cols >= 0) & (cols < size)
+    line = np.zeros((size, size))
+    line[rows[inside], cols[inside]] = 1
+    far = ndimage.distance_transform_edt(line == 0)
+    width = rng.uniform(0.8, 1.5)
+    core = np.exp(-((far / width) ** 2))[:, :, None]
+    target = rng.choice([0.05, 0.95])
+    return image * (1 - 0.8 * core) + 0.8 * core * target
+
+
+def _stain(rng, image, place):
+    """Tint a blob with an irregular outline."""
+    blob = _blob(rng, len(image), place, rng.uniform(0.07, 0.13))[:, :, None]
+    tints = [(0.35, 0.30, 0.22), (0.55, 0.62, 0.75), (0.75, 0.45, 0.40)]
+    tint = np.array(tints[rng.randint(len(tints))])
+    return image * (1 - blob) + blob * (image * tint + 0.03)
+
+
+def _hole(rng, image, place):
+    """Punch a small dark hole with a bright, raised rim."""
+    size = len(image)
+    blob = _blob(rng, size, place, rng.uniform(0.035, 0.06))
+    rim = ndimage.gaussian_filter(blob, 1.2) - blob
+    image = image + 0.9 * np.clip(rim, 0, None)[:, :, None]
+    return image * (1 - blob[:, :, None]) + 0.04 * blob[:, :, None]
+
+
+def _distortion(rng, image, place):
+    """Swirl the surface around a place."""
+    size = len(image)
+    down, right = pixel_axes(size)
+    down, right = down - place[0], right - place[1]
+    reach = rng.uniform(0.12, 0.18) * size
+    turn = rng.choice([-1, 1]) * rng.uniform(1.6, 2.4)
+    turn = turn * np.clip(1 - np.hypot(down, right) / reach, 0, 1) ** 1.5
+    rows = place[0] + np.cos(turn) * down - np.sin(turn) * right
+    cols = place[1] + np.sin(turn) * down + np.cos(turn) * right
+    channels = [
+        ndimage.map_coordinates(image[:, :, i], [rows, cols], order=1, mode="reflect")
+        for i in range(3)
+    ]
+    return np.stack(channels, axis=2)
+
+
+def _worn(rng, image, place):
+    """Rub the relief of a surface away."""
+    blob = _blob(rng, len(image), place, rng.uniform(0.09, 0.14))[:, :, None]
+    smooth = ndimage.gaussian_filter(image, (3, 3, 0))
+    return image * (1 - blob) + smooth * blob
+
+
+DEFECTS = {
+    "scratch": _scratch,
+    "stain": _stain,
+    "hole": _hole,
+    "distortion": _distortion,
+    "worn": _worn,
+}
+
+
+def pixel_axes(size):
+    """Row and column number of each pixel."""
+    return np.indices((size, size)).astype(np.float64)
+
+
+def _blob(rng, size, place, radius):
+    """Draw a soft-edged shape of about this radius, relative to the size."""
+    down, right = pixel_axes(size)
+    down, right = down - place[0], right - place[1]
+    theta = np.arctan2(down, right)
+    outline = sum(
+        rng.uniform(-0.5, 0.5) / k * np.cos(k * theta + rng.uniform(0, 2 * np.pi))
+        for k in range(1, 6)
+    )
+    edge = radius * size * (1 + 0.5 * outline)
+    return np.clip(0.5 + (edge - np.hypot(down, right)) / 1.5, 0, 1)
