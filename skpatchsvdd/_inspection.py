@@ -132,7 +132,7 @@ class Inspector:
     def _scale_map(self, i, features, places):
         n, rows, cols, _ = features.shape
         skip = _rows_of_images(places, rows * cols)
-        scores = self.indexes[i].query(features.flatten(0, 2), skip)
+        scores = self.indexes[i].query(features.flatten(1, 2), skip)
         return spread_scores(
             scores.reshape(n, rows, cols),
             self.encoder.patch_sizes[i],
@@ -142,9 +142,9 @@ class Inspector:
 
 
 def _rows_of_images(places, n_patches):
-    """For each patch of each image, the rows of the bank that are its own image's."""
+    """For each image, the rows of the bank that are its own, (n, 2)."""
     if max(places) < 0:
         return None
     start = torch.tensor([[place * n_patches] for place in places])  # (n, 1)
     stop = start + n_patches * (start >= 0)
-    return torch.cat([start, stop], dim=1).repeat_interleave(n_patches, dim=0)
+    return torch.cat([start, stop], dim=1)

@@ -1,5 +1,6 @@
 """The distance to the nearest normal patch, exact or approximate."""
 
+import math
 import pickle
 import warnings
 
@@ -7,9 +8,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-# Up to this many rows, exact search on a CPU has answered a training set and a few
-# hundred images before pynndescent is compiled and its index built.
-EXACT_ROWS = 250_000
+# Up to this many rows, exact search on a CPU has answered some hundred images before
+# pynndescent is compiled and its index built.
+EXACT_ROWS = 200_000
 # Rows of the bank whose smallest distance is looked at together; fewer where a row is
 # so long that the differences would take longer than the products.
 _BLOCK, _LONG_ROW_BLOCK = 32, 4
@@ -25,9 +26,12 @@ _GPU_QUERIES = 2**14
 # Differences held at a time.
 _CPU_DIFFERENCES = 2**22
 _GPU_DIFFERENCES = 2**28
-# How many neighbours pynndescent is asked for, and how widely it looks for them.
+# How many neighbours pynndescent is asked for. It could be told to look more widely,
+# but then takes a hundred times as long where many patches are almost the same.
 _N_NEIGHBORS = 15
-_EPSILON = 0.3
+# Share of an image's patches, those with the largest distances, that are decided by
+# exact search.
+_DECIDED = 1 / 20
 
 
 def make_index(bank, method, device, n_jobs, seed):
@@ -38,7 +42,7 @@ def make_index(bank, method, device, n_jobs, seed):
     bank : ndarray of shape (n_rows, n_features)
         Features of normal patches, float32. The index takes it over.
     method : {"auto", "exact", "pynndescent"}
-        "auto" is exact on a GPU and for banks of up to 250,000 rows, on which exact
+        "auto" is exact on a GPU and for banks of up to 200,000 rows, on which exact
         search is the faster one, and pynndescent for larger banks on a CPU.
     device : torch.device
         Where queries will come from.
@@ -81,29 +85,33 @@ class ExactIndex:
         return len(self.bank)
 
     def query(self, features, skip=None):
-        """Return the distance of each feature to the nearest row of the bank.
+        """Return the distance of each patch to the nearest row of the bank.
 
         Parameters
         ----------
-        features : tensor of shape (n_queries, n_features)
+        features : tensor of shape (n_images, n_patches, n_features)
             float32, on any device.
-        skip : tensor of shape (n_queries, 2) or None
-            For each feature, the first row of the bank to leave out and the one after
+        skip : tensor of shape (n_images, 2) or None
+            For each image, the first row of the bank to leave out and the one after
             the last.
 
         Returns
         -------
-        distances : tensor of shape (n_queries,)
+        distances : tensor of shape (n_images, n_patches)
         """
+        n_images, n_patches, _ = features.shape
         bank, half_squares, center = self._on(features.device)
+        features = features.flatten(0, 1)
+        if skip is not None:
+            skip = skip.to(features.device).repeat_interleave(n_patches, dim=0)
         size = _GPU_QUERIES if features.is_cuda else _CPU_QUERIES
         distances = []
         for start in range(0, len(features), size):
             chunk = features[start : start + size] - center
-            out = None if skip is None else skip[start : start + size].to(chunk.device)
+            out = None if skip is None else skip[start : start + size]
             blocks = _nearest_blocks(chunk, bank, half_squares, out)
             distances.append(_distances_in_blocks(chunk, bank, blocks, out))
-        return torch.cat(distances)
+        return torch.cat(distances).reshape(n_images, n_patches)
 
     def _on(self, device):
         """Tensors of the bank on a device, copied there once."""
@@ -119,7 +127,10 @@ class ExactIndex:
 
 
 class ApproximateIndex:
-    """pynndescent's search: distances are never too small, sometimes too large.
+    """pynndescent's search, with the largest distances of each image made exact.
+
+    Distances of pynndescent are never too small, but some are too large, and an image's
+    score is a maximum: a few lost patches would become false alarms.
 
     Parameters
     ----------
@@ -149,26 +160,31 @@ class ApproximateIndex:
         return len(self._exact)
 
     def query(self, features, skip=None):
-        """Return the distance of each feature to about the nearest row of the bank.
+        """Return the distance of each patch to about the nearest row of the bank.
 
-        Parameters and return value are those of `ExactIndex.query`. Features whose
-        neighbours are all left out by `skip` are searched exactly.
+        Parameters and return value are those of `ExactIndex.query`.
         """
+        skips = [None] * len(features) if skip is None else skip.cpu().split(1)
+        # Image by image: pynndescent's random start depends on the place in a call.
+        distances = [
+            self._query_image(image.cpu(), out)
+            for image, out in zip(features, skips, strict=True)
+        ]
+        return torch.stack(distances).to(features.device)
+
+    def _query_image(self, features, skip):
         k = min(_N_NEIGHBORS, len(self))
-        rows, distances = self._load().query(
-            features.cpu().numpy(), k=k, epsilon=_EPSILON
-        )
+        rows, distances = self._load().query(features.numpy(), k=k, epsilon=0.0)
         distances = torch.from_numpy(distances.astype(np.float32))
         if skip is not None:
-            skip = skip.cpu()
             distances[_is_skipped(torch.from_numpy(rows), skip)] = torch.inf
-        nearest = distances.amin(dim=1).to(features.device)
-        lost = torch.isinf(nearest)
-        if lost.any():
-            nearest[lost] = self._exact.query(
-                features[lost], None if skip is None else skip[lost.cpu()]
-            )
-        return nearest
+        distances = distances.amin(dim=1)
+        # Patches all of whose neighbours are left out count among the largest.
+        n_lost = int(torch.isinf(distances).sum())
+        n_decided = max(math.ceil(_DECIDED * len(distances)), n_lost)
+        largest = distances.topk(n_decided).indices
+        distances[largest] = self._exact.query(features[None, largest], skip)[0]
+        return distances
 
     def _load(self):
         """Return pynndescent's index; a reloaded one is unpacked on first use."""

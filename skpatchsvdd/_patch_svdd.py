@@ -100,9 +100,10 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         hold for images taken as the training images were.
 
     neighbors : {"auto", "exact", "pynndescent"}, default="auto"
-        How the nearest normal patch is found. pynndescent is approximate, compiles for
-        about a minute in each new process, and then is much faster on large banks.
-        "auto" is exact on a GPU and for banks of up to 250,000 patches on a CPU.
+        How the nearest normal patch is found. pynndescent is approximate, but for the
+        largest distances of each image, which are made exact; it compiles for about a
+        minute in each new process, and then is much faster on large banks. "auto" is
+        exact on a GPU and for banks of up to 200,000 patches on a CPU.
 
     warm_start : bool, default=False
         True lets `fit` go on from the weights in `encoder_`, with a new optimiser, and

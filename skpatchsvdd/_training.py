@@ -16,7 +16,7 @@ _SLOPE = 0.1
 # Share of the steps over which the learning rate rises.
 _WARM_UP = 0.05
 # Batches of patches whose mean initial feature is the centre of the "svdd" loss.
-_N_CENTER_BATCHES = 16
+_N_CENTER_BATCHES = 8
 _CENTER_BATCH = 128
 
 

@@ -1,0 +1,150 @@
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from skpatchsvdd._images import check_images, image_digest, pixels_to_float
+
+
+def make_bytes(rng, *shape):
+    return rng.integers(0, 256, shape, dtype=np.uint8)
+
+
+def test_bytes_stay_bytes_and_mean_a_255th(rng):
+    X = make_bytes(rng, 3, 8, 6, 2)
+    images = check_images(X)
+    assert np.shares_memory(images.pixels, X)
+    np.testing.assert_array_equal(next(images.batches(9))[1], np.float32(X) / 255)
+    tensor = pixels_to_float(torch.from_numpy(X))
+    np.testing.assert_array_equal(tensor, np.float32(X) / 255)
+
+
+def test_grey_images_have_one_channel(rng):
+    assert check_images(make_bytes(rng, 3, 8, 6)).image_shape == (8, 6, 1)
+
+
+def test_sixteen_bits_and_booleans_are_scaled():
+    X = np.array([[[0, 65535], [13107, 0]]], dtype=np.uint16)
+    np.testing.assert_allclose(check_images(X).pixels.ravel(), [0, 1, 0.2, 0])
+    pixels = check_images(X > 0).pixels
+    assert pixels.dtype == np.float32
+    assert pixels.ravel().tolist() == [0, 1, 1, 0]
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_floats_are_taken_as_they_are(rng, dtype):
+    X = rng.standard_normal((2, 5, 5)).astype(dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pixels = check_images(X).pixels
+    assert pixels.dtype == np.float32
+    np.testing.assert_array_equal(pixels[..., 0], X.astype(np.float32))
+
+
+def test_floats_that_look_like_bytes_are_warned_about(rng):
+    X = make_bytes(rng, 2, 5, 5).astype(float)
+    with pytest.warns(UserWarning, match=r"look like 0\.\.255.*Divide them by 255"):
+        check_images(X)
+
+
+def test_integers_of_unknown_scale_are_refused():
+    with pytest.raises(ValueError, match="dtype int64, whose scale is unknown"):
+        check_images(np.zeros((2, 4, 4), dtype=np.int64))
+
+
+def test_rows_are_read_with_image_shape(rng):
+    X = make_bytes(rng, 3, 4, 5, 2)
+    rows = check_images(X.reshape(3, -1), image_shape=(4, 5, 2)).pixels
+    np.testing.assert_array_equal(rows, X)
+    grey = check_images(X[..., 0].reshape(3, -1), image_shape=[4, 5])
+    assert grey.image_shape == (4, 5, 1)
+
+
+@pytest.mark.parametrize(
+    ("shape", "image_shape", "message"),
+    [
+        ((4,), None, "Reshape your data"),
+        ((4, 9), None, "Pass image_shape="),
+        ((4, 9), (3, 4), r"X has 9 features, but image_shape=\(3, 4\) makes 12"),
+        ((4, 9), (9,), "image_shape must be"),
+        ((4, 9), (3.0, 3.0), "image_shape must be"),
+        ((2, 3, 4, 5, 6), None, "X has 5 dimensions"),
+        ((0, 8, 8), None, "0 sample"),
+    ],
+)
+def test_wrong_shapes_are_explained(shape, image_shape, message):
+    with pytest.raises(ValueError, match=message):
+        check_images(np.zeros(shape), image_shape=image_shape)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_not_finite_pixels_are_refused(value):
+    X = np.zeros((2, 4, 4))
+    X[1, 2, 3] = value
+    with pytest.raises(ValueError, match=r"NaN|infinity"):
+        check_images(X)
+    with pytest.raises(ValueError, match="image 1"):
+        check_images(list(X))
+
+
+def test_lists_of_images_are_stacked(rng):
+    X = make_bytes(rng, 3, 8, 6, 3)
+    images = check_images(list(X))
+    assert images.pixels.dtype == np.uint8
+    np.testing.assert_array_equal(images.pixels, X)
+    assert check_images([X[0] / 255, X[1]]).pixels.dtype == np.float32
+
+
+def test_nested_lists_are_one_array(rng):
+    X = rng.random((2, 3, 4))
+    assert check_images(X.tolist()).image_shape == (3, 4, 1)
+
+
+def test_lists_of_unequal_size_need_image_size(rng):
+    X = [make_bytes(rng, 40, 30, 3), make_bytes(rng, 20, 50, 3)]
+    with pytest.raises(ValueError, match=r"image 1 has size 20 x 50.*image_size"):
+        check_images(X)
+    images = check_images(X, image_size=(16, 24))
+    assert images.image_shape == (16, 24, 3)
+    assert images.sizes == [(40, 30), (20, 50)]
+    assert not images.came_in_one_size
+
+
+def test_lists_with_unequal_channels_or_files_are_refused(rng):
+    X = [make_bytes(rng, 8, 8, 3), make_bytes(rng, 8, 8)]
+    with pytest.raises(ValueError, match="image 1 has 1 channels and image 0 has 3"):
+        check_images(X)
+    with pytest.raises(ValueError, match=r"image 0 is the text 'a\.png'"):
+        check_images(["a.png", "b.png"])
+    with pytest.raises(ValueError, match="image 0 has 4 dimensions"):
+        check_images([np.zeros((2, 8, 8, 3))])
+
+
+def test_resizing_is_anti_aliased():
+    stripes = np.zeros((1, 64, 64), dtype=np.uint8)
+    stripes[:, :, ::2] = 255
+    small = check_images(stripes, image_size=16).pixels
+    assert small.shape == (1, 16, 16, 1)
+    np.testing.assert_allclose(small[0, :, 2:-2], 0.5, atol=0.03)
+
+
+@pytest.mark.parametrize("image_size", [(8,), (8, 8, 8), (8, -1), "large", (8.5, 8)])
+def test_wrong_image_size_is_explained(image_size):
+    with pytest.raises(ValueError, match="image_size must be"):
+        check_images(np.zeros((2, 8, 8)), image_size=image_size)
+
+
+def test_mean_image_is_on_the_unit_scale(rng):
+    X = make_bytes(rng, 40, 5, 4, 3)
+    mean = check_images(X).mean_image()
+    assert mean.dtype == np.float32
+    np.testing.assert_allclose(mean, X.mean(axis=0) / 255, rtol=1e-6)
+
+
+def test_digest_tells_images_apart_and_not_their_dtype(rng):
+    X = make_bytes(rng, 2, 6, 6, 1)
+    as_bytes = [image_digest(x) for x in next(check_images(X).batches(2))[1]]
+    as_floats = [image_digest(x) for x in next(check_images(X / 255).batches(2))[1]]
+    assert as_bytes == as_floats
+    assert as_bytes[0] != as_bytes[1]

@@ -1,0 +1,162 @@
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from reference import nearest_distances
+
+from skpatchsvdd._neighbors import (
+    EXACT_ROWS,
+    ApproximateIndex,
+    ExactIndex,
+    make_index,
+)
+
+
+def features(rng, n, n_features=64, spread=0.1, center=0.0):
+    return (center + spread * rng.standard_normal((n, n_features))).astype(np.float32)
+
+
+def query(index, queries):
+    """Search the patches of one image."""
+    return index.query(torch.from_numpy(queries)[None])[0].numpy()
+
+
+@pytest.mark.parametrize("n_rows", [1, 5, 33, 1000, 20_000])
+@pytest.mark.parametrize("n_features", [3, 64, 300])
+def test_exact_distances_equal_the_plain_loop(rng, n_rows, n_features):
+    bank, queries = features(rng, n_rows, n_features), features(rng, 20, n_features)
+    expected = nearest_distances(queries, bank)
+    distances = query(ExactIndex(bank.copy()), queries)
+    np.testing.assert_allclose(distances, expected, rtol=1e-5)
+
+
+def test_exact_distances_keep_their_digits_far_from_the_origin(rng):
+    # The expanded square of such features loses all digits of the distance in float32.
+    bank = features(rng, 3000, spread=1e-4, center=0.9)
+    queries = features(rng, 50, spread=1e-4, center=0.9)
+    expected = nearest_distances(queries, bank)
+    distances = query(ExactIndex(bank.copy()), queries)
+    np.testing.assert_allclose(distances, expected, rtol=2e-3)
+
+
+def test_exact_distance_of_a_row_of_the_bank_is_zero(rng):
+    bank = features(rng, 2000)
+    distances = query(ExactIndex(bank.copy()), bank)
+    assert (distances == 0).all()
+
+
+def test_exact_search_skips_rows(rng):
+    bank = features(rng, 700)
+    queries = torch.from_numpy(bank[:6, None])  # six images of one patch
+    skip = [[0, 7], [0, 100], [0, 0], [2, 690], [4, 5], [-9, -9]]
+    distances = ExactIndex(bank.copy()).query(queries, torch.tensor(skip))
+    for row, (start, stop), distance in zip(bank, skip, distances, strict=False):
+        kept = np.delete(bank, np.arange(max(start, 0), max(stop, 0)), axis=0)
+        expected = nearest_distances(row[None], kept)[0]
+        assert distance.item() == pytest.approx(expected, rel=1e-5, abs=1e-7)
+
+
+def test_exact_distance_does_not_depend_on_other_queries(rng):
+    index = ExactIndex(features(rng, 5000))
+    images = torch.from_numpy(features(rng, 1500)).reshape(50, 30, 64)
+    alone = torch.cat([index.query(image[None]) for image in images])
+    assert torch.equal(index.query(images), alone)
+
+
+def test_exact_search_bounds_its_memory(rng, monkeypatch):
+    sizes = []
+    original = torch.addmm
+
+    def watch(*args, **kwargs):
+        result = original(*args, **kwargs)
+        sizes.append(result.numel())
+        return result
+
+    monkeypatch.setattr(torch, "addmm", watch)
+    query(ExactIndex(features(rng, 30_000)), features(rng, 3000))
+    assert len(sizes) > 100
+    assert max(sizes) <= 2**19
+
+
+def test_index_pickles_without_tensors(rng):
+    index = ExactIndex(features(rng, 100))
+    queries = features(rng, 10)
+    before = query(index, queries)
+    assert b"torch" not in pickle.dumps(index)
+    after = query(pickle.loads(pickle.dumps(index)), queries)
+    np.testing.assert_array_equal(after, before)
+
+
+@pytest.mark.parametrize(
+    ("method", "device", "n_rows", "expected"),
+    [
+        ("auto", "cpu", EXACT_ROWS, "exact"),
+        ("auto", "cpu", EXACT_ROWS + 1, "approximate"),
+        ("auto", "cuda", EXACT_ROWS + 1, "exact"),
+        ("exact", "cpu", EXACT_ROWS + 1, "exact"),
+        ("pynndescent", "cuda", 10, "approximate"),
+    ],
+)
+def test_method_is_chosen_by_device_and_size(
+    monkeypatch, method, device, n_rows, expected
+):
+    monkeypatch.setattr("skpatchsvdd._neighbors.ExactIndex", lambda bank: "exact")
+    monkeypatch.setattr(
+        "skpatchsvdd._neighbors.ApproximateIndex", lambda *args: "approximate"
+    )
+    bank = np.empty((n_rows, 1), dtype=np.float32)
+    assert make_index(bank, method, torch.device(device), None, 0) == expected
+
+
+@pytest.fixture(scope="module")
+def approximate():
+    rng = np.random.default_rng(1)
+    bank = features(rng, 3000, n_features=16)
+    return bank, ApproximateIndex(bank, n_jobs=1, seed=0)
+
+
+def test_approximate_distances_are_never_too_small(rng, approximate):
+    bank, index = approximate
+    queries = features(rng, 200, n_features=16)
+    exact, distances = nearest_distances(queries, bank), query(index, queries)
+    assert (distances >= exact * (1 - 1e-4)).all()
+    assert np.mean(distances <= exact * (1 + 1e-4)) > 0.5
+
+
+def test_largest_approximate_distances_are_exact(rng, approximate):
+    bank, index = approximate
+    queries = features(rng, 200, n_features=16)
+    exact, distances = nearest_distances(queries, bank), query(index, queries)
+    largest = np.argsort(-exact)[:5]
+    np.testing.assert_allclose(distances[largest], exact[largest], rtol=1e-4)
+
+
+def test_approximate_distance_does_not_depend_on_other_images(rng, approximate):
+    _, index = approximate
+    images = torch.from_numpy(features(rng, 400, n_features=16)).reshape(8, 50, 16)
+    alone = torch.cat([index.query(image[None]) for image in images])
+    assert torch.equal(index.query(images), alone)
+
+
+def test_approximate_search_skips_rows(approximate):
+    bank, index = approximate
+    images = torch.from_numpy(bank[:3, None])  # three images of one patch
+    # The third one skips all rows but the last two: no neighbour can be left.
+    distances = index.query(images, torch.tensor([[0, 1], [5, 6], [0, 2998]]))
+    expected = nearest_distances(bank[:1], bank[1:])[0]
+    assert distances[0].item() == pytest.approx(expected, rel=1e-5)
+    assert distances[1] == 0
+    expected = nearest_distances(bank[2:3], bank[2998:])[0]
+    assert distances[2].item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_approximate_index_survives_pickling(rng, approximate):
+    _, index = approximate
+    queries = features(rng, 50, n_features=16)
+    before = query(index, queries)
+    copy = pickle.loads(pickle.dumps(index))
+    assert isinstance(copy._index, bytes)  # unpacked, and compiled, on first use
+    repacked = pickle.loads(pickle.dumps(copy))
+    np.testing.assert_array_equal(query(copy, queries), before)
+    np.testing.assert_array_equal(query(repacked, queries), before)
