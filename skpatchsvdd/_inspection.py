@@ -33,6 +33,7 @@ class DenseEncoder:
     def __init__(self, encoder, mean_image, strides, device):
         self.patch_sizes = encoder.patch_sizes
         self.strides = strides
+        self.mean_image = mean_image
         self.image_size = mean_image.shape[:2]
         self.device = device
         self.grids = [
@@ -95,8 +96,9 @@ class Inspector:
     indexes : list of indexes
         One for each scale.
     known : list of bytes
-        Digests of the images in the bank. Such an image is inspected without its own
-        patches, among which it would find itself at distance zero.
+        Digests of the images in the bank. Such an image is inspected as if it had not
+        been there: without its own patches, among which it would find itself at
+        distance zero, and without its own share in the mean image.
     aggregation : {"multiply", "sum"}
         How to join the scales' maps.
     """
@@ -105,6 +107,7 @@ class Inspector:
         self.encoder = encoder
         self.indexes = indexes
         self.aggregation = aggregation
+        self._n_known = len(known)
         self._places = {digest: i for i, digest in enumerate(known)}
 
     def maps(self, images, scale=None):
@@ -125,9 +128,23 @@ class Inspector:
         chosen = range(len(sizes)) if scale is None else [sizes.index(scale)]
         for _, batch in images.batches(self.encoder.batch_size):
             places = [self._places.get(image_digest(image), -1) for image in batch]
-            features = self.encoder.encode(batch)
+            features = self.encoder.encode(self._leave_out_of_mean(batch, places))
             maps = [self._scale_map(i, features[i], places) for i in chosen]
             yield join_maps(maps, self.aggregation).cpu().numpy()
+
+    def _leave_out_of_mean(self, batch, places):
+        """Change known images so that the mean of the others is subtracted from them.
+
+        With the mean m of n images, x less the mean of the others is
+        (x - m) * n / (n - 1).
+        """
+        is_known = np.array(places) >= 0
+        if not is_known.any():
+            return batch
+        gain = np.where(is_known, self._n_known / (self._n_known - 1), 1)
+        gain = gain.astype(np.float32)[:, None, None, None]
+        mean = self.encoder.mean_image
+        return np.where(gain == 1, batch, mean + (batch - mean) * gain)
 
     def _scale_map(self, i, features, places):
         n, rows, cols, _ = features.shape

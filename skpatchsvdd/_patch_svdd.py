@@ -167,9 +167,9 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
     Notes
     -----
     Images that the estimator was fitted on are recognised, to the last bit, and scored
-    without their own patches, among which they would find themselves at distance zero.
-    So the scores and maps of training images mean something, and ``fit(X).predict(X)``
-    equals ``fit_predict(X)``.
+    as if bank and mean image had been made without them: among their own patches they
+    would find themselves at distance zero. So the scores and maps of training images
+    mean something, and ``fit(X).predict(X)`` equals ``fit_predict(X)``.
 
     Grey images stay one channel. Three equal channels would train the same filters at
     three times the cost of the first layer: torch scales initial weights by the number

@@ -1,0 +1,461 @@
+import copy
+import subprocess
+import sys
+import warnings
+
+import joblib
+import numpy as np
+import pytest
+import torch
+from reference import encode_patchwise, nearest_distances, spread
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+
+from skpatchsvdd import PatchSVDD
+from skpatchsvdd.datasets import make_textures
+from skpatchsvdd.metrics import detection_auroc, segmentation_auroc
+
+QUICK = {"embedding_dim": 8, "max_iter": 2, "batch_size": 4, "random_state": 0}
+
+
+def plain_maps(est, X_train, X, aggregation="multiply"):
+    """Anomaly maps the slow way: patch by patch, row by row, pixel by pixel."""
+    train, new = (
+        torch.from_numpy((np.float32(x) / 255 - est.mean_image_).transpose(0, 3, 1, 2))
+        for x in (X_train, X)
+    )
+    scales = []
+    for size, stride in zip(est.patch_sizes_, est.strides_, strict=True):
+        bank = encode_patchwise(est.encoder_, train, size, stride)
+        bank = bank.flatten(0, 2).numpy()
+        features = encode_patchwise(est.encoder_, new, size, stride).numpy()
+        scores = [
+            nearest_distances(image.reshape(-1, image.shape[2]), bank)
+            for image in features
+        ]
+        grid = features.shape[1:3]
+        scales.append(
+            [spread(s.reshape(grid), size, stride, X.shape[1:3]) for s in scores]
+        )
+    return (
+        np.prod(scales, axis=0) if aggregation == "multiply" else np.sum(scales, axis=0)
+    )
+
+
+@pytest.mark.parametrize("encoder", ["hierarchical", "flat", "raw"])
+@pytest.mark.parametrize("aggregation", ["multiply", "sum"])
+def test_maps_equal_the_plain_way(encoder, aggregation):
+    X = make_textures(5, image_size=71, anomaly_fraction=0.4, random_state=0).images
+    X_train, X_new = X[:3, :, :69], X[3:, :, :69]
+    est = PatchSVDD(
+        encoder=encoder,
+        aggregation=aggregation,
+        strides=(16,) if encoder == "flat" else (8, 4),
+        **QUICK,
+    ).fit(X_train)
+    maps = est.anomaly_map(X_new)
+    expected = plain_maps(est, X_train, X_new, aggregation)
+    assert maps.shape == (2, 71, 69)
+    assert maps.dtype == np.float32
+    np.testing.assert_allclose(maps, expected, rtol=1e-3)
+    scores = est.score_samples(X_new)
+    assert scores.dtype == np.float64
+    np.testing.assert_array_equal(scores, -maps.max(axis=(1, 2)).astype(np.float64))
+
+
+def test_map_of_one_scale(normal, mixed):
+    X = mixed.images.repeat(2, axis=1).repeat(2, axis=2)
+    est = PatchSVDD(**QUICK).fit(normal.repeat(2, axis=1).repeat(2, axis=2))
+    maps = [est.anomaly_map(X, scale=scale) for scale in (32, 64)]
+    np.testing.assert_allclose(maps[0] * maps[1], est.anomaly_map(X), rtol=1e-6)
+    with pytest.raises(ValueError, match=r"scale must be one of \(32, 64\), got 48"):
+        est.anomaly_map(X, scale=48)
+
+
+def test_embed_gives_the_features_of_each_patch(fitted, mixed):
+    X = mixed.images[:2]
+    features = fitted.embed(X, 32)
+    assert features.shape == (2, 5, 5, 8)
+    inputs = np.float32(X) / 255 - fitted.mean_image_
+    patch = torch.from_numpy(inputs[1, 4:36, 12:44].transpose(2, 0, 1)[None])
+    expected = fitted.encoder_(patch).detach().numpy()[0]
+    np.testing.assert_allclose(features[1, 1, 3], expected, atol=1e-6)
+    with pytest.raises(ValueError, match=r"patch_size must be one of \(32,\), got 64"):
+        fitted.embed(X, 64)
+
+
+def test_learnt_attributes(normal):
+    est = PatchSVDD(patch_size=128, strides=(16, 16, 32), **QUICK)
+    est.fit(make_textures(3, image_size=130, random_state=0).images)
+    assert est.image_shape_ == (130, 130, 3)
+    assert est.n_features_in_ == 130 * 130 * 3
+    assert est.patch_sizes_ == (32, 64, 128)
+    assert est.strides_ == (16, 16, 32)
+    assert est.bank_size_ == {32: 3 * 49, 64: 3 * 25, 128: 3}
+    assert est.n_iter_ == 2
+    assert set(est.loss_curve_) == {
+        f"{t}_{k}" for t in ("position", "svdd") for k in (32, 64, 128)
+    }
+    assert est.training_scores_.shape == (3,)
+    assert isinstance(est.encoder_, torch.nn.Module)
+    assert est.fit(est.mean_image_ + np.zeros((2, 130, 130, 3))) is est
+
+
+def test_damaged_images_score_lower():
+    train = make_textures(20, image_size=96, kind="wood", random_state=0)
+    test = make_textures(
+        20, image_size=96, kind="wood", anomaly_fraction=0.5, random_state=1
+    )
+    est = PatchSVDD(max_iter=0, random_state=0).fit(train.images)
+    assert detection_auroc(test.labels, est.score_samples(test.images)) > 0.8
+    assert segmentation_auroc(test.masks, est.anomaly_map(test.images)) > 0.8
+
+
+def test_zero_steps_keep_random_weights(normal, mixed):
+    scores = [
+        PatchSVDD(patch_size=32, max_iter=0, random_state=seed)
+        .fit(normal)
+        .score_samples(mixed.images)
+        for seed in (0, 0, 1)
+    ]
+    np.testing.assert_array_equal(scores[0], scores[1])
+    assert (scores[0] != scores[2]).any()
+
+
+@pytest.mark.parametrize("loss", ["patch_svdd", "svdd_prime", "svdd"])
+def test_fitting_twice_gives_the_same_scores(quick, normal, mixed, loss):
+    quick.set_params(loss=loss)
+    before = torch.random.get_rng_state()
+    first = quick.fit(normal).score_samples(mixed.images)
+    second = clone(quick).fit(normal).score_samples(mixed.images)
+    np.testing.assert_array_equal(first, second)
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_scores_do_not_depend_on_the_other_images(fitted, normal, mixed):
+    X = np.concatenate([mixed.images, normal])
+    together = fitted.score_samples(X)
+    alone = np.concatenate([fitted.score_samples(x[None]) for x in X])
+    np.testing.assert_array_equal(together, alone)
+    order = np.random.default_rng(0).permutation(len(X))
+    np.testing.assert_array_equal(fitted.score_samples(X[order]), together[order])
+
+
+# The threshold
+
+
+def test_training_images_are_scored_without_themselves(quick, normal):
+    est = quick.fit(normal)
+    for i in range(len(normal)):
+        others = np.delete(normal, i, axis=0)
+        # The same encoder, but a bank without image i, and for image i a mean of the
+        # others.
+        alone = copy.deepcopy(est)
+        alone._indexes = _indexes_of(est, others)
+        alone._known = []
+        shift = est.mean_image_ - others.mean(axis=0) / 255
+        expected = alone.score_samples(normal[i : i + 1] / 255 + shift)[0]
+        assert est.training_scores_[i] == pytest.approx(expected, rel=1e-3)
+    assert (est.training_scores_ < 0).all()
+    np.testing.assert_array_equal(est.score_samples(normal), est.training_scores_)
+
+
+def _indexes_of(est, images):
+    from skpatchsvdd._images import check_images
+    from skpatchsvdd._neighbors import ExactIndex
+
+    return [
+        ExactIndex(b) for b in est._dense_encoder().encode_bank(check_images(images))
+    ]
+
+
+def test_known_and_new_images_can_be_mixed(fitted, normal, mixed):
+    X = np.stack([mixed.images[0], normal[3], mixed.images[5], normal[0]])
+    scores = fitted.score_samples(X)
+    assert scores[1] == fitted.training_scores_[3]
+    assert scores[3] == fitted.training_scores_[0]
+    assert scores[0] == fitted.score_samples(mixed.images[:1])[0]
+
+
+def test_auto_threshold_is_the_lowest_training_score(quick, normal):
+    assert (quick.fit_predict(normal) == 1).all()
+    assert quick.offset_ == quick.training_scores_.min()
+    assert (quick.predict(normal) == 1).all()
+
+
+@pytest.mark.parametrize("contamination", [0.125, 0.25, 0.5])
+def test_contamination_is_the_share_called_abnormal(quick, normal, contamination):
+    quick.set_params(contamination=contamination)
+    labels = quick.fit_predict(normal)
+    assert labels.dtype.kind == "i"
+    assert (labels == -1).sum() == contamination * len(normal)
+    np.testing.assert_array_equal(labels, quick.predict(normal))
+
+
+def test_decision_and_prediction_follow_the_scores(fitted, mixed):
+    scores = fitted.score_samples(mixed.images)
+    decision = fitted.decision_function(mixed.images)
+    np.testing.assert_array_equal(decision, scores - fitted.offset_)
+    expected = np.where(decision >= 0, 1, -1)
+    np.testing.assert_array_equal(fitted.predict(mixed.images), expected)
+
+
+def test_tied_scores_are_warned_about(quick):
+    with pytest.warns(ConvergenceWarning, match="all training images score the same"):
+        quick.fit(np.zeros((4, 40, 40)))
+
+
+# What comes in
+
+
+@pytest.mark.parametrize("channels", [None, 1, 2, 4])
+def test_any_number_of_channels(quick, rng, channels):
+    shape = (4, 40, 36) if channels is None else (4, 40, 36, channels)
+    X = rng.random(shape)
+    assert quick.fit(X).image_shape_ == (40, 36, channels or 1)
+    assert quick.anomaly_map(X).shape == (4, 40, 36)
+
+
+def test_grey_images_with_or_without_a_channel_axis(quick, normal, mixed):
+    quick.fit(normal[..., 0])
+    np.testing.assert_array_equal(
+        quick.score_samples(mixed.images[..., 0]),
+        quick.score_samples(mixed.images[..., :1]),
+    )
+
+
+def test_bytes_and_floats_score_alike(fitted, mixed):
+    np.testing.assert_allclose(
+        fitted.score_samples(mixed.images), fitted.score_samples(mixed.images / 255)
+    )
+
+
+def test_images_are_resized_and_maps_resized_back(normal):
+    rng = np.random.default_rng(0)
+    sizes = [(60, 50), (90, 41), (33, 70)]
+    X = [rng.integers(0, 256, (*size, 3), dtype=np.uint8) for size in sizes]
+    est = PatchSVDD(patch_size=32, image_size=(40, 44), **QUICK).fit(X)
+    assert est.image_shape_ == (40, 44, 3)
+    maps = est.anomaly_map(X)
+    assert [one_map.shape for one_map in maps] == sizes
+    assert est.anomaly_map(X[:1] * 2).shape == (2, 60, 50)
+    assert est.score_samples(normal).shape == (8,)
+    assert est.anomaly_map(normal).shape == (8, 48, 48)
+
+
+def test_score_is_the_maximum_before_resizing_back(normal, mixed):
+    large = PatchSVDD(patch_size=32, image_size=96, **QUICK).fit(normal)
+    scores = large.score_samples(mixed.images)
+    averaged = large.anomaly_map(mixed.images).max(axis=(1, 2))
+    np.testing.assert_allclose(-scores, averaged, rtol=0.1)
+    assert (-scores > averaged).sum() > 4
+
+
+def test_read_only_images(quick, normal):
+    normal = normal.copy()
+    normal.flags.writeable = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        quick.fit(normal).anomaly_map(normal)
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ((1, 48, 48), "X has 1 sample"),
+        ((4, 31, 48), r"image height 31 is smaller than patch_size=32\. Pass larger"),
+        ((4, 48, 3), "image width 3 is smaller than patch_size=32"),
+    ],
+)
+def test_images_that_cannot_be_fitted(quick, shape, message):
+    with pytest.raises(ValueError, match=message):
+        quick.fit(np.zeros(shape))
+
+
+def test_too_large_a_patch_names_one_that_fits(normal):
+    with pytest.raises(ValueError, match=r"height 48 .*patch_size=64.*patch_size=32\."):
+        PatchSVDD().fit(normal)
+    with pytest.raises(ValueError, match=r"have them resized\.$"):
+        PatchSVDD(encoder="flat").fit(normal)
+
+
+def test_images_of_another_shape_cannot_be_scored(fitted):
+    for shape in ((2, 48, 49, 3), (2, 48, 48, 1), (2, 48, 48)):
+        with pytest.raises(
+            ValueError, match=r"fitted on images of shape \(48, 48, 3\)"
+        ):
+            fitted.score_samples(np.zeros(shape))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"lam": -1}, "'lam' parameter"),
+        ({"embedding_dim": 0}, "'embedding_dim' parameter"),
+        ({"patch_size": 48}, "patch_size must be 32, 64 or 128, got 48"),
+        ({"strides": (4, 16)}, r"strides must be 1 positive integers.*\(32,\)"),
+        ({"strides": (0,)}, "strides must be 1 positive integers"),
+        ({"encoder": "resnet"}, "'encoder' parameter"),
+        (
+            {"encoder": "flat"},
+            r"encoder='flat' is for patches of 64, got patch_size=32",
+        ),
+        ({"loss": "mse"}, "'loss' parameter"),
+        ({"contamination": 0.6}, "'contamination' parameter"),
+        ({"device": "tpu"}, "device must be 'auto', 'cpu', 'cuda'"),
+        ({"device": "cuda:99"}, "device='cuda:99' is not available"),
+        ({"image_size": (0, 4)}, "image_size must be"),
+        ({"max_iter": -1}, "'max_iter' parameter"),
+    ],
+)
+def test_wrong_parameters_are_named(quick, normal, parameters, message):
+    with pytest.raises(ValueError, match=message):
+        quick.set_params(**parameters).fit(normal)
+
+
+def test_unfitted_estimator_says_so(quick, normal):
+    for method in ("score_samples", "predict", "anomaly_map", "decision_function"):
+        with pytest.raises(NotFittedError):
+            getattr(quick, method)(normal)
+
+
+# Life of an estimator
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, FloatingPointError])
+def test_failed_fit_leaves_the_estimator_as_it_was(
+    quick, normal, mixed, monkeypatch, error
+):
+    quick.fit(normal)
+    state, scores = dict(vars(quick)), quick.score_samples(mixed.images)
+
+    def fail(*args):
+        raise error
+
+    monkeypatch.setattr("skpatchsvdd._patch_svdd.Inspector.maps", fail)
+    with pytest.raises(error):
+        quick.fit(mixed.images)
+    monkeypatch.undo()
+    assert vars(quick) == state
+    np.testing.assert_array_equal(quick.score_samples(mixed.images), scores)
+
+
+def test_warm_start_goes_on_from_the_weights(quick, normal, mixed):
+    quick.set_params(warm_start=True).fit(normal)
+    weights = [p.detach().clone() for p in quick.encoder_.parameters()]
+    first = quick.encoder_
+    quick.set_params(max_iter=0).fit(mixed.images)
+    for old, new in zip(weights, quick.encoder_.parameters(), strict=True):
+        assert torch.equal(old, new)
+    np.testing.assert_allclose(quick.mean_image_, mixed.images.mean(axis=0) / 255, 1e-5)
+    quick.set_params(max_iter=1).fit(normal)
+    assert quick.n_iter_ == 1
+    assert not torch.equal(weights[0], quick.encoder_.small[0].weight)
+    assert torch.equal(weights[0], first.small[0].weight)
+
+
+def test_warm_start_takes_weights_put_in_by_hand(normal, mixed):
+    est = PatchSVDD(patch_size=32, max_iter=0, warm_start=True, random_state=0)
+    before = est.fit(normal).score_samples(mixed.images)
+    with torch.no_grad():
+        for parameter in est.encoder_.parameters():
+            parameter *= 2
+    after = est.fit(normal).score_samples(mixed.images)
+    assert (after < 1.5 * before).all()
+
+
+def test_warm_start_refuses_another_network(quick, normal):
+    quick.set_params(warm_start=True).fit(normal)
+    with pytest.raises(ValueError, match=r"warm_start=True cannot go on.*\(3, 8, 32\)"):
+        quick.set_params(embedding_dim=4).fit(normal)
+
+
+def test_verbose_reports_progress(quick, normal, capsys):
+    quick.set_params(verbose=2).fit(normal)
+    lines = capsys.readouterr().out.splitlines()
+    assert all(line.startswith("[PatchSVDD] ") for line in lines)
+    assert any("step 2" in line and "position_32" in line for line in lines)
+    quick.set_params(verbose=0).fit(normal)
+    assert capsys.readouterr().out == ""
+
+
+def test_n_jobs_sets_threads_for_the_call_alone(quick, normal, monkeypatch):
+    seen = []
+    original = PatchSVDD._train_encoder
+
+    def watch(*args):
+        seen.append(torch.get_num_threads())
+        return original(*args)
+
+    monkeypatch.setattr(PatchSVDD, "_train_encoder", watch)
+    before = torch.get_num_threads()
+    quick.set_params(n_jobs=1).fit(normal)
+    assert seen == [1]
+    assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize("mmap_mode", [None, "r"])
+@pytest.mark.parametrize("neighbors", ["exact", "pynndescent"])
+def test_joblib_keeps_the_scores(quick, normal, mixed, tmp_path, neighbors, mmap_mode):
+    quick.set_params(neighbors=neighbors).fit(normal)
+    scores = quick.score_samples(mixed.images)
+    joblib.dump(quick, tmp_path / "model.joblib")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loaded = joblib.load(tmp_path / "model.joblib", mmap_mode=mmap_mode)
+        np.testing.assert_array_equal(loaded.score_samples(mixed.images), scores)
+        np.testing.assert_array_equal(
+            loaded.score_samples(normal), quick.training_scores_
+        )
+    assert loaded.get_params() == quick.get_params()
+
+
+def test_deepcopy_keeps_the_scores(fitted, mixed):
+    np.testing.assert_array_equal(
+        copy.deepcopy(fitted).score_samples(mixed.images),
+        fitted.score_samples(mixed.images),
+    )
+
+
+def test_model_file_loads_in_a_process_that_has_no_cuda(fitted, mixed, tmp_path):
+    joblib.dump((fitted, mixed.images), tmp_path / "model.joblib")
+    code = (
+        "import os; os.environ['CUDA_VISIBLE_DEVICES'] = ''\n"
+        "import joblib\n"
+        f"est, X = joblib.load({str(tmp_path / 'model.joblib')!r})\n"
+        "print(*est.score_samples(X))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True
+    )
+    scores = np.array(result.stdout.split(), dtype=float)
+    np.testing.assert_allclose(scores, fitted.score_samples(mixed.images), rtol=1e-4)
+
+
+def test_model_for_an_absent_device_scores_on_the_cpu(fitted, mixed):
+    moved = copy.deepcopy(fitted).set_params(device="cuda:99")
+    with pytest.warns(UserWarning, match="'cuda:99' is not available.*with the CPU"):
+        scores = moved.score_samples(mixed.images)
+    np.testing.assert_array_equal(scores, fitted.score_samples(mixed.images))
+
+
+def test_pynndescent_agrees_with_exact_search(quick, normal, mixed):
+    exact = clone(quick).set_params(neighbors="exact").fit(normal)
+    approximate = clone(quick).set_params(neighbors="pynndescent").fit(normal)
+    np.testing.assert_allclose(
+        approximate.score_samples(mixed.images),
+        exact.score_samples(mixed.images),
+        rtol=0.02,
+    )
+    assert approximate.offset_ == pytest.approx(exact.offset_, rel=0.02)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_gpu_and_cpu_score_alike(quick, normal, mixed, tmp_path):
+    quick.set_params(device="cuda").fit(normal)
+    scores = quick.score_samples(mixed.images)
+    again = clone(quick).fit(normal).score_samples(mixed.images)
+    np.testing.assert_array_equal(again, scores)
+    joblib.dump(quick, tmp_path / "model.joblib")
+    on_cpu = joblib.load(tmp_path / "model.joblib").set_params(device="cpu")
+    np.testing.assert_allclose(on_cpu.score_samples(mixed.images), scores, rtol=1e-3)

@@ -1,0 +1,83 @@
+import subprocess
+import sys
+
+import matplotlib
+import numpy as np
+import pytest
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+from skpatchsvdd.__main__ import main
+from skpatchsvdd.plotting import AnomalyMapDisplay
+
+
+@pytest.fixture(autouse=True)
+def close_figures():
+    yield
+    plt.close("all")
+
+
+def test_display_has_a_row_for_each_image(fitted, mixed):
+    display = AnomalyMapDisplay.from_estimator(
+        fitted, mixed.images, masks=mixed.masks, titles=list(mixed.defects)
+    )
+    assert display.axes_.shape == (8, 3)
+    assert display.axes_[0, 0].get_title() == "image"
+    assert display.axes_[0, 1].get_title() == "true mask"
+    assert display.axes_[5, 0].get_ylabel() == mixed.defects[5]
+    np.testing.assert_array_equal(
+        display.axes_[5, 2].images[0].get_array(), display.maps[5]
+    )
+
+
+def test_maps_share_one_colour_scale(fitted, mixed):
+    display = AnomalyMapDisplay.from_estimator(fitted, mixed.images)
+    limits = {row[-1].images[0].get_clim() for row in display.axes_}
+    assert limits == {(0, float(display.maps.max()))}
+    assert display.axes_.shape == (8, 2)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float64])
+def test_images_are_drawn_on_their_own_scale(dtype):
+    top = {np.uint8: 255, np.uint16: 65535}.get(dtype, 1)
+    X = np.full((1, 8, 8), top, dtype=dtype)
+    display = AnomalyMapDisplay.from_predictions(X, np.zeros((1, 8, 8)))
+    assert (display.axes_[0, 0].images[0].get_array() == 1).all()
+
+
+def test_display_draws_on_given_axes(fitted, mixed):
+    figure, axes = plt.subplots(1, 2)
+    display = AnomalyMapDisplay.from_estimator(fitted, mixed.images[:1], axes=axes)
+    assert display.figure_ is figure
+
+
+def test_unequal_lengths_are_refused(mixed):
+    with pytest.raises(ValueError, match="inconsistent"):
+        AnomalyMapDisplay.from_predictions(mixed.images, np.zeros((3, 48, 48)))
+
+
+def test_demo_prints_figures_and_writes_a_picture(tmp_path, capsys):
+    output = tmp_path / "demo.png"
+    assert main(["demo", "--max-iter", "0", "--output", str(output)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for line, kind in zip(lines[1:3], ("gear", "fabric"), strict=True):
+        name, image_auroc, pixel_auroc, *_ = line.split()
+        assert name == kind
+        assert float(image_auroc) > 0.85
+        assert float(pixel_auroc) > 0.9
+    height, width, _ = plt.imread(output).shape
+    assert height > 500
+    assert width > 800
+
+
+def test_missing_matplotlib_is_named():
+    code = "import sys; sys.modules['matplotlib'] = None; sys.argv = ['x', 'demo']\n"
+    code += "import runpy; runpy.run_module('skpatchsvdd', run_name='__main__')"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True
+    )
+    assert result.returncode == 1
+    assert result.stderr.strip() == (
+        "error: the demo draws with matplotlib: pip install skpatchsvdd[plot]"
+    )

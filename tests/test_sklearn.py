@@ -1,0 +1,120 @@
+"""scikit-learn's own checks, and life inside its pipelines and searches."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, MinMaxScaler
+from sklearn.utils.estimator_checks import check_estimator, parametrize_with_checks
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from skpatchsvdd import PatchSVDD
+
+
+class RowPatchSVDD(PatchSVDD):
+    """Reads each row, whatever its length, as an image of 32 x 32.
+
+    scikit-learn's checks pass rows of a few numbers, which are no images.
+    """
+
+    def fit(self, X, y=None):
+        X = validate_data(self, X)
+        n_features = self.n_features_in_
+        super().fit(_rows_to_images(X))
+        self.n_features_in_ = n_features
+        return self
+
+    def score_samples(self, X):
+        check_is_fitted(self)
+        return super().score_samples(
+            _rows_to_images(validate_data(self, X, reset=False))
+        )
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = True
+        return tags
+
+
+def _rows_to_images(X):
+    images = np.stack([np.resize(row, (32, 32)) for row in X])
+    return 0.5 + np.arctan(images) / np.pi
+
+
+def make_row_estimator():
+    return RowPatchSVDD(
+        patch_size=32,
+        embedding_dim=8,
+        max_iter=1,
+        batch_size=2,
+        contamination=0.1,
+        device="cpu",
+        random_state=0,
+    )
+
+
+@parametrize_with_checks([make_row_estimator()])
+def test_sklearn_check(estimator, check):
+    check(estimator)
+
+
+def test_sklearn_checks_really_run():
+    results = check_estimator(make_row_estimator(), on_skip=None, on_fail=None)
+    status = [result["status"] for result in results]
+    assert status.count("passed") > 40
+    assert "failed" not in status
+    assert "xfail" not in status
+
+
+@pytest.fixture
+def labelled(normal, mixed):
+    X = np.concatenate([normal, mixed.images])
+    y = np.concatenate([np.ones(len(normal), dtype=int), mixed.labels])
+    return X, y
+
+
+def as_float(X):
+    return X / 255
+
+
+def test_pipeline_behind_a_function(quick, normal, mixed):
+    pipeline = make_pipeline(FunctionTransformer(as_float), quick)
+    scores = pipeline.fit(normal).score_samples(mixed.images)
+    np.testing.assert_array_equal(
+        scores, clone(quick).fit(normal).score_samples(mixed.images)
+    )
+    assert set(pipeline.predict(mixed.images)) <= {1, -1}
+
+
+def test_pipeline_behind_a_step_for_rows(quick, normal, mixed):
+    rows, new_rows = normal.reshape(8, -1), mixed.images.reshape(8, -1)
+    quick.set_params(image_shape=(48, 48, 3))
+    pipeline = make_pipeline(MinMaxScaler(), quick).fit(rows)
+    assert pipeline.score_samples(new_rows).shape == (8,)
+    assert pipeline[-1].image_shape_ == (48, 48, 3)
+    assert pipeline[-1].n_features_in_ == rows.shape[1]
+
+
+def test_grid_search_over_lambda_and_dimension(quick, labelled):
+    X, y = labelled
+    pipeline = make_pipeline(FunctionTransformer(as_float), quick)
+    grid = {"patchsvdd__lam": [1e-3, 1.0], "patchsvdd__embedding_dim": [4, 8]}
+    search = GridSearchCV(
+        pipeline, grid, scoring="roc_auc", cv=StratifiedKFold(2), n_jobs=2
+    ).fit(X, y)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+    assert search.best_estimator_[-1].embedding_dim in (4, 8)
+    assert search.decision_function(X).shape == y.shape
+
+
+def test_cross_val_score(quick, labelled):
+    scores = cross_val_score(quick, *labelled, scoring="roc_auc", cv=StratifiedKFold(2))
+    assert scores.shape == (2,)
+    assert ((scores >= 0) & (scores <= 1)).all()
+
+
+def test_clone_has_the_parameters_and_nothing_learnt(fitted):
+    copy = clone(fitted)
+    assert copy.get_params() == fitted.get_params()
+    assert not hasattr(copy, "encoder_")
