@@ -36,7 +36,7 @@ def _parse(argv):
     demo.add_argument("--output", default="demo.png", help="picture to write")
     demo.add_argument("--device", default="auto", help="auto, cpu, cuda, ...")
     demo.add_argument("--random-state", type=int, default=0)
-    demo.add_argument("--max-iter", type=int, default=250, help="training steps")
+    demo.add_argument("--max-iter", type=int, default=60, help="training steps")
     demo.set_defaults(run=run_demo)
     return parser.parse_args(argv)
 
@@ -54,14 +54,21 @@ def run_demo(args):
 
 
 def demonstrate(kind, args):
-    """Fit to normal images of a kind and print how well its defects are found."""
+    """Fit to normal images of a kind and print how well its defects are found.
+
+    Return the test data and their maps in units of the alarm level.
+    """
     seed = args.random_state
-    train = make_textures(40, image_size=128, kind=kind, random_state=seed)
+    train = make_textures(40, image_size=192, kind=kind, random_state=seed)
     test = make_textures(
-        60, image_size=128, anomaly_fraction=0.6, kind=kind, random_state=seed + 1
+        50, image_size=192, anomaly_fraction=0.6, kind=kind, random_state=seed + 1
     )
     est = PatchSVDD(
-        max_iter=args.max_iter, batch_size=12, device=args.device, random_state=seed
+        max_iter=args.max_iter,
+        batch_size=12,
+        contamination=0.05,
+        device=args.device,
+        random_state=seed,
     )
     start = time.perf_counter()
     est.fit(train.images)
@@ -80,7 +87,7 @@ def demonstrate(kind, args):
         f"{alarms[~good].sum():4d} of {(~good).sum()}",
         flush=True,
     )
-    return test, maps, alarms
+    return test, maps / -est.offset_
 
 
 def draw(results, output):
@@ -88,21 +95,22 @@ def draw(results, output):
     from skpatchsvdd.plotting import AnomalyMapDisplay
 
     plt = import_pyplot()
-    figure = plt.figure(figsize=(6.8 * len(results), 2.15 * _N_SHOWN), dpi=80)
+    figure = plt.figure(figsize=(6.8 * len(results), 2.15 * _N_SHOWN), dpi=72)
     panels = figure.subfigures(1, len(results))
-    for panel, (test, maps, alarms) in zip(panels, results, strict=True):
+    for panel, (test, maps) in zip(panels, results, strict=True):
         _, shown = np.unique(test.defects, return_index=True)
         shown = sorted(shown)[:_N_SHOWN]  # the normal images come first
         axes = panel.subplots(_N_SHOWN, 3)
         for row in axes[len(shown) :].flat:
             row.set_axis_off()
-        verdict = np.where(alarms, "alarm", "no alarm")
+        verdict = np.where(maps.max(axis=(1, 2)) > 1, "alarm", "no alarm")
         AnomalyMapDisplay.from_predictions(
             test.images[shown],
             maps[shown],
             masks=test.masks[shown],
             titles=[f"{test.defects[i]}: {verdict[i]}" for i in shown],
             axes=axes[: len(shown)],
+            vmax=2,  # the alarm level, 1, is the middle of the colours
         )
     figure.savefig(output, bbox_inches="tight")
     plt.close(figure)

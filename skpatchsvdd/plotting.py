@@ -52,7 +52,7 @@ class AnomalyMapDisplay:
 
     @classmethod
     def from_estimator(
-        cls, estimator, X, *, masks=None, titles=None, axes=None, cmap="inferno"
+        cls, estimator, X, *, masks=None, titles=None, axes=None, **options
     ):
         """Compute the maps of images with a fitted estimator and draw them.
 
@@ -62,8 +62,10 @@ class AnomalyMapDisplay:
             Anything fitted that has `anomaly_map`.
         X : array-like of shape (n_images, height, width[, n_channels]) or list
             The images.
-        masks, titles, axes, cmap : object
+        masks, titles, axes : object
             As for `from_predictions`.
+        **options : dict
+            `cmap` and `vmax`, as for `plot`.
 
         Returns
         -------
@@ -71,12 +73,12 @@ class AnomalyMapDisplay:
         """
         maps = estimator.anomaly_map(X)
         return cls.from_predictions(
-            X, maps, masks=masks, titles=titles, axes=axes, cmap=cmap
+            X, maps, masks=masks, titles=titles, axes=axes, **options
         )
 
     @classmethod
     def from_predictions(
-        cls, X, maps, *, masks=None, titles=None, axes=None, cmap="inferno"
+        cls, X, maps, *, masks=None, titles=None, axes=None, **options
     ):
         """Draw images and their maps.
 
@@ -93,17 +95,17 @@ class AnomalyMapDisplay:
             A line over each image.
         axes : ndarray of matplotlib.axes.Axes, default=None
             Axes to draw on, one row for each image; None makes a new figure.
-        cmap : str, default="inferno"
-            Colours of the maps.
+        **options : dict
+            `cmap` and `vmax`, as for `plot`.
 
         Returns
         -------
         display : AnomalyMapDisplay
         """
         check_consistent_length(X, maps, masks, titles)
-        return cls(X, maps, masks=masks, titles=titles).plot(axes=axes, cmap=cmap)
+        return cls(X, maps, masks=masks, titles=titles).plot(axes=axes, **options)
 
-    def plot(self, *, axes=None, cmap="inferno"):
+    def plot(self, *, axes=None, cmap="inferno", vmax=None):
         """Draw all images.
 
         Parameters
@@ -112,6 +114,9 @@ class AnomalyMapDisplay:
             Axes to draw on, one row for each image; None makes a new figure.
         cmap : str, default="inferno"
             Colours of the maps.
+        vmax : float, default=None
+            Value from which on maps have the brightest colour; ``-2 * offset_`` shows
+            all that is worth an alarm in the brighter half. None is the highest value.
 
         Returns
         -------
@@ -122,9 +127,10 @@ class AnomalyMapDisplay:
         heads = ["image", "anomaly map"]
         if self.masks is not None:
             heads.insert(1, "true mask")
-        highest = max(float(np.max(one_map)) for one_map in self.maps)
+        if vmax is None:
+            vmax = max(float(np.max(one_map)) for one_map in self.maps)
         for i, row in enumerate(self.axes_):
-            self._plot_row(i, row, highest, cmap)
+            self._plot_row(i, row, cmap, vmax)
             for axis, head in zip(row, heads, strict=True):
                 axis.set_xticks([])
                 axis.set_yticks([])
@@ -133,18 +139,18 @@ class AnomalyMapDisplay:
                 row[0].set_ylabel(self.titles[i], fontsize="small")
         return self
 
-    def _plot_row(self, i, row, highest, cmap):
+    def _plot_row(self, i, row, cmap, vmax):
         image = np.asarray(self.images[i])
         if image.ndim == 3 and image.shape[2] != 3:
             image = image.mean(axis=2)
         top = 255 if image.dtype == np.uint8 else 65535 if image.dtype == "u2" else 1
         row[0].imshow(np.clip(image / top, 0, 1), cmap="gray", vmin=0, vmax=1)
-        row[-1].imshow(self.maps[i], cmap=cmap, vmin=0, vmax=highest)
+        row[-1].imshow(self.maps[i], cmap=cmap, vmin=0, vmax=vmax)
         if self.masks is not None:
             mask = np.asarray(self.masks[i]) != 0
             row[1].imshow(mask, cmap="gray", vmin=0, vmax=1)
             if mask.any() and not mask.all():
-                row[-1].contour(mask, levels=[0.5], colors="w", linewidths=0.8)
+                row[-1].contour(mask, levels=[0.5], colors="cyan", linewidths=0.9)
 
     def _make_axes(self):
         try:
