@@ -1,0 +1,26 @@
+"""Configuration of the documentation."""
+
+import skpatchsvdd
+
+project = "skpatchsvdd"
+author = "the skpatchsvdd developers"
+copyright = f"2026, {author}"
+version = release = skpatchsvdd.__version__
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
+    "numpydoc",
+]
+autosummary_generate = True
+numpydoc_show_class_members = True
+numpydoc_show_inherited_class_members = False
+numpydoc_class_members_toctree = False
+templates_path = []
+exclude_patterns = ["_build"]
+
+html_theme = "pydata_sphinx_theme"
+html_title = f"skpatchsvdd {version}"
+html_theme_options = {"show_prev_next": False, "secondary_sidebar_items": ["page-toc"]}
+html_sidebars = {"index": [], "api": [], "user_guide": []}
