@@ -151,7 +151,7 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
     bank_size_ : dict of int to int
         Number of normal patches kept, by patch size.
 
-    loss_curve_ : dict of str to ndarray of shape (n_iter_,)
+    loss_curve_ : dict of str to ndarray of shape (n_steps,)
         Every loss term at every step: "position_32", "svdd_32" and so on, not weighted.
 
     n_iter_ : int
