@@ -14,10 +14,8 @@ extensions = [
     "numpydoc",
 ]
 autosummary_generate = True
-numpydoc_show_class_members = True
-numpydoc_show_inherited_class_members = False
-numpydoc_class_members_toctree = False
-templates_path = []
+numpydoc_show_class_members = False
+templates_path = ["_templates"]
 exclude_patterns = ["_build"]
 
 html_theme = "pydata_sphinx_theme"

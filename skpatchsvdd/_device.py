@@ -35,13 +35,15 @@ def check_device(name):
 
 def fallback_device(name):
     """Like `check_device`, but an absent device becomes the CPU, with a warning."""
-    try:
+    if name == "auto" or _is_available(_parse_device(name)):
         return check_device(name)
-    except ValueError as error:
-        if name != "auto" and _is_available(_parse_device(name)):
-            raise
-        warnings.warn(f"{error} Going on with the CPU.", UserWarning, stacklevel=4)
-        return torch.device("cpu")
+    warnings.warn(
+        f"device={name!r} is not available on this machine. Going on with the CPU; "
+        "device='auto' would do so without a warning.",
+        UserWarning,
+        stacklevel=5,
+    )
+    return torch.device("cpu")
 
 
 def _parse_device(name):

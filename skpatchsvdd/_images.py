@@ -213,7 +213,7 @@ def _scale(pixels, name):
             f"{name} holds floats up to {pixels.max():g}, which look like 0..255 but "
             "are taken as they are. Divide them by 255, or pass uint8.",
             UserWarning,
-            stacklevel=5,
+            stacklevel=6,
         )
     return pixels.astype(np.float32, copy=False)
 

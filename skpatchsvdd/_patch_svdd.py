@@ -96,9 +96,9 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         Where `predict` draws the line. Every training image is scored against a bank
         that does not hold it. "auto" puts `offset_` at the lowest of these n scores: a
         new normal image raises a false alarm with a probability of about 1 / (n + 1).
-        A float puts `offset_` at that quantile of them: about this share of new normal
-        images, and just this share of the training images, is called abnormal. Both
-        hold for images taken as the training images were.
+        A float puts `offset_` at that quantile of them: about this share of the
+        training images, and of new normal images, is called abnormal. Both hold for
+        images taken as the training images were.
 
     neighbors : {"auto", "exact", "pynndescent"}, default="auto"
         How the nearest normal patch is found. pynndescent is approximate, but for the
@@ -176,7 +176,7 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
     three times the cost of the first layer: torch scales initial weights by the number
     of inputs, so that the filters' sums over equal channels have the same variance.
 
-    The bank of n images of 256 x 256 takes 0.87 MB an image at the default settings.
+    The bank takes 0.9 MB for an image of 256 x 256 at the default settings.
 
     References
     ----------
@@ -616,5 +616,5 @@ def _warn_if_tied(scores):
             "images differ, the encoder has collapsed to one feature: pass a smaller "
             "lam or max_iter.",
             ConvergenceWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
