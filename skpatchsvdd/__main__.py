@@ -19,7 +19,7 @@ def main(argv=None):
     args = _parse(argv)
     try:
         return args.run(args)
-    except ImportError as error:
+    except (ImportError, OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
 

@@ -1,6 +1,7 @@
 """What may come in: images are checked, scaled, resized and described here."""
 
 import hashlib
+import os
 import warnings
 from dataclasses import dataclass
 from numbers import Integral
@@ -11,6 +12,7 @@ import torch.nn.functional as F
 from sklearn.utils import check_array
 
 _LOOKS_LIKE_BYTES = 10.0
+_FEW_CHANNELS = 4
 
 
 @dataclass(frozen=True)
@@ -72,14 +74,14 @@ def check_images(X, *, image_shape=None, image_size=None):
     images : ImageStack
     """
     size = check_image_size(image_size)
+    if isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1:
+        X = list(X)
     if _is_list_of_images(X):
-        return _stack_list([_check_one(x, i) for i, x in enumerate(X)], size)
-    X = check_array(X, dtype="numeric", allow_nd=True, ensure_2d=False)
-    pixels = _scale(_add_axes(X, image_shape), "X")
-    sizes = [pixels.shape[1:3]] * len(pixels)
-    if size not in (None, pixels.shape[1:3]):
-        pixels = np.stack([resize_image(image, size) for image in pixels])
-    return ImageStack(pixels, sizes)
+        images = _stack_list([_check_one(x, i) for i, x in enumerate(X)], size)
+    else:
+        images = _stack_array(X, image_shape, size)
+    _warn_if_not_scaled(images.pixels)
+    return images
 
 
 def check_image_size(image_size):
@@ -115,20 +117,48 @@ def image_digest(image):
     return hashlib.blake2b(np.ascontiguousarray(image), digest_size=16).digest()
 
 
+def _stack_array(X, image_shape, size):
+    X = check_array(X, dtype="numeric", allow_nd=True, ensure_2d=False, input_name="X")
+    _check_axes(X)
+    pixels = _scale(_add_axes(X, image_shape), "X")
+    sizes = [pixels.shape[1:3]] * len(pixels)
+    if size not in (None, pixels.shape[1:3]):
+        pixels = np.stack([resize_image(image, size) for image in pixels])
+    return ImageStack(pixels, sizes)
+
+
+def _check_axes(X):
+    """Refuse what is almost surely one image, or images with channels first."""
+    if X.ndim == 3 and X.shape[2] <= _FEW_CHANNELS:
+        raise ValueError(
+            f"X has shape {X.shape}, which looks like one image (height, width, "
+            "channels). Pass X[None] for one image."
+        )
+    if X.ndim == 4 and X.shape[1] <= _FEW_CHANNELS < X.shape[3]:
+        raise ValueError(
+            f"X has shape {X.shape}, which looks like channels before height and "
+            "width. Pass X.transpose(0, 2, 3, 1)."
+        )
+
+
 def _is_list_of_images(X):
     if not isinstance(X, list | tuple) or len(X) == 0:
         return False
-    return all(isinstance(x, str) or np.ndim(x) >= 2 for x in X) and not (
-        # Nested lists of numbers are one array written out.
+    # Nested lists of numbers are one array written out.
+    return all(_is_path(x) or x is None or np.ndim(x) >= 2 for x in X) and not (
         isinstance(X[0], list | tuple)
     )
 
 
+def _is_path(x):
+    return isinstance(x, str | os.PathLike)
+
+
 def _check_one(x, i):
-    if isinstance(x, str):
+    if x is None or _is_path(x):
         raise ValueError(
-            f"image {i} is the text {x!r}. Pass arrays; "
-            "skpatchsvdd.datasets.load_mvtec_ad reads image files."
+            f"image {i} is {x!r}, not an array. skpatchsvdd.datasets.load_mvtec_ad "
+            "reads image files."
         )
     x = check_array(x, dtype="numeric", allow_nd=True, input_name=f"image {i}")
     if x.ndim > 3:
@@ -171,7 +201,7 @@ def _add_axes(X, image_shape):
     raise ValueError(
         f"X has {X.ndim} dimensions. Reshape your data to (n_images, height, width), "
         "(n_images, height, width, n_channels), or to rows (n_images, n_features) "
-        "together with image_shape. One image alone is X[None]."
+        "together with image_shape."
     )
 
 
@@ -180,7 +210,7 @@ def _read_rows(X, image_shape):
         raise ValueError(
             f"X has shape {X.shape}, one row for each image. Pass image_shape=(height, "
             "width) or (height, width, channels) to say how to read a row, or pass X "
-            "as (n_images, height, width[, n_channels])."
+            "as (n_images, height, width[, n_channels]); one grey image is X[None]."
         )
     if not _are_positive_integers(image_shape, lengths=(2, 3)):
         raise ValueError(
@@ -199,7 +229,7 @@ def _scale(pixels, name):
     """Bring pixels to uint8 or to float32 on the 0..1 scale."""
     if pixels.dtype == np.uint8:
         return pixels
-    if pixels.dtype == np.uint16:
+    if pixels.dtype.kind == "u" and pixels.dtype.itemsize == 2:
         return np.divide(pixels, 65535, dtype=np.float32)
     if pixels.dtype.kind == "b":
         return pixels.astype(np.float32)
@@ -208,14 +238,19 @@ def _scale(pixels, name):
             f"{name} has dtype {pixels.dtype}, whose scale is unknown. Pass uint8 "
             "(0..255), uint16 (0..65535) or floats (0..1)."
         )
-    if pixels.min() >= 0 and pixels.max() > _LOOKS_LIKE_BYTES:
-        warnings.warn(
-            f"{name} holds floats up to {pixels.max():g}, which look like 0..255 but "
-            "are taken as they are. Divide them by 255, or pass uint8.",
-            UserWarning,
-            stacklevel=6,
-        )
     return pixels.astype(np.float32, copy=False)
+
+
+def _warn_if_not_scaled(pixels):
+    if pixels.dtype != np.uint8 and pixels.min() >= 0:
+        highest = pixels.max()
+        if highest > _LOOKS_LIKE_BYTES:
+            warnings.warn(
+                f"X holds floats up to {highest:g}, which look like 0..255 but are "
+                "taken as they are. Divide them by 255, or pass uint8.",
+                UserWarning,
+                stacklevel=6,
+            )
 
 
 def _are_positive_integers(values, lengths):

@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 import torch
 import torch.nn.functional as F
+from joblib import effective_n_jobs
 
 # Up to this many rows, exact search on a CPU has answered some hundred images before
 # pynndescent is compiled and its index built.
@@ -143,8 +144,11 @@ class ApproximateIndex:
     """
 
     def __init__(self, bank, n_jobs, seed):
-        from pynndescent import NNDescent  # imports numba: only for those who need it
+        import numba  # slow to import: only for those who need it
+        from pynndescent import NNDescent
 
+        if n_jobs is not None:
+            n_jobs = min(effective_n_jobs(n_jobs), numba.config.NUMBA_NUM_THREADS)
         index = NNDescent(
             bank,
             metric="euclidean",

@@ -10,7 +10,7 @@ import torch
 from sklearn.base import BaseEstimator, OutlierMixin, _fit_context
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import Interval, Options, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from skpatchsvdd._calibration import threshold_from_scores
@@ -23,7 +23,6 @@ from skpatchsvdd._neighbors import make_index
 from skpatchsvdd._sampling import PairSampler
 from skpatchsvdd._training import make_objective, train_encoder
 
-_PATCH_SIZES = (32, 64, 128)
 _DEFAULT_STRIDES = {32: 4, 64: 16, 128: 16}
 _MAX_SEED = np.iinfo(np.int32).max
 
@@ -158,7 +157,7 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         Steps taken.
 
     n_features_in_ : int
-        Values in one image: height * width * channels as it came in.
+        Values in one image: height * width * channels as the first one came in.
 
     See Also
     --------
@@ -168,9 +167,15 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
     Notes
     -----
     Images that the estimator was fitted on are recognised, to the last bit, and scored
-    as if bank and mean image had been made without them: among their own patches they
-    would find themselves at distance zero. So the scores and maps of training images
-    mean something, and ``fit(X).predict(X)`` equals ``fit_predict(X)``.
+    without their own patches in the bank, among which they would find themselves at
+    distance zero, and without their own share in the mean image. So the scores and maps
+    of training images mean something, and ``fit(X).predict(X)`` equals
+    ``fit_predict(X)``. It is close to fitting without the image, but not the same: the
+    encoder has seen it, and the bank is not encoded anew.
+
+    Patches begin at the top left. Where the image size less the patch size is no
+    multiple of the stride, the last rows and columns, fewer than a stride, are not
+    inspected and take the values of the nearest pixels that are.
 
     Grey images stay one channel. Three equal channels would train the same filters at
     three times the cost of the first layer: torch scales initial weights by the number
@@ -201,7 +206,7 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
     _parameter_constraints = {  # noqa: RUF012
         "lam": [Interval(Real, 0, None, closed="left")],
         "embedding_dim": [Interval(Integral, 1, None, closed="left")],
-        "patch_size": [Interval(Integral, 32, 128, closed="both")],
+        "patch_size": [Options(Integral, set(_DEFAULT_STRIDES))],
         "strides": ["array-like", None],
         "encoder": [StrOptions({"hierarchical", "flat", "raw"})],
         "loss": [StrOptions({"patch_svdd", "svdd_prime", "svdd"})],
@@ -300,10 +305,10 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
             banks = dense.encode_bank(images)
             indexes = self._index_banks(banks, device, rng)
             self._log("scoring the training images, each without its own patches")
-            known = [image_digest(x) for _, batch in images.batches(16) for x in batch]
+            known = _digests(images)
             inspector = Inspector(dense, indexes, known, self.aggregation)
             scores = _image_scores(inspector.maps(images))
-        _warn_if_tied(scores)
+        _check_scores(scores)
 
         self.encoder_ = encoder
         self.mean_image_ = mean_image
@@ -318,6 +323,7 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         self.offset_ = threshold_from_scores(scores, self.contamination)
         self._indexes = indexes
         self._known = known
+        self._aggregation = self.aggregation
         return self
 
     def fit_predict(self, X, y=None):
@@ -459,16 +465,12 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
                 f"X has images of shape {tuple(images.image_shape)}, but "
                 f"{type(self).__name__} was fitted on images of shape "
                 f"{self.image_shape_}: height, width, channels. Pass images of that "
-                "shape, or fit with image_size to have images resized."
+                "shape; fit with image_size would resize height and width."
             )
         return images
 
     def _check_strides(self, image_shape):
         """Check what depends on several parameters; return one stride a scale."""
-        if self.patch_size not in _PATCH_SIZES:
-            raise ValueError(
-                f"patch_size must be 32, 64 or 128, got {self.patch_size}."
-            )
         if self.encoder == "flat" and self.patch_size != FLAT_PATCH:
             raise ValueError(
                 f"encoder='flat' is for patches of {FLAT_PATCH}, got "
@@ -503,6 +505,7 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         encoder = self._initial_encoder(images.image_shape[2], cpu)
         if self.max_iter == 0 or self.encoder == "raw":
             return encoder, {}
+        _warn_if_one_place(images.image_shape, self.patch_size)
         encoder.to(device, memory_format=torch.channels_last).requires_grad_(True)
         pixels = torch.tensor(images.pixels, device=device)
         mean = torch.tensor(mean_image, device=device)
@@ -531,10 +534,11 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
             self.encoder_.config,
         ):
             raise ValueError(
-                "warm_start=True cannot go on from the weights in encoder_, whose "
-                "(channels, embedding_dim, patch_size) are "
-                f"{self.encoder_.config}: this fit needs {encoder.config} with "
-                f"encoder={self.encoder!r}. Keep these, or pass warm_start=False."
+                "warm_start=True cannot go on from the weights in encoder_, a "
+                f"{type(self.encoder_).__name__} with (channels, embedding_dim, "
+                f"patch_size) = {self.encoder_.config}: this fit needs a "
+                f"{type(encoder).__name__} with {encoder.config}. Keep these, or pass "
+                "warm_start=False."
             )
         return copy.deepcopy(self.encoder_)
 
@@ -552,7 +556,7 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
 
     def _inspector(self):
         dense = self._dense_encoder()
-        return Inspector(dense, self._indexes, self._known, self.aggregation)
+        return Inspector(dense, self._indexes, self._known, self._aggregation)
 
     def _log(self, message, level=1):
         if self.verbose >= level:
@@ -599,7 +603,8 @@ def _n_values(images):
 def _check_patch_fits(image_shape, patch_size, encoder):
     for name, length in zip(("height", "width"), image_shape, strict=False):
         if length < patch_size:
-            fitting = [size for size in _PATCH_SIZES if size <= min(image_shape[:2])]
+            shortest = min(image_shape[:2])
+            fitting = [size for size in _DEFAULT_STRIDES if size <= shortest]
             way_out = "Pass larger images, or image_size to have them resized"
             if fitting and encoder != "flat":
                 way_out += f", or patch_size={fitting[-1]}"
@@ -609,7 +614,38 @@ def _check_patch_fits(image_shape, patch_size, encoder):
             )
 
 
-def _warn_if_tied(scores):
+def _digests(images):
+    """Digest every image, and warn where some are the same."""
+    digests = [image_digest(x) for _, batch in images.batches(16) for x in batch]
+    n_copies = len(digests) - len(set(digests))
+    if n_copies:
+        warnings.warn(
+            f"X holds {n_copies} copies of other images. Copies find each other in the "
+            "bank and look too normal, so that the threshold is too strict: fit to each "
+            "image once.",
+            UserWarning,
+            stacklevel=4,
+        )
+    return digests
+
+
+def _warn_if_one_place(image_shape, patch_size):
+    if image_shape[:2] == (patch_size, patch_size):
+        warnings.warn(
+            f"images of {patch_size} x {patch_size} hold a single patch of "
+            f"patch_size={patch_size}, from whose place nothing can be learnt. Pass "
+            "larger images, a smaller patch_size, or max_iter=0.",
+            UserWarning,
+            stacklevel=5,
+        )
+
+
+def _check_scores(scores):
+    if not np.isfinite(scores).all():
+        raise FloatingPointError(
+            "the scores of the training images are not finite. Pass a smaller "
+            "learning_rate, and images of about 0..1."
+        )
     if np.ptp(scores) == 0 and len(scores) > 2:
         warnings.warn(
             "all training images score the same, so the scores tell nothing. If the "

@@ -34,8 +34,8 @@ class PairSampler:
     def position_pairs(self, n_pairs, patch_size):
         """Draw neighbouring patches and the direction from the first to the second.
 
-        The second patch lies 3K/4 to K pixels away along each axis the direction
-        moves on, clipped to the image; both get noise of their own.
+        The second patch lies at least 3K/4 and less than K pixels away along each axis
+        the direction moves on, clipped to the image; both get noise of their own.
 
         Returns
         -------
@@ -53,7 +53,7 @@ class PairSampler:
         return first, second, direction
 
     def jitter_pairs(self, n_pairs, patch_size):
-        """Draw patches and copies of them shifted by up to K/32 pixels, never by none.
+        """Draw patches and others shifted by up to K/32 pixels, clipped to the image.
 
         Returns
         -------

@@ -45,8 +45,9 @@ def load_mvtec_ad(
         With these attributes:
 
         images : ndarray of shape (n_images, height, width[, 3]), or list
-            uint8, or uint16 for 16-bit files; grey images have no channel axis. A list
-            for images of unequal size; paths with ``as_paths=True``.
+            uint8, uint16 for 16-bit files, or float32 as it is for files of floats;
+            grey images have no channel axis. A list for images of unequal size; paths
+            with ``as_paths=True``.
         labels : ndarray of shape (n_images,)
             1 for normal images, -1 for abnormal ones.
         masks : ndarray of shape (n_images, height, width), or list, or None
@@ -102,7 +103,11 @@ def _list_files(folder, split):
         return files, [_GOOD] * len(files)
     if folder / split not in parts:
         raise FileNotFoundError(f"{folder} has no folder {split!r}.")
-    kinds = sorted(path for path in (folder / split).iterdir() if path.is_dir())
+    kinds = sorted(
+        path
+        for path in (folder / split).iterdir()
+        if path.is_dir() and not path.name.startswith(".")
+    )
     found = [(file, kind.name) for kind in kinds for file in _images_in(kind)]
     if not found:
         raise FileNotFoundError(
@@ -120,7 +125,9 @@ def _images_in(folder):
     ]
     if not files:
         endings = ", ".join(sorted(_ENDINGS))
-        raise FileNotFoundError(f"{folder} holds no images ({endings}).")
+        below = sorted(path.name for path in folder.iterdir() if path.is_dir())
+        hint = f" It holds the folders {', '.join(below[:20])}." if below else ""
+        raise FileNotFoundError(f"{folder} holds no images ({endings}).{hint}")
     return sorted(files)
 
 
@@ -139,7 +146,7 @@ def _list_masks(folder, files, defects):
 
 
 def _read_images(files, size):
-    images = [_read(file) for file in files]
+    images = [_read_resized(file, size) for file in files]
     if len({image.ndim for image in images}) > 1:  # grey among colour
         images = [_as_colour(image) for image in images]
     for file, image in zip(files, images, strict=True):
@@ -148,8 +155,6 @@ def _read_images(files, size):
                 f"{file} has {image.dtype} pixels and {files[0]} has "
                 f"{images[0].dtype}. Save all images with the same number of bits."
             )
-    if size is not None:
-        images = [_resize(image, size) for image in images]
     return _stack(images)
 
 
@@ -160,6 +165,11 @@ def _read_masks(files, images):
         for file, size in zip(files, sizes, strict=True)
     ]
     return _stack(masks)
+
+
+def _read_resized(file, size):
+    image = _read(file)
+    return image if size is None else _resize(image, size)
 
 
 def _read(file):

@@ -138,7 +138,8 @@ def _check_labels(y, scores):
     unknown = np.setdiff1d(y, [-1, 1])
     if len(unknown):
         raise ValueError(
-            f"y must hold 1 for normal and -1 for abnormal images, got {unknown[0]!r}."
+            "y must hold 1 for normal and -1 for abnormal images, got "
+            f"{unknown[0].item()!r}."
         )
     if len(np.unique(y)) < 2:
         raise ValueError("y must hold both normal (1) and abnormal (-1) images.")
@@ -147,6 +148,8 @@ def _check_labels(y, scores):
 
 def _check_maps(masks, maps):
     """Return masks as booleans and maps, as lists of two-dimensional arrays."""
+    if masks is None:
+        raise ValueError("masks is None: without true masks, pixels cannot be rated.")
     masks = [np.asarray(mask) != 0 for mask in masks]
     maps = [np.asarray(one_map) for one_map in maps]
     check_consistent_length(masks, maps)

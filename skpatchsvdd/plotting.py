@@ -143,7 +143,9 @@ class AnomalyMapDisplay:
         image = np.asarray(self.images[i])
         if image.ndim == 3 and image.shape[2] != 3:
             image = image.mean(axis=2)
-        top = 255 if image.dtype == np.uint8 else 65535 if image.dtype == "u2" else 1
+        top = (
+            255 if image.dtype == np.uint8 else 65535 if image.dtype.kind == "u" else 1
+        )
         row[0].imshow(np.clip(image / top, 0, 1), cmap="gray", vmin=0, vmax=1)
         row[-1].imshow(self.maps[i], cmap=cmap, vmin=0, vmax=vmax)
         if self.masks is not None:

@@ -113,7 +113,7 @@ def test_method_is_chosen_by_device_and_size(
 def approximate():
     rng = np.random.default_rng(1)
     bank = features(rng, 3000, n_features=16)
-    return bank, ApproximateIndex(bank, n_jobs=1, seed=0)
+    return bank, ApproximateIndex(bank, n_jobs=64, seed=0)  # more than there are
 
 
 def test_approximate_distances_are_never_too_small(rng, approximate):

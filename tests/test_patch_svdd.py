@@ -98,7 +98,7 @@ def test_learnt_attributes(normal):
     }
     assert est.training_scores_.shape == (3,)
     assert isinstance(est.encoder_, torch.nn.Module)
-    assert est.fit(est.mean_image_ + np.zeros((2, 130, 130, 3))) is est
+    assert est.fit(normal.repeat(3, axis=1).repeat(3, axis=2)) is est
 
 
 def test_damaged_images_score_lower():
@@ -205,6 +205,23 @@ def test_tied_scores_are_warned_about(quick):
         quick.fit(np.zeros((4, 40, 40)))
 
 
+def test_scores_that_are_not_finite_are_an_error(quick, normal):
+    quick.set_params(max_iter=1, learning_rate=1e30)
+    with pytest.raises(FloatingPointError, match=r"not finite.*learning_rate"):
+        quick.fit(normal)
+    assert not hasattr(quick, "offset_")
+
+
+def test_copies_among_the_training_images_are_warned_about(quick, normal):
+    with pytest.warns(UserWarning, match="X holds 2 copies"):
+        quick.fit(np.concatenate([normal, normal[:2]]))
+
+
+def test_images_of_a_single_patch_are_warned_about(quick, normal):
+    with pytest.warns(UserWarning, match="hold a single patch.*max_iter=0"):
+        quick.fit(normal[:, :32, :32])
+
+
 # What comes in
 
 
@@ -264,7 +281,7 @@ def test_read_only_images(quick, normal):
     [
         ((1, 48, 48), "X has 1 sample"),
         ((4, 31, 48), r"image height 31 is smaller than patch_size=32\. Pass larger"),
-        ((4, 48, 3), "image width 3 is smaller than patch_size=32"),
+        ((4, 48, 5), "image width 5 is smaller than patch_size=32"),
     ],
 )
 def test_images_that_cannot_be_fitted(quick, shape, message):
@@ -292,7 +309,7 @@ def test_images_of_another_shape_cannot_be_scored(fitted):
     [
         ({"lam": -1}, "'lam' parameter"),
         ({"embedding_dim": 0}, "'embedding_dim' parameter"),
-        ({"patch_size": 48}, "patch_size must be 32, 64 or 128, got 48"),
+        ({"patch_size": 48}, "'patch_size' parameter .* must be .*Got 48"),
         ({"strides": (4, 16)}, r"strides must be 1 positive integers.*\(32,\)"),
         ({"strides": (0,)}, "strides must be 1 positive integers"),
         ({"encoder": "resnet"}, "'encoder' parameter"),
@@ -392,6 +409,13 @@ def test_n_jobs_sets_threads_for_the_call_alone(quick, normal, monkeypatch):
     quick.set_params(n_jobs=1).fit(normal)
     assert seen == [1]
     assert torch.get_num_threads() == before
+
+
+def test_parameters_set_after_fit_do_not_change_the_scores(fitted, mixed):
+    changed = copy.deepcopy(fitted).set_params(aggregation="sum", strides=(16,), lam=1)
+    np.testing.assert_array_equal(
+        changed.score_samples(mixed.images), fitted.score_samples(mixed.images)
+    )
 
 
 @pytest.mark.parametrize("mmap_mode", [None, "r"])

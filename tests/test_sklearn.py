@@ -13,7 +13,7 @@ from skpatchsvdd import PatchSVDD
 
 
 class RowPatchSVDD(PatchSVDD):
-    """Reads each row, whatever its length, as an image of 32 x 32.
+    """Reads each row, whatever its length, as an image of 36 x 36.
 
     scikit-learn's checks pass rows of a few numbers, which are no images.
     """
@@ -38,7 +38,7 @@ class RowPatchSVDD(PatchSVDD):
 
 
 def _rows_to_images(X):
-    images = np.stack([np.resize(row, (32, 32)) for row in X])
+    images = np.stack([np.resize(row, (36, 36)) for row in X])
     return 0.5 + np.arctan(images) / np.pi
 
 
