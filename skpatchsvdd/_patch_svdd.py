@@ -621,8 +621,8 @@ def _digests(images):
     if n_copies:
         warnings.warn(
             f"X holds {n_copies} copies of other images. Copies find each other in the "
-            "bank and look too normal, so that the threshold is too strict: fit to each "
-            "image once.",
+            "bank and look too normal, so that the threshold is too strict: fit to "
+            "each image once.",
             UserWarning,
             stacklevel=4,
         )
