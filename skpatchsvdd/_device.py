@@ -2,7 +2,7 @@
 
 import functools
 import warnings
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import torch
@@ -79,6 +79,11 @@ def torch_threads(n_jobs):
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def as_current(device):
+    """Context in which calls of CUDA that name no device, as of streams, mean this."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def exact_convolutions():

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from skpatchsvdd._device import exact_convolutions, training_autocast
+from skpatchsvdd._device import as_current, exact_convolutions, training_autocast
 from skpatchsvdd._encoder import reset_parameters
 from skpatchsvdd._sampling import DIRECTIONS
 
@@ -35,7 +35,7 @@ def train_encoder(encoder, objective, sampler, max_iter, learning_rate, log):
     max_iter : int
         Steps.
     learning_rate : float
-        Adam's step size.
+        Adam's largest step size.
     log : callable
         ``log(step, terms)`` is given the loss terms of every step as a tensor; it
         should seldom look, since each look waits for the device.
@@ -54,7 +54,7 @@ def train_encoder(encoder, objective, sampler, max_iter, learning_rate, log):
 
     if sampler.device.type == "cuda":
         take_step = GraphedStep(take_step, sampler.generator)
-    with exact_convolutions():
+    with exact_convolutions(), as_current(sampler.device):
         for step in range(max_iter):
             set_rate(optimizer, learning_rate * schedule(step, max_iter))
             curve[step] = take_step()
