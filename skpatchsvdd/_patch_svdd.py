@@ -115,7 +115,8 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         was fitted on, it scores on the CPU.
 
     n_jobs : int, default=None
-        Threads on the CPU. None leaves torch's and numba's own choice.
+        Threads of torch, and of building pynndescent's index, on the CPU. None leaves
+        their own choice, which pynndescent's queries always follow.
 
     random_state : int, RandomState instance or None, default=None
         Initial weights and the patches drawn. With the same value on the same device,
