@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from joblib import effective_n_jobs
 
-# Up to this many rows, exact search on a CPU has answered some hundred images before
-# pynndescent is compiled and its index built.
+# Up to this many rows, exact search on a CPU should have answered some hundred images
+# before pynndescent is compiled and its index built: an estimate from larger banks.
 EXACT_ROWS = 200_000
 # Rows of the bank whose smallest distance is looked at together; fewer where a row is
 # so long that the differences would take longer than the products.
@@ -28,7 +28,7 @@ _GPU_QUERIES = 2**14
 _CPU_DIFFERENCES = 2**22
 _GPU_DIFFERENCES = 2**28
 # How many neighbours pynndescent is asked for. It could be told to look more widely,
-# but then takes a hundred times as long where many patches are almost the same.
+# but then takes many times as long where many patches are almost the same.
 _N_NEIGHBORS = 15
 # Share of an image's patches, those with the largest distances, that are decided by
 # exact search.
@@ -43,8 +43,8 @@ def make_index(bank, method, device, n_jobs, seed):
     bank : ndarray of shape (n_rows, n_features)
         Features of normal patches, float32. The index takes it over.
     method : {"auto", "exact", "pynndescent"}
-        "auto" is exact on a GPU and for banks of up to 200,000 rows, on which exact
-        search is the faster one, and pynndescent for larger banks on a CPU.
+        "auto" is exact on a GPU and for banks of up to 200,000 rows, and pynndescent
+        for larger banks on a CPU.
     device : torch.device
         Where queries will come from.
     n_jobs : int or None

@@ -102,7 +102,7 @@ def set_rate(optimizer, rate):
 class GraphedStep:
     """A training step that is recorded once and then replayed by the GPU alone.
 
-    A step is some 600 small kernels, and starting them one by one takes five times as
+    A step is many small kernels, and starting them one by one takes several times as
     long as running them.
 
     Parameters
