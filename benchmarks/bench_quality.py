@@ -1,11 +1,16 @@
 """Detection and segmentation on categories in the MVTec AD layout.
 
-For each category and seed: the area under the ROC curve of images (det) and of pixels
-(seg) and the per-region overlap (pro), for the estimator as it is by default, for
-random weights (max_iter=0) and, on request, for raw patches.
+For each category, setting and seed: the area under the ROC curve of images (det) and of
+pixels (seg) and the per-region overlap (pro); whether scores are tied or a collapse was
+mended (collapsed); how long training took. Then mean and spread over the seeds of each
+category, and the mean over all. The settings are the estimator as it is by default,
+random weights (max_iter=0), raw patches (at strides of 16) and the paper's training.
 
 Example: python benchmarks/bench_quality.py --data DATA --categories mvtec/bottle
+Example: python benchmarks/bench_quality.py --data DATA --lam 0.01 1 --n-train 24
 """
+
+import warnings
 
 import numpy as np
 from _common import (
@@ -16,6 +21,7 @@ from _common import (
     print_table,
     stopwatch,
 )
+from sklearn.exceptions import ConvergenceWarning
 
 from skpatchsvdd import PatchSVDD
 from skpatchsvdd._device import check_device
@@ -25,8 +31,20 @@ from skpatchsvdd.metrics import detection_auroc, pro_score, segmentation_auroc
 SETTINGS = {
     "default": {},
     "random": {"max_iter": 0},
-    "raw": {"encoder": "raw"},
+    "raw": {"encoder": "raw", "strides": (16, 16)},
+    "paper": {"training": "paper", "lam": 1e-3},
 }
+FIGURES = ("det", "seg", "pro")
+
+
+class TimedPatchSVDD(PatchSVDD):
+    """Keeps the seconds that training took, without bank and threshold."""
+
+    def _train_encoder(self, *args):
+        with stopwatch(args[4]) as seconds:
+            result = super()._train_encoder(*args)
+        self.training_seconds = seconds[0]
+        return result
 
 
 def main():
@@ -34,25 +52,24 @@ def main():
     device = check_device(args.device)
     rows = []
     for category in find_categories(args.data, args.categories):
-        train = load_mvtec_ad(args.data, category)
+        train = load_mvtec_ad(args.data, category).images[: args.n_train]
         test = load_mvtec_ad(args.data, category, split="test")
-        for name in args.settings:
-            for seed in args.seeds:
-                est = PatchSVDD(
-                    random_state=seed,
-                    device=args.device,
-                    neighbors=args.neighbors,
-                    **{"max_iter": args.max_iter, **SETTINGS[name]},
-                )
-                row = {"category": category, "setting": name, "seed": seed}
-                rows.append(row | measure(est, train.images, test, device))
-                print_table(rows[-1:])
+        for name, seed, parameters in list_fits(args):
+            est = TimedPatchSVDD(random_state=seed, device=args.device, **parameters)
+            row = {"category": category, "setting": name, "seed": seed}
+            rows.append(row | measure(est, train, test, device))
+            print_table(rows[-1:])
     print(f"\n{machine_name(device)}\n")
     print_table(rows)
     print()
-    means = mean_rows(rows, args.settings)
-    print_table(means)
-    print_json(machine=machine_name(device), rows=rows, means=means)
+    by_category = summarize(rows, ("category", "setting"))
+    print_table(by_category)
+    print()
+    overall = summarize(rows, ("setting",))
+    print_table(overall)
+    print_json(
+        machine=machine_name(device), rows=rows, categories=by_category, means=overall
+    )
 
 
 def parse_arguments():
@@ -60,45 +77,78 @@ def parse_arguments():
     parser.add_argument("--data", required=True, help="folder of the data set")
     parser.add_argument("--categories", nargs="+", help="all below --data if not given")
     parser.add_argument(
-        "--settings", nargs="+", choices=SETTINGS, default=["default", "random"]
+        "--settings", nargs="+", choices=SETTINGS, default=["default", "random", "raw"]
     )
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--max-iter", type=int, default=PatchSVDD().max_iter)
+    parser.add_argument("--lam", nargs="+", type=float, help="default setting only")
+    parser.add_argument("--max-iter", type=int, help="default setting only")
+    parser.add_argument("--n-train", type=int, help="first training images alone")
+    parser.add_argument("--image-size", type=int, help="resize images to this")
     parser.add_argument("--neighbors", default="auto")
     parser.add_argument("--device", default="auto")
     return parser.parse_args()
 
 
+def list_fits(args):
+    """Yield the name, the seed and the parameters of every fit of a category."""
+    common = {"neighbors": args.neighbors, "image_size": args.image_size}
+    for name in args.settings:
+        variants = {name: SETTINGS[name]}
+        if name == "default":
+            own = {} if args.max_iter is None else {"max_iter": args.max_iter}
+            variants = {name: own}
+            if args.lam:
+                variants = {f"lam={lam:g}": {"lam": lam, **own} for lam in args.lam}
+        for label, parameters in variants.items():
+            for seed in args.seeds:
+                yield label, seed, common | parameters
+
+
 def measure(est, images, test, device):
     """Fit to images and return figures on the test images."""
-    with stopwatch(device) as fit_s:
+    with warnings.catch_warnings(record=True) as caught, stopwatch(device) as fit_s:
+        warnings.simplefilter("always")
         est.fit(images)
     with stopwatch(device) as score_s:
         maps = est.anomaly_map(test.images)
     scores = -maps.max(axis=(1, 2))
     good = test.labels == 1
+    mended = any(issubclass(w.category, ConvergenceWarning) for w in caught)
     return {
         "det": detection_auroc(test.labels, scores),
         "seg": segmentation_auroc(test.masks, maps),
         "pro": pro_score(test.masks, maps),
+        "tied": int(len(np.unique(scores)) < len(scores) / 2),
+        "collapsed": int(mended),
         "false alarms": float(np.mean(scores[good] < est.offset_)),
         "found": float(np.mean(scores[~good] < est.offset_)),
+        "train s": est.training_seconds,
         "fit s": fit_s[0],
         "ms an image": 1000 * score_s[0] / len(maps),
     }
 
 
-def mean_rows(rows, settings):
-    """Average every figure over categories and seeds, for each setting."""
-    figures = [key for key in rows[0] if key not in ("category", "setting", "seed")]
+def summarize(rows, keys):
+    """Average over all rows with the same keys; collapses are counted."""
+    groups = {}
+    for row in rows:
+        groups.setdefault(tuple(row[key] for key in keys), []).append(row)
     return [
-        {"setting": name}
-        | {
-            key: float(np.mean([row[key] for row in rows if row["setting"] == name]))
-            for key in figures
-        }
-        for name in settings
+        dict(zip(keys, group, strict=True)) | summarize_group(members)
+        for group, members in groups.items()
     ]
+
+
+def summarize_group(rows):
+    """Return mean and spread of the figures of one group."""
+    result = {"fits": len(rows)}
+    for key in FIGURES:
+        values = [row[key] for row in rows]
+        result |= {key: float(np.mean(values)), f"{key} sd": float(np.std(values))}
+    result |= {key: sum(row[key] for row in rows) for key in ("tied", "collapsed")}
+    for key in ("train s", "fit s"):
+        result[f"largest {key}"] = max(row[key] for row in rows)
+    return result
 
 
 if __name__ == "__main__":

@@ -13,6 +13,9 @@ _SMALL_CHANNELS = (32, 64, 128, 128, 64, 32, 32)
 _FLAT_CHANNELS = (64, 64, 128)
 _HIDDEN = 128
 _SLOPE = 0.1
+# Standard deviation of features before the last tanh, once they are standardised.
+_LAST_STD = 0.5
+_TINY = 1e-6
 
 
 def make_encoder(kind, n_channels, embedding_dim, patch_size, generator):
@@ -57,8 +60,15 @@ class PatchEncoder(nn.Module):
     - ``encoder(patches)``: features (n, D) of patches (n, c, K, K);
     - ``encoder.encode_patches(batches)``: the same for several batches at once;
     - ``encoder.encode_images(images, strides)``: for each scale, the features of all
-      patches of whole images, as (n, D, rows, cols).
+      patches of whole images, as (n, D, rows, cols);
+    - ``encoder.standardize(images)``: every layer rescaled, so that its outputs on
+      these images have mean 0 and standard deviation 1 before they are bent.
+
+    `dense_stride` is the distance in pixels at which features over whole images cost
+    least.
     """
+
+    dense_stride = 2
 
     def __init__(self, n_channels, embedding_dim, patch_size):
         super().__init__()
@@ -128,9 +138,18 @@ class HierarchicalEncoder(PatchEncoder):
             features.append(_crop(x[:, :, ::every, ::every], images, size, stride))
         return features
 
+    @torch.no_grad()
+    def standardize(self, images):
+        """Rescale every layer to outputs of mean 0 and deviation 1 on these images."""
+        x = _standardize_stack(self.small, images, dilation=1)
+        for size, big in zip(self.patch_sizes, self.big, strict=False):
+            x = _standardize_stack(big, x, dilation=size // self.dense_stride)
+
 
 class FlatEncoder(PatchEncoder):
     """The paper's non-hierarchical encoder for patches of 64, for the ablation."""
+
+    dense_stride = 8
 
     def __init__(self, n_channels, embedding_dim, patch_size=FLAT_PATCH):
         super().__init__(n_channels, embedding_dim, patch_size)
@@ -151,6 +170,11 @@ class FlatEncoder(PatchEncoder):
         """Features of all patches of whole images."""
         x = _run_stack(self.convs, images, strides[0])
         return [_crop(x, images, self.patch_sizes[0], strides[0])]
+
+    @torch.no_grad()
+    def standardize(self, images):
+        """Rescale every layer to outputs of mean 0 and deviation 1 on these images."""
+        _standardize_stack(self.convs, images, dilation=1)
 
 
 class RawEncoder(PatchEncoder):
@@ -229,6 +253,24 @@ def _run_big(convs, x, dilation, stride):
     x = F.conv2d(x, first.weight, first.bias, stride=stride, dilation=dilation)
     x = F.leaky_relu(x, _SLOPE)
     return torch.tanh(F.conv2d(x, second.weight, second.bias))
+
+
+def _standardize_stack(convs, x, dilation):
+    """Rescale convolutions one after the other; return what the last one puts out.
+
+    A dilation is that of the first, which joins features that lie apart.
+    """
+    for conv in convs:
+        last = conv is convs[-1]
+        x = F.conv2d(x, conv.weight, conv.bias, conv.stride, dilation=dilation)
+        dilation = 1
+        mean = x.mean(dim=(0, 2, 3))
+        scale = (_LAST_STD if last else 1) / (x.std(dim=(0, 2, 3)) + _TINY)
+        conv.weight *= scale[:, None, None, None]
+        conv.bias.copy_((conv.bias - mean) * scale)
+        x = (x - mean[:, None, None]) * scale[:, None, None]
+        x = torch.tanh(x) if last else F.leaky_relu(x, _SLOPE)
+    return x
 
 
 def _common_steps(patch_sizes, strides):

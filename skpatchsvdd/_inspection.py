@@ -8,6 +8,7 @@ import torch
 from skpatchsvdd._device import exact_convolutions
 from skpatchsvdd._encoder import grid_shape
 from skpatchsvdd._images import image_digest
+from skpatchsvdd._light import damp_light
 from skpatchsvdd._maps import join_maps, spread_scores
 
 # Patches inspected together. On a CPU one image of usual size is enough work.
@@ -22,26 +23,31 @@ class DenseEncoder:
     ----------
     encoder : PatchEncoder
         Left as it is; a copy works on the device.
-    mean_image : ndarray of shape (height, width, n_channels)
+    image_size : tuple of (height, width)
+        Size of the images.
+    center : ndarray of shape (height, width, n_channels) or (1, 1, 1)
         Subtracted from every image.
+    light : float
+        Share of slow changes of brightness that stays.
     strides : tuple of int
         One for each of the encoder's patch sizes.
     device : torch.device
         Where to compute.
     """
 
-    def __init__(self, encoder, mean_image, strides, device):
+    def __init__(self, encoder, image_size, center, light, strides, device):
         self.patch_sizes = encoder.patch_sizes
         self.strides = strides
-        self.mean_image = mean_image
-        self.image_size = mean_image.shape[:2]
+        self.center = center
+        self.light = light
+        self.image_size = image_size
         self.device = device
         self.grids = [
             grid_shape(self.image_size, size, stride)
             for size, stride in zip(self.patch_sizes, strides, strict=True)
         ]
         self._encoder = copy.deepcopy(encoder).to(device).requires_grad_(False)
-        self._mean = torch.tensor(mean_image, device=device)
+        self._center = torch.tensor(center, device=device)
 
     @property
     def batch_size(self):
@@ -57,15 +63,19 @@ class DenseEncoder:
         features : list of tensors of shape (n, rows, cols, D)
             One for each scale.
         """
-        x = torch.tensor(images, device=self.device) - self._mean
+        x = torch.tensor(images, device=self.device) - self._center
         x = x.permute(0, 3, 1, 2)  # (n, c, h, w)
         # A CPU's convolution rounds differently for other batch sizes: image by image,
         # a score depends on that image alone, and takes no longer.
         parts = x.split(1) if self.device.type == "cpu" else [x]
         with torch.inference_mode(), exact_convolutions():
-            maps = [self._encoder.encode_images(part, self.strides) for part in parts]
+            maps = [self._encode_maps(part) for part in parts]
         scales = zip(*maps, strict=True)
         return [torch.cat(scale).permute(0, 2, 3, 1) for scale in scales]
+
+    def _encode_maps(self, images):
+        images = damp_light(images, self.light)
+        return self._encoder.encode_images(images, self.strides)
 
     def encode_bank(self, images):
         """Encode all patches of a stack of images, image after image.
@@ -98,7 +108,7 @@ class Inspector:
     known : list of bytes
         Digests of the images in the bank. Such an image is inspected as if it had not
         been there: without its own patches, among which it would find itself at
-        distance zero, and without its own share in the mean image.
+        distance zero, and without its own share in a centre that is their mean.
     aggregation : {"multiply", "sum"}
         How to join the scales' maps.
     """
@@ -107,7 +117,7 @@ class Inspector:
         self.encoder = encoder
         self.indexes = indexes
         self.aggregation = aggregation
-        self._n_known = len(known)
+        self._gain = _leave_out_gain(len(known), encoder.center)
         self._places = {digest: i for i, digest in enumerate(known)}
 
     def maps(self, images, scale=None):
@@ -139,11 +149,11 @@ class Inspector:
         (x - m) * n / (n - 1).
         """
         is_known = np.array(places) >= 0
-        if not is_known.any():
+        if self._gain == 1 or not is_known.any():
             return batch
-        gain = np.where(is_known, self._n_known / (self._n_known - 1), 1)
+        gain = np.where(is_known, self._gain, 1)
         gain = gain.astype(np.float32)[:, None, None, None]
-        mean = self.encoder.mean_image
+        mean = self.encoder.center
         return np.where(gain == 1, batch, mean + (batch - mean) * gain)
 
     def _scale_map(self, i, features, places):
@@ -156,6 +166,12 @@ class Inspector:
             self.encoder.strides[i],
             self.encoder.image_size,
         )
+
+
+def _leave_out_gain(n_known, center):
+    """Return n / (n - 1) where the centre is the mean of n images."""
+    # A centre that is one number is nobody's mean.
+    return n_known / (n_known - 1) if center.size > 1 and n_known > 1 else 1
 
 
 def _rows_of_images(places, n_patches):

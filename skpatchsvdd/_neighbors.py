@@ -13,8 +13,9 @@ from joblib import effective_n_jobs
 # before pynndescent is compiled and its index built: an estimate from larger banks.
 EXACT_ROWS = 200_000
 # Rows of the bank whose smallest distance is looked at together; fewer where a row is
-# so long that the differences would take longer than the products.
-_BLOCK, _LONG_ROW_BLOCK = 32, 4
+# so long that the differences would take longer than the products, more on a GPU, where
+# choosing among many blocks takes longer than looking into a few large ones.
+_CPU_BLOCK, _GPU_BLOCK, _LONG_ROW_BLOCK = 32, 128, 4
 _LONG_ROW = 256
 # Blocks, those with the smallest distances by the expanded square, that are decided
 # by the difference.
@@ -212,11 +213,12 @@ def _nearest_blocks(features, bank, half_squares, skip):
     n_rows = max(products // len(features) // block, 1) * block
     if skip is not None:
         first, last = int(skip[:, 0].min()), int(skip[:, 1].max())
+    negative = -features  # a sum, unlike a difference, is one kernel on a GPU
     minima = []
     for start in range(0, len(bank), n_rows):
         rows = slice(start, start + n_rows)
         # |q - b|^2 / 2 less |q|^2 / 2, which is the same for all rows
-        x = torch.addmm(half_squares[rows], features, bank[rows].T, alpha=-1)
+        x = torch.addmm(half_squares[rows], negative, bank[rows].T)
         if skip is not None and start < last and start + n_rows > first:
             row = torch.arange(start, start + x.shape[1], device=x.device)
             x.masked_fill_(_is_skipped(row, skip), torch.inf)
@@ -255,7 +257,9 @@ def _smallest_distances(features, bank, blocks, skip):
 
 
 def _block_size(bank):
-    return _BLOCK if bank.shape[1] <= _LONG_ROW else _LONG_ROW_BLOCK
+    if bank.shape[1] > _LONG_ROW:
+        return _LONG_ROW_BLOCK
+    return _GPU_BLOCK if bank.is_cuda else _CPU_BLOCK
 
 
 def _is_skipped(rows, skip):

@@ -14,16 +14,39 @@ from sklearn.utils._param_validation import Interval, Options, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from skpatchsvdd._calibration import threshold_from_scores
+from skpatchsvdd._crops import CropSampler
 from skpatchsvdd._device import check_device, fallback_device, torch_threads
 from skpatchsvdd._encoder import FLAT_PATCH, encoder_scales, make_encoder
 from skpatchsvdd._images import check_images, image_digest
 from skpatchsvdd._inspection import DenseEncoder, Inspector
+from skpatchsvdd._losses import make_dense_objective, make_patch_objective
 from skpatchsvdd._maps import resize_map
 from skpatchsvdd._neighbors import make_index
 from skpatchsvdd._sampling import PairSampler
-from skpatchsvdd._training import make_objective, train_encoder
+from skpatchsvdd._training import train_encoder
+from skpatchsvdd._watch import DefectCheck, Watch
 
 _DEFAULT_STRIDES = {32: 4, 64: 16, 128: 16}
+# What "auto" means, by `training` and, for dense training, by device.
+_AUTO = {
+    ("dense", "gpu"): {"max_iter": 1000, "batch_size": 16, "learning_rate": 1e-3},
+    ("dense", "cpu"): {"max_iter": 600, "batch_size": 4, "learning_rate": 1e-3},
+    ("paper", "gpu"): {"max_iter": 12000, "batch_size": 64, "learning_rate": 3e-4},
+    ("paper", "cpu"): {"max_iter": 12000, "batch_size": 64, "learning_rate": 3e-4},
+}
+_LIGHT = {"dense": 0.3, "paper": 1.0}
+_MID_GREY = 0.5
+# How often a training is checked, and after how many checks without a better score
+# early stopping ends it.
+_N_CHECKS, _N_EARLY_CHECKS, _PATIENCE = 4, 12, 4
+_N_CHECKED = 12
+_CHECK_EVERY = 25
+# A loss of score by this much, from the best check to the last, is a collapse.
+_COLLAPSE = 0.15
+# Scores are tied if they differ by no more than this share.
+_TIED = 1e-6
+# Crops on which the first weights are rescaled.
+_N_STANDARD = 16
 _MAX_SEED = np.iinfo(np.int32).max
 
 
@@ -44,10 +67,11 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
 
     Parameters
     ----------
-    lam : float, default=1e-3
-        The paper's :math:`\lambda \ge 0`, the weight of :math:`L_{SVDD'}`. Objects like
-        a small one, textures a larger one; a large one on uniform images lets all
-        features shrink to one point.
+    lam : float, default=0.3
+        The paper's :math:`\lambda \ge 0`, the weight of :math:`L_{SVDD'}`. In dense
+        training that term does not change when all features shrink, and any value can
+        be tried. With ``training="paper"`` it is the paper's, 1e-3 is a good start, and
+        a large one on uniform images draws all features to one point.
 
     embedding_dim : int, default=64
         The paper's D, the length of a feature.
@@ -67,22 +91,52 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         K * K * channels numbers a patch.
 
     loss : {"patch_svdd", "svdd_prime", "svdd"}, default="patch_svdd"
-        "svdd_prime" leaves the position task out, "svdd" draws all features to one
-        fixed centre, the mean of the initial features. `lam` has no effect on either.
+        "svdd_prime" is :math:`L_{SVDD'}` alone, "svdd" draws all features to one fixed
+        centre, the mean of the initial features. `lam` has no effect on either.
+
+    training : {"dense", "paper"}, default="dense"
+        "dense" encodes crops of 128 x 128 pixels as whole maps and draws all pairs
+        from them; each crop is seen in three views, of which one is shifted, one has
+        made-up defects, and each has its own light. "paper" is the paper's training to
+        the letter, on pairs of patches cut out one by one: it needs many more steps,
+        and collapses on some images.
+
+    damage_weight : float, default=1.0
+        Weight of the term that, in dense training, keeps patches with made-up defects
+        away from the same patches without them. 0 leaves it out.
+
+    light : "auto" or float in [0, 1], default="auto"
+        Share of slow changes of brightness across an image, those of more than about
+        16 pixels, that the encoder gets to see. 1 leaves images as they are; 0 takes
+        all of them out, and with them every change of light that is smooth, but also
+        the colour of large even areas. "auto" is 0.3, and 1 with ``training="paper"``
+        or ``encoder="raw"``.
 
     aggregation : {"multiply", "sum"}, default="multiply"
         How the scales' maps are joined.
 
-    max_iter : int, default=12000
-        Optimisation steps. 0 keeps the random weights, the paper's random encoder. The
-        default is for a GPU, where it takes half a minute; on a CPU it takes hours.
+    max_iter : "auto" or int, default="auto"
+        Optimisation steps. 0 keeps the random weights, the paper's random encoder.
+        "auto" is 1000 on a GPU and 600 on a CPU; 12000 with ``training="paper"``.
 
-    batch_size : int, default=64
-        Pairs of patches a step, for each loss and scale.
+    batch_size : "auto" or int, default="auto"
+        Crops a step; with ``training="paper"``, pairs of patches a step for each loss
+        and scale. "auto" is 16 crops on a GPU and 4 on a CPU, or 64 pairs.
 
-    learning_rate : float, default=3e-4
+    learning_rate : "auto" or float, default="auto"
         Largest step size of Adam. It rises over the first twentieth of the steps and
-        falls to 0 along half a cosine. From about 5e-4 on, many a training collapses.
+        falls to 0 along half a cosine. "auto" is 1e-3; 3e-4 with ``training="paper"``.
+
+    early_stopping : bool, default=False
+        Whether to set `validation_fraction` of the images aside while training, to
+        check a dozen times how well made-up defects on them are told from changes of
+        light, to stop after four checks without a better score, and to keep the best
+        weights. Without it there are four checks, on training images, and the last
+        weights are kept unless they have collapsed.
+
+    validation_fraction : float in (0, 1), default=0.1
+        Share of the images set aside for early stopping, at least 2. The bank holds
+        them in any case.
 
     image_size : int or (int, int), default=None
         Size (height, width) to which every image is resized, anti-aliased, before it is
@@ -139,8 +193,9 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         Score of each training image against the bank without its own patches. High is
         normal: the lowest ones are worth a look before the training set is trusted.
 
-    mean_image_ : ndarray of shape (height, width, n_channels)
-        Mean training image on the 0..1 scale, subtracted from every image.
+    center_ : ndarray of shape (height, width, n_channels) or (1, 1, 1)
+        What is subtracted from every image: 0.5, the middle of the 0..1 scale, or, with
+        ``training="paper"``, the mean training image.
 
     image_shape_ : tuple of (height, width, n_channels)
         Shape of the images as they are inspected.
@@ -157,6 +212,14 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
     n_iter_ : int
         Steps taken.
 
+    best_iter_ : int
+        The step whose weights were kept.
+
+    validation_steps_, validation_scores_ : ndarray of shape (n_checks,)
+        When training was checked, beginning with step 0, the random weights, and the
+        area under the ROC curve of telling images with made-up defects from the same
+        images in this and another light.
+
     n_features_in_ : int
         Values in one image: height * width * channels as the first one came in.
 
@@ -169,10 +232,10 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
     -----
     Images that the estimator was fitted on are recognised, to the last bit, and scored
     without their own patches in the bank, among which they would find themselves at
-    distance zero, and without their own share in the mean image. So the scores and maps
-    of training images mean something, and ``fit(X).predict(X)`` equals
-    ``fit_predict(X)``. It is close to fitting without the image, but not the same: the
-    encoder has seen it, and the bank is not encoded anew.
+    distance zero, and, with ``training="paper"``, without their own share in the mean
+    image. So the scores and maps of training images mean something, and
+    ``fit(X).predict(X)`` equals ``fit_predict(X)``. It is close to fitting without the
+    image, but not the same: the encoder has seen it.
 
     Patches begin at the top left. Where the image size less the patch size is no
     multiple of the stride, the last rows and columns, fewer than a stride, are not
@@ -197,7 +260,7 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
     >>> test = make_textures(
     ...     n_samples=6, image_size=64, anomaly_fraction=0.5, random_state=1
     ... )
-    >>> est = PatchSVDD(patch_size=32, max_iter=5, batch_size=8, random_state=0)
+    >>> est = PatchSVDD(patch_size=32, max_iter=5, batch_size=2, random_state=0)
     >>> est.fit(train.images).score_samples(test.images).shape
     (6,)
     >>> est.anomaly_map(test.images).shape
@@ -211,10 +274,21 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         "strides": ["array-like", None],
         "encoder": [StrOptions({"hierarchical", "flat", "raw"})],
         "loss": [StrOptions({"patch_svdd", "svdd_prime", "svdd"})],
+        "training": [StrOptions({"dense", "paper"})],
+        "damage_weight": [Interval(Real, 0, None, closed="left")],
+        "light": [StrOptions({"auto"}), Interval(Real, 0, 1, closed="both")],
         "aggregation": [StrOptions({"multiply", "sum"})],
-        "max_iter": [Interval(Integral, 0, None, closed="left")],
-        "batch_size": [Interval(Integral, 1, None, closed="left")],
-        "learning_rate": [Interval(Real, 0, None, closed="neither")],
+        "max_iter": [StrOptions({"auto"}), Interval(Integral, 0, None, closed="left")],
+        "batch_size": [
+            StrOptions({"auto"}),
+            Interval(Integral, 1, None, closed="left"),
+        ],
+        "learning_rate": [
+            StrOptions({"auto"}),
+            Interval(Real, 0, None, closed="neither"),
+        ],
+        "early_stopping": ["boolean"],
+        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
         "image_size": [Interval(Integral, 1, None, closed="left"), "array-like", None],
         "image_shape": ["array-like", None],
         "contamination": [
@@ -232,16 +306,21 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
     def __init__(
         self,
         *,
-        lam=1e-3,
+        lam=0.3,
         embedding_dim=64,
         patch_size=64,
         strides=None,
         encoder="hierarchical",
         loss="patch_svdd",
+        training="dense",
+        damage_weight=1.0,
+        light="auto",
         aggregation="multiply",
-        max_iter=12000,
-        batch_size=64,
-        learning_rate=3e-4,
+        max_iter="auto",
+        batch_size="auto",
+        learning_rate="auto",
+        early_stopping=False,
+        validation_fraction=0.1,
         image_size=None,
         image_shape=None,
         contamination="auto",
@@ -258,10 +337,15 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         self.strides = strides
         self.encoder = encoder
         self.loss = loss
+        self.training = training
+        self.damage_weight = damage_weight
+        self.light = light
         self.aggregation = aggregation
         self.max_iter = max_iter
         self.batch_size = batch_size
         self.learning_rate = learning_rate
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
         self.image_size = image_size
         self.image_shape = image_shape
         self.contamination = contamination
@@ -276,8 +360,10 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
     def fit(self, X, y=None):
         """Learn from normal images what normal patches look like.
 
-        Nothing changes in the estimator until all is done: a call that fails or is
-        interrupted leaves it as it was.
+        Nothing changes in the estimator until all is done: a call that fails leaves it
+        as it was. An interrupt (Ctrl-C) while training ends the training early, with a
+        warning, and `fit` goes on with the weights so far; at any other time it leaves
+        the estimator as it was.
 
         Parameters
         ----------
@@ -298,21 +384,28 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         strides = self._check_strides(images.image_shape)
         device = check_device(self.device)
         rng = check_random_state(self.random_state)
+        light = self._light_kept()
         with torch_threads(self.n_jobs):
-            mean_image = images.mean_image()
-            encoder, curve = self._train_encoder(images, mean_image, device, rng)
-            self._log("encoding the bank")
-            dense = DenseEncoder(encoder, mean_image, strides, device)
-            banks = dense.encode_bank(images)
-            indexes = self._index_banks(banks, device, rng)
-            self._log("scoring the training images, each without its own patches")
+            center = self._center_of(images)
+
+            def make_dense(encoder, strides=strides):
+                size = images.image_shape[:2]
+                return DenseEncoder(encoder, size, center, light, strides, device)
+
+            encoder, curve, watch = self._train_encoder(
+                images, center, light, make_dense, device, rng
+            )
             known = _digests(images)
-            inspector = Inspector(dense, indexes, known, self.aggregation)
-            scores = _image_scores(inspector.maps(images))
+            indexes, scores = self._make_bank(images, known, make_dense(encoder), rng)
+            if curve and _are_tied(scores):
+                _warn_of_ties()
+                encoder, watch.kept = watch.first_encoder, 0
+                dense = make_dense(encoder)
+                indexes, scores = self._make_bank(images, known, dense, rng)
         _check_scores(scores)
 
         self.encoder_ = encoder
-        self.mean_image_ = mean_image
+        self.center_ = center
         self.image_shape_ = tuple(images.image_shape)
         self.n_features_in_ = _n_values(images)
         self.patch_sizes_ = encoder.patch_sizes
@@ -320,10 +413,14 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         self.bank_size_ = dict(zip(encoder.patch_sizes, map(len, indexes), strict=True))
         self.loss_curve_ = curve
         self.n_iter_ = len(next(iter(curve.values()), ()))
+        self.best_iter_ = watch.kept
+        self.validation_steps_ = np.array(watch.steps, dtype=int)
+        self.validation_scores_ = np.array(watch.scores)
         self.training_scores_ = scores
         self.offset_ = threshold_from_scores(scores, self.contamination)
         self._indexes = indexes
         self._known = known
+        self._light = light
         self._aggregation = self.aggregation
         return self
 
@@ -499,30 +596,106 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
             )
         return self.patch_sizes_.index(value)
 
-    def _train_encoder(self, images, mean_image, device, rng):
-        """Return a trained encoder on the CPU and its loss curve."""
+    def _center_of(self, images):
+        if self.training == "paper":
+            return images.mean_image()
+        return np.full((1, 1, 1), _MID_GREY, dtype=np.float32)
+
+    def _light_kept(self):
+        if self.light != "auto":
+            return float(self.light)
+        return 1.0 if self.encoder == "raw" else _LIGHT[self.training]
+
+    def _train_encoder(self, images, center, light, make_dense, device, rng):
+        """Return a trained encoder on the CPU, its loss curve and its watch."""
         cpu = torch.Generator().manual_seed(int(rng.randint(_MAX_SEED)))
         generator = torch.Generator(device).manual_seed(int(rng.randint(_MAX_SEED)))
         encoder = self._initial_encoder(images.image_shape[2], cpu)
-        if self.max_iter == 0 or self.encoder == "raw":
-            return encoder, {}
+        max_iter = self._resolve("max_iter", device)
+        if max_iter == 0 or self.encoder == "raw":
+            return encoder, {}, Watch(None, 1)
         _warn_if_one_place(images.image_shape, self.patch_size)
+        checked, trained = self._split_images(len(images), rng)
+        watch = self._make_watch(images, checked, make_dense, max_iter, cpu)
+        watch.look(encoder, 0)
         encoder.to(device, memory_format=torch.channels_last).requires_grad_(True)
-        pixels = torch.tensor(images.pixels, device=device)
-        mean = torch.tensor(mean_image, device=device)
-        sampler = PairSampler(pixels, mean, generator)
-        objective = make_objective(
-            self.loss, self.lam, encoder, sampler, self.batch_size, cpu
+        pixels = torch.tensor(images.pixels[trained], device=device)
+        sampler, objective = self._make_objective(
+            encoder, pixels, torch.tensor(center, device=device), light, cpu, generator
         )
         curve = train_encoder(
             encoder,
             objective,
             sampler,
-            self.max_iter,
-            self.learning_rate,
-            self._training_log(list(objective.weights)),
+            max_iter,
+            self._resolve("learning_rate", device),
+            watch,
+            self._training_log(list(objective.weights), max_iter),
         )
-        return encoder.cpu(), curve
+        n_steps = len(next(iter(curve.values())))
+        return self._choose_weights(encoder, watch, n_steps).cpu(), curve, watch
+
+    def _resolve(self, name, device):
+        """Return a parameter, or what its "auto" means on this device."""
+        value = getattr(self, name)
+        kind = "cpu" if device.type == "cpu" else "gpu"
+        return _AUTO[self.training, kind][name] if value == "auto" else value
+
+    def _split_images(self, n_images, rng):
+        """Return the places of images to check by, and those to train on."""
+        order = rng.permutation(n_images)
+        if not self.early_stopping:
+            return np.sort(order[: min(_N_CHECKED, n_images // 2)]), slice(None)
+        n_checked = max(round(self.validation_fraction * n_images), 2)
+        if n_images - n_checked < 2:
+            raise ValueError(
+                f"early_stopping=True sets {n_checked} of {n_images} images aside and "
+                "leaves too few to train on. Pass more images, a smaller "
+                "validation_fraction, or early_stopping=False."
+            )
+        return np.sort(order[:n_checked]), np.sort(order[n_checked:])
+
+    def _make_watch(self, images, checked, make_dense, max_iter, generator):
+        check = DefectCheck(images, checked, make_dense, self.aggregation, generator)
+        n_checks = _N_EARLY_CHECKS if self.early_stopping else _N_CHECKS
+        every = max(max_iter // n_checks, _CHECK_EVERY)
+        return Watch(check, every, _PATIENCE if self.early_stopping else None)
+
+    def _make_objective(self, encoder, pixels, center, light, cpu, generator):
+        batch_size = self._resolve("batch_size", pixels.device)
+        if self.training == "paper":
+            sampler = PairSampler(pixels, center, generator)
+            objective = make_patch_objective(
+                self.loss, self.lam, encoder, sampler, batch_size, cpu
+            )
+            return sampler, objective
+        sampler = CropSampler(pixels, center, generator, self.patch_size, light)
+        if not self.warm_start or not hasattr(self, "encoder_"):
+            encoder.standardize(sampler.plain(_N_STANDARD))
+        objective = make_dense_objective(
+            self.loss, self.lam, self.damage_weight, encoder, sampler, batch_size, cpu
+        )
+        return sampler, objective
+
+    def _choose_weights(self, encoder, watch, n_steps):
+        """Return the trained encoder, or the best one seen."""
+        watch.kept = n_steps
+        lost = watch.scores[watch.best] - watch.scores[-1]
+        collapsed = lost > _COLLAPSE
+        if collapsed and not self.early_stopping:
+            _warn_of_collapse(watch)
+        if collapsed or self.early_stopping:
+            watch.kept = watch.steps[watch.best]
+            return watch.best_encoder
+        return encoder
+
+    def _make_bank(self, images, known, dense, rng):
+        """Index the features of all images; score each without its own patches."""
+        self._log("encoding the bank")
+        indexes = self._index_banks(dense.encode_bank(images), dense.device, rng)
+        self._log("scoring the training images, each without its own patches")
+        inspector = Inspector(dense, indexes, known, self.aggregation)
+        return indexes, _image_scores(inspector.maps(images))
 
     def _initial_encoder(self, n_channels, generator):
         encoder = make_encoder(
@@ -553,7 +726,10 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
 
     def _dense_encoder(self):
         device = fallback_device(self.device)
-        return DenseEncoder(self.encoder_, self.mean_image_, self.strides_, device)
+        size = self.image_shape_[:2]
+        return DenseEncoder(
+            self.encoder_, size, self.center_, self._light, self.strides_, device
+        )
 
     def _inspector(self):
         dense = self._dense_encoder()
@@ -563,18 +739,18 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         if self.verbose >= level:
             print(f"[{type(self).__name__}] {message}", flush=True)
 
-    def _training_log(self, names):
+    def _training_log(self, names, max_iter):
         """Return a function that reports the losses about twenty times."""
-        every = max(self.max_iter // 20, 1)
+        every = max(max_iter // 20, 1)
         start = time.perf_counter()
-        self._log(f"training {self.max_iter} steps")
+        self._log(f"training {max_iter} steps")
 
         def log(step, terms):
-            if self.verbose >= 2 and (step + 1) % every == 0:
+            if self.verbose >= 2 and step % every == 0:
                 pairs = zip(names, terms.tolist(), strict=True)
                 losses = "  ".join(f"{name} {value:.4f}" for name, value in pairs)
                 seconds = time.perf_counter() - start
-                self._log(f"step {step + 1}  {seconds:.1f} s  {losses}", level=2)
+                self._log(f"step {step}  {seconds:.1f} s  {losses}", level=2)
 
         return log
 
@@ -647,11 +823,35 @@ def _check_scores(scores):
             "the scores of the training images are not finite. Pass a smaller "
             "learning_rate, and images of about 0..1."
         )
-    if np.ptp(scores) == 0 and len(scores) > 2:
+    if _are_tied(scores):
         warnings.warn(
-            "all training images score the same, so the scores tell nothing. If the "
-            "images differ, the encoder has collapsed to one feature: pass a smaller "
-            "lam or max_iter.",
+            "all training images score the same, so the scores tell nothing. Are the "
+            "images all the same?",
             ConvergenceWarning,
             stacklevel=4,
         )
+
+
+def _are_tied(scores):
+    return len(scores) > 2 and np.ptp(scores) <= _TIED * np.abs(scores).max()
+
+
+def _warn_of_ties():
+    warnings.warn(
+        "training has drawn all features to one point, and all training images scored "
+        "the same. Going on with the weights before training. Pass a smaller lam or "
+        "learning_rate, training='dense' or early_stopping=True.",
+        ConvergenceWarning,
+        stacklevel=4,
+    )
+
+
+def _warn_of_collapse(watch):
+    warnings.warn(
+        f"training has collapsed: made-up defects were told with an AUROC of "
+        f"{watch.scores[watch.best]:.2f} after {watch.steps[watch.best]} steps and "
+        f"of {watch.scores[-1]:.2f} after {watch.steps[-1]}. Going on with the former "
+        "weights. Pass a smaller lam or learning_rate, or early_stopping=True.",
+        ConvergenceWarning,
+        stacklevel=6,
+    )

@@ -2,6 +2,7 @@
 
 import torch
 
+from skpatchsvdd._draws import Draws
 from skpatchsvdd._images import pixels_to_float
 
 # The eight neighbours of a 3 x 3 grid, as (down, right).
@@ -18,18 +19,19 @@ class PairSampler:
     images : tensor of shape (n_images, height, width, n_channels)
         Bytes, or floats on the 0..1 scale. Bytes are scaled patch by patch, so that a
         large training set takes a quarter of the memory.
-    mean_image : tensor of shape (height, width, n_channels)
+    center : tensor of shape (height, width, n_channels)
         Subtracted from every patch at its place.
     generator : torch.Generator
         A generator of the same device; the only source of randomness.
     """
 
-    def __init__(self, images, mean_image, generator):
+    def __init__(self, images, center, generator):
         self.images = images
-        self.mean_image = mean_image
+        self.center = center
         self.generator = generator
         self.device = images.device
         self.directions = torch.tensor(DIRECTIONS, device=self.device)
+        self._draws = Draws(generator)
 
     def position_pairs(self, n_pairs, patch_size):
         """Draw neighbouring patches and the direction from the first to the second.
@@ -44,9 +46,9 @@ class PairSampler:
             Index into the eight directions.
         """
         index, corner = self._draw_corners(n_pairs, patch_size)
-        direction = self._randint(0, len(DIRECTIONS), (n_pairs,))
+        direction = self._draws.integers(0, len(DIRECTIONS), (n_pairs,))
         nearest = 3 * patch_size // 4
-        step = self._randint(nearest, patch_size, (n_pairs, 2))
+        step = self._draws.integers(nearest, patch_size, (n_pairs, 2))
         moved = self._clip(corner + self.directions[direction] * step, patch_size)
         first = self._add_noise(self.crop(index, corner, patch_size))
         second = self._add_noise(self.crop(index, moved, patch_size))
@@ -63,7 +65,7 @@ class PairSampler:
         reach = patch_size // 32
         width = 2 * reach + 1
         # One draw over all shifts but (0, 0), which is the middle of the square.
-        cell = self._randint(0, width * width - 1, (n_pairs,))
+        cell = self._draws.integers(0, width * width - 1, (n_pairs,))
         cell = cell + (cell >= width * width // 2).to(cell.dtype)
         rows = torch.div(cell, width, rounding_mode="floor")
         shift = torch.stack([rows, cell % width], dim=1) - reach
@@ -83,14 +85,14 @@ class PairSampler:
         rows = corner[:, 0, None, None] + along[:, None]  # (n, K, 1)
         cols = corner[:, 1, None, None] + along  # (n, 1, K)
         pixels = self.images[index[:, None, None], rows, cols]  # (n, K, K, c)
-        patches = pixels_to_float(pixels) - self.mean_image[rows, cols]
+        patches = pixels_to_float(pixels) - self.center[rows, cols]
         return patches.permute(0, 3, 1, 2)  # (n, c, K, K)
 
     def _draw_corners(self, n, patch_size):
         n_images, height, width, _ = self.images.shape
-        index = self._randint(0, n_images, (n,))
-        rows = self._randint(0, height - patch_size + 1, (n,))
-        cols = self._randint(0, width - patch_size + 1, (n,))
+        index = self._draws.integers(0, n_images, (n,))
+        rows = self._draws.integers(0, height - patch_size + 1, (n,))
+        cols = self._draws.integers(0, width - patch_size + 1, (n,))
         return index, torch.stack([rows, cols], dim=1)
 
     def _clip(self, corner, patch_size):
@@ -101,13 +103,5 @@ class PairSampler:
 
     def _add_noise(self, patches):
         n, c, _, _ = patches.shape
-        colour = self._randn((n, c, 1, 1)) * _COLOUR_NOISE
-        return patches + colour + self._randn(patches.shape) * _PIXEL_NOISE
-
-    def _randint(self, low, high, shape):
-        return torch.randint(
-            low, high, shape, generator=self.generator, device=self.device
-        )
-
-    def _randn(self, shape):
-        return torch.randn(shape, generator=self.generator, device=self.device)
+        colour = self._draws.normal(_COLOUR_NOISE, (n, c, 1, 1))
+        return patches + colour + self._draws.normal(_PIXEL_NOISE, patches.shape)

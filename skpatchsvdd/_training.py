@@ -1,72 +1,88 @@
-"""The losses and the loop that trains an encoder on pairs of patches."""
+"""The loop that trains an encoder."""
 
-import itertools
 import math
+import warnings
 
+import numpy as np
 import torch
-import torch.nn.functional as F
-from torch import nn
 
 from skpatchsvdd._device import as_current, exact_convolutions, training_autocast
-from skpatchsvdd._encoder import reset_parameters
-from skpatchsvdd._sampling import DIRECTIONS
 
-_HIDDEN = 128
-_SLOPE = 0.1
 # Share of the steps over which the learning rate rises.
 _WARM_UP = 0.05
-# Batches of patches whose mean initial feature is the centre of the "svdd" loss.
-_N_CENTER_BATCHES = 8
-_CENTER_BATCH = 128
 
 
-def train_encoder(encoder, objective, sampler, max_iter, learning_rate, log):
+def train_encoder(encoder, objective, sampler, max_iter, learning_rate, watch, log):
     """Minimise an objective with Adam, in place.
+
+    KeyboardInterrupt ends it early, with a warning.
 
     Parameters
     ----------
     encoder : PatchEncoder
         On the sampler's device; trained in place.
     objective : nn.Module
-        ``objective(encoder, sampler)`` gives a dict of loss terms and
-        ``objective.weights`` their weights.
-    sampler : PairSampler
-        Where the patches come from.
+        ``objective.draw(sampler)`` gives a batch, ``objective(encoder, batch)`` a dict
+        of loss terms and ``objective.weights`` their weights.
+    sampler : PairSampler or CropSampler
+        Where the batches come from.
     max_iter : int
         Steps.
     learning_rate : float
         Adam's largest step size.
+    watch : Watch
+        ``watch.look(encoder, step)`` after steps for which ``watch.is_due(step)``; a
+        true answer ends the training.
     log : callable
         ``log(step, terms)`` is given the loss terms of every step as a tensor; it
         should seldom look, since each look waits for the device.
 
     Returns
     -------
-    loss_curve : dict of str to ndarray of shape (max_iter,)
+    loss_curve : dict of str to ndarray of shape (n_steps,)
         Every loss term at every step.
     """
+    steps = run_steps(encoder, objective, sampler, max_iter, learning_rate)
+    curve = []
+    try:
+        with exact_convolutions(), as_current(sampler.device):
+            for step, terms in enumerate(steps, start=1):
+                curve.append(terms)
+                log(step, terms)
+                if watch.is_due(step) and watch.look(encoder, step):
+                    break
+    except KeyboardInterrupt:
+        warnings.warn(
+            f"training was interrupted after {len(curve)} of {max_iter} steps. Going "
+            "on with the weights so far.",
+            UserWarning,
+            stacklevel=5,
+        )
+    n_terms = len(objective.weights)
+    curve = torch.stack(curve).cpu().numpy() if curve else np.zeros((0, n_terms))
+    return dict(zip(objective.weights, check_curve(curve).T, strict=True))
+
+
+def run_steps(encoder, objective, sampler, max_iter, learning_rate):
+    """Take one step after the other and yield the loss terms of each, (n_terms,)."""
     parameters = [*encoder.parameters(), *objective.parameters()]
     optimizer = make_optimizer(parameters, sampler.device)
-    curve = torch.zeros(max_iter, len(objective.weights), device=sampler.device)
 
     def take_step():
         return descend(encoder, objective, sampler, optimizer)
 
     if sampler.device.type == "cuda":
         take_step = GraphedStep(take_step, sampler.generator)
-    with exact_convolutions(), as_current(sampler.device):
-        for step in range(max_iter):
-            set_rate(optimizer, learning_rate * schedule(step, max_iter))
-            curve[step] = take_step()
-            log(step, curve[step])
-    curve = check_curve(curve.cpu().numpy())
-    return dict(zip(objective.weights, curve.T, strict=True))
+    for step in range(max_iter):
+        set_rate(optimizer, learning_rate * schedule(step, max_iter))
+        yield take_step().clone()
 
 
 def descend(encoder, objective, sampler, optimizer):
-    """Draw pairs, measure the losses, step downhill; return the loss terms, (n,)."""
+    """Draw a batch, measure the losses, step downhill; return the loss terms, (n,)."""
+    batch = objective.draw(sampler)
     with training_autocast(sampler.device):
-        terms = objective(encoder, sampler)
+        terms = objective(encoder, batch)
     loss = sum(objective.weights[name] * term for name, term in terms.items())
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
@@ -152,131 +168,3 @@ def check_curve(curve):
             "Pass a smaller learning_rate, and images of about 0..1."
         )
     return curve
-
-
-def make_objective(loss, lam, encoder, sampler, batch_size, generator):
-    """Make the objective that a `loss` parameter names."""
-    if loss == "patch_svdd":
-        objective = PatchSVDDLoss(encoder, lam, batch_size)
-        reset_parameters(objective, generator)
-        objective.fix_last_layers()
-    elif loss == "svdd_prime":
-        objective = SVDDPrimeLoss(encoder, batch_size)
-    else:
-        objective = SVDDLoss(encoder, sampler, batch_size)
-    return objective.to(sampler.device)
-
-
-class PatchSVDDLoss(nn.Module):
-    r"""The paper's loss, summed over the scales.
-
-    .. math:: L = L_{SSL} + \lambda L_{SVDD'}
-
-    :math:`L_{SSL}` is the cross-entropy of telling, from the difference of their
-    features, in which of eight directions one patch lies from another;
-    :math:`L_{SVDD'} = \| f(p) - f(p') \|_2` with :math:`p'` close to :math:`p`.
-    """
-
-    def __init__(self, encoder, lam, batch_size):
-        super().__init__()
-        self.sizes = encoder.patch_sizes
-        self.batch_size = batch_size
-        self.weights = {f"position_{k}": 1.0 for k in self.sizes}
-        self.weights |= {f"svdd_{k}": lam for k in self.sizes}
-        n_features = encoder.config[1]
-        self.classifiers = nn.ModuleList(
-            _make_classifier(n_features) for _ in self.sizes
-        )
-
-    def fix_last_layers(self):
-        """Scale each classifier's last weight to columns of norm 1, for good."""
-        for classifier in self.classifiers:
-            last = classifier[-1]
-            last.weight.requires_grad_(False)
-            last.weight /= last.weight.norm(dim=0, keepdim=True)
-
-    def forward(self, encoder, sampler):
-        """Return the loss terms of one batch of pairs for each scale and loss."""
-        positions = [sampler.position_pairs(self.batch_size, k) for k in self.sizes]
-        jitters = [sampler.jitter_pairs(self.batch_size, k) for k in self.sizes]
-        batches = [torch.cat(pair[:2]) for pair in (*positions, *jitters)]
-        features = encoder.encode_patches(batches)
-        n = len(self.sizes)
-        losses = [
-            position_loss(classifier, x, direction)
-            for classifier, x, (_, _, direction) in zip(
-                self.classifiers, features[:n], positions, strict=True
-            )
-        ]
-        losses += [svdd_prime_loss(x) for x in features[n:]]
-        return dict(zip(self.weights, losses, strict=True))
-
-
-class SVDDPrimeLoss(nn.Module):
-    """The SVDD' loss alone, without the position task (the paper's ablation)."""
-
-    def __init__(self, encoder, batch_size):
-        super().__init__()
-        self.sizes = encoder.patch_sizes
-        self.batch_size = batch_size
-        self.weights = {f"svdd_{k}": 1.0 for k in self.sizes}
-
-    def forward(self, encoder, sampler):
-        """Return the loss terms of one batch of pairs for each scale."""
-        pairs = [sampler.jitter_pairs(self.batch_size, k) for k in self.sizes]
-        features = encoder.encode_patches([torch.cat(pair) for pair in pairs])
-        losses = [svdd_prime_loss(x) for x in features]
-        return dict(zip(self.weights, losses, strict=True))
-
-
-class SVDDLoss(nn.Module):
-    r"""Deep SVDD on patches: :math:`\| f(p) - c \|_2` with one centre a scale.
-
-    The centre is the mean of the initial features and does not move.
-    """
-
-    def __init__(self, encoder, sampler, batch_size):
-        super().__init__()
-        self.sizes = encoder.patch_sizes
-        self.batch_size = batch_size
-        self.weights = {f"svdd_{k}": 1.0 for k in self.sizes}
-        self.centers = [_mean_feature(encoder, sampler, k) for k in self.sizes]
-
-    def forward(self, encoder, sampler):
-        """Return the loss terms of one batch of patches for each scale."""
-        patches = [sampler.patches(self.batch_size, k) for k in self.sizes]
-        features = encoder.encode_patches(patches)
-        losses = [
-            (x.float() - center).norm(dim=1).mean()
-            for x, center in zip(features, self.centers, strict=True)
-        ]
-        return dict(zip(self.weights, losses, strict=True))
-
-
-def position_loss(classifier, features, direction):
-    """Cross-entropy of the direction between pairs stacked as (2 * n, D)."""
-    first, second = features.chunk(2)
-    return F.cross_entropy(classifier(first - second).float(), direction)
-
-
-def svdd_prime_loss(features):
-    """Mean distance between pairs stacked as (2 * n, D)."""
-    first, second = features.float().chunk(2)
-    return (first - second).norm(dim=1).mean()
-
-
-@torch.no_grad()
-def _mean_feature(encoder, sampler, patch_size):
-    means = [
-        encoder(sampler.patches(_CENTER_BATCH, patch_size)).mean(dim=0)
-        for _ in range(_N_CENTER_BATCHES)
-    ]
-    return torch.stack(means).mean(dim=0)
-
-
-def _make_classifier(n_features):
-    widths = (n_features, _HIDDEN, _HIDDEN, len(DIRECTIONS))
-    layers = []
-    for n_in, n_out in itertools.pairwise(widths):
-        layers += [nn.utils.skip_init(nn.Linear, n_in, n_out), nn.LeakyReLU(_SLOPE)]
-    return nn.Sequential(*layers[:-1])

@@ -2,6 +2,17 @@
 
 import numpy as np
 import torch
+from scipy import ndimage
+
+
+def damp_slow_changes(images, kept):
+    """Take a share of a Gaussian blur of 8 pixels out of images (n, h, w, c)."""
+
+    def blur(x):
+        return ndimage.gaussian_filter(x, 8, radius=24, mode="constant", axes=(1, 2))
+
+    images = np.float64(images)
+    return images - (1 - kept) * blur(images) / blur(np.ones_like(images))
 
 
 def patch_grid(length, patch_size, stride):
@@ -54,8 +65,6 @@ def spread(scores, patch_size, stride, image_size):
 
 def overlap_area(masks, maps, max_fpr):
     """Per-region overlap over the false positive rate, threshold by threshold."""
-    from scipy import ndimage
-
     masks, maps = np.asarray(masks, dtype=bool), np.asarray(maps)
     regions = []
     for n, mask in enumerate(masks):

@@ -11,9 +11,18 @@ import skpatchsvdd
 
 ROOT = Path(skpatchsvdd.__file__).parent
 FLOORS = [
-    {"_device", "_images", "_defects", "metrics"},
-    {"_encoder", "_sampling", "_maps", "_textures"},
-    {"datasets", "plotting", "_training", "_neighbors", "_calibration", "_inspection"},
+    {"_device", "_images", "_defects", "_draws", "metrics"},
+    {"_encoder", "_sampling", "_maps", "_textures", "_light", "_damage", "_crops"},
+    {
+        "datasets",
+        "plotting",
+        "_losses",
+        "_training",
+        "_neighbors",
+        "_calibration",
+        "_inspection",
+        "_watch",
+    },
     {"_patch_svdd"},
     {"__init__"},
     {"__main__"},

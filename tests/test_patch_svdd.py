@@ -7,7 +7,7 @@ import joblib
 import numpy as np
 import pytest
 import torch
-from reference import encode_patchwise, nearest_distances, spread
+from reference import damp_slow_changes, encode_patchwise, nearest_distances, spread
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
@@ -18,12 +18,16 @@ from skpatchsvdd.metrics import detection_auroc, segmentation_auroc
 QUICK = {"embedding_dim": 8, "max_iter": 2, "batch_size": 4, "random_state": 0}
 
 
+def encoder_input(est, X):
+    """What the encoder sees of images, as a tensor (n, c, h, w)."""
+    kept = 1.0 if est.encoder == "raw" else 0.3
+    x = damp_slow_changes(np.float32(X) / 255 - est.center_, kept)
+    return torch.from_numpy(np.float32(x).transpose(0, 3, 1, 2))
+
+
 def plain_maps(est, X_train, X, aggregation="multiply"):
     """Anomaly maps the slow way: patch by patch, row by row, pixel by pixel."""
-    train, new = (
-        torch.from_numpy((np.float32(x) / 255 - est.mean_image_).transpose(0, 3, 1, 2))
-        for x in (X_train, X)
-    )
+    train, new = (encoder_input(est, x) for x in (X_train, X))
     scales = []
     for size, stride in zip(est.patch_sizes_, est.strides_, strict=True):
         bank = encode_patchwise(est.encoder_, train, size, stride)
@@ -76,8 +80,7 @@ def test_embed_gives_the_features_of_each_patch(fitted, mixed):
     X = mixed.images[:2]
     features = fitted.embed(X, 32)
     assert features.shape == (2, 5, 5, 8)
-    inputs = np.float32(X) / 255 - fitted.mean_image_
-    patch = torch.from_numpy(inputs[1, 4:36, 12:44].transpose(2, 0, 1)[None])
+    patch = encoder_input(fitted, X)[1:, :, 4:36, 12:44]
     expected = fitted.encoder_(patch).detach().numpy()[0]
     np.testing.assert_allclose(features[1, 1, 3], expected, atol=1e-6)
     with pytest.raises(ValueError, match=r"patch_size must be one of \(32,\), got 64"):
@@ -94,7 +97,9 @@ def test_learnt_attributes(normal):
     assert est.bank_size_ == {32: 3 * 49, 64: 3 * 25, 128: 3}
     assert est.n_iter_ == 2
     assert set(est.loss_curve_) == {
-        f"{t}_{k}" for t in ("position", "svdd") for k in (32, 64, 128)
+        f"{term}_{k}"
+        for term in ("position", "svdd", "damage", "scale")
+        for k in (32, 64, 128)
     }
     assert est.training_scores_.shape == (3,)
     assert isinstance(est.encoder_, torch.nn.Module)
@@ -144,16 +149,18 @@ def test_scores_do_not_depend_on_the_other_images(fitted, normal, mixed):
 # The threshold
 
 
-def test_training_images_are_scored_without_themselves(quick, normal):
-    est = quick.fit(normal)
+@pytest.mark.parametrize("training", ["dense", "paper"])
+def test_training_images_are_scored_without_themselves(quick, normal, training):
+    est = quick.set_params(training=training).fit(normal)
     for i in range(len(normal)):
         others = np.delete(normal, i, axis=0)
-        # The same encoder, but a bank without image i, and for image i a mean of the
-        # others.
+        # The same encoder, but a bank without image i, and for image i, where a mean
+        # is subtracted, the mean of the others.
         alone = copy.deepcopy(est)
         alone._indexes = _indexes_of(est, others)
         alone._known = []
-        shift = est.mean_image_ - others.mean(axis=0) / 255
+        is_mean = training == "paper"
+        shift = est.center_ - others.mean(axis=0) / 255 if is_mean else 0
         expected = alone.score_samples(normal[i : i + 1] / 255 + shift)[0]
         assert est.training_scores_[i] == pytest.approx(expected, rel=1e-3)
     assert (est.training_scores_ < 0).all()
@@ -364,7 +371,7 @@ def test_warm_start_goes_on_from_the_weights(quick, normal, mixed):
     quick.set_params(max_iter=0).fit(mixed.images)
     for old, new in zip(weights, quick.encoder_.parameters(), strict=True):
         assert torch.equal(old, new)
-    np.testing.assert_allclose(quick.mean_image_, mixed.images.mean(axis=0) / 255, 1e-5)
+    assert quick.n_iter_ == 0
     quick.set_params(max_iter=1).fit(normal)
     assert quick.n_iter_ == 1
     assert not torch.equal(weights[0], quick.encoder_.small[0].weight)

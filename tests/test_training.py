@@ -2,105 +2,131 @@ import numpy as np
 import pytest
 import torch
 
+from skpatchsvdd import _training
+from skpatchsvdd._crops import CropSampler
 from skpatchsvdd._encoder import make_encoder
+from skpatchsvdd._losses import make_dense_objective, make_patch_objective
 from skpatchsvdd._sampling import PairSampler
-from skpatchsvdd._training import (
-    check_curve,
-    make_objective,
-    position_loss,
-    schedule,
-    svdd_prime_loss,
-    train_encoder,
-)
+from skpatchsvdd._training import check_curve, schedule, train_encoder
+from skpatchsvdd._watch import Watch
+from skpatchsvdd.datasets import make_textures
 
 
-def make_parts(loss, lam=0.5, patch_size=64, seed=0):
-    """Return an encoder, an objective and a sampler of an image that has positions."""
-    size = 96
+def make_waves(size=96):
+    """One image that has positions, (1, size, size, 3)."""
     rows, cols = np.indices((size, size), dtype=np.float32) / size
     waves = np.stack([rows, cols, np.sin(9 * rows * cols)], axis=2)[None]
-    cpu = torch.Generator().manual_seed(seed)
+    return torch.from_numpy(waves)
+
+
+def make_paper_parts(loss, lam=0.5, patch_size=64):
+    images = make_waves()
+    cpu = torch.Generator().manual_seed(0)
     encoder = make_encoder("hierarchical", 3, 8, patch_size, cpu)
-    sampler = PairSampler(torch.from_numpy(waves), torch.zeros(size, size, 3), cpu)
-    return encoder, make_objective(loss, lam, encoder, sampler, 8, cpu), sampler
+    sampler = PairSampler(images, torch.zeros_like(images[0]), cpu)
+    objective = make_patch_objective(loss, lam, encoder, sampler, 8, cpu)
+    return encoder, objective, sampler
 
 
-def test_svdd_prime_loss_by_hand():
-    features = torch.tensor([[0.0, 0.0], [1.0, 1.0], [3.0, 4.0], [1.0, 1.0]])
-    assert svdd_prime_loss(features).item() == pytest.approx(2.5)
+def make_dense_parts(loss="patch_svdd", images=None, patch_size=64):
+    images = make_waves() if images is None else images
+    cpu = torch.Generator().manual_seed(0)
+    encoder = make_encoder("hierarchical", 3, 8, patch_size, cpu)
+    sampler = CropSampler(images, images.mean(dim=0), cpu, patch_size, 0.3)
+    encoder.standardize(sampler.plain(4))
+    objective = make_dense_objective(loss, 0.3, 1.0, encoder, sampler, 2, cpu)
+    return encoder, objective, sampler
 
 
-def test_svdd_prime_loss_of_equal_features_has_a_finite_gradient():
-    features = torch.ones(4, 3, requires_grad=True)
-    svdd_prime_loss(features).backward()
-    assert torch.isfinite(features.grad).all()
+def train(parts, max_iter, learning_rate=1e-3, watch=None, log=lambda *args: None):
+    watch = Watch(None, max_iter + 1) if watch is None else watch
+    return train_encoder(*parts, max_iter, learning_rate, watch, log)
 
 
-def test_position_loss_by_hand():
-    features = torch.tensor([[1.0, 2.0], [1.0, 0.0]])  # one pair, difference (0, 2)
-    loss = position_loss(torch.nn.Identity(), features, torch.tensor([1]))
-    assert loss.item() == pytest.approx(np.log(1 + np.exp(-2)))
-
-
-def test_classifiers_last_weight_is_normalised_and_fixed():
-    encoder, objective, sampler = make_parts("patch_svdd")
-    last = objective.classifiers[0][-1]
-    assert last.weight.shape == (8, 128)
-    torch.testing.assert_close(last.weight.norm(dim=0), torch.ones(128))
-    before = last.weight.clone(), last.bias.detach().clone()
-    train_encoder(encoder, objective, sampler, 2, 1e-3, lambda *args: None)
-    assert torch.equal(last.weight, before[0])
-    assert not torch.equal(last.bias, before[1])
-
-
-@pytest.mark.parametrize(
-    ("loss", "names"),
-    [
-        ("patch_svdd", ["position_32", "position_64", "svdd_32", "svdd_64"]),
-        ("svdd_prime", ["svdd_32", "svdd_64"]),
-        ("svdd", ["svdd_32", "svdd_64"]),
-    ],
-)
-def test_loss_curve_has_every_term_at_every_step(loss, names):
-    encoder, objective, sampler = make_parts(loss)
-    seen = []
-    curve = train_encoder(
-        encoder, objective, sampler, 3, 1e-3, lambda step, terms: seen.append(step)
-    )
-    assert list(curve) == names
-    assert all(values.shape == (3,) for values in curve.values())
-    assert seen == [0, 1, 2]
-
-
-def test_lam_weighs_the_svdd_terms_alone():
-    weights = make_parts("patch_svdd", lam=0.25)[1].weights
-    assert weights == {
-        "position_32": 1,
-        "position_64": 1,
-        "svdd_32": 0.25,
-        "svdd_64": 0.25,
-    }
-
-
+@pytest.mark.parametrize("make_parts", [make_paper_parts, make_dense_parts])
 @pytest.mark.parametrize("loss", ["patch_svdd", "svdd_prime", "svdd"])
-def test_training_changes_every_layer(loss):
-    encoder, objective, sampler = make_parts(loss)
-    before = {name: p.detach().clone() for name, p in encoder.named_parameters()}
-    train_encoder(encoder, objective, sampler, 2, 1e-3, lambda *args: None)
-    for name, parameter in encoder.named_parameters():
+def test_loss_curve_has_every_term_at_every_step(make_parts, loss):
+    parts = make_parts(loss)
+    seen = []
+    curve = train(parts, 3, log=lambda step, terms: seen.append(step))
+    assert list(curve) == list(parts[1].weights)
+    assert all(values.shape == (3,) for values in curve.values())
+    assert seen == [1, 2, 3]
+
+
+@pytest.mark.parametrize("make_parts", [make_paper_parts, make_dense_parts])
+@pytest.mark.parametrize("loss", ["patch_svdd", "svdd_prime", "svdd"])
+def test_training_changes_every_layer(make_parts, loss):
+    parts = make_parts(loss)
+    before = {name: p.detach().clone() for name, p in parts[0].named_parameters()}
+    train(parts, 2)
+    for name, parameter in parts[0].named_parameters():
         if name.endswith("weight"):  # the last bias cancels in a difference
             assert not torch.equal(before[name], parameter)
 
 
-def test_training_learns_positions():
-    encoder, objective, sampler = make_parts("patch_svdd", lam=1e-3, patch_size=32)
-    curve = train_encoder(encoder, objective, sampler, 200, 1e-3, lambda *args: None)
+def test_the_paper_s_training_learns_positions():
+    curve = train(make_paper_parts("patch_svdd", lam=1e-3, patch_size=32), 200)
     assert curve["position_32"][:10].mean() == pytest.approx(np.log(8), abs=0.1)
     assert curve["position_32"][-20:].mean() < 1.7
 
 
+def test_dense_training_learns_all_its_tasks():
+    images = make_textures(6, kind="gear", image_size=96, random_state=0).images
+    images = torch.from_numpy(images[:, 8:88, 8:88]).float() / 255
+    parts = make_dense_parts(images=images, patch_size=32)
+    curve = train(parts, 120, learning_rate=3e-3)
+    for name in ("position_32", "svdd_32", "damage_32"):
+        assert curve[name][-20:].mean() < 0.9 * curve[name][:5].mean()
+    assert curve["scale_32"][-20:].mean() < 0.2
+
+
+def test_standardised_layers_give_features_of_one_scale():
+    encoder, _, sampler = make_dense_parts()
+    maps = encoder.encode_images(sampler.plain(8), (2, 2))
+    for x in maps:
+        spread = torch.atanh(x).std(dim=(0, 2, 3))
+        assert spread.min() > 0.2
+        assert spread.max() < 1.2
+
+
+def test_an_interrupt_ends_the_training(monkeypatch):
+    parts = make_dense_parts()
+    step = _training.descend
+    calls = []
+
+    def interrupted(*args):
+        calls.append(1)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return step(*args)
+
+    monkeypatch.setattr(_training, "descend", interrupted)
+    with pytest.warns(UserWarning, match="interrupted after 3 of 10 steps"):
+        curve = train(parts, 10)
+    assert len(curve["svdd_32"]) == 3
+
+
+def test_an_interrupt_before_the_first_step(monkeypatch):
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_training, "descend", interrupted)
+    with pytest.warns(UserWarning, match="interrupted after 0 of 10 steps"):
+        curve = train(make_dense_parts(), 10)
+    assert curve["svdd_32"].shape == (0,)
+
+
+def test_a_watch_can_end_the_training():
+    scores = iter([0.9, 0.5, 0.5])
+    watch = Watch(lambda encoder: next(scores), 2, patience=2)
+    curve = train(make_dense_parts(), 20, watch=watch)
+    assert len(curve["svdd_32"]) == 6
+    assert watch.steps == [2, 4, 6]
+
+
 def test_svdd_draws_features_to_their_initial_mean():
-    encoder, objective, sampler = make_parts("svdd")
+    encoder, objective, sampler = make_paper_parts("svdd")
     patches = sampler.patches(512, 32)
     with torch.no_grad():
         torch.testing.assert_close(

@@ -1,0 +1,315 @@
+"""Training: the estimator's, and a plain patch-by-patch loop, in one run.
+
+The plain loop is what the paper describes: patches cut out on the host by loader
+processes, 64 pairs for each loss and scale, float32, Adam at 1e-4, one kernel after the
+other. Both begin with the same kind of encoder and are evaluated the same way, at wide
+strides, outside of their clocks.
+
+For each category and seed: step time and pairs a second of both; the seconds until each
+first reaches --target image AUROC. The plain loop is given --factor times as long as
+the estimator needed, and is evaluated eight times on its way; if it has not arrived by
+then, the ratio is at least --factor.
+
+Also how far a step is from the floor: its operations over the speed of a large bf16
+product, and its bytes over the speed of a large copy, both measured in this run.
+
+Example: python benchmarks/bench_training.py --data DATA --categories mvtec/bottle
+"""
+
+import itertools
+import os
+import time
+
+import numpy as np
+import torch
+from _common import (
+    find_categories,
+    machine_name,
+    make_parser,
+    print_json,
+    print_table,
+    stopwatch,
+)
+
+from skpatchsvdd import PatchSVDD
+from skpatchsvdd._device import check_device
+from skpatchsvdd._encoder import make_encoder
+from skpatchsvdd._images import check_images
+from skpatchsvdd._inspection import DenseEncoder, Inspector
+from skpatchsvdd._losses import make_patch_objective
+from skpatchsvdd._neighbors import ExactIndex
+from skpatchsvdd._sampling import DIRECTIONS
+from skpatchsvdd._watch import Watch
+from skpatchsvdd.datasets import load_mvtec_ad
+from skpatchsvdd.metrics import detection_auroc
+
+SIZES = (32, 64)
+N_PAIRS = 64
+LAM, RATE = 1e-3, 1e-4
+N_LOOKS = 8
+STRIDES = (8, 16)
+
+
+def main():
+    args = parse_arguments()
+    device = check_device(args.device)
+    rows = []
+    for category in find_categories(args.data, args.categories):
+        train = check_images(load_mvtec_ad(args.data, category).images)
+        test = load_mvtec_ad(args.data, category, split="test")
+        for seed in args.seeds:
+            row = {"category": category, "seed": seed}
+            rows.append(row | compare(train, test, seed, device, args))
+            print_table(rows[-1:])
+    print(f"\n{machine_name(device)}\n")
+    print_table(rows)
+    floor = measure_floor(device, [row["ms a step"] for row in rows])
+    print()
+    print_table([floor])
+    print_json(machine=machine_name(device), rows=rows, floor=floor)
+
+
+def parse_arguments():
+    parser = make_parser(__doc__)
+    parser.add_argument("--data", required=True, help="folder of the data set")
+    parser.add_argument("--categories", nargs="+", help="all below --data if not given")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--target", type=float, default=0.95, help="image AUROC")
+    parser.add_argument("--factor", type=float, default=20)
+    n_cores = len(os.sched_getaffinity(0))
+    parser.add_argument("--workers", type=int, default=max(n_cores - 2, 1))
+    parser.add_argument("--device", default="auto")
+    return parser.parse_args()
+
+
+def compare(train, test, seed, device, args):
+    """Train both ways and return one row."""
+    ours, ours_s, n_steps, step_s = run_ours(train, test, seed, device, args.target)
+    limit = args.factor * (ours_s or step_s * n_steps)
+    plain, plain_s, plain_step_s = run_plain(
+        train, test, seed, device, args.target, limit, args.workers
+    )
+    n_ours = PatchSVDD()._resolve("batch_size", device) * 256 * 2 * len(SIZES)
+    n_plain = N_PAIRS * 2 * len(SIZES)
+    return {
+        "ms a step": 1000 * step_s,
+        "plain ms": 1000 * plain_step_s,
+        "pairs a s": n_ours / step_s,
+        "plain pairs a s": n_plain / plain_step_s,
+        "best det": max(ours),
+        "plain det": max(plain),
+        "s to target": ours_s,
+        "plain s": plain_s if plain_s else f">{limit:.1f}",
+        "times sooner": (plain_s or limit) / ours_s if ours_s else None,
+    }
+
+
+class TimedWatch(Watch):
+    """Evaluates on test images outside of the clock, and keeps the first arrival."""
+
+    def __init__(self, evaluate, every, target, device):
+        super().__init__(evaluate, every)
+        self.target, self.device = target, device
+        self.arrival = None
+        self.spent = 0.0
+        self.start = time.perf_counter()
+
+    def look(self, encoder, step):
+        """Evaluate an encoder; the time it takes does not count."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+        now = time.perf_counter()
+        super().look(encoder, step)
+        if self.arrival is None and self.scores[-1] >= self.target:
+            self.arrival = now - self.start - self.spent
+        self.spent += time.perf_counter() - now
+        return False
+
+
+def run_ours(train, test, seed, device, target):
+    """Return scores, seconds to the target, steps and seconds a step."""
+    est = PatchSVDD(random_state=seed, device=str(device))
+    center, light = est._center_of(train), est._light_kept()
+    max_iter = est._resolve("max_iter", device)
+    evaluate = make_evaluation(train, test, center, light, device)
+    watch = TimedWatch(evaluate, max_iter // N_LOOKS, target, device)
+    est._make_watch = lambda *args: watch
+    rng = np.random.RandomState(seed)
+    with stopwatch(device) as seconds:
+        est._train_encoder(train, center, light, None, device, rng)
+    return watch.scores, watch.arrival, max_iter, (seconds[0] - watch.spent) / max_iter
+
+
+def run_plain(train, test, seed, device, target, limit, n_workers):
+    """Return scores, seconds to the target and seconds a step."""
+    generator = torch.Generator().manual_seed(seed)
+    center = train.mean_image()
+    encoder = make_encoder("hierarchical", center.shape[2], 64, SIZES[-1], generator)
+    encoder = encoder.to(device).requires_grad_(True)
+    evaluate = make_evaluation(train, test, center, 1.0, device)
+    objective = make_patch_objective(
+        "patch_svdd", LAM, encoder, _OnDevice(device), N_PAIRS, generator
+    )
+    parameters = [*encoder.parameters(), *objective.parameters()]
+    optimizer = torch.optim.Adam(parameters, lr=RATE)
+    loader = torch.utils.data.DataLoader(
+        PlainPairs(train.pixels, center, seed),
+        batch_size=None,
+        num_workers=n_workers,
+        pin_memory=device.type == "cuda",
+    )
+    watch = None
+    for step, batch in enumerate(loader):
+        if watch is None:  # the loader's start does not count
+            watch = TimedWatch(evaluate, 1, target, device)
+        plain_step(encoder, objective, optimizer, batch, device)
+        elapsed = time.perf_counter() - watch.start - watch.spent
+        if elapsed > limit * (len(watch.scores) + 1) / N_LOOKS:
+            watch.look(encoder, step + 1)
+        if watch.arrival is not None or len(watch.scores) == N_LOOKS:
+            break
+    return watch.scores, watch.arrival, elapsed / (step + 1)
+
+
+def plain_step(encoder, objective, optimizer, batch, device):
+    batches, directions = batch
+    batches = [x.to(device) for x in batches]
+    terms = objective(encoder, (batches, [x.to(device) for x in directions]))
+    loss = sum(objective.weights[name] * term for name, term in terms.items())
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    loss.item()  # the loss of each step is looked at
+
+
+class _OnDevice:
+    """Stands for a sampler of which only the device is asked."""
+
+    def __init__(self, device):
+        self.device = device
+
+
+class PlainPairs(torch.utils.data.IterableDataset):
+    """Pairs of patches cut out one by one on the host, as the paper draws them."""
+
+    def __init__(self, pixels, center, seed):
+        self.pixels, self.center, self.seed = pixels, center, seed
+
+    def __iter__(self):
+        worker = torch.utils.data.get_worker_info()
+        rng = np.random.default_rng([self.seed, worker.id if worker else 0])
+        while True:
+            positions = [self._position_pairs(rng, k) for k in SIZES]
+            jitters = [self._jitter_pairs(rng, k) for k in SIZES]
+            directions = [torch.tensor(pairs[1]) for pairs in positions]
+            yield [p[0] for p in positions] + jitters, directions
+
+    def _position_pairs(self, rng, k):
+        firsts, seconds, directions = [], [], []
+        for _ in range(N_PAIRS):
+            image, row, col = self._draw(rng, k)
+            direction = rng.integers(8)
+            down, right = DIRECTIONS[direction] * rng.integers(3 * k // 4, k, 2)
+            firsts.append(self._cut(image, row, col, k, rng))
+            seconds.append(self._cut(image, row + down, col + right, k, rng))
+            directions.append(direction)
+        return torch.from_numpy(np.stack(firsts + seconds)), directions
+
+    def _jitter_pairs(self, rng, k):
+        shifts = range(-(k // 32), k // 32 + 1)
+        shifts = [s for s in itertools.product(shifts, shifts) if s != (0, 0)]
+        firsts, seconds = [], []
+        for _ in range(N_PAIRS):
+            image, row, col = self._draw(rng, k)
+            down, right = shifts[rng.integers(len(shifts))]
+            firsts.append(self._cut(image, row, col, k))
+            seconds.append(self._cut(image, row + down, col + right, k))
+        return torch.from_numpy(np.stack(firsts + seconds))
+
+    def _draw(self, rng, k):
+        n, height, width, _ = self.pixels.shape
+        rows, cols = rng.integers(height - k + 1), rng.integers(width - k + 1)
+        return rng.integers(n), rows, cols
+
+    def _cut(self, image, row, col, k, rng=None):
+        height, width, n_channels = self.pixels.shape[1:]
+        row, col = np.clip(row, 0, height - k), np.clip(col, 0, width - k)
+        place = np.s_[row : row + k, col : col + k]
+        patch = self.pixels[image][place] / np.float32(255) - self.center[place]
+        if rng is not None:
+            patch = patch + rng.normal(0, 0.02, n_channels)
+            patch = patch + rng.normal(0, 0.02, patch.shape)
+        return patch.transpose(2, 0, 1).astype(np.float32)
+
+
+def make_evaluation(train, test, center, light, device):
+    """Return a function that gives an encoder's image AUROC at wide strides."""
+    images = check_images(test.images)
+    size = train.image_shape[:2]
+
+    def evaluate(encoder):
+        dense = DenseEncoder(encoder, size, center, light, STRIDES, device)
+        indexes = [ExactIndex(bank) for bank in dense.encode_bank(train)]
+        maps = Inspector(dense, indexes, [], "multiply").maps(images)
+        scores = np.concatenate([-x.max(axis=(1, 2)) for x in maps])
+        return detection_auroc(test.labels, scores)
+
+    return evaluate
+
+
+def measure_floor(device, step_ms, crop_size=128):
+    """Count a step's operations and bytes; compare with a large product and copy."""
+    encoder = make_encoder("hierarchical", 3, 64, 64, torch.Generator())
+    n_views = 3 * PatchSVDD()._resolve("batch_size", device)
+    operations, values = count_step(encoder, crop_size)
+    operations, n_bytes = n_views * operations, 2 * n_views * values
+    product, copy = measure_speeds(device)
+    floor = max(operations / product, n_bytes / copy)
+    return {
+        "GFLOP a step": operations / 1e9,
+        "GB a step": n_bytes / 1e9,
+        "product TFLOP/s": product / 1e12,
+        "copy GB/s": copy / 1e9,
+        "floor ms": 1000 * floor,
+        "ms a step": float(np.median(step_ms)),
+        "times the floor": float(np.median(step_ms)) / (1000 * floor),
+    }
+
+
+def count_step(encoder, size):
+    """Operations, and values read or written, of a forward and backward pass.
+
+    A convolution is run three times: forward, for the gradient of its input and for
+    that of its weights. Each reads two of input, output and their gradients and writes
+    the third.
+    """
+    operations = values = 0
+    inputs = encoder.config[0] * size**2
+    for i, conv in enumerate([*encoder.small, *encoder.big[0]]):
+        span = {8: 16, 9: 0}.get(i, conv.kernel_size[0] - 1)
+        size = (size - span - 1) // conv.stride[0] + 1
+        outputs = conv.out_channels * size**2
+        operations += 3 * 2 * conv.weight[0].numel() * outputs
+        values += 3 * (inputs + outputs)
+        inputs = outputs
+    return operations, values
+
+
+def measure_speeds(device, n=8192):
+    """Operations a second of a bf16 product, bytes a second of a copy."""
+    n = n if device.type == "cuda" else n // 4
+    a = torch.randn(n, n, device=device, dtype=torch.bfloat16)
+    b = torch.empty_like(a)
+    products, copies = [], []
+    for _ in range(5):
+        with stopwatch(device) as seconds:
+            a @ a
+        products.append(seconds[0])
+        with stopwatch(device) as seconds:
+            b.copy_(a)
+        copies.append(seconds[0])
+    return 2 * n**3 / min(products), 2 * a.nbytes / min(copies)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""Crops for dense training: relit, shifted and damaged, drawn on the device."""
+
+from typing import NamedTuple
+
+import torch
+
+from skpatchsvdd._damage import damage_images
+from skpatchsvdd._draws import Draws
+from skpatchsvdd._images import pixels_to_float
+from skpatchsvdd._light import REACH, damp_windows, relight
+
+_CROP_SIZE = 128
+# Pixels by which the second view of a crop is shifted, at most, along each axis.
+SHIFT = 2
+# Noise of the views of a crop, on the 0..1 scale.
+_COLOUR_NOISE = 0.02
+_PIXEL_NOISE = 0.02
+# Change of a pixel from which on it counts as damaged.
+_VISIBLE = 0.04
+
+
+class Crops(NamedTuple):
+    """Three views of each of n crops.
+
+    Attributes
+    ----------
+    views : tensor of shape (3 * n, n_channels, size, size)
+        The crops; the same shifted by up to two pixels; the same with defects. Each
+        view has a light and noise of its own.
+    is_damaged : tensor of shape (n, 1, size, size)
+        1 where the third view shows a defect, 0 elsewhere.
+    """
+
+    views: torch.Tensor
+    is_damaged: torch.Tensor
+
+
+class CropSampler:
+    """Draws crops from images that live on one device.
+
+    Parameters
+    ----------
+    images : tensor of shape (n_images, height, width, n_channels)
+        Bytes, or floats on the 0..1 scale. Bytes are scaled crop by crop, so that a
+        large training set takes a quarter of the memory.
+    center : tensor of shape (height, width, n_channels) or (1, 1, 1)
+        Subtracted from every crop at its place.
+    generator : torch.Generator
+        A generator of the same device; the only source of randomness.
+    patch_size : int
+        A crop holds at least one such patch.
+    light : float
+        Share of slow changes of brightness that stays.
+    """
+
+    def __init__(self, images, center, generator, patch_size, light):
+        self.images = images
+        self.center = center.expand(images.shape[1:])
+        self.device = images.device
+        self.generator = generator
+        self.crop_size = crop_size(images.shape[1:3], patch_size)
+        self._light = light
+        self._draws = Draws(generator)
+
+    def crops(self, n_crops):
+        """Draw n crops and three views of each."""
+        index, corner = self._draw_corners(n_crops)
+        shift = self._draws.integers(-SHIFT, SHIFT + 1, (n_crops, 2))
+        shifted = self._inside(corner + shift)
+        first = self._windows(index, corner)
+        damaged = damage_images(first, self._draws)
+        views = torch.cat([first, self._windows(index, shifted), damaged])
+        corners = torch.cat([corner, shifted, corner])
+        change = (damaged - first).abs().amax(dim=1, keepdim=True)
+        change = change[:, :, REACH:-REACH, REACH:-REACH]
+        return Crops(self._finish(views, corners), (change > _VISIBLE).float())
+
+    def plain(self, n_crops):
+        """Draw n crops with another light and noise, (n, n_channels, size, size)."""
+        index, corner = self._draw_corners(n_crops)
+        return self._finish(self._windows(index, corner), corner)
+
+    def _finish(self, windows, corners):
+        """Change the light, subtract the centre, damp slow changes, cut out."""
+        windows = self._add_noise(relight(windows, self._draws))
+        windows = windows - self._cut(self.center, corners)
+        image_size = self.images.shape[1:3]
+        windows = damp_windows(windows, corners, image_size, self._light)
+        return windows.contiguous(memory_format=torch.channels_last)
+
+    def _add_noise(self, windows):
+        n, n_channels = windows.shape[:2]
+        colour = self._draws.normal(_COLOUR_NOISE, (n, n_channels, 1, 1))
+        return windows + colour + self._draws.normal(_PIXEL_NOISE, windows.shape)
+
+    def _windows(self, index, corner):
+        return self._cut(self.images, corner, index)
+
+    def _cut(self, source, corner, index=None):
+        """Cut windows out, with a margin that repeats the edge."""
+        height, width = self.images.shape[1:3]
+        along = torch.arange(-REACH, self.crop_size + REACH, device=self.device)
+        rows = (corner[:, :1] + along).clamp(0, height - 1)[:, :, None]
+        cols = (corner[:, 1:] + along).clamp(0, width - 1)[:, None]
+        place = (rows, cols) if index is None else (index[:, None, None], rows, cols)
+        return pixels_to_float(source[place]).permute(0, 3, 1, 2)
+
+    def _draw_corners(self, n):
+        n_images, height, width, _ = self.images.shape
+        index = self._draws.integers(0, n_images, (n,))
+        rows = self._draws.integers(0, height - self.crop_size + 1, (n,))
+        cols = self._draws.integers(0, width - self.crop_size + 1, (n,))
+        return index, torch.stack([rows, cols], dim=1)
+
+    def _inside(self, corner):
+        height, width = self.images.shape[1:3]
+        rows = corner[:, 0].clamp(0, height - self.crop_size)
+        cols = corner[:, 1].clamp(0, width - self.crop_size)
+        return torch.stack([rows, cols], dim=1)
+
+
+def crop_size(image_size, patch_size):
+    """Size of square crops: two patches wide, with room to shift them if there is."""
+    wanted = max(_CROP_SIZE, 2 * patch_size)
+    return max(min(wanted, min(image_size) - SHIFT), patch_size)

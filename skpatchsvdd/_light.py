@@ -1,0 +1,104 @@
+"""Light: changes of it that should not matter, and the damping of slow ones."""
+
+import torch
+
+# Standard deviation of the blur that tells slow changes from fast ones, in pixels, and
+# how far it looks.
+_SIGMA = 8.0
+REACH = 24
+# Changes of light made up in training, on the 0..1 scale.
+_BRIGHTNESS = 0.1
+_CONTRAST = 0.1
+
+
+def relight(images, draws):
+    """Change brightness and contrast of each of some images a little.
+
+    Parameters
+    ----------
+    images : tensor of shape (n, n_channels, height, width)
+        On the 0..1 scale.
+    draws : Draws
+        Where the random numbers come from.
+
+    Returns
+    -------
+    relit : tensor of shape (n, n_channels, height, width)
+    """
+    one = (len(images), 1, 1, 1)
+    contrast = 1 + draws.uniform(-_CONTRAST, _CONTRAST, one)
+    return images * contrast + draws.uniform(-_BRIGHTNESS, _BRIGHTNESS, one)
+
+
+def damp_light(images, kept):
+    """Damp the slow part of images, so that a change of light shows less.
+
+    The slow part is a Gaussian blur. At the edges it is the mean over the pixels that
+    there are.
+
+    Parameters
+    ----------
+    images : tensor of shape (n, n_channels, height, width)
+        Images less their centre.
+    kept : float
+        Share of the slow part that stays; 1 leaves the images as they are.
+
+    Returns
+    -------
+    damped : tensor of shape (n, n_channels, height, width)
+    """
+    if kept == 1:
+        return images
+    start = torch.zeros(1, dtype=torch.long, device=images.device)
+    down, across = (
+        blur_weights(start, length, 0, length) for length in images.shape[2:]
+    )
+    return images - (1 - kept) * _blur(images, down, across)
+
+
+def damp_windows(windows, corners, image_size, kept):
+    """Do the same for parts of images, cut out with a margin of `REACH` pixels.
+
+    Parameters
+    ----------
+    windows : tensor of shape (n, n_channels, size + 2 * REACH, size + 2 * REACH)
+        What lies outside of the image has no weight.
+    corners : tensor of shape (n, 2)
+        Row and column, in the image, of the top left pixel inside the margin.
+    image_size : tuple of (height, width)
+        Size of the images the windows are from.
+    kept : float
+        Share of the slow part that stays.
+
+    Returns
+    -------
+    damped : tensor of shape (n, n_channels, size, size)
+        Exactly these pixels of the damped images.
+    """
+    inner = windows[:, :, REACH:-REACH, REACH:-REACH]
+    if kept == 1:
+        return inner
+    down, across = (
+        blur_weights(start, inner.shape[2], REACH, length)
+        for start, length in zip(corners.unbind(dim=1), image_size, strict=True)
+    )
+    return inner - (1 - kept) * _blur(windows, down, across)
+
+
+def blur_weights(starts, n_out, margin, length):
+    """Weight of each pixel along an axis in the blur at each pixel of a window.
+
+    Returns
+    -------
+    weights : tensor of shape (n, n_out, n_out + 2 * margin)
+    """
+    pixel = torch.arange(-margin, n_out + margin, device=starts.device)
+    away = pixel[margin : margin + n_out, None] - pixel  # (n_out, n_in)
+    weights = torch.exp(-away.square() / (2 * _SIGMA**2)) * (away.abs() <= REACH)
+    place = starts[:, None] + pixel  # (n, n_in)
+    weights = weights * ((place >= 0) & (place < length))[:, None]
+    return weights / weights.sum(dim=2, keepdim=True)
+
+
+def _blur(x, down, across):
+    return down[:, None] @ x @ across[:, None].mT

@@ -1,0 +1,128 @@
+"""Watching a training: how well an encoder tells defects, and the best weights."""
+
+import copy
+
+import numpy as np
+import torch
+
+from skpatchsvdd._damage import damage_images
+from skpatchsvdd._draws import Draws
+from skpatchsvdd._images import ImageStack, pixels_to_float
+from skpatchsvdd._inspection import Inspector
+from skpatchsvdd._light import relight
+from skpatchsvdd._neighbors import make_index
+from skpatchsvdd.metrics import detection_auroc
+
+# Images of the small bank of a check.
+_N_BANK = 24
+# Damaged copies of each image that is looked at.
+_N_DAMAGED = 2
+
+
+class DefectCheck:
+    """Measures how well an encoder tells made-up defects, without real ones.
+
+    Some normal images, copies in another light and copies with made-up defects are
+    inspected against a small bank of other images, at wide strides. The score is the
+    area under the ROC curve of telling the damaged copies from all others: 0.5 says
+    that a change of light looks like a defect, or that all images look the same.
+
+    Parameters
+    ----------
+    images : ImageStack
+        Normal images.
+    chosen : ndarray of int
+        Places of the images to look at. The bank is made of others.
+    make_dense : callable
+        ``make_dense(encoder, strides)`` gives a `DenseEncoder`.
+    aggregation : {"multiply", "sum"}
+        How the scales' maps are joined.
+    generator : torch.Generator
+        A generator of the CPU.
+    """
+
+    def __init__(self, images, chosen, make_dense, aggregation, generator):
+        others = np.setdiff1d(np.arange(len(images)), chosen)
+        spaced = np.linspace(0, len(others) - 1, min(_N_BANK, len(others))).astype(int)
+        self._bank = _take(images, others[spaced])
+        self._images, self._labels = _make_copies(images.pixels[chosen], generator)
+        self._make_dense = make_dense
+        self._aggregation = aggregation
+
+    def __call__(self, encoder):
+        """Score an encoder, on any device; 1 is best."""
+        dense = self._make_dense(encoder, tuple(k // 4 for k in encoder.patch_sizes))
+        banks = dense.encode_bank(self._bank)
+        indexes = [make_index(x, "exact", dense.device, None, 0) for x in banks]
+        maps = Inspector(dense, indexes, [], self._aggregation).maps(self._images)
+        scores = np.concatenate([-x.max(axis=(1, 2)) for x in maps])
+        if not np.isfinite(scores).all():
+            return 0.0
+        return detection_auroc(self._labels, scores)
+
+
+class Watch:
+    """Checks an encoder now and then while it is trained, and keeps the best weights.
+
+    Parameters
+    ----------
+    check : callable
+        ``check(encoder)`` gives a score, high is good.
+    every : int
+        Steps between two checks.
+    patience : int or None
+        Checks without a better score after which to stop; None never stops.
+
+    Attributes
+    ----------
+    steps, scores : list
+        When it looked, and what it saw.
+    first_encoder, best_encoder : PatchEncoder
+        Copies from the first look and from the best one, on the CPU.
+    kept : int
+        The step whose weights were kept in the end.
+    """
+
+    def __init__(self, check, every, patience=None):
+        self.steps, self.scores = [], []
+        self.first_encoder = self.best_encoder = None
+        self.kept = 0
+        self._check = check
+        self._every = every
+        self._patience = patience
+
+    @property
+    def best(self):
+        """Place of the best score among all checks; the later one of equals."""
+        return len(self.scores) - 1 - int(np.argmax(self.scores[::-1]))
+
+    def is_due(self, step):
+        """Whether to look after this many steps."""
+        return step % self._every == 0
+
+    def look(self, encoder, step):
+        """Check an encoder; return whether training should stop."""
+        self.steps.append(step)
+        self.scores.append(self._check(encoder))
+        if self.best == len(self.scores) - 1:
+            self.best_encoder = copy.deepcopy(encoder)
+        if self.first_encoder is None:
+            self.first_encoder = self.best_encoder
+        if self._patience is None:
+            return False
+        return len(self.scores) - 1 - self.best >= self._patience
+
+
+def _take(images, places):
+    return ImageStack(images.pixels[places], [images.sizes[i] for i in places])
+
+
+def _make_copies(pixels, generator):
+    """Return images as they are, relit and damaged, and their labels."""
+    draws = Draws(generator)
+    plain = torch.from_numpy(np.array(pixels_to_float(pixels))).permute(0, 3, 1, 2)
+    damaged = [damage_images(plain, draws) for _ in range(_N_DAMAGED)]
+    copies = torch.cat([plain, relight(plain, draws), *damaged])
+    labels = np.repeat([1, -1], [2 * len(plain), _N_DAMAGED * len(plain)])
+    copies = np.ascontiguousarray(copies.permute(0, 2, 3, 1).numpy())
+    return ImageStack(copies, [copies.shape[1:3]] * len(copies)), labels

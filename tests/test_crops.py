@@ -1,0 +1,97 @@
+import numpy as np
+import pytest
+import torch
+
+from skpatchsvdd import _crops
+from skpatchsvdd._crops import CropSampler, crop_size
+
+
+@pytest.fixture
+def coordinates():
+    """One image of 200 x 160 whose channels are the row and the column, in 1/256."""
+    rows, cols = np.indices((200, 160), dtype=np.float32) / 256
+    return torch.from_numpy(np.stack([rows, cols], axis=2)[None])
+
+
+def make_sampler(images, mean=None, patch_size=64, light=1.0, seed=0):
+    mean = torch.zeros(images.shape[1:]) if mean is None else mean
+    generator = torch.Generator().manual_seed(seed)
+    return CropSampler(images, mean, generator, patch_size, light)
+
+
+@pytest.fixture
+def quiet(monkeypatch):
+    """Neither other light nor noise."""
+    monkeypatch.setattr(_crops, "relight", lambda images, draws: images)
+    monkeypatch.setattr(CropSampler, "_add_noise", lambda self, windows: windows)
+
+
+@pytest.mark.parametrize(
+    ("image_size", "patch_size", "expected"),
+    [
+        ((256, 300), 64, 128),
+        ((256, 300), 32, 128),
+        ((400, 300), 128, 256),
+        ((96, 200), 64, 94),
+        ((64, 64), 64, 64),
+        ((130, 130), 128, 128),
+        ((40, 44), 32, 38),
+    ],
+)
+def test_crops_are_two_patches_wide_and_leave_room_to_shift(
+    image_size, patch_size, expected
+):
+    assert crop_size(image_size, patch_size) == expected
+
+
+def test_second_view_is_shifted(coordinates, quiet):
+    views, _ = make_sampler(coordinates).crops(300)
+    first, second, _ = (views[:, :, 0, 0] * 256).round().long().chunk(3)
+    shifts = {tuple(s) for s in (second - first).tolist()}
+    assert shifts == {(i, j) for i in range(-2, 3) for j in range(-2, 3)}
+    assert first.amin(dim=0).tolist() == [0, 0]
+    assert first.amax(dim=0).tolist() == [200 - 128, 160 - 128]
+    assert second.min() >= 0
+
+
+def test_third_view_is_the_first_with_defects(coordinates, quiet):
+    views, is_damaged = make_sampler(coordinates).crops(50)
+    first, _, third = views.chunk(3)
+    assert is_damaged.shape == (50, 1, 128, 128)
+    differs = (third - first).abs().amax(dim=1, keepdim=True) > 0.04
+    assert torch.equal(is_damaged.bool(), differs)
+    assert 0 < is_damaged.mean() < 0.3
+
+
+def test_the_mean_image_is_subtracted_at_its_place(coordinates, quiet):
+    views, _ = make_sampler(coordinates, mean=coordinates[0]).crops(10)
+    first, second, _ = views.chunk(3)
+    assert not first.any()
+    assert not second.any()
+
+
+def test_views_have_their_own_light_and_noise():
+    views, _ = make_sampler(torch.full((1, 150, 150, 1), 0.5)).crops(100)
+    level = views.mean(dim=(1, 2, 3)).reshape(3, -1)
+    assert abs(np.corrcoef(level)[0, 1]) < 0.3
+    assert level.std() == pytest.approx(0.07, rel=0.2)
+    noise = (views[:200] - views[:200].mean(dim=(2, 3), keepdim=True)).std()
+    assert noise.item() == pytest.approx(0.02, rel=0.02)
+
+
+def test_bytes_are_scaled(rng, quiet):
+    pixels = torch.from_numpy(rng.integers(0, 256, (2, 70, 70, 3), dtype=np.uint8))
+    views = [
+        make_sampler(images, light=0.3).crops(3).views
+        for images in (pixels, pixels.float() / 255)
+    ]
+    torch.testing.assert_close(*views)
+
+
+def test_the_generator_is_the_only_source(coordinates):
+    before = torch.random.get_rng_state()
+    draws = [make_sampler(coordinates, seed=s).plain(2) for s in (0, 0, 1)]
+    assert draws[0].shape == (2, 2, 128, 128)
+    assert torch.equal(draws[0], draws[1])
+    assert not torch.equal(draws[0], draws[2])
+    assert torch.equal(before, torch.random.get_rng_state())

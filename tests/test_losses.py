@@ -1,0 +1,194 @@
+import numpy as np
+import pytest
+import torch
+
+from skpatchsvdd._crops import CropSampler
+from skpatchsvdd._draws import Draws
+from skpatchsvdd._encoder import make_encoder
+from skpatchsvdd._losses import (
+    damage_loss,
+    damaged_share,
+    direction_signs,
+    distance,
+    draw_pairs,
+    make_dense_objective,
+    make_patch_objective,
+    position_loss,
+    svdd_prime_loss,
+)
+from skpatchsvdd._sampling import DIRECTIONS, PairSampler
+
+TERMS = {
+    "patch_svdd": ["position", "svdd", "damage", "scale"],
+    "svdd_prime": ["position", "svdd", "damage", "scale"],
+    "svdd": ["svdd"],
+}
+
+
+def make_encoder_and_images(kind="hierarchical", size=100):
+    generator = torch.Generator().manual_seed(0)
+    encoder = make_encoder(kind, 3, 8, 64, generator)
+    return encoder, torch.rand(2, size, size, 3, generator=generator), generator
+
+
+def make_dense(loss="patch_svdd", kind="hierarchical", lam=0.5, damage_weight=2.0):
+    encoder, images, generator = make_encoder_and_images(kind)
+    sampler = CropSampler(images, images.mean(dim=0), generator, 64, 0.3)
+    objective = make_dense_objective(
+        loss, lam, damage_weight, encoder, sampler, 3, generator
+    )
+    return encoder, sampler, objective
+
+
+def test_svdd_prime_loss_by_hand():
+    features = torch.tensor([[0.0, 0.0], [1.0, 1.0], [3.0, 4.0], [1.0, 1.0]])
+    assert svdd_prime_loss(features).item() == pytest.approx(2.5)
+
+
+def test_svdd_prime_loss_of_equal_features_has_a_finite_gradient():
+    features = torch.ones(4, 3, requires_grad=True)
+    svdd_prime_loss(features).backward()
+    assert torch.isfinite(features.grad).all()
+
+
+def test_position_loss_by_hand():
+    features = torch.tensor([[1.0, 2.0], [1.0, 0.0]])  # one pair, difference (0, 2)
+    loss = position_loss(torch.nn.Identity(), features, torch.tensor([1]))
+    assert loss.item() == pytest.approx(np.log(1 + np.exp(-2)))
+
+
+def test_distance_by_hand_and_its_gradient_at_zero():
+    x = torch.tensor([[3.0, 0.0], [1.0, 1.0]], requires_grad=True)
+    y = torch.tensor([[0.0, 4.0], [1.0, 1.0]])
+    result = distance(x, y, dim=1)
+    torch.testing.assert_close(result.detach(), torch.tensor([5.0, 0.0]))
+    result.sum().backward()
+    assert torch.isfinite(x.grad).all()
+
+
+def test_damage_loss_by_hand():
+    plain = torch.zeros(1, 1, 3, 1)
+    shifted = torch.ones(1, 1, 3, 1)
+    damaged = torch.tensor([1.0, 3.0, 0.1]).reshape(1, 1, 3, 1)
+    # Fully, half, and too little damaged to count.
+    share = torch.tensor([0.5, 0.015, 0.005]).reshape(1, 1, 3)
+    expected = (np.log(2) + 0.5 * np.log(4 / 3)) / (1 + 0.5 + 1)
+    loss = damage_loss(plain, shifted, damaged, share)
+    assert loss.item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_direction_signs_are_the_directions():
+    signs = direction_signs(torch.arange(8)).tolist()
+    assert [tuple(sign) for sign in signs] == list(DIRECTIONS)
+
+
+@pytest.mark.parametrize("patch_size", [32, 64])
+def test_pairs_lie_in_their_direction_and_inside(patch_size):
+    draws = Draws(torch.Generator().manual_seed(0))
+    first, second, direction = draw_pairs(16, 128, patch_size, 2, draws)
+    assert len(first) == 16 * 256
+    assert torch.equal(first[:, 0], second[:, 0])
+    step = (second - first)[:, 1:]
+    sign = torch.tensor(DIRECTIONS)[direction]
+    assert torch.equal(step.sign(), sign)
+    length = step.abs()[sign != 0]
+    assert length.min() == 3 * patch_size // 8
+    assert length.max() == patch_size // 2 - 1
+    n_cells = (128 - patch_size) // 2 + 1
+    for cells in (first[:, 1:], second[:, 1:]):
+        assert cells.min() == 0
+        assert cells.max() == n_cells - 1
+
+
+@pytest.mark.parametrize("crop_size", [64, 66, 80, 100])
+def test_pairs_of_small_crops_reach_as_far_as_they_can(crop_size):
+    draws = Draws(torch.Generator().manual_seed(0))
+    first, second, direction = draw_pairs(4, crop_size, 64, 2, draws)
+    n_cells = (crop_size - 64) // 2 + 1
+    for cells in (first[:, 1:], second[:, 1:]):
+        assert cells.min() >= 0
+        assert cells.max() < n_cells
+    if n_cells > 3:
+        sign = torch.tensor(DIRECTIONS)[direction]
+        assert torch.equal((second - first)[:, 1:].sign(), sign)
+
+
+def test_classifiers_last_weight_is_normalised_and_fixed():
+    encoder, images, generator = make_encoder_and_images()
+    sampler = PairSampler(images, images.mean(dim=0), generator)
+    objective = make_patch_objective("patch_svdd", 0.5, encoder, sampler, 4, generator)
+    last = objective.classifiers[0][-1]
+    assert last.weight.shape == (8, 128)
+    torch.testing.assert_close(last.weight.norm(dim=0), torch.ones(128))
+    assert not last.weight.requires_grad
+    assert last.bias.requires_grad
+
+
+def test_lam_weighs_the_svdd_terms_alone():
+    assert make_dense(lam=0.25, damage_weight=3.0)[2].weights == {
+        "position_32": 1,
+        "svdd_32": 0.25,
+        "damage_32": 3,
+        "scale_32": 0.1,
+        "position_64": 1,
+        "svdd_64": 0.25,
+        "damage_64": 3,
+        "scale_64": 0.1,
+    }
+    weights = make_dense("svdd_prime")[2].weights
+    assert {name for name, weight in weights.items() if weight == 0} == {
+        "position_32",
+        "position_64",
+        "damage_32",
+        "damage_64",
+    }
+
+
+@pytest.mark.parametrize("kind", ["hierarchical", "flat"])
+@pytest.mark.parametrize("loss", TERMS)
+def test_dense_terms_have_their_names_and_gradients(loss, kind):
+    encoder, sampler, objective = make_dense(loss, kind)
+    terms = objective(encoder, objective.draw(sampler))
+    names = [f"{term}_{k}" for k in encoder.patch_sizes for term in TERMS[loss]]
+    assert list(terms) == list(objective.weights) == names
+    for term in terms.values():
+        gradients = torch.autograd.grad(
+            term, list(encoder.parameters()), retain_graph=True, allow_unused=True
+        )
+        assert any(g is not None and g.any() for g in gradients)
+
+
+def test_dense_terms_do_not_reward_shrinking():
+    _, _, objective = make_dense()
+    x = torch.randn(64, 8, generator=torch.Generator().manual_seed(0))
+    near = x + 0.1
+    svdd, scale = objective._contrast(x, near)
+    small, shrunk = objective._contrast(x / 100, near / 100)
+    assert small.item() == pytest.approx(svdd.item(), rel=1e-3)
+    assert shrunk > scale + 10
+    one_point = torch.zeros(64, 8)
+    assert objective._contrast(one_point, one_point)[0] > svdd
+
+
+def test_dense_scale_term_is_least_at_a_deviation_of_a_half():
+    _, _, objective = make_dense()
+    x = torch.randn(4096, 8, generator=torch.Generator().manual_seed(0))
+    scales = [objective._contrast(x * std, x)[1].item() for std in (0.25, 0.5, 1.0)]
+    assert scales[1] < 0.01
+    assert min(scales[0], scales[2]) > 0.3
+
+
+def test_a_dense_batch_is_three_views_and_pairs_for_each_scale():
+    _, sampler, objective = make_dense()
+    crops, pairs = objective.draw(sampler)
+    assert crops.views.shape == (9, 3, 98, 98)
+    assert len(pairs) == 2
+
+
+@pytest.mark.parametrize(("patch_size", "stride"), [(32, 2), (64, 2), (64, 8)])
+def test_damaged_share_is_a_mean_over_each_patch(patch_size, stride):
+    generator = torch.Generator().manual_seed(0)
+    is_damaged = (torch.rand(2, 1, 98, 98, generator=generator) < 0.3).float()
+    expected = torch.nn.functional.avg_pool2d(is_damaged, patch_size, stride)[:, 0]
+    share = damaged_share(is_damaged, patch_size, stride)
+    torch.testing.assert_close(share, expected)

@@ -1,0 +1,82 @@
+import numpy as np
+import pytest
+import torch
+
+from skpatchsvdd._encoder import make_encoder
+from skpatchsvdd._images import check_images
+from skpatchsvdd._inspection import DenseEncoder
+from skpatchsvdd._watch import DefectCheck, Watch
+from skpatchsvdd.datasets import make_textures
+
+
+def make_check(seed=0):
+    images = check_images(make_textures(10, image_size=64, random_state=0).images)
+
+    def make_dense(encoder, strides):
+        device = torch.device("cpu")
+        center = np.full((1, 1, 1), 0.5, dtype=np.float32)
+        return DenseEncoder(encoder, (64, 64), center, 0.3, strides, device)
+
+    generator = torch.Generator().manual_seed(seed)
+    return DefectCheck(images, np.array([1, 5, 8]), make_dense, "multiply", generator)
+
+
+def make_small_encoder(kind="hierarchical"):
+    return make_encoder(kind, 3, 8, 32, torch.Generator().manual_seed(0))
+
+
+def test_raw_patches_tell_defects():
+    assert make_check()(make_small_encoder("raw")) > 0.6
+
+
+def test_a_collapsed_encoder_scores_a_half():
+    encoder = make_small_encoder().requires_grad_(False)
+    encoder.small[-1].weight.zero_()
+    assert make_check()(encoder) == 0.5
+
+
+def test_an_encoder_that_is_not_finite_scores_nothing():
+    encoder = make_small_encoder().requires_grad_(False)
+    encoder.small[-1].weight.fill_(torch.nan)
+    assert make_check()(encoder) == 0
+
+
+def test_the_same_encoder_scores_the_same():
+    check, encoder = make_check(), make_small_encoder()
+    assert check(encoder) == check(encoder) == make_check()(encoder)
+
+
+def run_watch(scores, patience=None):
+    """Look at encoders whose last bias is the number of the look."""
+    encoder = make_small_encoder().requires_grad_(False)
+    answers = iter(scores)
+    watch = Watch(lambda encoder: next(answers), 10, patience)
+    stops = []
+    for i in range(len(scores)):
+        encoder.small[-1].bias.fill_(i)
+        stops.append(watch.look(encoder, 10 * i))
+    return watch, stops
+
+
+@pytest.mark.parametrize(
+    ("scores", "best"),
+    [([0.5, 0.9, 0.7], 1), ([0.5, 0.8, 0.8], 2), ([0.6, 0.5, 0.4], 0)],
+)
+def test_the_best_weights_are_kept(scores, best):
+    watch, _ = run_watch(scores)
+    assert watch.best == best
+    assert watch.best_encoder.small[-1].bias[0] == best
+    assert watch.first_encoder.small[-1].bias[0] == 0
+    assert watch.steps == [0, 10, 20]
+    assert watch.scores == scores
+
+
+def test_patience_counts_checks_since_the_best():
+    scores = [0.5, 0.7, 0.6, 0.8, 0.7, 0.7, 0.6]
+    assert run_watch(scores)[1] == [False] * 7
+    assert run_watch(scores, patience=3)[1] == [False] * 6 + [True]
+
+
+def test_a_watch_is_due_at_multiples():
+    watch = Watch(None, 25)
+    assert [s for s in range(1, 101) if watch.is_due(s)] == [25, 50, 75, 100]
