@@ -32,6 +32,7 @@ from _common import (
 )
 
 from skpatchsvdd import PatchSVDD
+from skpatchsvdd._crops import crop_size
 from skpatchsvdd._device import check_device
 from skpatchsvdd._encoder import make_encoder
 from skpatchsvdd._images import check_images
@@ -63,7 +64,8 @@ def main():
             print_table(rows[-1:])
     print(f"\n{machine_name(device)}\n")
     print_table(rows)
-    floor = measure_floor(device, [row["ms a step"] for row in rows])
+    step_ms = [row["ms a step"] for row in rows]
+    floor = measure_floor(device, step_ms, crop_size(train.image_shape[:2], SIZES[-1]))
     print()
     print_table([floor])
     print_json(machine=machine_name(device), rows=rows, floor=floor)
@@ -257,11 +259,11 @@ def make_evaluation(train, test, center, light, device):
     return evaluate
 
 
-def measure_floor(device, step_ms, crop_size=128):
+def measure_floor(device, step_ms, size):
     """Count a step's operations and bytes; compare with a large product and copy."""
     encoder = make_encoder("hierarchical", 3, 64, 64, torch.Generator())
     n_views = 3 * PatchSVDD()._resolve("batch_size", device)
-    operations, values = count_step(encoder, crop_size)
+    operations, values = count_step(encoder, size)
     operations, n_bytes = n_views * operations, 2 * n_views * values
     product, copy = measure_speeds(device)
     floor = max(operations / product, n_bytes / copy)

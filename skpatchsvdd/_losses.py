@@ -26,6 +26,9 @@ _SCALE_WEIGHT = 0.1
 # second.
 _DAMAGED, _FULLY_DAMAGED = 0.01, 0.03
 _TINY = 1e-6
+# Largest norm of the encoder's gradient. A ratio of distances has a steep slope where
+# the lower one is close to 0.
+_DENSE_GRADIENT = 1.0
 
 
 def make_patch_objective(loss, lam, encoder, sampler, batch_size, generator):
@@ -65,6 +68,8 @@ class PatchSVDDLoss(nn.Module):
     :math:`L_{SVDD'} = \| f(p) - f(p') \|_2` with :math:`p'` close to :math:`p`.
     """
 
+    max_gradient = math.inf
+
     def __init__(self, encoder, lam, batch_size):
         super().__init__()
         self.sizes = encoder.patch_sizes
@@ -101,6 +106,8 @@ class PatchSVDDLoss(nn.Module):
 class SVDDPrimeLoss(nn.Module):
     """The SVDD' loss alone, without the position task (the paper's ablation)."""
 
+    max_gradient = math.inf
+
     def __init__(self, encoder, batch_size):
         super().__init__()
         self.sizes = encoder.patch_sizes
@@ -123,6 +130,8 @@ class SVDDLoss(nn.Module):
 
     The centre is the mean of the initial features and does not move.
     """
+
+    max_gradient = math.inf
 
     def __init__(self, encoder, sampler, batch_size):
         super().__init__()
@@ -166,6 +175,8 @@ class DenseLoss(nn.Module):
     :math:`\log \| f(p) - f(q) \|` and what it is for features of deviation 0.5: the
     tanh at the end neither saturates nor fades.
     """
+
+    max_gradient = _DENSE_GRADIENT
 
     def __init__(self, encoder, position_weight, lam, damage_weight, n_crops):
         super().__init__()
@@ -226,6 +237,8 @@ class DenseLoss(nn.Module):
 
 class DenseSVDDLoss(nn.Module):
     """Deep SVDD on all patches of crops; see `SVDDLoss`."""
+
+    max_gradient = math.inf
 
     def __init__(self, encoder, sampler, n_crops):
         super().__init__()

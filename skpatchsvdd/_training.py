@@ -5,6 +5,7 @@ import warnings
 
 import numpy as np
 import torch
+from torch import nn
 
 from skpatchsvdd._device import as_current, exact_convolutions, training_autocast
 
@@ -23,7 +24,8 @@ def train_encoder(encoder, objective, sampler, max_iter, learning_rate, watch, l
         On the sampler's device; trained in place.
     objective : nn.Module
         ``objective.draw(sampler)`` gives a batch, ``objective(encoder, batch)`` a dict
-        of loss terms and ``objective.weights`` their weights.
+        of loss terms, ``objective.weights`` their weights and
+        ``objective.max_gradient`` the norm to which the encoder's gradient is clipped.
     sampler : PairSampler or CropSampler
         Where the batches come from.
     max_iter : int
@@ -86,6 +88,7 @@ def descend(encoder, objective, sampler, optimizer):
     loss = sum(objective.weights[name] * term for name, term in terms.items())
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
+    nn.utils.clip_grad_norm_(encoder.parameters(), objective.max_gradient)
     optimizer.step()
     return torch.stack(list(terms.values())).detach()
 

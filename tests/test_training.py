@@ -76,8 +76,8 @@ def test_dense_training_learns_all_its_tasks():
     images = torch.from_numpy(images[:, 8:88, 8:88]).float() / 255
     parts = make_dense_parts(images=images, patch_size=32)
     curve = train(parts, 120, learning_rate=3e-3)
-    for name in ("position_32", "svdd_32", "damage_32"):
-        assert curve[name][-20:].mean() < 0.9 * curve[name][:5].mean()
+    for name, share in (("position_32", 0.95), ("svdd_32", 0.8), ("damage_32", 0.8)):
+        assert curve[name][-20:].mean() < share * curve[name][:5].mean()
     assert curve["scale_32"][-20:].mean() < 0.2
 
 
