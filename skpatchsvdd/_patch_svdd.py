@@ -41,8 +41,9 @@ _MID_GREY = 0.5
 _N_CHECKS, _N_EARLY_CHECKS, _PATIENCE = 4, 12, 4
 _N_CHECKED = 12
 _CHECK_EVERY = 25
-# A loss of score by this much, from the best check to the last, is a collapse.
-_COLLAPSE = 0.15
+# A loss of score by this much, from the best check to the last, is a collapse; by that
+# much, from the random weights to the last, a training that was in vain.
+_COLLAPSE, _NO_BETTER = 0.15, 0.02
 # Scores are tied if they differ by no more than this share.
 _TIED = 1e-6
 # Crops on which the first weights are rescaled.
@@ -132,7 +133,8 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         check a dozen times how well made-up defects on them are told from changes of
         light, to stop after four checks without a better score, and to keep the best
         weights. Without it there are four checks, on training images, and the last
-        weights are kept unless they have collapsed.
+        weights are kept; only if they have collapsed, or tell less than the random ones
+        did, the best ones are, with a warning.
 
     validation_fraction : float in (0, 1), default=0.1
         Share of the images set aside for early stopping, at least 2. The bank holds
@@ -679,14 +681,14 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
 
     def _choose_weights(self, encoder, watch, n_steps):
         """Return the trained encoder, or the best one seen."""
-        watch.kept = n_steps
-        lost = watch.scores[watch.best] - watch.scores[-1]
-        collapsed = lost > _COLLAPSE
-        if collapsed and not self.early_stopping:
-            _warn_of_collapse(watch)
-        if collapsed or self.early_stopping:
+        first, best, last = (watch.scores[i] for i in (0, watch.best, -1))
+        failed = best - last > _COLLAPSE or first - last > _NO_BETTER
+        if failed and not (self.early_stopping and watch.best > 0):
+            _warn_of_failure(watch)
+        if failed or self.early_stopping:
             watch.kept = watch.steps[watch.best]
             return watch.best_encoder
+        watch.kept = n_steps
         return encoder
 
     def _make_bank(self, images, known, dense, rng):
@@ -846,12 +848,14 @@ def _warn_of_ties():
     )
 
 
-def _warn_of_collapse(watch):
+def _warn_of_failure(watch):
+    best = watch.best
     warnings.warn(
-        f"training has collapsed: made-up defects were told with an AUROC of "
-        f"{watch.scores[watch.best]:.2f} after {watch.steps[watch.best]} steps and "
-        f"of {watch.scores[-1]:.2f} after {watch.steps[-1]}. Going on with the former "
-        "weights. Pass a smaller lam or learning_rate, or early_stopping=True.",
+        "training has failed: made-up defects were told with an AUROC of "
+        f"{watch.scores[0]:.2f} by random weights, {watch.scores[best]:.2f} after "
+        f"{watch.steps[best]} steps and {watch.scores[-1]:.2f} after "
+        f"{watch.steps[-1]}. Going on with the best weights. Pass a larger batch_size "
+        "or max_iter, another random_state, or early_stopping=True.",
         ConvergenceWarning,
         stacklevel=6,
     )

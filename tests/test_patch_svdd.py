@@ -11,7 +11,7 @@ from reference import damp_slow_changes, encode_patchwise, nearest_distances, sp
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
-from skpatchsvdd import PatchSVDD
+from skpatchsvdd import PatchSVDD, _training, _watch
 from skpatchsvdd.datasets import make_textures
 from skpatchsvdd.metrics import detection_auroc, segmentation_auroc
 
@@ -229,6 +229,137 @@ def test_images_of_a_single_patch_are_warned_about(quick, normal):
         quick.fit(normal[:, :32, :32])
 
 
+# Training
+
+
+def test_auto_settings_depend_on_training_and_device():
+    def resolve(device, **kwargs):
+        est = PatchSVDD(**kwargs)
+        names = ("max_iter", "batch_size", "learning_rate")
+        return tuple(est._resolve(name, torch.device(device)) for name in names)
+
+    assert resolve("cuda") == (1000, 16, 1e-3)
+    assert resolve("cpu") == (600, 4, 1e-3)
+    assert resolve("cpu", training="paper") == (12000, 64, 3e-4)
+    assert resolve("cpu", max_iter=7, batch_size=2, learning_rate=0.5) == (7, 2, 0.5)
+
+
+def test_the_paper_s_training_subtracts_the_mean_image(quick, normal):
+    quick.set_params(training="paper").fit(normal)
+    np.testing.assert_allclose(quick.center_, normal.mean(axis=0) / 255, rtol=1e-5)
+    assert set(quick.loss_curve_) == {"position_32", "svdd_32"}
+    assert quick._light == 1
+
+
+def test_without_slow_changes_an_even_change_of_light_changes_nothing(
+    quick, normal, mixed
+):
+    X = mixed.images / 255
+    for light, is_blind in ((0.0, True), (1.0, False)):
+        quick.set_params(light=light).fit(normal)
+        change = quick.score_samples(X + 0.05) / quick.score_samples(X) - 1
+        assert (np.abs(change).max() < 1e-3) == is_blind
+
+
+def interrupt(monkeypatch, n_steps):
+    """Press Ctrl-C in the step after `n_steps`."""
+    descend = _training.descend
+    calls = []
+
+    def interrupted(*args):
+        calls.append(1)
+        if len(calls) > n_steps:
+            raise KeyboardInterrupt
+        return descend(*args)
+
+    monkeypatch.setattr(_training, "descend", interrupted)
+
+
+def test_an_interrupted_training_leaves_a_usable_estimator(
+    quick, normal, mixed, monkeypatch
+):
+    interrupt(monkeypatch, 3)
+    with pytest.warns(UserWarning, match="interrupted after 3 of 50 steps"):
+        quick.set_params(max_iter=50).fit(normal)
+    assert quick.n_iter_ == quick.best_iter_ == 3
+    assert len(np.unique(quick.score_samples(mixed.images))) == len(mixed.images)
+
+
+def test_early_stopping_keeps_the_best_weights(normal, monkeypatch):
+    scores = iter([0.5, 0.8, 0.9, 0.7, 0.7, 0.7, 0.7])
+    seen = []
+
+    def check(self, encoder):
+        seen.append([p.detach().cpu().clone() for p in encoder.parameters()])
+        return next(scores)
+
+    monkeypatch.setattr(_watch.DefectCheck, "__call__", check)
+    est = PatchSVDD(patch_size=32, early_stopping=True, **QUICK)
+    est.set_params(max_iter=400, batch_size=1).fit(normal)
+    assert est.n_iter_ == 6 * 33
+    assert est.validation_steps_.tolist() == [33 * i for i in range(7)]
+    assert est.validation_scores_.tolist() == [0.5, 0.8, 0.9, 0.7, 0.7, 0.7, 0.7]
+    assert est.best_iter_ == 66
+    for kept, best in zip(est.encoder_.parameters(), seen[2], strict=True):
+        assert torch.equal(kept, best)
+
+
+def test_early_stopping_needs_images_to_spare(quick, normal):
+    quick.set_params(early_stopping=True)
+    with pytest.raises(ValueError, match=r"sets 2 of 3 images aside.*more images"):
+        quick.fit(normal[:3])
+
+
+@pytest.mark.parametrize(
+    ("scores", "best"), [([0.5, 0.9, 0.7], 25), ([0.8, 0.7, 0.7], 0)]
+)
+def test_a_failed_training_falls_back_to_the_best_weights(
+    quick, normal, monkeypatch, scores, best
+):
+    answers = iter(scores)
+    monkeypatch.setattr(
+        _watch.DefectCheck, "__call__", lambda self, encoder: next(answers)
+    )
+    quick.set_params(max_iter=50, batch_size=1)
+    with pytest.warns(ConvergenceWarning, match=r"training has failed.*best weights"):
+        quick.fit(normal)
+    assert quick.best_iter_ == best
+    assert quick.n_iter_ == 50
+
+
+def test_a_drop_within_noise_is_no_failure(quick, normal, monkeypatch):
+    scores = iter([0.6, 0.75, 0.7])
+    monkeypatch.setattr(
+        _watch.DefectCheck, "__call__", lambda self, encoder: next(scores)
+    )
+    quick.set_params(max_iter=50, batch_size=1).fit(normal)
+    assert quick.best_iter_ == 50
+
+
+def test_a_collapse_that_ties_all_scores_is_undone(quick, normal, monkeypatch):
+    def collapse(encoder, objective, sampler, optimizer):
+        with torch.no_grad():
+            encoder.small[-1].weight.zero_()
+        return torch.ones(len(objective.weights))
+
+    monkeypatch.setattr(_training, "descend", collapse)
+    with pytest.warns(ConvergenceWarning, match="drawn all features to one point"):
+        quick.fit(normal)
+    assert quick.best_iter_ == 0
+    assert len(np.unique(quick.training_scores_)) == len(normal)
+    assert quick.encoder_.small[-1].weight.any()
+
+
+@pytest.mark.parametrize("lam", [1e-3, 0.1, 10])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_no_lambda_ties_scores(normal, mixed, lam, seed):
+    est = PatchSVDD(
+        lam=lam, patch_size=32, max_iter=24, batch_size=2, random_state=seed
+    ).fit(normal[:, :, :, :1])
+    scores = est.score_samples(mixed.images[:, :, :, :1])
+    assert len(np.unique(scores)) == len(scores)
+
+
 # What comes in
 
 
@@ -330,6 +461,9 @@ def test_images_of_another_shape_cannot_be_scored(fitted):
         ({"device": "cuda:99"}, "device='cuda:99' is not available"),
         ({"image_size": (0, 4)}, "image_size must be"),
         ({"max_iter": -1}, "'max_iter' parameter"),
+        ({"light": 1.5}, "'light' parameter"),
+        ({"training": "fast"}, "'training' parameter"),
+        ({"validation_fraction": 0.0}, "'validation_fraction' parameter"),
     ],
 )
 def test_wrong_parameters_are_named(quick, normal, parameters, message):
