@@ -10,6 +10,9 @@ first reaches --target image AUROC. The plain loop is given --factor times as lo
 the estimator needed, and is evaluated eight times on its way; if it has not arrived by
 then, the ratio is at least --factor.
 
+Libraries are loaded before the clocks start. Random weights that have arrived count as
+0 seconds, and give no ratio: choose a higher --target.
+
 Also how far a step is from the floor: its operations over the speed of a large bf16
 product, and its bytes over the speed of a large copy, both measured in this run.
 
@@ -54,6 +57,7 @@ STRIDES = (8, 16)
 def main():
     args = parse_arguments()
     device = check_device(args.device)
+    warm_up(args.device)
     rows = []
     for category in find_categories(args.data, args.categories):
         train = check_images(load_mvtec_ad(args.data, category).images)
@@ -76,7 +80,7 @@ def parse_arguments():
     parser.add_argument("--data", required=True, help="folder of the data set")
     parser.add_argument("--categories", nargs="+", help="all below --data if not given")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    parser.add_argument("--target", type=float, default=0.95, help="image AUROC")
+    parser.add_argument("--target", type=float, default=0.98, help="image AUROC")
     parser.add_argument("--factor", type=float, default=20)
     n_cores = len(os.sched_getaffinity(0))
     parser.add_argument("--workers", type=int, default=max(n_cores - 2, 1))
@@ -84,10 +88,16 @@ def parse_arguments():
     return parser.parse_args()
 
 
+def warm_up(device):
+    """Fit once to noise: a GPU's libraries are loaded on first use."""
+    noise = np.random.default_rng(0).random((4, 128, 128, 3), dtype=np.float32)
+    PatchSVDD(max_iter=5, batch_size=2, device=device).fit(noise)
+
+
 def compare(train, test, seed, device, args):
     """Train both ways and return one row."""
     ours, ours_s, n_steps, step_s = run_ours(train, test, seed, device, args.target)
-    limit = args.factor * (ours_s or step_s * n_steps)
+    limit = args.factor * (ours_s or step_s * n_steps)  # also if we never arrive
     plain, plain_s, plain_step_s = run_plain(
         train, test, seed, device, args.target, limit, args.workers
     )
@@ -101,7 +111,7 @@ def compare(train, test, seed, device, args):
         "best det": max(ours),
         "plain det": max(plain),
         "s to target": ours_s,
-        "plain s": plain_s if plain_s else f">{limit:.1f}",
+        "plain s": f">{limit:.1f}" if plain_s is None else plain_s,
         "times sooner": (plain_s or limit) / ours_s if ours_s else None,
     }
 
@@ -123,7 +133,7 @@ class TimedWatch(Watch):
         now = time.perf_counter()
         super().look(encoder, step)
         if self.arrival is None and self.scores[-1] >= self.target:
-            self.arrival = now - self.start - self.spent
+            self.arrival = now - self.start - self.spent if step > 0 else 0.0
         self.spent += time.perf_counter() - now
         return False
 

@@ -36,7 +36,12 @@ def _parse(argv):
     demo.add_argument("--output", default="demo.png", help="picture to write")
     demo.add_argument("--device", default="auto", help="auto, cpu, cuda, ...")
     demo.add_argument("--random-state", type=int, default=0)
-    demo.add_argument("--max-iter", type=int, default=60, help="training steps")
+    demo.add_argument(
+        "--max-iter",
+        type=int,
+        default=0,
+        help="training steps; 0, the default, inspects with random weights",
+    )
     demo.set_defaults(run=run_demo)
     return parser.parse_args(argv)
 
@@ -65,7 +70,6 @@ def demonstrate(kind, args):
     )
     est = PatchSVDD(
         max_iter=args.max_iter,
-        batch_size=12,
         contamination=0.05,
         device=args.device,
         random_state=seed,

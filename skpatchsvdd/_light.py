@@ -11,7 +11,7 @@ _BRIGHTNESS = 0.1
 _CONTRAST = 0.1
 
 
-def relight(images, draws):
+def relight(images, draws, strength=1.0):
     """Change brightness and contrast of each of some images a little.
 
     Parameters
@@ -20,14 +20,17 @@ def relight(images, draws):
         On the 0..1 scale.
     draws : Draws
         Where the random numbers come from.
+    strength : float
+        1 is by up to a tenth.
 
     Returns
     -------
     relit : tensor of shape (n, n_channels, height, width)
     """
     one = (len(images), 1, 1, 1)
-    contrast = 1 + draws.uniform(-_CONTRAST, _CONTRAST, one)
-    return images * contrast + draws.uniform(-_BRIGHTNESS, _BRIGHTNESS, one)
+    contrast = 1 + strength * draws.uniform(-_CONTRAST, _CONTRAST, one)
+    brightness = strength * draws.uniform(-_BRIGHTNESS, _BRIGHTNESS, one)
+    return images * contrast + brightness
 
 
 def damp_light(images, kept):

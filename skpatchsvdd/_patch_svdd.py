@@ -43,7 +43,7 @@ _N_CHECKED = 12
 _CHECK_EVERY = 25
 # A loss of score by this much, from the best check to the last, is a collapse; by that
 # much, from the random weights to the last, a training that was in vain.
-_COLLAPSE, _NO_BETTER = 0.15, 0.02
+_COLLAPSE, _NO_BETTER = 0.15, 0.05
 # Scores are tied if they differ by no more than this share.
 _TIED = 1e-6
 # Crops on which the first weights are rescaled.

@@ -15,8 +15,10 @@ from skpatchsvdd.metrics import detection_auroc
 
 # Images of the small bank of a check.
 _N_BANK = 24
-# Damaged copies of each image that is looked at.
+# Damaged copies of each image that is looked at, and how much the light of another copy
+# changes, compared with training.
 _N_DAMAGED = 2
+_STRENGTH = 0.5
 
 
 class DefectCheck:
@@ -122,7 +124,7 @@ def _make_copies(pixels, generator):
     draws = Draws(generator)
     plain = torch.from_numpy(np.array(pixels_to_float(pixels))).permute(0, 3, 1, 2)
     damaged = [damage_images(plain, draws) for _ in range(_N_DAMAGED)]
-    copies = torch.cat([plain, relight(plain, draws), *damaged])
+    copies = torch.cat([plain, relight(plain, draws, _STRENGTH), *damaged])
     labels = np.repeat([1, -1], [2 * len(plain), _N_DAMAGED * len(plain)])
     copies = np.ascontiguousarray(copies.permute(0, 2, 3, 1).numpy())
     return ImageStack(copies, [copies.shape[1:3]] * len(copies)), labels
