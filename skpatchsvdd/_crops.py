@@ -8,13 +8,11 @@ from skpatchsvdd._damage import damage_images
 from skpatchsvdd._draws import Draws
 from skpatchsvdd._images import pixels_to_float
 from skpatchsvdd._light import REACH, damp_windows, relight
+from skpatchsvdd._sampling import add_noise, clip_corners, draw_corners
 
 _CROP_SIZE = 128
 # Pixels by which the second view of a crop is shifted, at most, along each axis.
 SHIFT = 2
-# Noise of the views of a crop, on the 0..1 scale.
-_COLOUR_NOISE = 0.02
-_PIXEL_NOISE = 0.02
 # Change of a pixel from which on it counts as damaged.
 _VISIBLE = 0.04
 
@@ -64,9 +62,10 @@ class CropSampler:
 
     def crops(self, n_crops):
         """Draw n crops and three views of each."""
-        index, corner = self._draw_corners(n_crops)
+        shape = self.images.shape
+        index, corner = draw_corners(n_crops, shape, self.crop_size, self._draws)
         shift = self._draws.integers(-SHIFT, SHIFT + 1, (n_crops, 2))
-        shifted = self._inside(corner + shift)
+        shifted = clip_corners(corner + shift, shape, self.crop_size)
         first = self._windows(index, corner)
         damaged = damage_images(first, self._draws)
         views = torch.cat([first, self._windows(index, shifted), damaged])
@@ -77,21 +76,17 @@ class CropSampler:
 
     def plain(self, n_crops):
         """Draw n crops with another light and noise, (n, n_channels, size, size)."""
-        index, corner = self._draw_corners(n_crops)
+        shape = self.images.shape
+        index, corner = draw_corners(n_crops, shape, self.crop_size, self._draws)
         return self._finish(self._windows(index, corner), corner)
 
     def _finish(self, windows, corners):
         """Change the light, subtract the centre, damp slow changes, cut out."""
-        windows = self._add_noise(relight(windows, self._draws))
+        windows = add_noise(relight(windows, self._draws), self._draws)
         windows = windows - self._cut(self.center, corners)
         image_size = self.images.shape[1:3]
         windows = damp_windows(windows, corners, image_size, self._light)
         return windows.contiguous(memory_format=torch.channels_last)
-
-    def _add_noise(self, windows):
-        n, n_channels = windows.shape[:2]
-        colour = self._draws.normal(_COLOUR_NOISE, (n, n_channels, 1, 1))
-        return windows + colour + self._draws.normal(_PIXEL_NOISE, windows.shape)
 
     def _windows(self, index, corner):
         return self._cut(self.images, corner, index)
@@ -104,19 +99,6 @@ class CropSampler:
         cols = (corner[:, 1:] + along).clamp(0, width - 1)[:, None]
         place = (rows, cols) if index is None else (index[:, None, None], rows, cols)
         return pixels_to_float(source[place]).permute(0, 3, 1, 2)
-
-    def _draw_corners(self, n):
-        n_images, height, width, _ = self.images.shape
-        index = self._draws.integers(0, n_images, (n,))
-        rows = self._draws.integers(0, height - self.crop_size + 1, (n,))
-        cols = self._draws.integers(0, width - self.crop_size + 1, (n,))
-        return index, torch.stack([rows, cols], dim=1)
-
-    def _inside(self, corner):
-        height, width = self.images.shape[1:3]
-        rows = corner[:, 0].clamp(0, height - self.crop_size)
-        cols = corner[:, 1].clamp(0, width - self.crop_size)
-        return torch.stack([rows, cols], dim=1)
 
 
 def crop_size(image_size, patch_size):

@@ -211,21 +211,17 @@ class DenseLoss(nn.Module):
         crops, pairs = batch
         maps = encoder.encode_images(crops.views, self.strides)
         losses = []
-        for i, scale in enumerate(zip(maps, pairs, self.classifiers, strict=True)):
-            features, (first, second, direction), classifier = scale
+        for i, parts in enumerate(zip(maps, pairs, self.classifiers, strict=True)):
+            features, (first, second, direction), classifier = parts
             plain, shifted, damaged = features.permute(0, 2, 3, 1).float().chunk(3)
             share = damaged_share(crops.is_damaged, self.sizes[i], self.strides[i])
             x = _pick(plain, first)
             logits = classifier(x - _pick(shifted, second))
-            losses += [
-                F.cross_entropy(logits.float(), direction),
-                *self._contrast(x, _pick(shifted, first)),
-                damage_loss(plain, shifted, damaged, share),
-            ]
-        names = ("position", "svdd", "scale", "damage")
-        keys = [f"{name}_{k}" for k in self.sizes for name in names]
-        terms = dict(zip(keys, losses, strict=True))
-        return {key: terms[key] for key in self.weights}
+            position = F.cross_entropy(logits.float(), direction)
+            svdd, scale = self._contrast(x, _pick(shifted, first))
+            damage = damage_loss(plain, shifted, damaged, share)
+            losses += [position, svdd, damage, scale]
+        return dict(zip(self.weights, losses, strict=True))
 
     def _contrast(self, x, shifted):
         """Return the SVDD' and the scale term."""

@@ -42,7 +42,7 @@ _N_CHECKS, _N_EARLY_CHECKS, _PATIENCE = 4, 12, 4
 _N_CHECKED = 12
 _CHECK_EVERY = 25
 # A loss of score by this much, from the best check to the last, is a collapse; by that
-# much, from the random weights to the last, a training that was in vain.
+# much, from the weights before training to the last, a training in vain.
 _COLLAPSE, _NO_BETTER = 0.15, 0.05
 # Scores are tied if they differ by no more than this share.
 _TIED = 1e-6
@@ -59,6 +59,9 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
     tell from two features how their patches lie to each other [1]_:
 
     .. math:: L = \lambda \, L_{SVDD'} + L_{SSL}.
+
+    By default a third term keeps patches with made-up defects away from the same
+    patches without them.
 
     The features of all patches of the training images form a bank. A patch of a new
     image scores its distance to the nearest feature of the bank, a pixel the mean over
@@ -218,9 +221,9 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         The step whose weights were kept.
 
     validation_steps_, validation_scores_ : ndarray of shape (n_checks,)
-        When training was checked, beginning with step 0, the random weights, and the
-        area under the ROC curve of telling images with made-up defects from the same
-        images in this and another light.
+        When training was checked, beginning before the first step, and the area under
+        the ROC curve of telling images with made-up defects from the same images in
+        this and another light.
 
     n_features_in_ : int
         Values in one image: height * width * channels as the first one came in.
@@ -852,7 +855,7 @@ def _warn_of_failure(watch):
     best = watch.best
     warnings.warn(
         "training has failed: made-up defects were told with an AUROC of "
-        f"{watch.scores[0]:.2f} by random weights, {watch.scores[best]:.2f} after "
+        f"{watch.scores[0]:.2f} before it, {watch.scores[best]:.2f} after "
         f"{watch.steps[best]} steps and {watch.scores[-1]:.2f} after "
         f"{watch.steps[-1]}. Going on with the best weights. Pass a larger batch_size "
         "or max_iter, another random_state, or early_stopping=True.",

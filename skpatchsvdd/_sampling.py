@@ -50,8 +50,8 @@ class PairSampler:
         nearest = 3 * patch_size // 4
         step = self._draws.integers(nearest, patch_size, (n_pairs, 2))
         moved = self._clip(corner + self.directions[direction] * step, patch_size)
-        first = self._add_noise(self.crop(index, corner, patch_size))
-        second = self._add_noise(self.crop(index, moved, patch_size))
+        first = add_noise(self.crop(index, corner, patch_size), self._draws)
+        second = add_noise(self.crop(index, moved, patch_size), self._draws)
         return first, second, direction
 
     def jitter_pairs(self, n_pairs, patch_size):
@@ -89,19 +89,39 @@ class PairSampler:
         return patches.permute(0, 3, 1, 2)  # (n, c, K, K)
 
     def _draw_corners(self, n, patch_size):
-        n_images, height, width, _ = self.images.shape
-        index = self._draws.integers(0, n_images, (n,))
-        rows = self._draws.integers(0, height - patch_size + 1, (n,))
-        cols = self._draws.integers(0, width - patch_size + 1, (n,))
-        return index, torch.stack([rows, cols], dim=1)
+        return draw_corners(n, self.images.shape, patch_size, self._draws)
 
     def _clip(self, corner, patch_size):
-        _, height, width, _ = self.images.shape
-        rows = corner[:, 0].clamp(0, height - patch_size)
-        cols = corner[:, 1].clamp(0, width - patch_size)
-        return torch.stack([rows, cols], dim=1)
+        return clip_corners(corner, self.images.shape, patch_size)
 
-    def _add_noise(self, patches):
-        n, c, _, _ = patches.shape
-        colour = self._draws.normal(_COLOUR_NOISE, (n, c, 1, 1))
-        return patches + colour + self._draws.normal(_PIXEL_NOISE, patches.shape)
+
+def draw_corners(n, shape, size, draws):
+    """Draw n squares of a size from a stack of images of this shape.
+
+    Returns
+    -------
+    index : tensor of shape (n,)
+        Which image.
+    corner : tensor of shape (n, 2)
+        Row and column of the top left pixel.
+    """
+    n_images, height, width, _ = shape
+    index = draws.integers(0, n_images, (n,))
+    rows = draws.integers(0, height - size + 1, (n,))
+    cols = draws.integers(0, width - size + 1, (n,))
+    return index, torch.stack([rows, cols], dim=1)
+
+
+def clip_corners(corner, shape, size):
+    """Move squares that stick out back into the image."""
+    _, height, width, _ = shape
+    rows = corner[:, 0].clamp(0, height - size)
+    cols = corner[:, 1].clamp(0, width - size)
+    return torch.stack([rows, cols], dim=1)
+
+
+def add_noise(patches, draws):
+    """Shift the colour of each patch (n, n_channels, height, width), and each pixel."""
+    n, n_channels = patches.shape[:2]
+    colour = draws.normal(_COLOUR_NOISE, (n, n_channels, 1, 1))
+    return patches + colour + draws.normal(_PIXEL_NOISE, patches.shape)

@@ -104,8 +104,9 @@ class Watch:
 
     def look(self, encoder, step):
         """Check an encoder; return whether training should stop."""
+        score = self._check(encoder)  # first: an interrupt leaves nothing half done
         self.steps.append(step)
-        self.scores.append(self._check(encoder))
+        self.scores.append(score)
         if self.best == len(self.scores) - 1:
             self.best_encoder = copy.deepcopy(encoder)
         if self.first_encoder is None:

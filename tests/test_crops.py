@@ -23,7 +23,7 @@ def make_sampler(images, mean=None, patch_size=64, light=1.0, seed=0):
 def quiet(monkeypatch):
     """Neither other light nor noise."""
     monkeypatch.setattr(_crops, "relight", lambda images, draws: images)
-    monkeypatch.setattr(CropSampler, "_add_noise", lambda self, windows: windows)
+    monkeypatch.setattr(_crops, "add_noise", lambda windows, draws: windows)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+from skpatchsvdd import _sampling
 from skpatchsvdd._sampling import DIRECTIONS, PairSampler
 
 
@@ -44,7 +45,7 @@ def test_patches_are_drawn_from_everywhere(coordinates):
 @pytest.mark.parametrize("patch_size", [32, 64])
 def test_position_pairs_lie_in_their_direction(coordinates, monkeypatch, patch_size):
     sampler = make_sampler(coordinates)
-    monkeypatch.setattr(sampler, "_add_noise", lambda patches: patches)
+    monkeypatch.setattr(_sampling, "add_noise", lambda patches, draws: patches)
     first, second, direction = sampler.position_pairs(4000, patch_size)
     step = corners(second) - corners(first)
     sign = np.array(DIRECTIONS)[direction.numpy()]

@@ -71,6 +71,16 @@ def test_the_best_weights_are_kept(scores, best):
     assert watch.scores == scores
 
 
+def test_an_interrupted_check_leaves_no_trace():
+    def interrupted(encoder):
+        raise KeyboardInterrupt
+
+    watch = Watch(interrupted, 10)
+    with pytest.raises(KeyboardInterrupt):
+        watch.look(make_small_encoder(), 10)
+    assert watch.steps == watch.scores == []
+
+
 def test_patience_counts_checks_since_the_best():
     scores = [0.5, 0.7, 0.6, 0.8, 0.7, 0.7, 0.6]
     assert run_watch(scores)[1] == [False] * 7
