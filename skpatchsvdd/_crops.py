@@ -11,7 +11,9 @@ from skpatchsvdd._light import REACH, damp_windows, relight
 from skpatchsvdd._sampling import add_noise, clip_corners, draw_corners
 
 _CROP_SIZE = 128
-# Pixels by which the second view of a crop is shifted, at most, along each axis.
+# Pixels by which the second view of a crop is shifted, at most, along each axis. Half
+# of the crops are not: on fine textures a shift changes every pixel, and nothing would
+# be left to tell a damaged patch by.
 SHIFT = 2
 # Change of a pixel from which on it counts as damaged.
 _VISIBLE = 0.04
@@ -23,8 +25,8 @@ class Crops(NamedTuple):
     Attributes
     ----------
     views : tensor of shape (3 * n, n_channels, size, size)
-        The crops; the same shifted by up to two pixels; the same with defects. Each
-        view has a light and noise of its own.
+        The crops; the same, half of them shifted by up to two pixels; the same with
+        defects. Each view has a light and noise of its own.
     is_damaged : tensor of shape (n, 1, size, size)
         1 where the third view shows a defect, 0 elsewhere.
     """
@@ -65,6 +67,7 @@ class CropSampler:
         shape = self.images.shape
         index, corner = draw_corners(n_crops, shape, self.crop_size, self._draws)
         shift = self._draws.integers(-SHIFT, SHIFT + 1, (n_crops, 2))
+        shift = shift * self._draws.integers(0, 2, (n_crops, 1))
         shifted = clip_corners(corner + shift, shape, self.crop_size)
         first = self._windows(index, corner)
         damaged = damage_images(first, self._draws)

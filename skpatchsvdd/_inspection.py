@@ -10,6 +10,7 @@ from skpatchsvdd._encoder import grid_shape
 from skpatchsvdd._images import image_digest
 from skpatchsvdd._light import damp_light
 from skpatchsvdd._maps import join_maps, spread_scores
+from skpatchsvdd._places import add_places, find_unit
 
 # Patches inspected together. On a CPU one image of usual size is enough work.
 _CPU_PATCHES = 2048
@@ -77,23 +78,51 @@ class DenseEncoder:
         images = damp_light(images, self.light)
         return self._encoder.encode_images(images, self.strides)
 
-    def encode_bank(self, images):
+    def add_places(self, features, units):
+        """Append row and column to the features of each scale, in these units."""
+        return [
+            add_places(x, stride, self.image_size, unit)
+            for x, stride, unit in zip(features, self.strides, units, strict=True)
+        ]
+
+    def encode_bank(self, images, place_weight, rng):
         """Encode all patches of a stack of images, image after image.
+
+        Parameters
+        ----------
+        images : ImageStack
+            Normal images.
+        place_weight : "auto" or float
+            How much the place of a patch counts; see `find_unit`.
+        rng : RandomState
+            Draws the patches by which that is decided.
 
         Returns
         -------
-        banks : list of ndarrays of shape (n_images * rows * cols, D)
+        banks : list of ndarrays of shape (n_images * rows * cols, D or D + 2)
             One for each scale.
+        units : list of float
+            What to append places to features with; see `add_places`.
         """
-        banks = None
+        maps = self._encode_all(images)
+        units = [
+            find_unit(x, stride, place_weight, self.device, rng)
+            for x, stride in zip(maps, self.strides, strict=True)
+        ]
+        maps = self.add_places([torch.from_numpy(x) for x in maps], units)
+        return [x.flatten(0, 2).numpy() for x in maps], units
+
+    def _encode_all(self, images):
+        """Return the features of all images, (n_images, rows, cols, D), by scale."""
+        maps = None
         for start, batch in images.batches(self.batch_size):
-            features = [x.flatten(1, 2).cpu().numpy() for x in self.encode(batch)]
-            if banks is None:
+            features = [x.cpu().numpy() for x in self.encode(batch)]
+            if maps is None:
                 shapes = [(len(images), *x.shape[1:]) for x in features]
-                banks = [np.empty(shape, dtype=np.float32) for shape in shapes]
-            for bank, x in zip(banks, features, strict=True):
-                bank[start : start + len(x)] = x
-        return [bank.reshape(-1, bank.shape[2]) for bank in banks]
+                maps = [np.empty(shape, dtype=np.float32) for shape in shapes]
+            for stored, x in zip(maps, features, strict=True):
+                stored[start : start + len(x)] = x
+        return maps
 
 
 class Inspector:
@@ -111,11 +140,14 @@ class Inspector:
         distance zero, and without its own share in a centre that is their mean.
     aggregation : {"multiply", "sum"}
         How to join the scales' maps.
+    units : list of float
+        How places were appended to the features of the bank, by scale.
     """
 
-    def __init__(self, encoder, indexes, known, aggregation):
+    def __init__(self, encoder, indexes, known, aggregation, units):
         self.encoder = encoder
         self.indexes = indexes
+        self.units = units
         self.aggregation = aggregation
         self._gain = _leave_out_gain(len(known), encoder.center)
         self._places = {digest: i for i, digest in enumerate(known)}
@@ -139,6 +171,7 @@ class Inspector:
         for _, batch in images.batches(self.encoder.batch_size):
             places = [self._places.get(image_digest(image), -1) for image in batch]
             features = self.encoder.encode(self._leave_out_of_mean(batch, places))
+            features = self.encoder.add_places(features, self.units)
             maps = [self._scale_map(i, features[i], places) for i in chosen]
             yield join_maps(maps, self.aggregation).cpu().numpy()
 

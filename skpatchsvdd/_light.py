@@ -6,13 +6,15 @@ import torch
 # how far it looks.
 _SIGMA = 8.0
 REACH = 24
-# Changes of light made up in training, on the 0..1 scale.
-_BRIGHTNESS = 0.1
-_CONTRAST = 0.1
+# Change of brightness made up in training, at most, on the 0..1 scale.
+_BRIGHTNESS = 0.03
 
 
-def relight(images, draws, strength=1.0):
-    """Change brightness and contrast of each of some images a little.
+def relight(images, draws):
+    """Make each of some images a little lighter or darker.
+
+    Contrast stays as it is: features that do not see it take a dull image for one that
+    is only lit differently.
 
     Parameters
     ----------
@@ -20,17 +22,12 @@ def relight(images, draws, strength=1.0):
         On the 0..1 scale.
     draws : Draws
         Where the random numbers come from.
-    strength : float
-        1 is by up to a tenth.
 
     Returns
     -------
     relit : tensor of shape (n, n_channels, height, width)
     """
-    one = (len(images), 1, 1, 1)
-    contrast = 1 + strength * draws.uniform(-_CONTRAST, _CONTRAST, one)
-    brightness = strength * draws.uniform(-_BRIGHTNESS, _BRIGHTNESS, one)
-    return images * contrast + brightness
+    return images + draws.uniform(-_BRIGHTNESS, _BRIGHTNESS, (len(images), 1, 1, 1))
 
 
 def damp_light(images, kept):

@@ -25,6 +25,8 @@ _SCALE_WEIGHT = 0.1
 # A patch counts as damaged from the first share of its pixels on, and fully from the
 # second.
 _DAMAGED, _FULLY_DAMAGED = 0.01, 0.03
+# Plain patches of a batch that a damaged one is compared with, besides its own.
+_N_COMPARED = 4096
 _TINY = 1e-6
 # Largest norm of the encoder's gradient. A ratio of distances has a steep slope where
 # the lower one is close to 0.
@@ -160,16 +162,21 @@ class DenseLoss(nn.Module):
     .. math:: L = L_{SSL} + \lambda L_{SVDD'} + \mu L_{damage} + 0.1 L_{scale}
 
     :math:`L_{SSL}` is the paper's. The other terms compare distances and do not change
-    when all features shrink. With a patch :math:`p`, the same patch :math:`p'` shifted
-    by a pixel or two in another light, a random patch :math:`q` and the patch
-    :math:`\tilde p` with a made-up defect,
+    when all features shrink. With a patch :math:`p`, the same patch :math:`p'` in
+    another light and shifted by a pixel or two, a random patch :math:`q`, the patch
+    :math:`\tilde p` with a made-up defect and all patches :math:`B` of the batch
+    without one,
 
     .. math::
 
         L_{SVDD'} = \log \left(
             1 + \frac{\| f(p) - f(p') \|}{\| f(p) - f(q) \|} \right), \quad
         L_{damage} = \log \left(
-            1 + \frac{\| f(p) - f(p') \|}{\| f(p) - f(\tilde p) \|} \right).
+            1 + \frac{\| f(p) - f(p') \|}
+                {\min_{b \in B} \| f(\tilde p) - f(b) \|} \right).
+
+    Below the last line is what inspection measures, the distance to the nearest normal
+    patch.
 
     :math:`L_{scale}` is the squared difference between the mean of
     :math:`\log \| f(p) - f(q) \|` and what it is for features of deviation 0.5: the
@@ -215,11 +222,11 @@ class DenseLoss(nn.Module):
             features, (first, second, direction), classifier = parts
             plain, shifted, damaged = features.permute(0, 2, 3, 1).float().chunk(3)
             share = damaged_share(crops.is_damaged, self.sizes[i], self.strides[i])
-            x = _pick(plain, first)
+            x, near = _pick(plain, first), _pick(shifted, first)
             logits = classifier(x - _pick(shifted, second))
             position = F.cross_entropy(logits.float(), direction)
-            svdd, scale = self._contrast(x, _pick(shifted, first))
-            damage = damage_loss(plain, shifted, damaged, share)
+            svdd, scale = self._contrast(x, near)
+            damage = damage_loss(x, near, _pick(damaged, first), _pick(share, first))
             losses += [position, svdd, damage, scale]
         return dict(zip(self.weights, losses, strict=True))
 
@@ -273,20 +280,31 @@ def svdd_prime_loss(features):
 
 
 def damage_loss(plain, shifted, damaged, share):
-    """How far damaged patches lie from plain ones, compared with shifted ones.
+    """How far damaged patches lie from the nearest plain one, compared with shifted.
 
     Parameters
     ----------
-    plain, shifted, damaged : tensors of shape (n, rows, cols, D)
+    plain, shifted, damaged : tensors of shape (n, D)
         Features of the same patches in three views.
-    share : tensor of shape (n, rows, cols)
+    share : tensor of shape (n,)
         Share of each patch's pixels that is damaged.
     """
-    rows, cols = plain.shape[1:3]
     weight = (share / _FULLY_DAMAGED).clamp(max=1) * (share > _DAMAGED)
-    weight = weight[:, :rows, :cols]
-    ratio = distance(plain, shifted, dim=3) / distance(plain, damaged, dim=3)
+    others = plain[:: math.ceil(len(plain) / _N_COMPARED)]
+    nearest = torch.minimum(
+        distance(damaged, plain, dim=1),
+        distance(damaged, others[find_nearest(damaged, others)], dim=1),
+    )
+    ratio = distance(plain, shifted, dim=1) / nearest
     return (torch.log1p(ratio) * weight).sum() / (weight.sum() + 1)
+
+
+@torch.no_grad()
+def find_nearest(x, others):
+    """Return the place of the nearest of some others for each row, (n,)."""
+    with torch.autocast(x.device.type, enabled=False):
+        half_squares = others.square().sum(dim=1) / 2
+        return torch.addmm(half_squares, x, others.T, alpha=-1).argmin(dim=1)
 
 
 def distance(x, y, dim):

@@ -34,7 +34,12 @@ _AUTO = {
     ("paper", "gpu"): {"max_iter": 12000, "batch_size": 64, "learning_rate": 3e-4},
     ("paper", "cpu"): {"max_iter": 12000, "batch_size": 64, "learning_rate": 3e-4},
 }
-_LIGHT = {"dense": 0.3, "paper": 1.0}
+# The same for how images are inspected, by `training` or for raw patches.
+_AUTO_INSPECTION = {
+    "dense": {"light": 0.3, "place_weight": "auto"},
+    "paper": {"light": 1.0, "place_weight": 0.0},
+    "raw": {"light": 1.0, "place_weight": 0.0},
+}
 _MID_GREY = 0.5
 # How often a training is checked, and after how many checks without a better score
 # early stopping ends it.
@@ -65,7 +70,9 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
 
     The features of all patches of the training images form a bank. A patch of a new
     image scores its distance to the nearest feature of the bank, a pixel the mean over
-    the patches that cover it, and an image the maximum over its pixels.
+    the patches that cover it, and an image the maximum over its pixels. By default a
+    patch's place in the image counts too: a normal patch in the wrong place is abnormal
+    if the training images show the same things in the same places.
 
     Read more in the :ref:`user guide <user_guide>`.
 
@@ -115,6 +122,16 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         all of them out, and with them every change of light that is smooth, but also
         the colour of large even areas. "auto" is 0.3, and 1 with ``training="paper"``
         or ``encoder="raw"``.
+
+    place_weight : "auto" or float, default="auto"
+        How much the place of a patch counts when its nearest neighbour is looked for:
+        the distance between opposite edges of an image, in units of the median distance
+        from a normal patch to the nearest one of another image. 0 compares features
+        alone, as the paper does. "auto" looks at where the nearest ones lie: if for
+        three quarters of the patches they lie in the same place, the images are
+        aligned, as pictures of parts in a mount are, and it is 20; if for a quarter or
+        less, as in pictures of materials, it is 0; and in between in between. It is 0
+        with ``training="paper"`` or ``encoder="raw"``.
 
     aggregation : {"multiply", "sum"}, default="multiply"
         How the scales' maps are joined.
@@ -282,6 +299,7 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         "training": [StrOptions({"dense", "paper"})],
         "damage_weight": [Interval(Real, 0, None, closed="left")],
         "light": [StrOptions({"auto"}), Interval(Real, 0, 1, closed="both")],
+        "place_weight": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
         "aggregation": [StrOptions({"multiply", "sum"})],
         "max_iter": [StrOptions({"auto"}), Interval(Integral, 0, None, closed="left")],
         "batch_size": [
@@ -320,6 +338,7 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         training="dense",
         damage_weight=1.0,
         light="auto",
+        place_weight="auto",
         aggregation="multiply",
         max_iter="auto",
         batch_size="auto",
@@ -345,6 +364,7 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         self.training = training
         self.damage_weight = damage_weight
         self.light = light
+        self.place_weight = place_weight
         self.aggregation = aggregation
         self.max_iter = max_iter
         self.batch_size = batch_size
@@ -389,7 +409,7 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         strides = self._check_strides(images.image_shape)
         device = check_device(self.device)
         rng = check_random_state(self.random_state)
-        light = self._light_kept()
+        light = self._resolve_inspection("light")
         with torch_threads(self.n_jobs):
             center = self._center_of(images)
 
@@ -401,14 +421,15 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
                 images, center, light, make_dense, device, rng
             )
             known = _digests(images)
-            indexes, scores = self._make_bank(images, known, make_dense(encoder), rng)
+            inspector, scores = self._make_bank(images, known, make_dense(encoder), rng)
             if curve and _are_tied(scores):
                 _warn_of_ties()
                 encoder, watch.kept = watch.first_encoder, 0
                 dense = make_dense(encoder)
-                indexes, scores = self._make_bank(images, known, dense, rng)
+                inspector, scores = self._make_bank(images, known, dense, rng)
         _check_scores(scores)
 
+        indexes = inspector.indexes
         self.encoder_ = encoder
         self.center_ = center
         self.image_shape_ = tuple(images.image_shape)
@@ -425,6 +446,7 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         self.offset_ = threshold_from_scores(scores, self.contamination)
         self._indexes = indexes
         self._known = known
+        self._units = inspector.units
         self._light = light
         self._aggregation = self.aggregation
         return self
@@ -606,10 +628,11 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
             return images.mean_image()
         return np.full((1, 1, 1), _MID_GREY, dtype=np.float32)
 
-    def _light_kept(self):
-        if self.light != "auto":
-            return float(self.light)
-        return 1.0 if self.encoder == "raw" else _LIGHT[self.training]
+    def _resolve_inspection(self, name):
+        """Return a parameter of inspection, or what its "auto" means so far."""
+        value = getattr(self, name)
+        kind = "raw" if self.encoder == "raw" else self.training
+        return _AUTO_INSPECTION[kind][name] if value == "auto" else value
 
     def _train_encoder(self, images, center, light, make_dense, device, rng):
         """Return a trained encoder on the CPU, its loss curve and its watch."""
@@ -661,7 +684,14 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         return np.sort(order[:n_checked]), np.sort(order[n_checked:])
 
     def _make_watch(self, images, checked, make_dense, max_iter, generator):
-        check = DefectCheck(images, checked, make_dense, self.aggregation, generator)
+        check = DefectCheck(
+            images,
+            checked,
+            make_dense,
+            self.aggregation,
+            self._resolve_inspection("place_weight"),
+            generator,
+        )
         n_checks = _N_EARLY_CHECKS if self.early_stopping else _N_CHECKS
         every = max(max_iter // n_checks, _CHECK_EVERY)
         return Watch(check, every, _PATIENCE if self.early_stopping else None)
@@ -697,10 +727,15 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
     def _make_bank(self, images, known, dense, rng):
         """Index the features of all images; score each without its own patches."""
         self._log("encoding the bank")
-        indexes = self._index_banks(dense.encode_bank(images), dense.device, rng)
+        weight = self._resolve_inspection("place_weight")
+        banks, units = dense.encode_bank(images, weight, rng)
+        for size, unit in zip(dense.patch_sizes, units, strict=True):
+            counts = "count" if unit > 0 else "do not count"
+            self._log(f"places of patches of {size} {counts}")
+        indexes = self._index_banks(banks, dense.device, rng)
         self._log("scoring the training images, each without its own patches")
-        inspector = Inspector(dense, indexes, known, self.aggregation)
-        return indexes, _image_scores(inspector.maps(images))
+        inspector = Inspector(dense, indexes, known, self.aggregation, units)
+        return inspector, _image_scores(inspector.maps(images))
 
     def _initial_encoder(self, n_channels, generator):
         encoder = make_encoder(
@@ -738,7 +773,9 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
 
     def _inspector(self):
         dense = self._dense_encoder()
-        return Inspector(dense, self._indexes, self._known, self._aggregation)
+        return Inspector(
+            dense, self._indexes, self._known, self._aggregation, self._units
+        )
 
     def _log(self, message, level=1):
         if self.verbose >= level:

@@ -15,10 +15,8 @@ from skpatchsvdd.metrics import detection_auroc
 
 # Images of the small bank of a check.
 _N_BANK = 24
-# Damaged copies of each image that is looked at, and how much the light of another copy
-# changes, compared with training.
+# Damaged copies of each image that is looked at.
 _N_DAMAGED = 2
-_STRENGTH = 0.5
 
 
 class DefectCheck:
@@ -39,24 +37,31 @@ class DefectCheck:
         ``make_dense(encoder, strides)`` gives a `DenseEncoder`.
     aggregation : {"multiply", "sum"}
         How the scales' maps are joined.
+    place_weight : "auto" or float
+        How much the place of a patch counts.
     generator : torch.Generator
         A generator of the CPU.
     """
 
-    def __init__(self, images, chosen, make_dense, aggregation, generator):
+    def __init__(
+        self, images, chosen, make_dense, aggregation, place_weight, generator
+    ):
         others = np.setdiff1d(np.arange(len(images)), chosen)
         spaced = np.linspace(0, len(others) - 1, min(_N_BANK, len(others))).astype(int)
         self._bank = _take(images, others[spaced])
         self._images, self._labels = _make_copies(images.pixels[chosen], generator)
         self._make_dense = make_dense
         self._aggregation = aggregation
+        self._place_weight = place_weight
 
     def __call__(self, encoder):
         """Score an encoder, on any device; 1 is best."""
         dense = self._make_dense(encoder, tuple(k // 4 for k in encoder.patch_sizes))
-        banks = dense.encode_bank(self._bank)
+        rng = np.random.RandomState(0)  # the same encoder scores the same
+        banks, units = dense.encode_bank(self._bank, self._place_weight, rng)
         indexes = [make_index(x, "exact", dense.device, None, 0) for x in banks]
-        maps = Inspector(dense, indexes, [], self._aggregation).maps(self._images)
+        inspector = Inspector(dense, indexes, [], self._aggregation, units)
+        maps = inspector.maps(self._images)
         scores = np.concatenate([-x.max(axis=(1, 2)) for x in maps])
         if not np.isfinite(scores).all():
             return 0.0
@@ -125,7 +130,7 @@ def _make_copies(pixels, generator):
     draws = Draws(generator)
     plain = torch.from_numpy(np.array(pixels_to_float(pixels))).permute(0, 3, 1, 2)
     damaged = [damage_images(plain, draws) for _ in range(_N_DAMAGED)]
-    copies = torch.cat([plain, relight(plain, draws, _STRENGTH), *damaged])
+    copies = torch.cat([plain, relight(plain, draws), *damaged])
     labels = np.repeat([1, -1], [2 * len(plain), _N_DAMAGED * len(plain)])
     copies = np.ascontiguousarray(copies.permute(0, 2, 3, 1).numpy())
     return ImageStack(copies, [copies.shape[1:3]] * len(copies)), labels

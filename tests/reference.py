@@ -38,6 +38,19 @@ def encode_patchwise(encoder, images, patch_size, stride):
         )
 
 
+def append_places(features, stride, longer_side, unit):
+    """Append row and column, in units of the image's longer side times `unit`."""
+    if unit == 0:
+        return features
+    _, rows, cols, n = features.shape
+    result = np.zeros((*features.shape[:3], n + 2))
+    for i in range(rows):
+        for j in range(cols):
+            place = np.array([i, j]) * stride / longer_side * unit
+            result[:, i, j] = [[*x, *place] for x in features[:, i, j]]
+    return result
+
+
 def nearest_distances(queries, bank):
     """Distance of each query to the nearest row, in float64."""
     queries, bank = np.float64(queries), np.float64(bank)

@@ -55,13 +55,9 @@ def test_blur_weights_sum_to_one_and_leave_out_what_is_not_there():
     assert not weights[1, :, -REACH:].any()
 
 
-def test_relighting_is_a_line_for_each_image(images):
+def test_relighting_adds_one_level_to_each_image(images):
     relit = relight(images, Draws(torch.Generator().manual_seed(0)))
-    lines = []
-    for x, y in zip(images, relit, strict=True):
-        slope, level = np.polyfit(x.flatten().numpy(), y.flatten().numpy(), 1)
-        torch.testing.assert_close(y, x * slope + level)
-        assert abs(slope - 1) <= 0.1
-        assert abs(level) <= 0.1
-        lines.append((slope, level))
-    assert lines[0] != lines[1]
+    levels = (relit - images).flatten(1)
+    torch.testing.assert_close(levels, levels[:, :1].expand_as(levels))
+    assert 0 < levels.abs().max() <= 0.03 + 1e-6
+    assert levels[0, 0] != levels[1, 0]

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+from skpatchsvdd import _losses
 from skpatchsvdd._crops import CropSampler
 from skpatchsvdd._draws import Draws
 from skpatchsvdd._encoder import make_encoder
@@ -11,6 +12,7 @@ from skpatchsvdd._losses import (
     direction_signs,
     distance,
     draw_pairs,
+    find_nearest,
     make_dense_objective,
     make_patch_objective,
     position_loss,
@@ -67,14 +69,32 @@ def test_distance_by_hand_and_its_gradient_at_zero():
 
 
 def test_damage_loss_by_hand():
-    plain = torch.zeros(1, 1, 3, 1)
-    shifted = torch.ones(1, 1, 3, 1)
-    damaged = torch.tensor([1.0, 3.0, 0.1]).reshape(1, 1, 3, 1)
+    plain = torch.tensor([[0.0], [10.0], [20.0]])
+    shifted = plain + 1
+    # The second one is nearer to the third plain patch than to its own.
+    damaged = torch.tensor([[1.0], [17.0], [20.1]])
     # Fully, half, and too little damaged to count.
-    share = torch.tensor([0.5, 0.015, 0.005]).reshape(1, 1, 3)
+    share = torch.tensor([0.5, 0.015, 0.005])
     expected = (np.log(2) + 0.5 * np.log(4 / 3)) / (1 + 0.5 + 1)
     loss = damage_loss(plain, shifted, damaged, share)
     assert loss.item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_damage_loss_compares_with_a_part_of_a_large_batch(monkeypatch):
+    monkeypatch.setattr(_losses, "_N_COMPARED", 2)
+    plain = torch.tensor([[0.0], [10.0], [20.0], [30.0]])
+    # Of the others, the first and the third are looked at.
+    damaged = torch.tensor([[19.0], [29.0], [26.0], [28.0]])
+    loss = damage_loss(plain, plain + 1, damaged, torch.ones(4))
+    nearest = np.array([1, 9, 6, 2])
+    assert loss.item() == pytest.approx(np.log(1 + 1 / nearest).sum() / 5, rel=1e-5)
+
+
+def test_find_nearest_equals_the_plain_way():
+    generator = torch.Generator().manual_seed(0)
+    x, others = (torch.randn(n, 8, generator=generator) for n in (50, 70))
+    expected = torch.cdist(x, others).argmin(dim=1)
+    assert torch.equal(find_nearest(x, others), expected)
 
 
 def test_direction_signs_are_the_directions():

@@ -7,7 +7,13 @@ import joblib
 import numpy as np
 import pytest
 import torch
-from reference import damp_slow_changes, encode_patchwise, nearest_distances, spread
+from reference import (
+    append_places,
+    damp_slow_changes,
+    encode_patchwise,
+    nearest_distances,
+    spread,
+)
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
@@ -29,10 +35,18 @@ def plain_maps(est, X_train, X, aggregation="multiply"):
     """Anomaly maps the slow way: patch by patch, row by row, pixel by pixel."""
     train, new = (encoder_input(est, x) for x in (X_train, X))
     scales = []
-    for size, stride in zip(est.patch_sizes_, est.strides_, strict=True):
-        bank = encode_patchwise(est.encoder_, train, size, stride)
-        bank = bank.flatten(0, 2).numpy()
-        features = encode_patchwise(est.encoder_, new, size, stride).numpy()
+    for scale in zip(est.patch_sizes_, est.strides_, est._units, strict=True):
+        size, stride, unit = scale
+        bank, features = (
+            append_places(
+                encode_patchwise(est.encoder_, x, size, stride).numpy(),
+                stride,
+                max(X.shape[1:3]),
+                unit,
+            )
+            for x in (train, new)
+        )
+        bank = bank.reshape(-1, bank.shape[3])
         scores = [
             nearest_distances(image.reshape(-1, image.shape[2]), bank)
             for image in features
@@ -54,6 +68,7 @@ def test_maps_equal_the_plain_way(encoder, aggregation):
     est = PatchSVDD(
         encoder=encoder,
         aggregation=aggregation,
+        place_weight=5.0 if encoder == "hierarchical" else "auto",
         strides=(16,) if encoder == "flat" else (8, 4),
         **QUICK,
     ).fit(X_train)
@@ -171,9 +186,10 @@ def _indexes_of(est, images):
     from skpatchsvdd._images import check_images
     from skpatchsvdd._neighbors import ExactIndex
 
-    return [
-        ExactIndex(b) for b in est._dense_encoder().encode_bank(check_images(images))
-    ]
+    dense = est._dense_encoder()
+    features = dense.encode(check_images(images).pixels / np.float32(255))
+    features = dense.add_places(features, est._units)
+    return [ExactIndex(x.flatten(0, 2).numpy()) for x in features]
 
 
 def test_known_and_new_images_can_be_mixed(fitted, normal, mixed):

@@ -18,7 +18,8 @@ def make_check(seed=0):
         return DenseEncoder(encoder, (64, 64), center, 0.3, strides, device)
 
     generator = torch.Generator().manual_seed(seed)
-    return DefectCheck(images, np.array([1, 5, 8]), make_dense, "multiply", generator)
+    chosen = np.array([1, 5, 8])
+    return DefectCheck(images, chosen, make_dense, "multiply", "auto", generator)
 
 
 def make_small_encoder(kind="hierarchical"):
