@@ -35,6 +35,7 @@ from _common import (
 )
 
 from skpatchsvdd import PatchSVDD
+from skpatchsvdd._bank import collect_banks, find_units
 from skpatchsvdd._crops import crop_size
 from skpatchsvdd._device import check_device
 from skpatchsvdd._encoder import make_encoder
@@ -263,9 +264,10 @@ def make_evaluation(train, test, center, light, device):
         dense = DenseEncoder(encoder, size, center, light, STRIDES, device)
         weight = PatchSVDD()._resolve_inspection("place_weight")
         rng = np.random.RandomState(0)
-        banks, units = dense.encode_bank(train, weight, rng)
+        units = find_units(dense, train, weight, rng)
+        banks = collect_banks(dense, train, units, None, rng)
         indexes = [ExactIndex(bank) for bank in banks]
-        maps = Inspector(dense, indexes, [], "multiply", units).maps(images)
+        maps = Inspector(dense, indexes, [], 0, "multiply", units).maps(images)
         scores = np.concatenate([-x.max(axis=(1, 2)) for x in maps])
         return detection_auroc(test.labels, scores)
 

@@ -97,6 +97,18 @@ def exact_convolutions():
     )
 
 
+def halve_without_memory(call, size):
+    """Return ``call(size)``; where a GPU's memory runs out, that of half the size."""
+    while True:
+        try:
+            return call(size)
+        except torch.cuda.OutOfMemoryError:
+            if size == 1:
+                raise
+        torch.cuda.empty_cache()
+        size = size // 2
+
+
 def training_autocast(device):
     """Context that computes in bf16 where the device is faster with it."""
     enabled = device.type == "cuda" or (device.type == "cpu" and _cpu_has_fast_bf16())

@@ -3,7 +3,6 @@
 import hashlib
 import os
 import warnings
-from dataclasses import dataclass
 from numbers import Integral
 
 import numpy as np
@@ -11,42 +10,60 @@ import torch
 import torch.nn.functional as F
 from sklearn.utils import check_array
 
+from skpatchsvdd._files import read_image, read_shape
+
 _LOOKS_LIKE_BYTES = 10.0
 _FEW_CHANNELS = 4
 
 
-@dataclass(frozen=True)
 class ImageStack:
-    """Checked images of one size.
+    """Checked images of one size, brought to it and to their scale when asked for.
 
-    Attributes
+    So images on a disk, mapped or in files, are never in memory all at once.
+
+    Parameters
     ----------
-    pixels : ndarray of shape (n_images, height, width, n_channels)
-        uint8, or float32 on the 0..1 scale.
+    read : callable
+        ``read(places)``, with a slice or an array of int, gives those images as an
+        array of shape (n, height, width, n_channels), uint8, or float32 on the 0..1
+        scale.
+    image_shape : tuple of (height, width, n_channels)
+        Shape of every image.
     sizes : list of (height, width)
         The size each image came in.
     """
 
-    pixels: np.ndarray
-    sizes: list
+    def __init__(self, read, image_shape, sizes):
+        self._read = read
+        self.image_shape = tuple(image_shape)
+        self.sizes = sizes
 
     def __len__(self):
-        return len(self.pixels)
+        return len(self.sizes)
 
     @property
-    def image_shape(self):
-        """Height, width and channels of every image."""
-        return self.pixels.shape[1:]
+    def pixels(self):
+        """All images at once, uint8, or float32 on the 0..1 scale."""
+        return self._read(slice(None))
 
     @property
     def came_in_one_size(self):
         """Whether all images had the same size before any resizing."""
         return len(set(self.sizes)) == 1
 
+    def take(self, places):
+        """Return the images at some places as a stack of their own."""
+        places = np.asarray(places)
+
+        def read(own):
+            return self._read(places[own])
+
+        return ImageStack(read, self.image_shape, [self.sizes[i] for i in places])
+
     def batches(self, batch_size):
         """Yield (start, float32 images of shape (n, height, width, n_channels))."""
         for start in range(0, len(self), batch_size):
-            yield start, pixels_to_float(self.pixels[start : start + batch_size])
+            yield start, pixels_to_float(self._read(slice(start, start + batch_size)))
 
     def mean_image(self):
         """Mean of the images on the 0..1 scale, float32."""
@@ -56,14 +73,21 @@ class ImageStack:
         return (total / len(self)).astype(np.float32)
 
 
+def stack_images(pixels):
+    """Make a stack of an array (n, height, width, n_channels), uint8 or 0..1 floats."""
+    sizes = [pixels.shape[1:3]] * len(pixels)
+    return ImageStack(pixels.__getitem__, pixels.shape[1:], sizes)
+
+
 def check_images(X, *, image_shape=None, image_size=None):
     """Check images in any accepted form and return them as one stack.
 
     Parameters
     ----------
-    X : array-like or list of array-like
+    X : array-like or list
         Arrays (n, height, width) or (n, height, width, channels), rows (n, features)
-        with `image_shape`, or a list of single images.
+        with `image_shape`, or a list of single images or of paths of image files.
+        Neither an array that is mapped into memory nor files are read as a whole.
     image_shape : tuple or None
         How to read rows.
     image_size : int, pair or None
@@ -74,14 +98,13 @@ def check_images(X, *, image_shape=None, image_size=None):
     images : ImageStack
     """
     size = check_image_size(image_size)
-    if isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1:
-        X = list(X)
+    if isinstance(X, np.ndarray) and X.dtype.kind in "OU" and X.ndim == 1:
+        X = X.tolist()
+    if _is_list_of_paths(X):
+        return _stack_files(X, size)
     if _is_list_of_images(X):
-        images = _stack_list([_check_one(x, i) for i, x in enumerate(X)], size)
-    else:
-        images = _stack_array(X, image_shape, size)
-    _warn_if_not_scaled(images.pixels)
-    return images
+        return _stack_list([_check_one(x, i) for i, x in enumerate(X)], size)
+    return _stack_array(X, image_shape, size)
 
 
 def check_image_size(image_size):
@@ -117,14 +140,26 @@ def image_digest(image):
     return hashlib.blake2b(np.ascontiguousarray(image), digest_size=16).digest()
 
 
+def list_digests(images):
+    """Digest every image of a stack."""
+    return [image_digest(x) for _, batch in images.batches(16) for x in batch]
+
+
 def _stack_array(X, image_shape, size):
     X = check_array(X, dtype="numeric", allow_nd=True, ensure_2d=False, input_name="X")
     _check_axes(X)
-    pixels = _scale(_add_axes(X, image_shape), "X")
-    sizes = [pixels.shape[1:3]] * len(pixels)
-    if size not in (None, pixels.shape[1:3]):
-        pixels = np.stack([resize_image(image, size) for image in pixels])
-    return ImageStack(pixels, sizes)
+    X = _add_axes(X, image_shape)
+    _check_scale(X.dtype, "X")
+    _warn_if_not_scaled([X])
+    size = X.shape[1:3] if size is None else size
+
+    def read(places):
+        pixels = _scale(X[places])
+        if size == X.shape[1:3]:
+            return pixels
+        return np.stack([resize_image(image, size) for image in pixels])
+
+    return ImageStack(read, (*size, X.shape[3]), [X.shape[1:3]] * len(X))
 
 
 def _check_axes(X):
@@ -141,24 +176,29 @@ def _check_axes(X):
         )
 
 
+def _is_list_of_paths(X):
+    if not isinstance(X, list | tuple) or len(X) == 0:
+        return False
+    return all(isinstance(x, str | os.PathLike) for x in X)
+
+
 def _is_list_of_images(X):
     if not isinstance(X, list | tuple) or len(X) == 0:
         return False
     # Nested lists of numbers are one array written out.
-    return all(_is_path(x) or x is None or np.ndim(x) >= 2 for x in X) and not (
-        isinstance(X[0], list | tuple)
-    )
+    return all(_is_image(x) for x in X) and not isinstance(X[0], list | tuple)
 
 
-def _is_path(x):
-    return isinstance(x, str | os.PathLike)
+def _is_image(x):
+    return x is None or isinstance(x, str | os.PathLike) or np.ndim(x) >= 2
 
 
 def _check_one(x, i):
-    if x is None or _is_path(x):
+    """Return one image of a list as (height, width, channels)."""
+    if x is None or isinstance(x, str | os.PathLike):
         raise ValueError(
-            f"image {i} is {x!r}, not an array. skpatchsvdd.datasets.load_mvtec_ad "
-            "reads image files."
+            f"image {i} is {x!r}, not an array. Pass a list of arrays, or a list of "
+            "paths."
         )
     x = check_array(x, dtype="numeric", allow_nd=True, input_name=f"image {i}")
     if x.ndim > 3:
@@ -166,28 +206,55 @@ def _check_one(x, i):
             f"image {i} has {x.ndim} dimensions. Each image of a list must be "
             "(height, width) or (height, width, channels)."
         )
-    return _scale(x if x.ndim == 3 else x[:, :, None], f"image {i}")
+    _check_scale(x.dtype, f"image {i}")
+    return x if x.ndim == 3 else x[:, :, None]
 
 
 def _stack_list(images, size):
-    sizes = [image.shape[:2] for image in images]
-    for i, image in enumerate(images):
-        if image.shape[2] != images[0].shape[2]:
+    names = [f"image {i}" for i in range(len(images))]
+    shapes = [image.shape for image in images]
+    for name, shape in zip(names, shapes, strict=True):
+        if shape[2] != shapes[0][2]:
             raise ValueError(
-                f"image {i} has {image.shape[2]} channels and image 0 has "
-                f"{images[0].shape[2]}. All images must have the same channels."
+                f"{name} has {shape[2]} channels and image 0 has {shapes[0][2]}. All "
+                "images must have the same channels."
             )
-        if size is None and image.shape != images[0].shape:
+    _warn_if_not_scaled(images)
+    return _stack_singly(images.__getitem__, names, shapes, size)
+
+
+def _stack_files(files, size):
+    shapes = [read_shape(file) for file in files]
+    n_channels = max(shape[2] for shape in shapes)  # grey among colour becomes colour
+
+    def load(i):
+        image = read_image(files[i])
+        image = image if image.ndim == 3 else image[:, :, None]
+        return np.broadcast_to(image, (*image.shape[:2], n_channels))
+
+    shapes = [(height, width, n_channels) for height, width, _ in shapes]
+    return _stack_singly(load, list(map(str, files)), shapes, size)
+
+
+def _stack_singly(load, names, shapes, size):
+    """Stack images that are loaded one by one."""
+    for name, shape in zip(names, shapes, strict=True):
+        if size is None and shape != shapes[0]:
             raise ValueError(
-                f"image {i} has size {_times(sizes[i])} and image 0 has "
-                f"{_times(sizes[0])}. Pass images of one size, or image_size to "
+                f"{name} has size {_times(shape)} and {names[0]} has "
+                f"{_times(shapes[0])}. Pass images of one size, or image_size to "
                 "have all of them resized."
             )
-    if size is not None:
+    size = shapes[0][:2] if size is None else size
+
+    def read(places):
+        images = [_scale(load(i)) for i in np.arange(len(names))[places]]
         images = [x if x.shape[:2] == size else resize_image(x, size) for x in images]
-    if len({image.dtype for image in images}) > 1:
-        images = [pixels_to_float(image) for image in images]
-    return ImageStack(np.stack(images), sizes)
+        if len({image.dtype for image in images}) > 1:
+            images = [pixels_to_float(image) for image in images]
+        return np.stack(images)
+
+    return ImageStack(read, (*size, shapes[0][2]), [shape[:2] for shape in shapes])
 
 
 def _add_axes(X, image_shape):
@@ -225,32 +292,35 @@ def _read_rows(X, image_shape):
     return X.reshape(len(X), *image_shape)
 
 
-def _scale(pixels, name):
+def _check_scale(dtype, name):
+    is_known = dtype.kind in "bf" or (dtype.kind == "u" and dtype.itemsize <= 2)
+    if not is_known:
+        raise ValueError(
+            f"{name} has dtype {dtype}, whose scale is unknown. Pass uint8 "
+            "(0..255), uint16 (0..65535) or floats (0..1)."
+        )
+
+
+def _scale(pixels):
     """Bring pixels to uint8 or to float32 on the 0..1 scale."""
     if pixels.dtype == np.uint8:
         return pixels
-    if pixels.dtype.kind == "u" and pixels.dtype.itemsize == 2:
+    if pixels.dtype.kind == "u":
         return np.divide(pixels, 65535, dtype=np.float32)
-    if pixels.dtype.kind == "b":
-        return pixels.astype(np.float32)
-    if pixels.dtype.kind != "f":
-        raise ValueError(
-            f"{name} has dtype {pixels.dtype}, whose scale is unknown. Pass uint8 "
-            "(0..255), uint16 (0..65535) or floats (0..1)."
-        )
     return pixels.astype(np.float32, copy=False)
 
 
-def _warn_if_not_scaled(pixels):
-    if pixels.dtype != np.uint8 and pixels.min() >= 0:
-        highest = pixels.max()
-        if highest > _LOOKS_LIKE_BYTES:
-            warnings.warn(
-                f"X holds floats up to {highest:g}, which look like 0..255 but are "
-                "taken as they are. Divide them by 255, or pass uint8.",
-                UserWarning,
-                stacklevel=6,
-            )
+def _warn_if_not_scaled(arrays):
+    if any(x.dtype.kind != "f" or x.min() < 0 for x in arrays):
+        return
+    highest = max(x.max() for x in arrays)
+    if highest > _LOOKS_LIKE_BYTES:
+        warnings.warn(
+            f"X holds floats up to {highest:g}, which look like 0..255 but are "
+            "taken as they are. Divide them by 255, or pass uint8.",
+            UserWarning,
+            stacklevel=7,
+        )
 
 
 def _are_positive_integers(values, lengths):

@@ -1,20 +1,27 @@
 """Whole images in, anomaly maps out: encode, search, spread, join."""
 
 import copy
+import itertools
+import math
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 
-from skpatchsvdd._device import exact_convolutions
+from skpatchsvdd._device import exact_convolutions, halve_without_memory
 from skpatchsvdd._encoder import grid_shape
 from skpatchsvdd._images import image_digest
-from skpatchsvdd._light import damp_light
+from skpatchsvdd._light import REACH, damp_light, damp_windows
 from skpatchsvdd._maps import join_maps, spread_scores
-from skpatchsvdd._places import add_places, find_unit
+from skpatchsvdd._places import add_places
 
 # Patches inspected together. On a CPU one image of usual size is enough work.
 _CPU_PATCHES = 2048
 _GPU_PATCHES = 2**15
+# Images of more pixels are encoded in tiles, of patches that begin within this many
+# pixels along each axis, about.
+_WHOLE_PIXELS = 2**20
+_TILE = 512
 
 
 class DenseEncoder:
@@ -68,15 +75,59 @@ class DenseEncoder:
         x = x.permute(0, 3, 1, 2)  # (n, c, h, w)
         # A CPU's convolution rounds differently for other batch sizes: image by image,
         # a score depends on that image alone, and takes no longer.
-        parts = x.split(1) if self.device.type == "cpu" else [x]
+        size = 1 if self.device.type == "cpu" else len(x)
         with torch.inference_mode(), exact_convolutions():
-            maps = [self._encode_maps(part) for part in parts]
+            maps = halve_without_memory(
+                lambda n: [self._encode_maps(part) for part in x.split(n)], size
+            )
         scales = zip(*maps, strict=True)
         return [torch.cat(scale).permute(0, 2, 3, 1) for scale in scales]
 
     def _encode_maps(self, images):
-        images = damp_light(images, self.light)
-        return self._encoder.encode_images(images, self.strides)
+        """Features of whole images by scale, (n, D, rows, cols)."""
+        if math.prod(self.image_size) <= _WHOLE_PIXELS:
+            images = damp_light(images, self.light)
+            return self._encoder.encode_images(images, self.strides)
+        padded = F.pad(images, (REACH,) * 4)
+        bands = [
+            [self._encode_tile(padded, rows, cols) for cols in self._tiles(1)]
+            for rows in self._tiles(0)
+        ]
+        # Tile beside tile, then band below band, for each scale.
+        bands = [[torch.cat(x, dim=3) for x in zip(*b, strict=True)] for b in bands]
+        return [torch.cat(x, dim=2) for x in zip(*bands, strict=True)]
+
+    def _tiles(self, axis):
+        """Cut an axis into tiles: where their patches begin, from and up to."""
+        step = math.lcm(*self.strides)
+        step *= max(_TILE // step, 1)
+        length = self.image_size[axis]
+        # The largest patch must fit into the last tile.
+        starts = range(0, length - self.patch_sizes[-1] + 1, step)
+        return list(itertools.pairwise([*starts, length]))
+
+    def _encode_tile(self, padded, rows, cols):
+        """Features of the patches that begin within some rows and columns."""
+        spans = [
+            (start, min(stop + self.patch_sizes[-1] - 1, length))
+            for (start, stop), length in zip((rows, cols), self.image_size, strict=True)
+        ]
+        (top, bottom), (left, right) = spans
+        window = padded[
+            :, :, top : bottom + 2 * REACH, left : right + 2 * REACH
+        ]  # REACH more on every side
+        corner = torch.tensor([[top, left]], device=padded.device)
+        corner = corner.expand(len(padded), -1)
+        window = damp_windows(window, corner, self.image_size, self.light)
+        features = self._encoder.encode_images(window, self.strides)
+        parts = []
+        for x, stride, grid in zip(features, self.strides, self.grids, strict=True):
+            n_rows, n_cols = (
+                min(-(-stop // stride), n) - start // stride
+                for (start, stop), n in zip((rows, cols), grid, strict=True)
+            )
+            parts.append(x[:, :, :n_rows, :n_cols])
+        return parts
 
     def add_places(self, features, units):
         """Append row and column to the features of each scale, in these units."""
@@ -85,44 +136,10 @@ class DenseEncoder:
             for x, stride, unit in zip(features, self.strides, units, strict=True)
         ]
 
-    def encode_bank(self, images, place_weight, rng):
-        """Encode all patches of a stack of images, image after image.
-
-        Parameters
-        ----------
-        images : ImageStack
-            Normal images.
-        place_weight : "auto" or float
-            How much the place of a patch counts; see `find_unit`.
-        rng : RandomState
-            Draws the patches by which that is decided.
-
-        Returns
-        -------
-        banks : list of ndarrays of shape (n_images * rows * cols, D or D + 2)
-            One for each scale.
-        units : list of float
-            What to append places to features with; see `add_places`.
-        """
-        maps = self._encode_all(images)
-        units = [
-            find_unit(x, stride, place_weight, self.device, rng)
-            for x, stride in zip(maps, self.strides, strict=True)
-        ]
-        maps = self.add_places([torch.from_numpy(x) for x in maps], units)
-        return [x.flatten(0, 2).numpy() for x in maps], units
-
-    def _encode_all(self, images):
-        """Return the features of all images, (n_images, rows, cols, D), by scale."""
-        maps = None
-        for start, batch in images.batches(self.batch_size):
-            features = [x.cpu().numpy() for x in self.encode(batch)]
-            if maps is None:
-                shapes = [(len(images), *x.shape[1:]) for x in features]
-                maps = [np.empty(shape, dtype=np.float32) for shape in shapes]
-            for stored, x in zip(maps, features, strict=True):
-                stored[start : start + len(x)] = x
-        return maps
+    def encode_stack(self, images):
+        """Encode a stack of images, batch by batch; by scale, (n, rows, cols, D)."""
+        batches = [self.encode(x) for _, x in images.batches(self.batch_size)]
+        return [torch.cat(scale) for scale in zip(*batches, strict=True)]
 
 
 class Inspector:
@@ -137,20 +154,30 @@ class Inspector:
     known : list of bytes
         Digests of the images in the bank. Such an image is inspected as if it had not
         been there: without its own patches, among which it would find itself at
-        distance zero, and without its own share in a centre that is their mean.
+        distance zero, and without its own share in a centre that is a mean.
+    n_averaged : int
+        How many of the known images, the first ones, that mean is of.
     aggregation : {"multiply", "sum"}
         How to join the scales' maps.
     units : list of float
         How places were appended to the features of the bank, by scale.
     """
 
-    def __init__(self, encoder, indexes, known, aggregation, units):
+    def __init__(self, encoder, indexes, known, n_averaged, aggregation, units):
         self.encoder = encoder
         self.indexes = indexes
         self.units = units
         self.aggregation = aggregation
-        self._gain = _leave_out_gain(len(known), encoder.center)
+        # A centre that is one number is nobody's mean.
+        self._n_averaged = n_averaged if encoder.center.size > 1 else 0
         self._places = {digest: i for i, digest in enumerate(known)}
+
+    def extend(self, indexes, known):
+        """Return an inspector that knows more."""
+        other = copy.copy(self)
+        other.indexes = indexes
+        other._places = {digest: i for i, digest in enumerate(known)}
+        return other
 
     def maps(self, images, scale=None):
         """Yield the anomaly maps of a stack of images, batch by batch.
@@ -181,36 +208,21 @@ class Inspector:
         With the mean m of n images, x less the mean of the others is
         (x - m) * n / (n - 1).
         """
-        is_known = np.array(places) >= 0
-        if self._gain == 1 or not is_known.any():
+        n = self._n_averaged
+        has_share = (np.array(places) >= 0) & (np.array(places) < n)
+        if n < 2 or not has_share.any():
             return batch
-        gain = np.where(is_known, self._gain, 1)
+        gain = np.where(has_share, n / (n - 1), 1)
         gain = gain.astype(np.float32)[:, None, None, None]
         mean = self.encoder.center
         return np.where(gain == 1, batch, mean + (batch - mean) * gain)
 
     def _scale_map(self, i, features, places):
         n, rows, cols, _ = features.shape
-        skip = _rows_of_images(places, rows * cols)
-        scores = self.indexes[i].query(features.flatten(1, 2), skip)
+        scores = self.indexes[i].query(features.flatten(1, 2), places)
         return spread_scores(
             scores.reshape(n, rows, cols),
             self.encoder.patch_sizes[i],
             self.encoder.strides[i],
             self.encoder.image_size,
         )
-
-
-def _leave_out_gain(n_known, center):
-    """Return n / (n - 1) where the centre is the mean of n images."""
-    # A centre that is one number is nobody's mean.
-    return n_known / (n_known - 1) if center.size > 1 and n_known > 1 else 1
-
-
-def _rows_of_images(places, n_patches):
-    """For each image, the rows of the bank that are its own, (n, 2)."""
-    if max(places) < 0:
-        return None
-    start = torch.tensor([[place * n_patches] for place in places])  # (n, 1)
-    stop = start + n_patches * (start >= 0)
-    return torch.cat([start, stop], dim=1)

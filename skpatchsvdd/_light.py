@@ -61,7 +61,7 @@ def damp_windows(windows, corners, image_size, kept):
 
     Parameters
     ----------
-    windows : tensor of shape (n, n_channels, size + 2 * REACH, size + 2 * REACH)
+    windows : tensor of shape (n, n_channels, height + 2 * REACH, width + 2 * REACH)
         What lies outside of the image has no weight.
     corners : tensor of shape (n, 2)
         Row and column, in the image, of the top left pixel inside the margin.
@@ -72,15 +72,17 @@ def damp_windows(windows, corners, image_size, kept):
 
     Returns
     -------
-    damped : tensor of shape (n, n_channels, size, size)
+    damped : tensor of shape (n, n_channels, height, width)
         Exactly these pixels of the damped images.
     """
     inner = windows[:, :, REACH:-REACH, REACH:-REACH]
     if kept == 1:
         return inner
     down, across = (
-        blur_weights(start, inner.shape[2], REACH, length)
-        for start, length in zip(corners.unbind(dim=1), image_size, strict=True)
+        blur_weights(start, n_out, REACH, length)
+        for start, n_out, length in zip(
+            corners.unbind(dim=1), inner.shape[2:], image_size, strict=True
+        )
     )
     return inner - (1 - kept) * _blur(windows, down, across)
 

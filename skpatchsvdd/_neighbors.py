@@ -3,11 +3,14 @@
 import math
 import pickle
 import warnings
+from typing import NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from joblib import effective_n_jobs
+
+from skpatchsvdd._device import halve_without_memory
 
 # Up to this many rows, exact search on a CPU should have answered some hundred images
 # before pynndescent is compiled and its index built: an estimate from larger banks.
@@ -41,8 +44,9 @@ def make_index(bank, method, device, n_jobs, seed):
 
     Parameters
     ----------
-    bank : ndarray of shape (n_rows, n_features)
-        Features of normal patches, float32. The index takes it over.
+    bank : Bank
+        Features of normal patches and the images they are from. The index takes it
+        over.
     method : {"auto", "exact", "pynndescent"}
         "auto" is exact on a GPU and for banks of up to 200,000 rows, and pynndescent
         for larger banks on a CPU.
@@ -56,14 +60,29 @@ def make_index(bank, method, device, n_jobs, seed):
     Returns
     -------
     index : ExactIndex or ApproximateIndex
-        ``index.query(features, skip)`` gives distances.
+        ``index.query(features, places)`` gives distances.
     """
     if method == "auto":
-        large = device.type == "cpu" and len(bank) > EXACT_ROWS
+        large = device.type == "cpu" and len(bank.rows) > EXACT_ROWS
         method = "pynndescent" if large else "exact"
     if method == "exact":
         return ExactIndex(bank)
     return ApproximateIndex(bank, n_jobs, seed)
+
+
+class Bank(NamedTuple):
+    """Features of normal patches of one scale.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (n_rows, n_features)
+        Features, float32.
+    owners : ndarray of shape (n_rows,)
+        Which image each row is from, in ascending order.
+    """
+
+    rows: np.ndarray
+    owners: np.ndarray
 
 
 class ExactIndex:
@@ -74,28 +93,33 @@ class ExactIndex:
 
     Parameters
     ----------
-    bank : ndarray of shape (n_rows, n_features)
-        float32; centred in place, which keeps the expanded squares small.
+    bank : Bank
+        Its rows are centred in place, which keeps the expanded squares small.
     """
 
     def __init__(self, bank):
-        self.center = bank.mean(axis=0, dtype=np.float64).astype(np.float32)
-        self.bank = np.subtract(bank, self.center, out=bank)
+        rows = bank.rows
+        self.center = rows.mean(axis=0, dtype=np.float64).astype(np.float32)
+        self.rows = np.subtract(rows, self.center, out=rows)
+        self.owners = bank.owners
         self._tensors = {}
 
     def __len__(self):
-        return len(self.bank)
+        return len(self.rows)
 
-    def query(self, features, skip=None):
+    def bank(self):
+        """Return a copy of the bank."""
+        return Bank(self.rows + self.center, self.owners)
+
+    def query(self, features, places=None):
         """Return the distance of each patch to the nearest row of the bank.
 
         Parameters
         ----------
         features : tensor of shape (n_images, n_patches, n_features)
             float32, on any device.
-        skip : tensor of shape (n_images, 2) or None
-            For each image, the first row of the bank to leave out and the one after
-            the last.
+        places : list of int of length n_images, or None
+            For each image, the image whose rows are left out, or -1.
 
         Returns
         -------
@@ -104,21 +128,26 @@ class ExactIndex:
         n_images, n_patches, _ = features.shape
         bank, half_squares, center = self._on(features.device)
         features = features.flatten(0, 1)
+        skip = rows_of_images(self.owners, places)
         if skip is not None:
             skip = skip.to(features.device).repeat_interleave(n_patches, dim=0)
+
+        def search(size):
+            distances = []
+            for start in range(0, len(features), size):
+                chunk = features[start : start + size] - center
+                out = None if skip is None else skip[start : start + size]
+                blocks = _nearest_blocks(chunk, bank, half_squares, out)
+                distances.append(_distances_in_blocks(chunk, bank, blocks, out))
+            return torch.cat(distances)
+
         size = _GPU_QUERIES if features.is_cuda else _CPU_QUERIES
-        distances = []
-        for start in range(0, len(features), size):
-            chunk = features[start : start + size] - center
-            out = None if skip is None else skip[start : start + size]
-            blocks = _nearest_blocks(chunk, bank, half_squares, out)
-            distances.append(_distances_in_blocks(chunk, bank, blocks, out))
-        return torch.cat(distances).reshape(n_images, n_patches)
+        return halve_without_memory(search, size).reshape(n_images, n_patches)
 
     def _on(self, device):
         """Tensors of the bank on a device, copied there once."""
         if device not in self._tensors:
-            bank = _as_tensor(self.bank).to(device)
+            bank = _as_tensor(self.rows).to(device)
             half_squares = torch.cat([x.square().sum(1) / 2 for x in bank.split(2**16)])
             center = torch.tensor(self.center, device=device)
             self._tensors = {device: (bank, half_squares, center)}
@@ -136,8 +165,8 @@ class ApproximateIndex:
 
     Parameters
     ----------
-    bank : ndarray of shape (n_rows, n_features)
-        float32.
+    bank : Bank
+        Normal features.
     n_jobs : int or None
         Threads for building.
     seed : int
@@ -151,7 +180,7 @@ class ApproximateIndex:
         if n_jobs is not None:
             n_jobs = min(effective_n_jobs(n_jobs), numba.config.NUMBA_NUM_THREADS)
         index = NNDescent(
-            bank,
+            bank.rows,
             metric="euclidean",
             n_neighbors=_N_NEIGHBORS,
             random_state=seed,
@@ -159,36 +188,39 @@ class ApproximateIndex:
         )
         index.prepare()
         self._index = index
-        self._exact = ExactIndex(bank.copy())
+        self._exact = ExactIndex(bank._replace(rows=bank.rows.copy()))
 
     def __len__(self):
         return len(self._exact)
 
-    def query(self, features, skip=None):
+    def bank(self):
+        """Return a copy of the bank."""
+        return self._exact.bank()
+
+    def query(self, features, places=None):
         """Return the distance of each patch to about the nearest row of the bank.
 
         Parameters and return value are those of `ExactIndex.query`.
         """
-        skips = [None] * len(features) if skip is None else skip.cpu().split(1)
+        places = [-1] * len(features) if places is None else places
         # Image by image: pynndescent's random start depends on the place in a call.
         distances = [
-            self._query_image(image.cpu(), out)
-            for image, out in zip(features, skips, strict=True)
+            self._query_image(image.cpu(), place)
+            for image, place in zip(features, places, strict=True)
         ]
         return torch.stack(distances).to(features.device)
 
-    def _query_image(self, features, skip):
+    def _query_image(self, features, place):
         k = min(_N_NEIGHBORS, len(self))
         rows, distances = self._load().query(features.numpy(), k=k, epsilon=0.0)
         distances = torch.from_numpy(distances.astype(np.float32))
-        if skip is not None:
-            distances[_is_skipped(torch.from_numpy(rows), skip)] = torch.inf
+        distances[torch.from_numpy(self._exact.owners[rows] == place)] = torch.inf
         distances = distances.amin(dim=1)
         # Patches all of whose neighbours are left out count among the largest.
         n_lost = int(torch.isinf(distances).sum())
         n_decided = max(math.ceil(_DECIDED * len(distances)), n_lost)
         largest = distances.topk(n_decided).indices
-        distances[largest] = self._exact.query(features[None, largest], skip)[0]
+        distances[largest] = self._exact.query(features[None, largest], [place])[0]
         return distances
 
     def _load(self):
@@ -204,6 +236,18 @@ class ApproximateIndex:
         if not isinstance(packed, bytes):
             packed = pickle.dumps(packed, protocol=pickle.HIGHEST_PROTOCOL)
         return self.__dict__ | {"_index": packed}
+
+
+def rows_of_images(owners, places):
+    """For each image, the first of its rows and the one after the last, (n, 2).
+
+    None of its rows if the bank holds no others.
+    """
+    if places is None or max(places) < 0:
+        return None
+    ends = np.searchsorted(owners, np.stack([places, np.add(places, 1)], axis=1))
+    ends[ends[:, 1] - ends[:, 0] == len(owners)] = 0
+    return torch.from_numpy(ends)
 
 
 def _nearest_blocks(features, bank, half_squares, skip):

@@ -10,14 +10,15 @@ import torch
 from sklearn.base import BaseEstimator, OutlierMixin, _fit_context
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, Options, StrOptions
+from sklearn.utils._param_validation import Interval, Options, RealNotInt, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from skpatchsvdd._bank import collect_banks, find_units
 from skpatchsvdd._calibration import threshold_from_scores
 from skpatchsvdd._crops import CropSampler
 from skpatchsvdd._device import check_device, fallback_device, torch_threads
 from skpatchsvdd._encoder import FLAT_PATCH, encoder_scales, make_encoder
-from skpatchsvdd._images import check_images, image_digest
+from skpatchsvdd._images import check_images, list_digests
 from skpatchsvdd._inspection import DenseEncoder, Inspector
 from skpatchsvdd._losses import make_dense_objective, make_patch_objective
 from skpatchsvdd._maps import resize_map
@@ -51,6 +52,8 @@ _CHECK_EVERY = 25
 _COLLAPSE, _NO_BETTER = 0.15, 0.05
 # Scores are tied if they differ by no more than this share.
 _TIED = 1e-6
+# Bytes of the images that are trained on, at most.
+_TRAINING_BYTES = 2**30
 # Crops on which the first weights are rescaled.
 _N_STANDARD = 16
 _MAX_SEED = np.iinfo(np.int32).max
@@ -132,6 +135,13 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         aligned, as pictures of parts in a mount are, and it is 20; if for a quarter or
         less, as in pictures of materials, it is 0; and in between in between. It is 0
         with ``training="paper"`` or ``encoder="raw"``.
+
+    bank_size : int, float in (0, 1] or None, default=None
+        How many normal patches of each scale are kept, or which share of them. What is
+        kept covers all: one patch after the other, always the one farthest from those
+        kept so far (greedy k-centre), while the images stream by. A small bank is
+        searched faster and saved in a smaller file. None keeps everything up to 1 GiB a
+        scale, which is four million patches, and a part that covers it beyond.
 
     aggregation : {"multiply", "sum"}, default="multiply"
         How the scales' maps are joined.
@@ -300,6 +310,11 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         "damage_weight": [Interval(Real, 0, None, closed="left")],
         "light": [StrOptions({"auto"}), Interval(Real, 0, 1, closed="both")],
         "place_weight": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
+        "bank_size": [
+            Interval(Integral, 1, None, closed="left"),
+            Interval(RealNotInt, 0, 1, closed="right"),
+            None,
+        ],
         "aggregation": [StrOptions({"multiply", "sum"})],
         "max_iter": [StrOptions({"auto"}), Interval(Integral, 0, None, closed="left")],
         "batch_size": [
@@ -339,6 +354,7 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         damage_weight=1.0,
         light="auto",
         place_weight="auto",
+        bank_size=None,
         aggregation="multiply",
         max_iter="auto",
         batch_size="auto",
@@ -365,6 +381,7 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         self.damage_weight = damage_weight
         self.light = light
         self.place_weight = place_weight
+        self.bank_size = bank_size
         self.aggregation = aggregation
         self.max_iter = max_iter
         self.batch_size = batch_size
@@ -395,8 +412,10 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         X : array-like of shape (n_images, height, width[, n_channels])
             At least two normal images. uint8 is divided by 255 and uint16 by 65535;
             floats are taken as they are and should lie in about 0..1. Also rows of
-            shape (n_images, n_features) with `image_shape`, or a list of images, of
-            unequal size with `image_size`.
+            shape (n_images, n_features) with `image_shape`, a list of images, or a list
+            of paths of image files (``pip install skpatchsvdd[images]``), of unequal
+            size with `image_size`. Files, and arrays mapped into memory, are read batch
+            by batch; up to 1 GiB of images, a random choice, is trained on.
         y : Ignored
             Present for API consistency. All images are taken for normal.
 
@@ -429,14 +448,12 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
                 inspector, scores = self._make_bank(images, known, dense, rng)
         _check_scores(scores)
 
-        indexes = inspector.indexes
         self.encoder_ = encoder
         self.center_ = center
         self.image_shape_ = tuple(images.image_shape)
         self.n_features_in_ = _n_values(images)
         self.patch_sizes_ = encoder.patch_sizes
         self.strides_ = strides
-        self.bank_size_ = dict(zip(encoder.patch_sizes, map(len, indexes), strict=True))
         self.loss_curve_ = curve
         self.n_iter_ = len(next(iter(curve.values()), ()))
         self.best_iter_ = watch.kept
@@ -444,11 +461,71 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         self.validation_scores_ = np.array(watch.scores)
         self.training_scores_ = scores
         self.offset_ = threshold_from_scores(scores, self.contamination)
-        self._indexes = indexes
-        self._known = known
+        self._set_bank(inspector.indexes, known)
+        self._n_averaged = len(known)
         self._units = inspector.units
         self._light = light
         self._aggregation = self.aggregation
+        return self
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def partial_fit(self, X, y=None):
+        """Let the patches of more normal images join the bank, without training.
+
+        For normal images that look different from those of `fit`: another batch of
+        material, another season's light. The encoder stays as it is, and with it what
+        it takes for a difference: where much has changed, `fit` again. Of the
+        parameters only `bank_size`, `contamination`, `neighbors`, `device`, `n_jobs`,
+        `random_state` and `verbose` are looked at. Nothing changes until all is done.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_images, height, width[, n_channels])
+            Normal images of the shape of those of `fit`. Those that the bank holds
+            already are left out.
+        y : Ignored
+            Present for API consistency.
+
+        Returns
+        -------
+        self : PatchSVDD
+            The estimator: `bank_size_`, `training_scores_`, to which the scores of the
+            new images are appended, and `offset_` have changed. One that is not fitted
+            yet is fitted.
+        """
+        if not hasattr(self, "encoder_"):
+            return self.fit(X, y)
+        images = self._check_scored_images(X)
+        digests = list_digests(images)
+        first = {digest: i for i, digest in reversed(list(enumerate(digests)))}
+        new = sorted(i for digest, i in first.items() if digest not in self._known)
+        if not new:
+            return self
+        images, known = images.take(new), self._known + [digests[i] for i in new]
+        rng = check_random_state(self.random_state)
+        with torch_threads(self.n_jobs):
+            inspector = self._inspector()
+            dense = inspector.encoder
+            former = [index.bank() for index in self._indexes]
+            self._log(f"adding the patches of {len(new)} images")
+            banks = collect_banks(
+                dense,
+                images,
+                self._units,
+                self.bank_size,
+                rng,
+                former,
+                n_former=len(self._known),
+            )
+            inspector = inspector.extend(
+                self._index_banks(banks, dense.device, rng), known
+            )
+            scores = _image_scores(inspector.maps(images))
+        scores = np.concatenate([self.training_scores_, scores])
+        _check_scores(scores)
+        self.training_scores_ = scores
+        self.offset_ = threshold_from_scores(scores, self.contamination)
+        self._set_bank(inspector.indexes, known)
         return self
 
     def fit_predict(self, X, y=None):
@@ -647,7 +724,8 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         watch = self._make_watch(images, checked, make_dense, max_iter, cpu)
         watch.look(encoder, 0)
         encoder.to(device, memory_format=torch.channels_last).requires_grad_(True)
-        pixels = torch.tensor(images.pixels[trained], device=device)
+        trained = _choose_images(images, trained, rng)
+        pixels = torch.tensor(images.take(trained).pixels, device=device)
         sampler, objective = self._make_objective(
             encoder, pixels, torch.tensor(center, device=device), light, cpu, generator
         )
@@ -673,7 +751,8 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         """Return the places of images to check by, and those to train on."""
         order = rng.permutation(n_images)
         if not self.early_stopping:
-            return np.sort(order[: min(_N_CHECKED, n_images // 2)]), slice(None)
+            n_checked = min(_N_CHECKED, n_images // 2)
+            return np.sort(order[:n_checked]), np.arange(n_images)
         n_checked = max(round(self.validation_fraction * n_images), 2)
         if n_images - n_checked < 2:
             raise ValueError(
@@ -728,14 +807,23 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         """Index the features of all images; score each without its own patches."""
         self._log("encoding the bank")
         weight = self._resolve_inspection("place_weight")
-        banks, units = dense.encode_bank(images, weight, rng)
+        units = find_units(dense, images, weight, rng)
         for size, unit in zip(dense.patch_sizes, units, strict=True):
             counts = "count" if unit > 0 else "do not count"
             self._log(f"places of patches of {size} {counts}")
+        banks = collect_banks(dense, images, units, self.bank_size, rng)
         indexes = self._index_banks(banks, dense.device, rng)
         self._log("scoring the training images, each without its own patches")
-        inspector = Inspector(dense, indexes, known, self.aggregation, units)
+        inspector = Inspector(
+            dense, indexes, known, len(known), self.aggregation, units
+        )
         return inspector, _image_scores(inspector.maps(images))
+
+    def _set_bank(self, indexes, known):
+        sizes = map(len, indexes)
+        self.bank_size_ = dict(zip(self.patch_sizes_, sizes, strict=True))
+        self._indexes = indexes
+        self._known = known
 
     def _initial_encoder(self, n_channels, generator):
         encoder = make_encoder(
@@ -760,7 +848,7 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         indexes = []
         for bank in banks:
             seed = int(rng.randint(_MAX_SEED))
-            self._log(f"indexing {len(bank):,} patches")
+            self._log(f"indexing {len(bank.rows):,} patches")
             indexes.append(make_index(bank, self.neighbors, device, self.n_jobs, seed))
         return indexes
 
@@ -774,7 +862,12 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
     def _inspector(self):
         dense = self._dense_encoder()
         return Inspector(
-            dense, self._indexes, self._known, self._aggregation, self._units
+            dense,
+            self._indexes,
+            self._known,
+            self._n_averaged,
+            self._aggregation,
+            self._units,
         )
 
     def _log(self, message, level=1):
@@ -810,6 +903,15 @@ def _image_scores(maps):
     )
 
 
+def _choose_images(images, places, rng):
+    """Choose as many of the images at some places as there is memory to train on."""
+    n_bytes = images.take(places[:1]).pixels.nbytes
+    n_images = max(_TRAINING_BYTES // n_bytes, 2)
+    if len(places) <= n_images:
+        return places
+    return np.sort(rng.choice(places, n_images, replace=False))
+
+
 def _labels(decision):
     return np.where(decision >= 0, 1, -1)
 
@@ -835,7 +937,7 @@ def _check_patch_fits(image_shape, patch_size, encoder):
 
 def _digests(images):
     """Digest every image, and warn where some are the same."""
-    digests = [image_digest(x) for _, batch in images.batches(16) for x in batch]
+    digests = list_digests(images)
     n_copies = len(digests) - len(set(digests))
     if n_copies:
         warnings.warn(

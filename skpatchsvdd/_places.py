@@ -49,20 +49,18 @@ def add_places(features, stride, image_size, unit):
     return torch.cat([features, places.expand(n_images, -1, -1, -1)], dim=3)
 
 
-def find_unit(features, stride, place_weight, device, rng):
+def find_unit(features, stride, place_weight, rng):
     """Choose the unit in which places are appended to the features of a bank.
 
     Parameters
     ----------
-    features : ndarray of shape (n_images, rows, cols, D)
+    features : tensor of shape (n_images, rows, cols, D)
         Features of the patches of at least two normal images.
     stride : int
         Pixels from one patch to the next.
     place_weight : "auto" or float
         The unit, compared with the typical distance of features. "auto" is 20 where
         the images show the same things in the same places, and 0 where they do not.
-    device : torch.device
-        Where to search.
     rng : RandomState
         Draws the patches that are looked at.
 
@@ -72,14 +70,14 @@ def find_unit(features, stride, place_weight, device, rng):
     """
     if place_weight == 0:
         return 0.0
-    distance, alignment = compare_images(features, stride, device, rng)
+    distance, alignment = compare_images(features, stride, rng)
     if place_weight == "auto":
         counted = (alignment - _BEGIN) / (_FULL - _BEGIN)
         place_weight = _PLACE_WEIGHT * min(max(counted, 0.0), 1.0)
     return place_weight * distance
 
 
-def compare_images(features, stride, device, rng):
+def compare_images(features, stride, rng):
     """Find out how far, and where, normal patches find their like in other images.
 
     Looks at a random sample of the patches.
@@ -99,12 +97,12 @@ def compare_images(features, stride, device, rng):
         cells = rng.randint(n_cells, size=(n_images, each))
     else:
         cells = np.broadcast_to(np.arange(n_cells), (n_images, n_cells))
-    images = np.arange(n_images)[:, None]
-    sample = features.reshape(n_images, n_cells, n_features)[images, cells]
-    sample = torch.from_numpy(sample).to(device).flatten(0, 1)
-    cells = torch.tensor(cells.ravel(), device=device)
+    cells = torch.tensor(cells, device=features.device)
+    images = torch.arange(n_images, device=features.device)[:, None]
+    sample = features.flatten(1, 2)[images, cells].flatten(0, 1)
+    cells = cells.flatten()
     chosen = rng.permutation(len(sample))[:_N_LOOKED_AT]
-    chosen = torch.from_numpy(chosen).to(device)
+    chosen = torch.from_numpy(chosen).to(features.device)
     distances, neighbors = _nearest_elsewhere(sample, chosen, len(sample) // n_images)
     reach = max(_SAME // stride, 1)
     same = [

@@ -5,9 +5,10 @@ import copy
 import numpy as np
 import torch
 
+from skpatchsvdd._bank import collect_banks, find_units
 from skpatchsvdd._damage import damage_images
 from skpatchsvdd._draws import Draws
-from skpatchsvdd._images import ImageStack, pixels_to_float
+from skpatchsvdd._images import pixels_to_float, stack_images
 from skpatchsvdd._inspection import Inspector
 from skpatchsvdd._light import relight
 from skpatchsvdd._neighbors import make_index
@@ -48,8 +49,8 @@ class DefectCheck:
     ):
         others = np.setdiff1d(np.arange(len(images)), chosen)
         spaced = np.linspace(0, len(others) - 1, min(_N_BANK, len(others))).astype(int)
-        self._bank = _take(images, others[spaced])
-        self._images, self._labels = _make_copies(images.pixels[chosen], generator)
+        self._bank = images.take(others[spaced])
+        self._images, self._labels = _make_copies(images.take(chosen).pixels, generator)
         self._make_dense = make_dense
         self._aggregation = aggregation
         self._place_weight = place_weight
@@ -58,9 +59,10 @@ class DefectCheck:
         """Score an encoder, on any device; 1 is best."""
         dense = self._make_dense(encoder, tuple(k // 4 for k in encoder.patch_sizes))
         rng = np.random.RandomState(0)  # the same encoder scores the same
-        banks, units = dense.encode_bank(self._bank, self._place_weight, rng)
+        units = find_units(dense, self._bank, self._place_weight, rng)
+        banks = collect_banks(dense, self._bank, units, None, rng)
         indexes = [make_index(x, "exact", dense.device, None, 0) for x in banks]
-        inspector = Inspector(dense, indexes, [], self._aggregation, units)
+        inspector = Inspector(dense, indexes, [], 0, self._aggregation, units)
         maps = inspector.maps(self._images)
         scores = np.concatenate([-x.max(axis=(1, 2)) for x in maps])
         if not np.isfinite(scores).all():
@@ -121,10 +123,6 @@ class Watch:
         return len(self.scores) - 1 - self.best >= self._patience
 
 
-def _take(images, places):
-    return ImageStack(images.pixels[places], [images.sizes[i] for i in places])
-
-
 def _make_copies(pixels, generator):
     """Return images as they are, relit and damaged, and their labels."""
     draws = Draws(generator)
@@ -133,4 +131,4 @@ def _make_copies(pixels, generator):
     copies = torch.cat([plain, relight(plain, draws), *damaged])
     labels = np.repeat([1, -1], [2 * len(plain), _N_DAMAGED * len(plain)])
     copies = np.ascontiguousarray(copies.permute(0, 2, 3, 1).numpy())
-    return ImageStack(copies, [copies.shape[1:3]] * len(copies)), labels
+    return stack_images(copies), labels

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from sklearn.utils import Bunch
 
+from skpatchsvdd._files import read_image
 from skpatchsvdd._images import check_image_size, resize_image
 from skpatchsvdd._textures import make_textures
 
@@ -168,40 +169,12 @@ def _read_masks(files, images):
 
 
 def _read_resized(file, size):
-    image = _read(file)
+    image = read_image(file)
     return image if size is None else _resize(image, size)
 
 
-def _read(file):
-    """Read one file: (height, width) or (height, width, 3), uint8 or uint16."""
-    try:
-        from PIL import Image, ImageOps
-    except ImportError as error:
-        raise ImportError(
-            "reading image files needs pillow: pip install skpatchsvdd[images]"
-        ) from error
-    try:
-        with Image.open(file) as opened:
-            image = ImageOps.exif_transpose(opened)
-            return _to_array(image, file)
-    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
-        raise ValueError(f"{file} cannot be read as an image: {error}") from error
-
-
-def _to_array(image, file):
-    if image.mode.startswith("I"):  # 16 bits, in whatever order of bytes
-        pixels = np.asarray(image)
-        if pixels.min() < 0 or pixels.max() > 65535:
-            raise ValueError(f"{file} has more than 16 bits a pixel.")
-        return pixels.astype(np.uint16)
-    if image.mode == "F":
-        return np.asarray(image, dtype=np.float32)
-    grey = image.mode in ("1", "L", "LA", "La")
-    return np.asarray(image.convert("L" if grey else "RGB"))
-
-
 def _read_mask(file, size):
-    mask = _read(file)
+    mask = read_image(file)
     mask = (mask if mask.ndim == 2 else mask.max(axis=2)) > 0
     if mask.shape == tuple(size):
         return mask

@@ -1,10 +1,11 @@
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
+from skpatchsvdd import _images
 from skpatchsvdd._images import check_images, image_digest, pixels_to_float
 
 
@@ -141,14 +142,12 @@ def test_lists_of_unequal_size_need_image_size(rng):
     assert not images.came_in_one_size
 
 
-def test_lists_with_unequal_channels_or_files_are_refused(rng):
+def test_lists_with_unequal_channels_or_some_files_are_refused(rng):
     X = [make_bytes(rng, 8, 8, 3), make_bytes(rng, 8, 8)]
     with pytest.raises(ValueError, match="image 1 has 1 channels and image 0 has 3"):
         check_images(X)
-    with pytest.raises(ValueError, match=r"image 0 is 'a\.png', not an array"):
-        check_images(["a.png", "b.png"])
-    with pytest.raises(ValueError, match=r"image 0 is .*Path\('a\.png'\), not an"):
-        check_images([Path("a.png")])
+    with pytest.raises(ValueError, match=r"image 1 is 'a\.png', not an array"):
+        check_images([X[0], "a.png"])
     with pytest.raises(ValueError, match="image 1 is None, not an array"):
         check_images([X[0], None])
     with pytest.raises(ValueError, match="image 0 has 4 dimensions"):
@@ -182,3 +181,82 @@ def test_digest_tells_images_apart_and_not_their_dtype(rng):
     as_floats = [image_digest(x) for x in next(check_images(X / 255).batches(2))[1]]
     assert as_bytes == as_floats
     assert as_bytes[0] != as_bytes[1]
+
+
+@pytest.fixture
+def files(rng, tmp_path):
+    """Three files of one size: colour, grey, and colour turned by the camera."""
+    X = make_bytes(rng, 3, 9, 7, 3)
+    X[1] = X[1, :, :, :1]
+    paths = [tmp_path / f"{i}.png" for i in range(3)]
+    Image.fromarray(X[0]).save(paths[0])
+    Image.fromarray(X[1, :, :, 0]).save(paths[1])
+    turned = Image.fromarray(np.rot90(X[2]).copy())
+    exif = turned.getexif()
+    exif[0x0112] = 6  # turn clockwise to see it upright
+    turned.save(paths[2], exif=exif)
+    return paths, X
+
+
+@pytest.mark.parametrize("kind", [list, lambda x: list(map(str, x)), np.array])
+def test_files_are_images(files, kind):
+    paths, X = files
+    images = check_images(kind(paths))
+    assert images.image_shape == (9, 7, 3)
+    assert images.sizes == [(9, 7)] * 3
+    np.testing.assert_array_equal(images.pixels, X)
+
+
+def test_grey_files_have_one_channel(files):
+    paths, X = files
+    np.testing.assert_array_equal(check_images(paths[1:2]).pixels, X[1:2, :, :, :1])
+
+
+def test_files_and_mapped_arrays_are_read_batch_by_batch(files, tmp_path, monkeypatch):
+    paths, X = files
+    read = []
+    original = _images.read_image
+    monkeypatch.setattr(
+        _images, "read_image", lambda file: read.append(file) or original(file)
+    )
+    batches = check_images(paths).batches(2)
+    assert read == []
+    np.testing.assert_array_equal(next(batches)[1], np.float32(X[:2]) / 255)
+    assert read == paths[:2]
+    np.save(tmp_path / "x.npy", X.astype(float) / 255)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    start, last = list(check_images(mapped).batches(2))[1]
+    assert start == 2
+    np.testing.assert_allclose(last, X[2:] / np.float32(255), rtol=1e-6)
+
+
+def test_files_of_unequal_size_need_image_size(files, tmp_path):
+    paths, _ = files
+    odd = tmp_path / "odd.png"
+    Image.new("RGB", (5, 5)).save(odd)
+    with pytest.raises(ValueError, match=r"odd\.png has size 5 x 5 and .*0\.png has"):
+        check_images([*paths, odd])
+    assert check_images([*paths, odd], image_size=6).pixels.shape == (4, 6, 6, 3)
+
+
+def test_files_that_cannot_be_read_are_named(files, tmp_path):
+    paths, _ = files
+    with pytest.raises(FileNotFoundError, match=r"there is no file .*none\.png"):
+        check_images([*paths, tmp_path / "none.png"])
+    broken = tmp_path / "broken.png"
+    broken.write_text("not an image")
+    with pytest.raises(ValueError, match=r"broken\.png cannot be read as an image"):
+        check_images([*paths, broken])
+    cut = tmp_path / "cut.png"
+    cut.write_bytes(paths[0].read_bytes()[:60])
+    images = check_images([cut])
+    with pytest.raises(ValueError, match=r"cut\.png cannot be read as an image"):
+        next(images.batches(1))
+
+
+def test_taken_images_are_a_stack(rng):
+    X = make_bytes(rng, 5, 8, 6, 2)
+    images = check_images(X).take([4, 1, 1])
+    assert len(images) == 3
+    np.testing.assert_array_equal(images.pixels, X[[4, 1, 1]])
+    np.testing.assert_array_equal(images.take([2, 0]).pixels, X[[1, 4]])

@@ -8,6 +8,7 @@ from reference import nearest_distances
 from skpatchsvdd._neighbors import (
     EXACT_ROWS,
     ApproximateIndex,
+    Bank,
     ExactIndex,
     make_index,
 )
@@ -15,6 +16,11 @@ from skpatchsvdd._neighbors import (
 
 def features(rng, n, n_features=64, spread=0.1, center=0.0):
     return (center + spread * rng.standard_normal((n, n_features))).astype(np.float32)
+
+
+def as_bank(rows, owners=None):
+    owners = np.zeros(len(rows), dtype=np.int32) if owners is None else owners
+    return Bank(rows.copy(), owners)
 
 
 def query(index, queries):
@@ -27,7 +33,7 @@ def query(index, queries):
 def test_exact_distances_equal_the_plain_loop(rng, n_rows, n_features):
     bank, queries = features(rng, n_rows, n_features), features(rng, 20, n_features)
     expected = nearest_distances(queries, bank)
-    distances = query(ExactIndex(bank.copy()), queries)
+    distances = query(ExactIndex(as_bank(bank)), queries)
     np.testing.assert_allclose(distances, expected, rtol=1e-5)
 
 
@@ -36,29 +42,30 @@ def test_exact_distances_keep_their_digits_far_from_the_origin(rng):
     bank = features(rng, 3000, spread=1e-4, center=0.9)
     queries = features(rng, 50, spread=1e-4, center=0.9)
     expected = nearest_distances(queries, bank)
-    distances = query(ExactIndex(bank.copy()), queries)
+    distances = query(ExactIndex(as_bank(bank)), queries)
     np.testing.assert_allclose(distances, expected, rtol=2e-3)
 
 
 def test_exact_distance_of_a_row_of_the_bank_is_zero(rng):
     bank = features(rng, 2000)
-    distances = query(ExactIndex(bank.copy()), bank)
+    distances = query(ExactIndex(as_bank(bank)), bank)
     assert (distances == 0).all()
 
 
-def test_exact_search_skips_rows(rng):
-    bank = features(rng, 700)
-    queries = torch.from_numpy(bank[:6, None])  # six images of one patch
-    skip = [[0, 7], [0, 100], [0, 0], [2, 690], [4, 5], [-9, -9]]
-    distances = ExactIndex(bank.copy()).query(queries, torch.tensor(skip))
-    for row, (start, stop), distance in zip(bank, skip, distances, strict=False):
-        kept = np.delete(bank, np.arange(max(start, 0), max(stop, 0)), axis=0)
-        expected = nearest_distances(row[None], kept)[0]
+def test_exact_search_leaves_out_the_rows_of_an_image(rng):
+    rows = features(rng, 700)
+    owners = np.sort(rng.integers(0, 5, 700)).astype(np.int32)
+    owners[owners == 3] = 4  # the fourth image has no rows
+    queries = torch.from_numpy(rows[:6, None])  # six images of one patch
+    places = [0, 4, -1, 3, 2, 9]
+    distances = ExactIndex(as_bank(rows, owners)).query(queries, places)
+    for row, place, distance in zip(rows, places, distances, strict=False):
+        expected = nearest_distances(row[None], rows[owners != place])[0]
         assert distance.item() == pytest.approx(expected, rel=1e-5, abs=1e-7)
 
 
 def test_exact_distance_does_not_depend_on_other_queries(rng):
-    index = ExactIndex(features(rng, 5000))
+    index = ExactIndex(as_bank(features(rng, 5000)))
     images = torch.from_numpy(features(rng, 1500)).reshape(50, 30, 64)
     alone = torch.cat([index.query(image[None]) for image in images])
     assert torch.equal(index.query(images), alone)
@@ -74,13 +81,13 @@ def test_exact_search_bounds_its_memory(rng, monkeypatch):
         return result
 
     monkeypatch.setattr(torch, "addmm", watch)
-    query(ExactIndex(features(rng, 30_000)), features(rng, 3000))
+    query(ExactIndex(as_bank(features(rng, 30_000))), features(rng, 3000))
     assert len(sizes) > 100
     assert max(sizes) <= 2**19
 
 
 def test_index_pickles_without_tensors(rng):
-    index = ExactIndex(features(rng, 100))
+    index = ExactIndex(as_bank(features(rng, 100)))
     queries = features(rng, 10)
     before = query(index, queries)
     assert b"torch" not in pickle.dumps(index)
@@ -105,15 +112,19 @@ def test_method_is_chosen_by_device_and_size(
     monkeypatch.setattr(
         "skpatchsvdd._neighbors.ApproximateIndex", lambda *args: "approximate"
     )
-    bank = np.empty((n_rows, 1), dtype=np.float32)
+    bank = as_bank(np.empty((n_rows, 1), dtype=np.float32))
     assert make_index(bank, method, torch.device(device), None, 0) == expected
 
 
 @pytest.fixture(scope="module")
 def approximate():
     rng = np.random.default_rng(1)
-    bank = features(rng, 3000, n_features=16)
-    return bank, ApproximateIndex(bank, n_jobs=64, seed=0)  # more than there are
+    rows = features(rng, 3000, n_features=16)
+    owners = np.zeros(3000, dtype=np.int32)
+    owners[1:] = 1
+    owners[2998:] = 2
+    # More threads than there are.
+    return rows, ApproximateIndex(as_bank(rows, owners), n_jobs=64, seed=0)
 
 
 def test_approximate_distances_are_never_too_small(rng, approximate):
@@ -139,15 +150,15 @@ def test_approximate_distance_does_not_depend_on_other_images(rng, approximate):
     assert torch.equal(index.query(images), alone)
 
 
-def test_approximate_search_skips_rows(approximate):
-    bank, index = approximate
-    images = torch.from_numpy(bank[:3, None])  # three images of one patch
-    # The third one skips all rows but the last two: no neighbour can be left.
-    distances = index.query(images, torch.tensor([[0, 1], [5, 6], [0, 2998]]))
-    expected = nearest_distances(bank[:1], bank[1:])[0]
+def test_approximate_search_leaves_out_the_rows_of_an_image(approximate):
+    rows, index = approximate
+    images = torch.from_numpy(rows[[0, 5, 2]][:, None])  # three images of one patch
+    # The third one leaves out all rows but three: no neighbour may be left.
+    distances = index.query(images, [0, -1, 1])
+    expected = nearest_distances(rows[:1], rows[1:])[0]
     assert distances[0].item() == pytest.approx(expected, rel=1e-5)
     assert distances[1] == 0
-    expected = nearest_distances(bank[2:3], bank[2998:])[0]
+    expected = nearest_distances(rows[2:3], rows[[0, 2998, 2999]])[0]
     assert distances[2].item() == pytest.approx(expected, rel=1e-5)
 
 

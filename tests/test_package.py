@@ -11,7 +11,7 @@ import skpatchsvdd
 
 ROOT = Path(skpatchsvdd.__file__).parent
 FLOORS = [
-    {"_device", "_images", "_defects", "_draws", "metrics"},
+    {"_device", "_files", "_images", "_defects", "_draws", "metrics"},
     {"_encoder", "_sampling", "_maps", "_textures", "_light", "_damage", "_crops"},
     {
         "datasets",
@@ -21,8 +21,10 @@ FLOORS = [
         "_neighbors",
         "_calibration",
         "_places",
+        "_coreset",
+        "_inspection",
     },
-    {"_inspection"},
+    {"_bank"},
     {"_watch"},
     {"_patch_svdd"},
     {"__init__"},

@@ -183,13 +183,13 @@ def test_training_images_are_scored_without_themselves(quick, normal, training):
 
 
 def _indexes_of(est, images):
+    from skpatchsvdd._bank import collect_banks
     from skpatchsvdd._images import check_images
     from skpatchsvdd._neighbors import ExactIndex
 
-    dense = est._dense_encoder()
-    features = dense.encode(check_images(images).pixels / np.float32(255))
-    features = dense.add_places(features, est._units)
-    return [ExactIndex(x.flatten(0, 2).numpy()) for x in features]
+    stack = check_images(images)
+    banks = collect_banks(est._dense_encoder(), stack, est._units, None, np.random)
+    return [ExactIndex(bank) for bank in banks]
 
 
 def test_known_and_new_images_can_be_mixed(fitted, normal, mixed):

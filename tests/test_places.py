@@ -7,8 +7,6 @@ from skpatchsvdd import PatchSVDD, _places
 from skpatchsvdd._places import add_places, compare_images, find_unit
 from skpatchsvdd.metrics import detection_auroc
 
-CPU = torch.device("cpu")
-
 
 def test_places_are_shares_of_the_longer_side():
     features = torch.zeros(2, 3, 5, 4)
@@ -25,7 +23,7 @@ def test_a_unit_of_zero_adds_nothing():
 
 
 def compare(features, stride=4):
-    return compare_images(features, stride, CPU, np.random.RandomState(0))
+    return compare_images(torch.from_numpy(features), stride, np.random.RandomState(0))
 
 
 def test_images_are_compared_as_the_plain_way_does(rng):
@@ -99,7 +97,7 @@ def test_places_tell_nothing_where_all_are_the_same(rng, grid):
 )
 def test_units_by_hand(monkeypatch, alignment, weight, expected):
     monkeypatch.setattr(_places, "compare_images", lambda *args: (2.0, alignment))
-    assert find_unit(None, 4, weight, CPU, None) == expected
+    assert find_unit(None, 4, weight, None) == expected
 
 
 def make_parts(rng, n_images, row):

@@ -1,0 +1,95 @@
+"""The bank: features of normal patches, all of them or a part that covers them."""
+
+from numbers import Integral
+
+import numpy as np
+
+from skpatchsvdd._coreset import Coreset
+from skpatchsvdd._neighbors import Bank
+from skpatchsvdd._places import find_unit
+
+# Bytes of one scale's bank, unless a size is asked for.
+MAX_BYTES = 2**30
+# Images by which it is decided how much places count.
+_N_COMPARED = 64
+
+
+def find_units(encoder, images, place_weight, rng):
+    """Choose for each scale the unit in which places are appended to features.
+
+    Parameters
+    ----------
+    encoder : DenseEncoder
+        Encodes the images.
+    images : ImageStack
+        At least two normal images.
+    place_weight : "auto" or float
+        How much the place of a patch counts; see `find_unit`.
+    rng : RandomState
+        Draws the patches that are looked at.
+
+    Returns
+    -------
+    units : list of float
+    """
+    if place_weight == 0:
+        return [0.0] * len(encoder.strides)
+    spaced = np.linspace(0, len(images) - 1, min(_N_COMPARED, len(images)))
+    scales = encoder.encode_stack(images.take(spaced.astype(int)))
+    return [
+        find_unit(x, stride, place_weight, rng)
+        for x, stride in zip(scales, encoder.strides, strict=True)
+    ]
+
+
+def collect_banks(encoder, images, units, bank_size, rng, former=None, n_former=0):
+    """Encode all patches of a stack of images, and keep what the banks have room for.
+
+    Parameters
+    ----------
+    encoder : DenseEncoder
+        Encodes the images.
+    images : ImageStack
+        Normal images.
+    units : list of float
+        How places are appended to the features of each scale.
+    bank_size : int, float or None
+        Rows of each scale, their share, or None for as many as a bound allows.
+    rng : RandomState
+        Draws the projections in which rows are compared.
+    former : list of Bank or None
+        What the banks hold already.
+    n_former : int
+        Number of images that is from.
+
+    Returns
+    -------
+    banks : list of Bank
+        One for each scale.
+    """
+    coresets = None
+    for start, batch in images.batches(encoder.batch_size):
+        scales = encoder.add_places(encoder.encode(batch), units)
+        scales = [x.flatten(1, 2).cpu().numpy() for x in scales]  # (n, n_patches, D)
+        if coresets is None:
+            coresets = []
+            for x, bank in zip(scales, former or [None] * len(scales), strict=True):
+                _, n_patches, n_features = x.shape
+                n_seen = (n_former + len(images)) * n_patches
+                size = rows_to_keep(bank_size, n_seen, n_features)
+                coresets.append(Coreset(size, n_seen, rng, encoder.device))
+                if bank is not None:
+                    coresets[-1].add(*bank)
+        owners = np.arange(n_former + start, n_former + start + len(batch))
+        for coreset, x in zip(coresets, scales, strict=True):
+            coreset.add(x.reshape(-1, x.shape[2]), owners.repeat(x.shape[1]))
+    return [Bank(*coreset.result()) for coreset in coresets]
+
+
+def rows_to_keep(bank_size, n_rows, n_features):
+    """Return how many of some rows a `bank_size` parameter keeps."""
+    if bank_size is None:
+        return min(n_rows, MAX_BYTES // (4 * n_features))
+    if isinstance(bank_size, Integral):
+        return min(n_rows, int(bank_size))
+    return max(round(bank_size * n_rows), 1)

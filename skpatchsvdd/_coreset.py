@@ -1,0 +1,150 @@
+"""A part of a bank that covers all of it, chosen while its rows stream by."""
+
+import numpy as np
+import torch
+
+# Length to which rows are projected at random before their distances are compared.
+_PROJECTED = 16
+# Rows among which the next ones are chosen before all distances are brought up to date.
+_N_CANDIDATES = 512
+# Rows that are waited for, besides those chosen so far, before choosing again.
+_WAITING = 2**17
+# Squared distances up to this share of the largest square are rounding errors.
+_ROUNDING = 1e-6
+
+
+class Coreset:
+    """Keeps at most some rows of a stream: far from each other, near to all others.
+
+    Parameters
+    ----------
+    size : int
+        Rows to keep, at most.
+    n_expected : int
+        Rows that will come, at most. If all of them can be kept, they are.
+    rng : RandomState
+        Draws the projection in which distances are compared.
+    device : torch.device
+        Where they are.
+    progress : callable
+        ``progress(share)`` is told about each choice, share by share.
+    """
+
+    def __init__(self, size, n_expected, rng, device, progress=lambda share: None):
+        self.size = size
+        self.capacity = min(n_expected, size + max(_WAITING, size // 2))
+        self._seed = int(rng.randint(np.iinfo(np.int32).max))
+        self._device = device
+        self._progress = progress
+        self._rows = None
+        self._owners = np.empty(self.capacity, dtype=np.int32)
+        self._n_held = 0
+
+    def add(self, rows, owners):
+        """Take in rows (n, n_features), float32, and whose they are, (n,)."""
+        if self._rows is None:
+            self._rows = np.empty((self.capacity, rows.shape[1]), dtype=np.float32)
+        while len(rows):
+            if self._n_held == self.capacity:
+                self._reduce()
+            n = min(len(rows), self.capacity - self._n_held)
+            place = slice(self._n_held, self._n_held + n)
+            self._rows[place], self._owners[place] = rows[:n], owners[:n]
+            self._n_held += n
+            rows, owners = rows[n:], owners[n:]
+
+    def result(self):
+        """Return the rows kept and whose they are, in the order they came in."""
+        if self._n_held > self.size:
+            self._reduce()
+        rows, owners = self._rows[: self._n_held], self._owners[: self._n_held]
+        # Copies of a part, so that the rest of the memory is given back.
+        is_part = self._n_held < self.capacity
+        return (rows.copy(), owners.copy()) if is_part else (rows, owners)
+
+    def _reduce(self):
+        points = torch.from_numpy(self._rows[: self._n_held]).to(self._device)
+        chosen = choose_centers(self._project(points), self.size, self._progress)
+        n = len(chosen)
+        self._rows[:n], self._owners[:n] = self._rows[chosen], self._owners[chosen]
+        self._n_held = n
+
+    def _project(self, points):
+        n_features = points.shape[1]
+        if n_features <= _PROJECTED:
+            return points
+        generator = torch.Generator().manual_seed(self._seed)
+        shape = (n_features, _PROJECTED)
+        projection = torch.randn(shape, generator=generator).to(points)
+        return points @ projection
+
+
+def choose_centers(points, n_centers, progress=lambda share: None):
+    """Choose points one by one, always the one farthest from those chosen so far.
+
+    Distances of all points are brought up to date only now and then. In between, the
+    next point is sought among the farthest ones, as long as it is certain to be there:
+    what lies nearer cannot have moved away since.
+
+    Parameters
+    ----------
+    points : tensor of shape (n_points, n_features)
+        Begins with the one farthest from the mean.
+    n_centers : int
+        How many to choose. Fewer are if all others are copies of chosen ones.
+    progress : callable
+        Told the share that has been chosen.
+
+    Returns
+    -------
+    chosen : ndarray of int
+        In ascending order.
+    """
+    points = points - points.mean(dim=0)
+    squares = points.square().sum(dim=1)
+    lowest = _ROUNDING * float(squares.max())
+    chosen = [int(squares.argmax())]
+    nearest = _squared_distances(points, squares, chosen)[:, 0]
+    while len(chosen) < n_centers:
+        n_candidates = min(_N_CANDIDATES, len(points))
+        distances, rows = nearest.topk(n_candidates)
+        between = torch.cdist(points[rows], points[rows]).square()
+        picked = _pick_farthest(
+            distances.cpu().numpy(),
+            between.cpu().numpy(),
+            n_centers - len(chosen),
+            lowest,
+        )
+        if len(picked) == 0:
+            break
+        picked = rows.cpu().numpy()[picked].tolist()
+        new = _squared_distances(points, squares, picked).amin(dim=1)
+        nearest = torch.minimum(nearest, new)
+        nearest[picked] = 0
+        chosen += picked
+        progress(len(chosen) / n_centers)
+    return np.sort(chosen)
+
+
+def _pick_farthest(distances, between, n_wanted, lowest):
+    """Pick candidates, the farthest first, while no other point can be farther.
+
+    `distances`, in descending order, are those from the points chosen before; a point
+    that is no candidate is at most as far as the last candidate was. All are squared,
+    and what is not above `lowest` counts as 0.
+    """
+    current, last = distances.copy(), distances[-1]
+    picked = []
+    while len(picked) < n_wanted:
+        i = int(current.argmax())
+        if current[i] <= lowest or (picked and current[i] < last):
+            break
+        picked.append(i)
+        current = np.minimum(current, between[i])
+        current[i] = 0
+    return picked
+
+
+def _squared_distances(points, squares, rows):
+    products = torch.addmm(squares[rows], points, points[rows].T, alpha=-2)
+    return (products + squares[:, None]).clamp_(min=0)

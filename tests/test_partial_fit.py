@@ -1,0 +1,107 @@
+import numpy as np
+import pytest
+
+from skpatchsvdd import PatchSVDD
+from skpatchsvdd.datasets import make_textures
+
+QUICK = {"embedding_dim": 8, "patch_size": 32, "max_iter": 0, "random_state": 0}
+
+
+@pytest.fixture
+def images():
+    return make_textures(12, image_size=64, random_state=0).images
+
+
+def test_more_images_join_the_bank(images):
+    est = PatchSVDD(place_weight=0, **QUICK).fit(images[:8])
+    scores = est.training_scores_.copy()
+    assert est.partial_fit(images[8:]) is est
+    # Without training, and where places do not count, all images at once are the same.
+    whole = PatchSVDD(place_weight=0, **QUICK).fit(images)
+    assert est.bank_size_ == whole.bank_size_ == {32: 12 * 81}
+    np.testing.assert_array_equal(est.training_scores_[:8], scores)
+    np.testing.assert_allclose(
+        est.training_scores_[8:], whole.training_scores_[8:], rtol=1e-5
+    )
+    np.testing.assert_allclose(
+        est.anomaly_map(images), whole.anomaly_map(images), rtol=1e-4
+    )
+    assert est.offset_ == est.training_scores_.min()
+    np.testing.assert_array_equal(
+        est.score_samples(images[8:]), est.training_scores_[8:]
+    )
+
+
+@pytest.mark.parametrize("training", ["dense", "paper"])
+def test_more_images_are_scored_without_themselves(images, training):
+    est = PatchSVDD(training=training, **QUICK).fit(images[:8])
+    before = est.score_samples(images[8:])
+    est.partial_fit(images[8:9])
+    np.testing.assert_allclose(est.training_scores_[8], before[0], rtol=1e-5)
+    # The others can only find nearer neighbours than before.
+    assert (est.score_samples(images[9:]) >= before[1:] * (1 + 1e-5)).all()
+
+
+def test_images_that_have_changed_become_normal(images):
+    est = PatchSVDD(contamination=0.1, **QUICK).fit(images[:6])
+    darker = images // 2
+    before = est.score_samples(darker[9:])
+    est.partial_fit(darker[:9])
+    assert (est.score_samples(darker[9:]) > before).all()
+    assert (est.predict(darker[9:]) == 1).all()
+
+
+def test_the_bank_keeps_its_size(images):
+    est = PatchSVDD(bank_size=100, **QUICK).fit(images[:8])
+    owners = est._indexes[0].owners
+    assert owners.max() < 8
+    est.partial_fit(images[8:] // 2)
+    assert est.bank_size_ == {32: 100}
+    assert est._indexes[0].owners.max() >= 8
+
+
+def test_known_images_and_copies_are_left_out(images):
+    est = PatchSVDD(**QUICK).fit(images[:8])
+    est.partial_fit(images[4:8])
+    assert len(est.training_scores_) == 8
+    est.partial_fit(images[[8, 2, 8, 9, 9]])
+    assert est.bank_size_ == {32: 10 * 81}
+    assert len(est.training_scores_) == 10
+
+
+def test_one_image_at_a_time(images):
+    est = PatchSVDD(**QUICK).fit(images[:8])
+    for image in images[8:]:
+        est.partial_fit(image[None])
+    assert est.bank_size_ == {32: 12 * 81}
+
+
+def test_an_estimator_that_is_not_fitted_is(images):
+    est = PatchSVDD(**QUICK).partial_fit(images)
+    np.testing.assert_array_equal(
+        est.training_scores_, PatchSVDD(**QUICK).fit(images).training_scores_
+    )
+
+
+def test_a_call_that_fails_changes_nothing(images, monkeypatch):
+    est = PatchSVDD(**QUICK).fit(images[:8])
+    before = est.score_samples(images[8:])
+    with pytest.raises(ValueError, match="was fitted on images of shape"):
+        est.partial_fit(images[:, :40])
+
+    def fail(*args):
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("skpatchsvdd._patch_svdd.Inspector.maps", fail)
+        with pytest.raises(MemoryError):
+            est.partial_fit(images[8:])
+    assert est.bank_size_ == {32: 8 * 81}
+    assert len(est.training_scores_) == 8
+    np.testing.assert_array_equal(est.score_samples(images[8:]), before)
+
+
+def test_a_changed_contamination_moves_the_threshold(images):
+    est = PatchSVDD(**QUICK).fit(images[:8]).set_params(contamination=0.5)
+    est.partial_fit(images[8:])
+    assert est.offset_ == np.median(est.training_scores_)
