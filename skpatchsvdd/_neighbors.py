@@ -10,27 +10,23 @@ import torch
 import torch.nn.functional as F
 from joblib import effective_n_jobs
 
+from skpatchsvdd._clusters import Clusters, ClusterSearch
 from skpatchsvdd._device import halve_without_memory
 
-# Up to this many rows, exact search on a CPU should have answered some hundred images
-# before pynndescent is compiled and its index built: an estimate from larger banks.
-EXACT_ROWS = 200_000
-# Rows of the bank whose smallest distance is looked at together; fewer where a row is
-# so long that the differences would take longer than the products, more on a GPU, where
-# choosing among many blocks takes longer than looking into a few large ones.
-_CPU_BLOCK, _GPU_BLOCK, _LONG_ROW_BLOCK = 32, 128, 4
+# Up to this many rows, exact search on a CPU is about as fast as pynndescent, and needs
+# neither its compilation nor its index.
+EXACT_ROWS = 2**21
+# On a GPU: rows of the bank whose smallest distance is looked at together, fewer where
+# a row is so long that the differences would take longer than the products.
+_BLOCK, _LONG_ROW_BLOCK = 128, 4
 _LONG_ROW = 256
 # Blocks, those with the smallest distances by the expanded square, that are decided
 # by the difference.
 _N_BLOCKS = 4
-# Products held at a time: on a CPU they should stay in its cache.
-_CPU_PRODUCTS = 2**19
-_GPU_PRODUCTS = 2**28
-_CPU_QUERIES = 512
-_GPU_QUERIES = 2**14
-# Differences held at a time.
-_CPU_DIFFERENCES = 2**22
-_GPU_DIFFERENCES = 2**28
+# Queries, products and differences held at a time.
+_QUERIES = 2**14
+_PRODUCTS = 2**28
+_DIFFERENCES = 2**28
 # How many neighbours pynndescent is asked for. It could be told to look more widely,
 # but then takes many times as long where many patches are almost the same.
 _N_NEIGHBORS = 15
@@ -48,14 +44,14 @@ def make_index(bank, method, device, n_jobs, seed):
         Features of normal patches and the images they are from. The index takes it
         over.
     method : {"auto", "exact", "pynndescent"}
-        "auto" is exact on a GPU and for banks of up to 200,000 rows, and pynndescent
-        for larger banks on a CPU.
+        "auto" is exact on a GPU and for banks of up to two million rows, and
+        pynndescent for larger banks on a CPU.
     device : torch.device
         Where queries will come from.
     n_jobs : int or None
         Threads for building an approximate index.
     seed : int
-        Seed of an approximate index.
+        Seed of an index. An exact one gives the same distances for any.
 
     Returns
     -------
@@ -66,7 +62,7 @@ def make_index(bank, method, device, n_jobs, seed):
         large = device.type == "cpu" and len(bank.rows) > EXACT_ROWS
         method = "pynndescent" if large else "exact"
     if method == "exact":
-        return ExactIndex(bank)
+        return ExactIndex(bank, seed)
     return ApproximateIndex(bank, n_jobs, seed)
 
 
@@ -86,30 +82,36 @@ class Bank(NamedTuple):
 
 
 class ExactIndex:
-    """Exact search in torch, in chunks that bound its memory.
+    """Exact search in torch.
 
-    Candidates are found by the expanded square, one matrix product a chunk, and decided
-    by the norm of the difference in float32, so small distances keep their digits.
+    On a CPU the rows lie in clusters, most of which can be skipped. On a GPU all rows
+    are looked at, in chunks that bound its memory: candidates are found by the expanded
+    square, one matrix product a chunk, and decided by the norm of the difference in
+    float32, so small distances keep their digits.
 
     Parameters
     ----------
     bank : Bank
-        Its rows are centred in place, which keeps the expanded squares small.
+        Normal features; centred in place.
+    seed : int
+        Seed of the clusters, which change how fast a search is, not what it finds.
     """
 
-    def __init__(self, bank):
+    def __init__(self, bank, seed=0):
         rows = bank.rows
         self.center = rows.mean(axis=0, dtype=np.float64).astype(np.float32)
-        self.rows = np.subtract(rows, self.center, out=rows)
-        self.owners = bank.owners
-        self._tensors = {}
+        clusters = Clusters(np.subtract(rows, self.center, out=rows), seed)
+        self.rows, self.centers = clusters.rows, clusters.centers
+        self.starts, self.owners = clusters.starts, bank.owners[clusters.order]
+        self._searches = {}
 
     def __len__(self):
         return len(self.rows)
 
     def bank(self):
         """Return a copy of the bank."""
-        return Bank(self.rows + self.center, self.owners)
+        rows, owners = self._by_owner(torch.device("cpu"))
+        return Bank(rows.numpy() + self.center, owners)
 
     def query(self, features, places=None):
         """Return the distance of each patch to the nearest row of the bank.
@@ -119,42 +121,68 @@ class ExactIndex:
         features : tensor of shape (n_images, n_patches, n_features)
             float32, on any device.
         places : list of int of length n_images, or None
-            For each image, the image whose rows are left out, or -1.
+            For each image, the image whose rows are left out, or -1. They are not if
+            there are no others.
 
         Returns
         -------
         distances : tensor of shape (n_images, n_patches)
         """
+        features = features - _as_tensor(self.center).to(features.device)
+        if features.device.type != "cpu":
+            return self._search_all(features, places)
+        places = [-1] * len(features) if places is None else places
+        # Image by image, so that no other image matters.
+        return torch.stack(
+            [
+                self._search_clusters(image, place)
+                for image, place in zip(features, places, strict=True)
+            ]
+        )
+
+    def _search_clusters(self, features, place):
+        if "cpu" not in self._searches:
+            tensors = map(_as_tensor, (self.rows, self.centers))
+            self._searches = {"cpu": ClusterSearch(*tensors, self.starts)}
+        skipped = np.flatnonzero(self.owners == place) if place >= 0 else ()
+        if len(skipped) in (0, len(self)):
+            skipped = None
+        return self._searches["cpu"].query(features, skipped)
+
+    def _search_all(self, features, places):
         n_images, n_patches, _ = features.shape
-        bank, half_squares, center = self._on(features.device)
+        device = features.device
+        if device not in self._searches:
+            rows, owners = self._by_owner(device)
+            half_squares = torch.cat([x.square().sum(1) / 2 for x in rows.split(2**16)])
+            self._searches = {device: (rows, half_squares, owners)}
+        rows, half_squares, owners = self._searches[device]
         features = features.flatten(0, 1)
-        skip = rows_of_images(self.owners, places)
+        skip = rows_of_images(owners, places)
         if skip is not None:
-            skip = skip.to(features.device).repeat_interleave(n_patches, dim=0)
+            skip = skip.to(device).repeat_interleave(n_patches, dim=0)
 
         def search(size):
             distances = []
             for start in range(0, len(features), size):
-                chunk = features[start : start + size] - center
+                chunk = features[start : start + size]
                 out = None if skip is None else skip[start : start + size]
-                blocks = _nearest_blocks(chunk, bank, half_squares, out)
-                distances.append(_distances_in_blocks(chunk, bank, blocks, out))
+                blocks = _nearest_blocks(chunk, rows, half_squares, out)
+                distances.append(_distances_in_blocks(chunk, rows, blocks, out))
             return torch.cat(distances)
 
-        size = _GPU_QUERIES if features.is_cuda else _CPU_QUERIES
-        return halve_without_memory(search, size).reshape(n_images, n_patches)
+        return halve_without_memory(search, _QUERIES).reshape(n_images, n_patches)
 
-    def _on(self, device):
-        """Tensors of the bank on a device, copied there once."""
-        if device not in self._tensors:
-            bank = _as_tensor(self.rows).to(device)
-            half_squares = torch.cat([x.square().sum(1) / 2 for x in bank.split(2**16)])
-            center = torch.tensor(self.center, device=device)
-            self._tensors = {device: (bank, half_squares, center)}
-        return self._tensors[device]
+    def _by_owner(self, device):
+        """Return the centred rows on a device and their owners, in ascending order."""
+        cluster = np.arange(len(self.centers)).repeat(np.diff(self.starts))
+        order = np.argsort(self.owners, kind="stable")
+        rows = _as_tensor(self.rows).to(device)
+        rows = rows + _as_tensor(self.centers).to(device)[torch.from_numpy(cluster)]
+        return rows[torch.from_numpy(order).to(device)], self.owners[order]
 
     def __getstate__(self):
-        return self.__dict__ | {"_tensors": {}}
+        return self.__dict__ | {"_searches": {}}
 
 
 class ApproximateIndex:
@@ -188,7 +216,8 @@ class ApproximateIndex:
         )
         index.prepare()
         self._index = index
-        self._exact = ExactIndex(bank._replace(rows=bank.rows.copy()))
+        self._owners = bank.owners
+        self._exact = ExactIndex(bank._replace(rows=bank.rows.copy()), seed)
 
     def __len__(self):
         return len(self._exact)
@@ -214,7 +243,7 @@ class ApproximateIndex:
         k = min(_N_NEIGHBORS, len(self))
         rows, distances = self._load().query(features.numpy(), k=k, epsilon=0.0)
         distances = torch.from_numpy(distances.astype(np.float32))
-        distances[torch.from_numpy(self._exact.owners[rows] == place)] = torch.inf
+        distances[torch.from_numpy(self._owners[rows] == place)] = torch.inf
         distances = distances.amin(dim=1)
         # Patches all of whose neighbours are left out count among the largest.
         n_lost = int(torch.isinf(distances).sum())
@@ -252,9 +281,8 @@ def rows_of_images(owners, places):
 
 def _nearest_blocks(features, bank, half_squares, skip):
     """Find the blocks of the bank that hold the smallest distances, (n, k)."""
-    products = _GPU_PRODUCTS if features.is_cuda else _CPU_PRODUCTS
     block = _block_size(bank)
-    n_rows = max(products // len(features) // block, 1) * block
+    n_rows = max(_PRODUCTS // len(features) // block, 1) * block
     if skip is not None:
         first, last = int(skip[:, 0].min()), int(skip[:, 1].max())
     negative = -features  # a sum, unlike a difference, is one kernel on a GPU
@@ -276,9 +304,8 @@ def _nearest_blocks(features, bank, half_squares, skip):
 
 def _distances_in_blocks(features, bank, blocks, skip):
     """Return the smallest distance to the rows of each query's blocks, (n,)."""
-    held = _GPU_DIFFERENCES if features.is_cuda else _CPU_DIFFERENCES
     n_differences = blocks.shape[1] * _block_size(bank) * bank.shape[1]
-    size = max(held // n_differences, 1)
+    size = max(_DIFFERENCES // n_differences, 1)
     parts = range(0, len(features), size)
     skips = [None if skip is None else skip[i : i + size] for i in parts]
     return torch.cat(
@@ -301,9 +328,7 @@ def _smallest_distances(features, bank, blocks, skip):
 
 
 def _block_size(bank):
-    if bank.shape[1] > _LONG_ROW:
-        return _LONG_ROW_BLOCK
-    return _GPU_BLOCK if bank.is_cuda else _CPU_BLOCK
+    return _LONG_ROW_BLOCK if bank.shape[1] > _LONG_ROW else _BLOCK
 
 
 def _is_skipped(rows, skip):

@@ -5,6 +5,7 @@ import pytest
 import torch
 from reference import nearest_distances
 
+from skpatchsvdd import _neighbors
 from skpatchsvdd._neighbors import (
     EXACT_ROWS,
     ApproximateIndex,
@@ -28,28 +29,43 @@ def query(index, queries):
     return index.query(torch.from_numpy(queries)[None])[0].numpy()
 
 
+def query_as_on_a_gpu(index, queries, places=None):
+    """Search the patches of one image, or of several, as on a GPU."""
+    queries = torch.from_numpy(queries - index.center)
+    return index._search_all(queries.reshape(-1, 1, queries.shape[1]), places)[:, 0]
+
+
+SEARCHES = pytest.mark.parametrize("search", [query, query_as_on_a_gpu])
+
+
+@SEARCHES
 @pytest.mark.parametrize("n_rows", [1, 5, 33, 1000, 20_000])
 @pytest.mark.parametrize("n_features", [3, 64, 300])
-def test_exact_distances_equal_the_plain_loop(rng, n_rows, n_features):
-    bank, queries = features(rng, n_rows, n_features), features(rng, 20, n_features)
+def test_exact_distances_equal_the_plain_loop(rng, n_rows, n_features, search):
+    bank, queries = (
+        features(rng, n_rows, n_features),
+        features(rng, 20, n_features),
+    )
     expected = nearest_distances(queries, bank)
-    distances = query(ExactIndex(as_bank(bank)), queries)
+    distances = search(ExactIndex(as_bank(bank)), queries)
     np.testing.assert_allclose(distances, expected, rtol=1e-5)
 
 
-def test_exact_distances_keep_their_digits_far_from_the_origin(rng):
+@SEARCHES
+def test_exact_distances_keep_their_digits_far_from_the_origin(rng, search):
     # The expanded square of such features loses all digits of the distance in float32.
     bank = features(rng, 3000, spread=1e-4, center=0.9)
     queries = features(rng, 50, spread=1e-4, center=0.9)
     expected = nearest_distances(queries, bank)
-    distances = query(ExactIndex(as_bank(bank)), queries)
+    distances = search(ExactIndex(as_bank(bank)), queries)
     np.testing.assert_allclose(distances, expected, rtol=2e-3)
 
 
-def test_exact_distance_of_a_row_of_the_bank_is_zero(rng):
+@SEARCHES
+def test_exact_distance_of_a_row_of_the_bank_is_zero(rng, search):
     bank = features(rng, 2000)
-    distances = query(ExactIndex(as_bank(bank)), bank)
-    assert (distances == 0).all()
+    distances = search(ExactIndex(as_bank(bank)), bank)
+    np.testing.assert_allclose(distances, 0, atol=1e-6)
 
 
 def test_exact_search_leaves_out_the_rows_of_an_image(rng):
@@ -58,10 +74,14 @@ def test_exact_search_leaves_out_the_rows_of_an_image(rng):
     owners[owners == 3] = 4  # the fourth image has no rows
     queries = torch.from_numpy(rows[:6, None])  # six images of one patch
     places = [0, 4, -1, 3, 2, 9]
-    distances = ExactIndex(as_bank(rows, owners)).query(queries, places)
-    for row, place, distance in zip(rows, places, distances, strict=False):
-        expected = nearest_distances(row[None], rows[owners != place])[0]
-        assert distance.item() == pytest.approx(expected, rel=1e-5, abs=1e-7)
+    index = ExactIndex(as_bank(rows, owners))
+    for distances in (
+        index.query(queries, places)[:, 0],
+        query_as_on_a_gpu(index, rows[:6], places),
+    ):
+        for row, place, distance in zip(rows, places, distances, strict=False):
+            expected = nearest_distances(row[None], rows[owners != place])[0]
+            assert distance.item() == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
 
 def test_exact_distance_does_not_depend_on_other_queries(rng):
@@ -71,7 +91,10 @@ def test_exact_distance_does_not_depend_on_other_queries(rng):
     assert torch.equal(index.query(images), alone)
 
 
-def test_exact_search_bounds_its_memory(rng, monkeypatch):
+def test_exact_search_on_a_gpu_bounds_its_memory(rng, monkeypatch):
+    monkeypatch.setattr(_neighbors, "_QUERIES", 512)
+    monkeypatch.setattr(_neighbors, "_PRODUCTS", 2**19)
+    index = ExactIndex(as_bank(features(rng, 30_000)))
     sizes = []
     original = torch.addmm
 
@@ -81,9 +104,20 @@ def test_exact_search_bounds_its_memory(rng, monkeypatch):
         return result
 
     monkeypatch.setattr(torch, "addmm", watch)
-    query(ExactIndex(as_bank(features(rng, 30_000))), features(rng, 3000))
+    query_as_on_a_gpu(index, features(rng, 3000))
     assert len(sizes) > 100
     assert max(sizes) <= 2**19
+
+
+def test_the_bank_comes_back(rng):
+    rows = features(rng, 3000, center=0.5)
+    owners = np.arange(3000, dtype=np.int32) // 100
+    bank = ExactIndex(as_bank(rows, owners)).bank()
+    np.testing.assert_array_equal(bank.owners, owners)
+    for owner in range(30):
+        come, gone = (x[owners == owner] for x in (bank.rows, rows))
+        come, gone = (x[np.argsort(x[:, 0])] for x in (come, gone))
+        np.testing.assert_allclose(come, gone, atol=1e-6)
 
 
 def test_index_pickles_without_tensors(rng):
@@ -108,7 +142,7 @@ def test_index_pickles_without_tensors(rng):
 def test_method_is_chosen_by_device_and_size(
     monkeypatch, method, device, n_rows, expected
 ):
-    monkeypatch.setattr("skpatchsvdd._neighbors.ExactIndex", lambda bank: "exact")
+    monkeypatch.setattr("skpatchsvdd._neighbors.ExactIndex", lambda *args: "exact")
     monkeypatch.setattr(
         "skpatchsvdd._neighbors.ApproximateIndex", lambda *args: "approximate"
     )

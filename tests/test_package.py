@@ -12,7 +12,16 @@ import skpatchsvdd
 ROOT = Path(skpatchsvdd.__file__).parent
 FLOORS = [
     {"_device", "_files", "_images", "_defects", "_draws", "metrics"},
-    {"_encoder", "_sampling", "_maps", "_textures", "_light", "_damage", "_crops"},
+    {
+        "_clusters",
+        "_encoder",
+        "_sampling",
+        "_maps",
+        "_textures",
+        "_light",
+        "_damage",
+        "_crops",
+    },
     {
         "datasets",
         "plotting",

@@ -25,6 +25,11 @@ class RowPatchSVDD(PatchSVDD):
         self.n_features_in_ = n_features
         return self
 
+    def partial_fit(self, X, y=None):
+        if not hasattr(self, "encoder_"):
+            return self.fit(X)
+        return super().partial_fit(_rows_to_images(validate_data(self, X, reset=False)))
+
     def score_samples(self, X):
         check_is_fitted(self)
         return super().score_samples(

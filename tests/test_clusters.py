@@ -1,0 +1,113 @@
+import numpy as np
+import pytest
+import torch
+from reference import nearest_distances
+
+from skpatchsvdd import _clusters
+from skpatchsvdd._clusters import Clusters, ClusterSearch
+
+
+def make_rows(rng, n, n_features=8, spread=1.0):
+    """Rows around a few points, as features of patches are."""
+    points = spread * rng.normal(size=(20, n_features))
+    noise = 0.1 * spread * rng.normal(size=(n, n_features))
+    return (points[rng.integers(20, size=n)] + noise).astype(np.float32)
+
+
+def search(rows, queries, skipped=None, seed=0):
+    clusters = Clusters(rows.copy(), seed)
+    index = ClusterSearch(
+        torch.from_numpy(clusters.rows),
+        torch.from_numpy(clusters.centers),
+        clusters.starts,
+    )
+    if skipped is not None:
+        skipped = np.flatnonzero(np.isin(clusters.order, skipped))
+    return index.query(torch.from_numpy(queries), skipped).numpy()
+
+
+@pytest.mark.parametrize("n_rows", [1, 2, 30, 3000])
+@pytest.mark.parametrize("cluster_rows", [1, 50, 10**6])
+def test_distances_equal_the_plain_way(rng, monkeypatch, n_rows, cluster_rows):
+    monkeypatch.setattr(_clusters, "_CLUSTER_ROWS", cluster_rows)
+    rows = make_rows(rng, n_rows)
+    # Near to the rows, and far from all of them.
+    queries = np.concatenate([make_rows(rng, 100), rows[:50] + 0.01, rows[:5] * 9])
+    expected = nearest_distances(queries, rows)
+    np.testing.assert_allclose(search(rows, queries), expected, rtol=1e-4)
+
+
+def test_a_row_finds_itself(rng, monkeypatch):
+    monkeypatch.setattr(_clusters, "_CLUSTER_ROWS", 50)
+    rows = make_rows(rng, 1000)
+    np.testing.assert_allclose(search(rows, rows), 0, atol=1e-5)
+
+
+def test_rows_are_left_out(rng, monkeypatch):
+    monkeypatch.setattr(_clusters, "_CLUSTER_ROWS", 50)
+    rows = make_rows(rng, 1000)
+    # Among them all rows around some points: whole clusters have nothing to offer.
+    skipped = np.flatnonzero(rows[:, 0] > np.median(rows[:, 0]))
+    kept = np.delete(rows, skipped, axis=0)
+    expected = nearest_distances(rows[:200], kept)
+    distances = search(rows, rows[:200], skipped)
+    np.testing.assert_allclose(distances, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_nothing_is_found_where_all_is_left_out(rng):
+    rows = make_rows(rng, 100)
+    assert np.isinf(search(rows, rows[:5], np.arange(100))).all()
+
+
+def test_copies_do_not_matter(rng, monkeypatch):
+    monkeypatch.setattr(_clusters, "_CLUSTER_ROWS", 50)
+    rows = make_rows(rng, 10).repeat(300, axis=0)
+    queries = make_rows(rng, 100)
+    expected = nearest_distances(queries, rows[::300])
+    np.testing.assert_allclose(search(rows, queries), expected, rtol=1e-4)
+
+
+def test_few_rows_are_looked_at(rng, monkeypatch):
+    monkeypatch.setattr(_clusters, "_CLUSTER_ROWS", 200)
+    rows = make_rows(rng, 20_000)
+    n_products = []
+    original = torch.Tensor.min
+
+    def watch(x, *args, **kwargs):
+        n_products.append(x.numel())
+        return original(x, *args, **kwargs)
+
+    monkeypatch.setattr(torch.Tensor, "min", watch)
+    search(rows, make_rows(np.random.default_rng(0), 500))
+    near = rows[:500] + 0.01
+    n_products.clear()
+    search(rows, near)
+    assert sum(n_products) < 0.15 * 500 * 20_000
+
+
+def test_products_are_bounded(rng, monkeypatch):
+    monkeypatch.setattr(_clusters, "_PRODUCTS", 5000)
+    sizes = []
+    original = _clusters._Found.offer
+
+    def watch(self, queries, *args):
+        sizes.append(len(queries))
+        return original(self, queries, *args)
+
+    monkeypatch.setattr(_clusters._Found, "offer", watch)
+    search(make_rows(rng, 900), make_rows(rng, 400))
+    assert max(sizes) <= 5
+    assert sum(sizes) == 400
+
+
+def test_clusters_hold_every_row_once(rng, monkeypatch):
+    monkeypatch.setattr(_clusters, "_CLUSTER_ROWS", 50)
+    rows = make_rows(rng, 1000)
+    clusters = Clusters(rows.copy(), 0)
+    assert sorted(clusters.order) == list(range(1000))
+    number = np.repeat(np.arange(20), np.diff(clusters.starts))
+    np.testing.assert_allclose(
+        clusters.rows + clusters.centers[number], rows[clusters.order], atol=1e-6
+    )
+    # Within a cluster in the order they came in.
+    assert all((np.diff(clusters.order[number == i]) > 0).all() for i in range(20))
