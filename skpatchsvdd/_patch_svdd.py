@@ -31,7 +31,7 @@ _DEFAULT_STRIDES = {32: 4, 64: 16, 128: 16}
 # What "auto" means, by `training` and, for dense training, by device.
 _AUTO = {
     ("dense", "gpu"): {"max_iter": 1000, "batch_size": 16, "learning_rate": 1e-3},
-    ("dense", "cpu"): {"max_iter": 600, "batch_size": 4, "learning_rate": 1e-3},
+    ("dense", "cpu"): {"max_iter": 500, "batch_size": 8, "learning_rate": 1e-3},
     ("paper", "gpu"): {"max_iter": 12000, "batch_size": 64, "learning_rate": 3e-4},
     ("paper", "cpu"): {"max_iter": 12000, "batch_size": 64, "learning_rate": 3e-4},
 }
@@ -148,11 +148,11 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
 
     max_iter : "auto" or int, default="auto"
         Optimisation steps. 0 keeps the random weights, the paper's random encoder.
-        "auto" is 1000 on a GPU and 600 on a CPU; 12000 with ``training="paper"``.
+        "auto" is 1000 on a GPU and 500 on a CPU; 12000 with ``training="paper"``.
 
     batch_size : "auto" or int, default="auto"
         Crops a step; with ``training="paper"``, pairs of patches a step for each loss
-        and scale. "auto" is 16 crops on a GPU and 4 on a CPU, or 64 pairs.
+        and scale. "auto" is 16 crops on a GPU and 8 on a CPU, or 64 pairs.
 
     learning_rate : "auto" or float, default="auto"
         Largest step size of Adam. It rises over the first twentieth of the steps and

@@ -1,0 +1,241 @@
+"""Inspection: how long an image takes, and how exact its score is, by way of search.
+
+In one run, for one category: patches cut out one by one with exact search over all
+rows (the plain way, on a few images), dense encoding with the same search, pynndescent
+alone, the estimator's verified pynndescent, its exact search, and a reduced bank. For
+each: the seconds to build the index, milliseconds for one image at a time and images a
+second in batches of 100, the error of the image scores against exact ones, mean and
+worst, the image AUROC, the size of the model's file and the peak memory of the process
+so far.
+
+The encoder is trained once, or left random with --max-iter 0. With --n-train 50 100 200
+all of it is repeated with as many training images.
+
+Example: python benchmarks/bench_inspection.py --data DATA --category mvtec/bottle
+"""
+
+import copy
+import resource
+import tempfile
+from pathlib import Path
+
+import joblib
+import numpy as np
+import torch
+from _common import machine_name, make_parser, print_json, print_table, stopwatch
+
+from skpatchsvdd import PatchSVDD
+from skpatchsvdd._bank import collect_banks
+from skpatchsvdd._device import check_device
+from skpatchsvdd._images import check_images
+from skpatchsvdd._maps import join_maps, spread_scores
+from skpatchsvdd._neighbors import make_index
+from skpatchsvdd.datasets import load_mvtec_ad
+from skpatchsvdd.metrics import detection_auroc
+
+PLAIN_CHUNK = 2**15
+
+
+def main():
+    args = parse_arguments()
+    device = check_device(args.device)
+    train = load_mvtec_ad(args.data, args.category).images
+    test = load_mvtec_ad(args.data, args.category, split="test")
+    est = PatchSVDD(
+        random_state=0,
+        device=args.device,
+        bank_size=100,
+        **({} if args.max_iter is None else {"max_iter": args.max_iter}),
+    ).fit(train)
+    rows = []
+    for n_train in args.n_train or [len(train)]:
+        rows += measure(est, train[:n_train], test, device, args)
+    print(f"\n{args.category}, {machine_name(device)}\n")
+    print_table(rows)
+    print_json(machine=machine_name(device), category=args.category, rows=rows)
+
+
+def parse_arguments():
+    parser = make_parser(__doc__)
+    parser.add_argument("--data", required=True, help="folder of the data set")
+    parser.add_argument("--category", required=True, help="such as mvtec/bottle")
+    parser.add_argument("--n-train", nargs="+", type=int, help="all if not given")
+    parser.add_argument("--bank-size", type=int, default=16_000, help="the reduced one")
+    parser.add_argument("--max-iter", type=int, help="training steps")
+    parser.add_argument(
+        "--ways",
+        nargs="+",
+        choices=WAYS,
+        default=list(WAYS),
+        help="pynndescent compiles for a minute",
+    )
+    parser.add_argument("--n-plain", type=int, default=2, help="images the plain way")
+    parser.add_argument("--device", default="auto")
+    return parser.parse_args()
+
+
+def measure(est, train, test, device, args):
+    """Inspect with every way and return one row for each."""
+    images = check_images(train)
+    rng = np.random.RandomState(0)
+    dense = est._dense_encoder()
+    rows = []
+    for name in args.ways:
+        way = WAYS[name]
+        size = args.bank_size if way["reduced"] else None
+        with stopwatch(device) as build_s:
+            banks = collect_banks(dense, images, est._units, size, rng)
+            model = with_banks(est, banks, way["method"], device)
+        inspect = way["inspect"]
+        shown = test.images[: args.n_plain if name == "plain" else None]
+        inspect(model, shown[:1])  # whatever is set up on first use
+        with stopwatch(device) as single_s:
+            scores = np.concatenate([inspect(model, x[None]) for x in shown])
+        batch_s = None
+        if name != "plain":
+            many = np.resize(shown, (100, *shown.shape[1:]))
+            with stopwatch(device) as batch_s:
+                inspect(model, many)
+        rows.append(
+            {
+                "way": name,
+                "training images": len(train),
+                "rows": sum(model.bank_size_.values()),
+                "build s": build_s[0],
+                "ms an image": 1000 * single_s[0] / len(shown),
+                "images a s": 100 / batch_s[0] if batch_s else None,
+                "scores": scores,
+                "det": detection_auroc(test.labels, scores)
+                if len(scores) == len(test.labels)
+                else None,
+                "file MB": file_size(model) / 1e6,
+                "peak MB": peak_memory() / 1e6,
+            }
+        )
+        print_table([{k: v for k, v in rows[-1].items() if k != "scores"}])
+    exact = [row["scores"] for row in rows if row["way"] == "exact"]
+    for row in rows:
+        scores = row.pop("scores")
+        error = np.abs(scores / exact[0][: len(scores)] - 1) if exact else np.nan
+        error = np.atleast_1d(error)
+        row |= {"mean error": float(error.mean()), "worst error": float(error.max())}
+    return rows
+
+
+def with_banks(est, banks, method, device):
+    """Return a copy of an estimator with other banks."""
+    model = copy.copy(est)
+    indexes = [make_index(bank, method, device, est.n_jobs, 0) for bank in banks]
+    model._set_bank(indexes, [])
+    return model
+
+
+def score(model, images):
+    """Score images as a user does."""
+    return model.score_samples(images)
+
+
+def score_plain(model, images):
+    """Encode patch by patch, and compare with every row."""
+    return search_plain(model, images, encode_patchwise)
+
+
+def score_all_rows(model, images):
+    """Encode densely, and compare with every row."""
+    return search_plain(model, images, lambda dense, x: dense.encode(x))
+
+
+def score_unverified(model, images):
+    """Take pynndescent's word for it."""
+    dense = model._dense_encoder()
+    scores = []
+    for _, batch in check_images(images).batches(dense.batch_size):
+        scales = dense.add_places(dense.encode(batch), model._units)
+        maps = []
+        for i, x in enumerate(scales):
+            index = model._indexes[i]._load()
+            found = [
+                index.query(image.flatten(0, 1).cpu().numpy(), k=15, epsilon=0.0)[1]
+                for image in x
+            ]
+            distances = torch.from_numpy(np.stack(found).min(axis=2))
+            maps.append(spread(dense, i, distances.reshape(x.shape[:3])))
+        joined = join_maps(maps, model.aggregation)
+        scores.append(-joined.amax(dim=(1, 2)).numpy())
+    return np.concatenate(scores)
+
+
+def search_plain(model, images, encode):
+    dense = model._dense_encoder()
+    banks = [index.bank().rows for index in model._indexes]
+    x = check_images(images).pixels
+    scales = dense.add_places(encode(dense, x / np.float32(255)), model._units)
+    maps = []
+    for i, (features, bank) in enumerate(zip(scales, banks, strict=True)):
+        queries = features.flatten(0, 2)
+        bank = torch.from_numpy(bank).to(dense.device)
+        smallest = torch.stack(
+            [torch.cdist(queries, part).amin(dim=1) for part in bank.split(PLAIN_CHUNK)]
+        ).amin(dim=0)
+        maps.append(spread(dense, i, smallest.reshape(features.shape[:3])))
+    joined = join_maps(maps, model.aggregation)
+    return -joined.amax(dim=(1, 2)).cpu().numpy()
+
+
+def encode_patchwise(dense, images):
+    """Cut out every patch and encode them, (n, rows, cols, D) by scale."""
+    from skpatchsvdd._light import damp_light
+
+    x = torch.tensor(images, device=dense.device) - dense._center
+    x = damp_light(x.permute(0, 3, 1, 2), dense.light)
+    scales = []
+    with torch.inference_mode():
+        for size, stride in zip(dense.patch_sizes, dense.strides, strict=True):
+            patches = x.unfold(2, size, stride).unfold(3, size, stride)
+            n, c, rows, cols, _, _ = patches.shape
+            patches = patches.permute(0, 2, 3, 1, 4, 5).reshape(-1, c, size, size)
+            features = [dense._encoder(part) for part in patches.split(256)]
+            scales.append(torch.cat(features).reshape(n, rows, cols, -1))
+    return scales
+
+
+def spread(dense, i, scores):
+    size, stride = dense.patch_sizes[i], dense.strides[i]
+    return spread_scores(scores, size, stride, dense.image_size)
+
+
+def file_size(model):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "model.joblib")
+        joblib.dump(model, path)
+        return path.stat().st_size
+
+
+def peak_memory():
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+WAYS = {
+    "plain": {"method": "exact", "inspect": score_plain, "reduced": False},
+    "dense, all rows": {
+        "method": "exact",
+        "inspect": score_all_rows,
+        "reduced": False,
+    },
+    "pynndescent alone": {
+        "method": "pynndescent",
+        "inspect": score_unverified,
+        "reduced": False,
+    },
+    "pynndescent verified": {
+        "method": "pynndescent",
+        "inspect": score,
+        "reduced": False,
+    },
+    "exact": {"method": "exact", "inspect": score, "reduced": False},
+    "reduced": {"method": "exact", "inspect": score, "reduced": True},
+}
+
+
+if __name__ == "__main__":
+    main()
