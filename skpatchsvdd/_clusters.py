@@ -35,7 +35,7 @@ class Clusters:
     """
 
     def __init__(self, rows, seed):
-        x = torch.from_numpy(rows)
+        x = torch.from_numpy(np.require(rows, requirements="W"))
         n_clusters = min(max(len(x) // _CLUSTER_ROWS, 1), _MAX_CLUSTERS)
         generator = torch.Generator().manual_seed(seed)
         centers = find_centers(x, n_clusters, generator)

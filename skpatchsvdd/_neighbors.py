@@ -84,10 +84,10 @@ class Bank(NamedTuple):
 class ExactIndex:
     """Exact search in torch.
 
-    On a CPU the rows lie in clusters, most of which can be skipped. On a GPU all rows
-    are looked at, in chunks that bound its memory: candidates are found by the expanded
-    square, one matrix product a chunk, and decided by the norm of the difference in
-    float32, so small distances keep their digits.
+    On a CPU, from the first search on, the rows lie in clusters, most of which can be
+    skipped. On a GPU all rows are looked at, in chunks that bound its memory:
+    candidates are found by the expanded square, one matrix product a chunk, and decided
+    by the norm of the difference in float32, so small distances keep their digits.
 
     Parameters
     ----------
@@ -100,9 +100,13 @@ class ExactIndex:
     def __init__(self, bank, seed=0):
         rows = bank.rows
         self.center = rows.mean(axis=0, dtype=np.float64).astype(np.float32)
-        clusters = Clusters(np.subtract(rows, self.center, out=rows), seed)
-        self.rows, self.centers = clusters.rows, clusters.centers
-        self.starts, self.owners = clusters.starts, bank.owners[clusters.order]
+        self.rows = np.subtract(rows, self.center, out=rows)
+        self.owners = bank.owners
+        # One cluster around the origin, for as long as there is no need for more.
+        self.centers = np.zeros((1, rows.shape[1]), dtype=np.float32)
+        self.starts = np.array([0, len(rows)])
+        self._seed = seed
+        self._is_clustered = False
         self._searches = {}
 
     def __len__(self):
@@ -141,6 +145,8 @@ class ExactIndex:
         )
 
     def _search_clusters(self, features, place):
+        if not self._is_clustered:
+            self._cluster()
         if "cpu" not in self._searches:
             tensors = map(_as_tensor, (self.rows, self.centers))
             self._searches = {"cpu": ClusterSearch(*tensors, self.starts)}
@@ -148,6 +154,12 @@ class ExactIndex:
         if len(skipped) in (0, len(self)):
             skipped = None
         return self._searches["cpu"].query(features, skipped)
+
+    def _cluster(self):
+        clusters = Clusters(self.rows, self._seed)
+        self.rows, self.centers = clusters.rows, clusters.centers
+        self.starts, self.owners = clusters.starts, self.owners[clusters.order]
+        self._is_clustered = True
 
     def _search_all(self, features, places):
         n_images, n_patches, _ = features.shape

@@ -186,10 +186,12 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         images taken as the training images were.
 
     neighbors : {"auto", "exact", "pynndescent"}, default="auto"
-        How the nearest normal patch is found. pynndescent is approximate, but for the
-        largest distances of each image, which are made exact; it compiles for about a
-        minute in each new process, and then is much faster on large banks. "auto" is
-        exact on a GPU and for banks of up to 200,000 patches on a CPU.
+        How the nearest normal patch is found. "exact" compares with all of the bank on
+        a GPU; on a CPU it sorts the bank into clusters and skips those that cannot hold
+        the nearest one. pynndescent is approximate, but for the largest distances of
+        each image, which are made exact, and compiles for about a minute in each new
+        process. "auto" is pynndescent for banks of more than two million patches of a
+        scale on a CPU, and exact otherwise.
 
     warm_start : bool, default=False
         True lets `fit` go on from the weights in `encoder_`, with a new optimiser, and
