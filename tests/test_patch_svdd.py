@@ -255,7 +255,7 @@ def test_auto_settings_depend_on_training_and_device():
         return tuple(est._resolve(name, torch.device(device)) for name in names)
 
     assert resolve("cuda") == (1000, 16, 1e-3)
-    assert resolve("cpu") == (600, 4, 1e-3)
+    assert resolve("cpu") == (500, 8, 1e-3)
     assert resolve("cpu", training="paper") == (12000, 64, 3e-4)
     assert resolve("cpu", max_iter=7, batch_size=2, learning_rate=0.5) == (7, 2, 0.5)
 
