@@ -98,6 +98,11 @@ def check_images(X, *, image_shape=None, image_size=None):
     images : ImageStack
     """
     size = check_image_size(image_size)
+    if _is_path(X):
+        raise ValueError(
+            f"X is {X!r}. Pass a list of paths to have files read, or what "
+            "skpatchsvdd.datasets.load_mvtec_ad returns for a folder."
+        )
     if isinstance(X, np.ndarray) and X.dtype.kind in "OU" and X.ndim == 1:
         X = X.tolist()
     if _is_list_of_paths(X):
@@ -179,7 +184,11 @@ def _check_axes(X):
 def _is_list_of_paths(X):
     if not isinstance(X, list | tuple) or len(X) == 0:
         return False
-    return all(isinstance(x, str | os.PathLike) for x in X)
+    return all(map(_is_path, X))
+
+
+def _is_path(x):
+    return isinstance(x, str | os.PathLike)
 
 
 def _is_list_of_images(X):
@@ -190,12 +199,12 @@ def _is_list_of_images(X):
 
 
 def _is_image(x):
-    return x is None or isinstance(x, str | os.PathLike) or np.ndim(x) >= 2
+    return x is None or _is_path(x) or np.ndim(x) >= 2
 
 
 def _check_one(x, i):
     """Return one image of a list as (height, width, channels)."""
-    if x is None or isinstance(x, str | os.PathLike):
+    if x is None or _is_path(x):
         raise ValueError(
             f"image {i} is {x!r}, not an array. Pass a list of arrays, or a list of "
             "paths."

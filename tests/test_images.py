@@ -260,3 +260,10 @@ def test_taken_images_are_a_stack(rng):
     assert len(images) == 3
     np.testing.assert_array_equal(images.pixels, X[[4, 1, 1]])
     np.testing.assert_array_equal(images.take([2, 0]).pixels, X[[1, 4]])
+
+
+def test_one_path_is_no_images():
+    with pytest.raises(
+        ValueError, match=r"X is 'good'\. Pass a list of paths.*load_mv"
+    ):
+        check_images("good")
