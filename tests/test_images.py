@@ -263,7 +263,5 @@ def test_taken_images_are_a_stack(rng):
 
 
 def test_one_path_is_no_images():
-    with pytest.raises(
-        ValueError, match=r"X is 'good'\. Pass a list of paths.*load_mv"
-    ):
+    with pytest.raises(ValueError, match=r"X is 'good'\. Pass a list of paths"):
         check_images("good")
