@@ -26,16 +26,13 @@ class Coreset:
         Draws the projection in which distances are compared.
     device : torch.device
         Where they are.
-    progress : callable
-        ``progress(share)`` is told about each choice, share by share.
     """
 
-    def __init__(self, size, n_expected, rng, device, progress=lambda share: None):
+    def __init__(self, size, n_expected, rng, device):
         self.size = size
         self.capacity = min(n_expected, size + max(_WAITING, size // 2))
         self._seed = int(rng.randint(np.iinfo(np.int32).max))
         self._device = device
-        self._progress = progress
         self._rows = None
         self._owners = np.empty(self.capacity, dtype=np.int32)
         self._n_held = 0
@@ -64,7 +61,7 @@ class Coreset:
 
     def _reduce(self):
         points = torch.from_numpy(self._rows[: self._n_held]).to(self._device)
-        chosen = choose_centers(self._project(points), self.size, self._progress)
+        chosen = choose_centers(self._project(points), self.size)
         n = len(chosen)
         self._rows[:n], self._owners[:n] = self._rows[chosen], self._owners[chosen]
         self._n_held = n
@@ -79,7 +76,7 @@ class Coreset:
         return points @ projection
 
 
-def choose_centers(points, n_centers, progress=lambda share: None):
+def choose_centers(points, n_centers):
     """Choose points one by one, always the one farthest from those chosen so far.
 
     Distances of all points are brought up to date only now and then. In between, the
@@ -92,8 +89,6 @@ def choose_centers(points, n_centers, progress=lambda share: None):
         Begins with the one farthest from the mean.
     n_centers : int
         How many to choose. Fewer are if all others are copies of chosen ones.
-    progress : callable
-        Told the share that has been chosen.
 
     Returns
     -------
@@ -122,7 +117,6 @@ def choose_centers(points, n_centers, progress=lambda share: None):
         nearest = torch.minimum(nearest, new)
         nearest[picked] = 0
         chosen += picked
-        progress(len(chosen) / n_centers)
     return np.sort(chosen)
 
 

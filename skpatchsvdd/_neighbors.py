@@ -13,8 +13,8 @@ from joblib import effective_n_jobs
 from skpatchsvdd._clusters import Clusters, ClusterSearch
 from skpatchsvdd._device import halve_without_memory
 
-# Up to this many rows, exact search on a CPU is about as fast as pynndescent, and needs
-# neither its compilation nor its index.
+# Up to this many rows a CPU searches exactly, without pynndescent's compilation and
+# index. From where on those would pay is an estimate.
 EXACT_ROWS = 2**21
 # On a GPU: rows of the bank whose smallest distance is looked at together, fewer where
 # a row is so long that the differences would take longer than the products.

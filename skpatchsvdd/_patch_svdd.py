@@ -1,7 +1,5 @@
 """The estimator: parameters, fit in five steps, scores and maps."""
 
-import copy
-import time
 import warnings
 from numbers import Integral, Real
 
@@ -15,51 +13,28 @@ from sklearn.utils.validation import check_is_fitted
 
 from skpatchsvdd._bank import collect_banks, find_units
 from skpatchsvdd._calibration import threshold_from_scores
-from skpatchsvdd._crops import CropSampler
 from skpatchsvdd._device import check_device, fallback_device, torch_threads
-from skpatchsvdd._encoder import FLAT_PATCH, encoder_scales, make_encoder
+from skpatchsvdd._encoder import FLAT_PATCH, encoder_scales
 from skpatchsvdd._images import check_images, list_digests
 from skpatchsvdd._inspection import DenseEncoder, Inspector
-from skpatchsvdd._losses import make_dense_objective, make_patch_objective
 from skpatchsvdd._maps import resize_map
 from skpatchsvdd._neighbors import make_index
-from skpatchsvdd._sampling import PairSampler
-from skpatchsvdd._training import train_encoder
-from skpatchsvdd._watch import DefectCheck, Watch
+from skpatchsvdd._recipe import TrainingMixin
 
 _DEFAULT_STRIDES = {32: 4, 64: 16, 128: 16}
-# What "auto" means, by `training` and, for dense training, by device.
-_AUTO = {
-    ("dense", "gpu"): {"max_iter": 1000, "batch_size": 16, "learning_rate": 1e-3},
-    ("dense", "cpu"): {"max_iter": 500, "batch_size": 8, "learning_rate": 1e-3},
-    ("paper", "gpu"): {"max_iter": 12000, "batch_size": 64, "learning_rate": 3e-4},
-    ("paper", "cpu"): {"max_iter": 12000, "batch_size": 64, "learning_rate": 3e-4},
-}
-# The same for how images are inspected, by `training` or for raw patches.
+# What "auto" means for how images are inspected, by `training` or for raw patches.
 _AUTO_INSPECTION = {
     "dense": {"light": 0.3, "place_weight": "auto"},
     "paper": {"light": 1.0, "place_weight": 0.0},
     "raw": {"light": 1.0, "place_weight": 0.0},
 }
 _MID_GREY = 0.5
-# How often a training is checked, and after how many checks without a better score
-# early stopping ends it.
-_N_CHECKS, _N_EARLY_CHECKS, _PATIENCE = 4, 12, 4
-_N_CHECKED = 12
-_CHECK_EVERY = 25
-# A loss of score by this much, from the best check to the last, is a collapse; by that
-# much, from the weights before training to the last, a training in vain.
-_COLLAPSE, _NO_BETTER = 0.15, 0.05
 # Scores are tied if they differ by no more than this share.
 _TIED = 1e-6
-# Bytes of the images that are trained on, at most.
-_TRAINING_BYTES = 2**30
-# Crops on which the first weights are rescaled.
-_N_STANDARD = 16
 _MAX_SEED = np.iinfo(np.int32).max
 
 
-class PatchSVDD(OutlierMixin, BaseEstimator):
+class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
     r"""Patch SVDD: detect and locate anomalies in images from normal images alone.
 
     An encoder of small patches is trained without labels or pretrained weights: patches
@@ -713,98 +688,6 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         kind = "raw" if self.encoder == "raw" else self.training
         return _AUTO_INSPECTION[kind][name] if value == "auto" else value
 
-    def _train_encoder(self, images, center, light, make_dense, device, rng):
-        """Return a trained encoder on the CPU, its loss curve and its watch."""
-        cpu = torch.Generator().manual_seed(int(rng.randint(_MAX_SEED)))
-        generator = torch.Generator(device).manual_seed(int(rng.randint(_MAX_SEED)))
-        encoder = self._initial_encoder(images.image_shape[2], cpu)
-        max_iter = self._resolve("max_iter", device)
-        if max_iter == 0 or self.encoder == "raw":
-            return encoder, {}, Watch(None, 1)
-        _warn_if_one_place(images.image_shape, self.patch_size)
-        checked, trained = self._split_images(len(images), rng)
-        watch = self._make_watch(images, checked, make_dense, max_iter, cpu)
-        watch.look(encoder, 0)
-        encoder.to(device, memory_format=torch.channels_last).requires_grad_(True)
-        trained = _choose_images(images, trained, rng)
-        pixels = torch.tensor(images.take(trained).pixels, device=device)
-        sampler, objective = self._make_objective(
-            encoder, pixels, torch.tensor(center, device=device), light, cpu, generator
-        )
-        curve = train_encoder(
-            encoder,
-            objective,
-            sampler,
-            max_iter,
-            self._resolve("learning_rate", device),
-            watch,
-            self._training_log(list(objective.weights), max_iter),
-        )
-        n_steps = len(next(iter(curve.values())))
-        return self._choose_weights(encoder, watch, n_steps).cpu(), curve, watch
-
-    def _resolve(self, name, device):
-        """Return a parameter, or what its "auto" means on this device."""
-        value = getattr(self, name)
-        kind = "cpu" if device.type == "cpu" else "gpu"
-        return _AUTO[self.training, kind][name] if value == "auto" else value
-
-    def _split_images(self, n_images, rng):
-        """Return the places of images to check by, and those to train on."""
-        order = rng.permutation(n_images)
-        if not self.early_stopping:
-            n_checked = min(_N_CHECKED, n_images // 2)
-            return np.sort(order[:n_checked]), np.arange(n_images)
-        n_checked = max(round(self.validation_fraction * n_images), 2)
-        if n_images - n_checked < 2:
-            raise ValueError(
-                f"early_stopping=True sets {n_checked} of {n_images} images aside and "
-                "leaves too few to train on. Pass more images, a smaller "
-                "validation_fraction, or early_stopping=False."
-            )
-        return np.sort(order[:n_checked]), np.sort(order[n_checked:])
-
-    def _make_watch(self, images, checked, make_dense, max_iter, generator):
-        check = DefectCheck(
-            images,
-            checked,
-            make_dense,
-            self.aggregation,
-            self._resolve_inspection("place_weight"),
-            generator,
-        )
-        n_checks = _N_EARLY_CHECKS if self.early_stopping else _N_CHECKS
-        every = max(max_iter // n_checks, _CHECK_EVERY)
-        return Watch(check, every, _PATIENCE if self.early_stopping else None)
-
-    def _make_objective(self, encoder, pixels, center, light, cpu, generator):
-        batch_size = self._resolve("batch_size", pixels.device)
-        if self.training == "paper":
-            sampler = PairSampler(pixels, center, generator)
-            objective = make_patch_objective(
-                self.loss, self.lam, encoder, sampler, batch_size, cpu
-            )
-            return sampler, objective
-        sampler = CropSampler(pixels, center, generator, self.patch_size, light)
-        if not self.warm_start or not hasattr(self, "encoder_"):
-            encoder.standardize(sampler.plain(_N_STANDARD))
-        objective = make_dense_objective(
-            self.loss, self.lam, self.damage_weight, encoder, sampler, batch_size, cpu
-        )
-        return sampler, objective
-
-    def _choose_weights(self, encoder, watch, n_steps):
-        """Return the trained encoder, or the best one seen."""
-        first, best, last = (watch.scores[i] for i in (0, watch.best, -1))
-        failed = best - last > _COLLAPSE or first - last > _NO_BETTER
-        if failed and not (self.early_stopping and watch.best > 0):
-            _warn_of_failure(watch)
-        if failed or self.early_stopping:
-            watch.kept = watch.steps[watch.best]
-            return watch.best_encoder
-        watch.kept = n_steps
-        return encoder
-
     def _make_bank(self, images, known, dense, rng):
         """Index the features of all images; score each without its own patches."""
         self._log("encoding the bank")
@@ -826,25 +709,6 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         self.bank_size_ = dict(zip(self.patch_sizes_, sizes, strict=True))
         self._indexes = indexes
         self._known = known
-
-    def _initial_encoder(self, n_channels, generator):
-        encoder = make_encoder(
-            self.encoder, n_channels, self.embedding_dim, self.patch_size, generator
-        )
-        if not (self.warm_start and hasattr(self, "encoder_")):
-            return encoder
-        if (type(encoder), encoder.config) != (
-            type(self.encoder_),
-            self.encoder_.config,
-        ):
-            raise ValueError(
-                "warm_start=True cannot go on from the weights in encoder_, a "
-                f"{type(self.encoder_).__name__} with (channels, embedding_dim, "
-                f"patch_size) = {self.encoder_.config}: this fit needs a "
-                f"{type(encoder).__name__} with {encoder.config}. Keep these, or pass "
-                "warm_start=False."
-            )
-        return copy.deepcopy(self.encoder_)
 
     def _index_banks(self, banks, device, rng):
         indexes = []
@@ -876,21 +740,6 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         if self.verbose >= level:
             print(f"[{type(self).__name__}] {message}", flush=True)
 
-    def _training_log(self, names, max_iter):
-        """Return a function that reports the losses about twenty times."""
-        every = max(max_iter // 20, 1)
-        start = time.perf_counter()
-        self._log(f"training {max_iter} steps")
-
-        def log(step, terms):
-            if self.verbose >= 2 and step % every == 0:
-                pairs = zip(names, terms.tolist(), strict=True)
-                losses = "  ".join(f"{name} {value:.4f}" for name, value in pairs)
-                seconds = time.perf_counter() - start
-                self._log(f"step {step}  {seconds:.1f} s  {losses}", level=2)
-
-        return log
-
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.input_tags.two_d_array = self.image_shape is not None
@@ -903,15 +752,6 @@ def _image_scores(maps):
     return np.concatenate([-batch.max(axis=(1, 2)) for batch in maps]).astype(
         np.float64
     )
-
-
-def _choose_images(images, places, rng):
-    """Choose as many of the images at some places as there is memory to train on."""
-    n_bytes = images.take(places[:1]).pixels.nbytes
-    n_images = max(_TRAINING_BYTES // n_bytes, 2)
-    if len(places) <= n_images:
-        return places
-    return np.sort(rng.choice(places, n_images, replace=False))
 
 
 def _labels(decision):
@@ -952,17 +792,6 @@ def _digests(images):
     return digests
 
 
-def _warn_if_one_place(image_shape, patch_size):
-    if image_shape[:2] == (patch_size, patch_size):
-        warnings.warn(
-            f"images of {patch_size} x {patch_size} hold a single patch of "
-            f"patch_size={patch_size}, from whose place nothing can be learnt. Pass "
-            "larger images, a smaller patch_size, or max_iter=0.",
-            UserWarning,
-            stacklevel=5,
-        )
-
-
 def _check_scores(scores):
     if not np.isfinite(scores).all():
         raise FloatingPointError(
@@ -989,17 +818,4 @@ def _warn_of_ties():
         "learning_rate, training='dense' or early_stopping=True.",
         ConvergenceWarning,
         stacklevel=4,
-    )
-
-
-def _warn_of_failure(watch):
-    best = watch.best
-    warnings.warn(
-        "training has failed: made-up defects were told with an AUROC of "
-        f"{watch.scores[0]:.2f} before it, {watch.scores[best]:.2f} after "
-        f"{watch.steps[best]} steps and {watch.scores[-1]:.2f} after "
-        f"{watch.steps[-1]}. Going on with the best weights. Pass a larger batch_size "
-        "or max_iter, another random_state, or early_stopping=True.",
-        ConvergenceWarning,
-        stacklevel=6,
     )

@@ -33,14 +33,6 @@ def test_copies_are_chosen_once(rng):
     assert sorted(chosen // 5) == list(range(20))
 
 
-def test_progress_ends_at_one(rng):
-    points = torch.from_numpy(rng.normal(size=(3000, 3)).astype(np.float32))
-    seen = []
-    choose_centers(points, 1000, seen.append)
-    assert seen == sorted(seen)
-    assert seen[-1] == 1
-
-
 def fill(size, rows, n_parts, seed=0):
     coreset = Coreset(size, len(rows), np.random.RandomState(seed), CPU)
     owners = np.arange(len(rows)) // 100

@@ -35,6 +35,7 @@ FLOORS = [
     },
     {"_bank"},
     {"_watch"},
+    {"_recipe"},
     {"_patch_svdd"},
     {"__init__"},
     {"__main__"},
