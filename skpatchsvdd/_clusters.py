@@ -72,12 +72,61 @@ def _assign(x, centers):
     )
 
 
+class ClusterBounds:
+    """How near the rows of each cluster can be to a query.
+
+    By the radius of the cluster around its centre, and because its rows are nearer to
+    that centre than to the one nearest to the query.
+
+    Parameters
+    ----------
+    centers : tensor of shape (n_clusters, n_features)
+        The centres.
+    half_squares : tensor of shape (n_rows,)
+        Half the squared distance of each row to its centre.
+    starts : ndarray of shape (n_clusters + 1,)
+        Where each cluster begins, and the end of the last one.
+    """
+
+    def __init__(self, centers, half_squares, starts):
+        self._centers = centers
+        self._squares = centers.square().sum(dim=1)
+        cluster = np.arange(len(centers)).repeat(np.diff(starts))
+        cluster = torch.from_numpy(cluster).to(centers.device)
+        largest = torch.zeros_like(self._squares)
+        largest.scatter_reduce_(0, cluster, half_squares, "amax")
+        self._radii = (2 * largest).sqrt()
+        self._slack = _SLACK * float(self._radii.mean())
+        self._between = torch.cdist(
+            centers, centers, compute_mode="donot_use_mm_for_euclid_dist"
+        )
+
+    def __call__(self, queries):
+        """Compare queries with all clusters.
+
+        Returns
+        -------
+        squares : tensor of shape (n_queries, n_clusters)
+            Squared distances to the centres.
+        bounds : tensor of shape (n_queries, n_clusters)
+            Half squares that no row of the cluster can fall below.
+        """
+        squares = torch.addmm(self._squares, queries, self._centers.T, alpha=-2)
+        squares += queries.square().sum(dim=1, keepdim=True)
+        squares.clamp_(min=0)
+        nearest, own = squares.min(dim=1, keepdim=True)
+        between = self._between[own[:, 0]].clamp_(min=1e-12)
+        bounds = torch.maximum(
+            squares.sqrt() - self._radii, (squares - nearest) / (2 * between)
+        )
+        return squares, (bounds - self._slack).clamp_(min=0).square_() / 2
+
+
 class ClusterSearch:
     """Finds the nearest row of each query, exactly.
 
     With a distance found already, a cluster is skipped if all of its rows must be
-    farther away: by its radius around its centre, or because they are nearer to that
-    centre than to the one nearest to the query.
+    farther away.
 
     Parameters
     ----------
@@ -92,12 +141,7 @@ class ClusterSearch:
         self._half_squares = torch.cat(
             [part.square().sum(dim=1) / 2 for part in rows.split(2**16)]
         )
-        self._squares = centers.square().sum(dim=1)
-        self._radii = self._find_radii()
-        self._slack = _SLACK * float(self._radii.mean())
-        self._between = torch.cdist(
-            centers, centers, compute_mode="donot_use_mm_for_euclid_dist"
-        )
+        self._bounds = ClusterBounds(centers, self._half_squares, starts)
 
     def query(self, queries, skipped=None):
         """Return the distance of each query to the nearest row.
@@ -114,11 +158,7 @@ class ClusterSearch:
         distances : tensor of shape (n,)
         """
         found = _Found(queries, skipped, self._starts)
-        squares = torch.addmm(self._squares, queries, self._centers.T, alpha=-2)
-        squares += queries.square().sum(dim=1, keepdim=True)
-        squares.clamp_(min=0)
-        own = squares.argmin(dim=1)
-        bounds = self._lower_bounds(squares, own)
+        squares, bounds = self._bounds(queries)
         untried = squares
         for _ in range(_N_TRIES):
             pending = found.pending()
@@ -128,29 +168,12 @@ class ClusterSearch:
             self._visit_pairs(found, *_sort_pairs(nearest, pending))
             untried[pending, nearest] = torch.inf
             bounds[pending, nearest] = torch.inf
-        bounds = (bounds - self._slack).clamp_(min=0).square_() / 2
         clusters, rows = (found.half_squares > bounds.T).nonzero().unbind(dim=1)
         self._visit_pairs(found, clusters, rows)
         # The difference, which has all its digits, of the nearest row alone.
         nearest = queries - self._centers[found.cluster]
         distances = (nearest - self._rows[found.row]).norm(dim=1)
         return torch.where(found.row >= 0, distances, torch.inf)
-
-    def _find_radii(self):
-        radii = [
-            (2 * self._half_squares[start:stop].max()).sqrt()
-            if stop > start
-            else torch.tensor(0.0)
-            for start, stop in zip(self._starts[:-1], self._starts[1:], strict=True)
-        ]
-        return torch.stack(radii)
-
-    def _lower_bounds(self, squares, own):
-        """Smallest distance each query can have to a row of each cluster."""
-        by_radius = squares.sqrt() - self._radii
-        nearest = squares.gather(1, own[:, None])
-        between = self._between[own].clamp_(min=1e-12)
-        return torch.maximum(by_radius, (squares - nearest) / (2 * between))
 
     def _visit_pairs(self, found, clusters, rows):
         """Look at the rows of a cluster for some queries; clusters ascend."""

@@ -7,15 +7,17 @@ import torch.nn.functional as F
 
 # Every image gets one shape for certain and the others with even odds.
 _N_SHAPES = 3
-_AREA = (24.0, 1200.0)  # pixels
-_ASPECT = 6.0
+_AREA = (12.0, 1200.0)  # pixels
+_ASPECT = 20.0
 _OPACITY = (0.5, 1.0)
 _TINT = (0.1, 0.5)
 _COLOUR = 0.05
 _SMOOTHED = 9
-# Of the eight kinds of filling five are pieces of images, one is a blur and two are
-# tints.
-_N_KINDS = 8
+# By how much the image moves, down and right, where a defect is a small displacement.
+_MOVES = ((4, 0), (0, 4), (-3, 3))
+# Of the eleven kinds of filling five are pieces of images, one is a blur, three are
+# displacements and two are tints.
+_N_KINDS = 11
 
 
 def damage_images(images, draws):
@@ -24,7 +26,7 @@ def damage_images(images, draws):
     A defect is an ellipse or a rectangle of any direction, from a speck or a thin scar
     to a patch of 35 x 35 pixels, filled with a piece of the same image from elsewhere,
     mirrored or turned round, with a piece of another image, with the image's own blur,
-    or with a lighter or darker tint.
+    with the image moved by a few pixels, or with a lighter or darker tint.
 
     Parameters
     ----------
@@ -51,7 +53,7 @@ def damage_images(images, draws):
 
 
 def _pieces(images):
-    """Return what a defect can be filled with, (6, n, n_channels, height, width)."""
+    """Return what a defect can be filled with, (9, n, n_channels, height, width)."""
     height, width = images.shape[2:]
     return torch.stack(
         [
@@ -61,6 +63,7 @@ def _pieces(images):
             images.flip((2, 3)),
             images.roll((height // 2, width // 3), dims=(2, 3)),
             _smooth(images),
+            *(images.roll(move, dims=(2, 3)) for move in _MOVES),
         ]
     )
 
