@@ -267,8 +267,8 @@ def make_evaluation(train, test, center, light, device):
         units = find_units(dense, train, weight, rng)
         banks = collect_banks(dense, train, units, None, rng)
         indexes = [ExactIndex(bank) for bank in banks]
-        maps = Inspector(dense, indexes, [], 0, "multiply", units).maps(images)
-        scores = np.concatenate([-x.max(axis=(1, 2)) for x in maps])
+        inspector = Inspector(dense, indexes, [], 0, "multiply", units)
+        scores = inspector.scores(images)
         return detection_auroc(test.labels, scores)
 
     return evaluate

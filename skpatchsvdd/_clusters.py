@@ -1,4 +1,4 @@
-"""Exact search on a CPU that looks at few rows and skips clusters that cannot win."""
+"""Exact search that looks at few rows: clusters that cannot win are skipped."""
 
 import numpy as np
 import torch
@@ -34,24 +34,24 @@ class Clusters:
         Where each row was before.
     """
 
-    def __init__(self, rows, seed):
-        x = torch.from_numpy(np.require(rows, requirements="W"))
+    def __init__(self, rows, seed, device="cpu"):
+        x = torch.from_numpy(np.require(rows, requirements="W")).to(device)
         n_clusters = min(max(len(x) // _CLUSTER_ROWS, 1), _MAX_CLUSTERS)
         generator = torch.Generator().manual_seed(seed)
         centers = find_centers(x, n_clusters, generator)
         cluster = _assign(x, centers)
         order = cluster.argsort(stable=True)
         cluster = cluster[order]
-        self.centers = centers.numpy()
-        self.rows = x[order].sub_(centers[cluster]).numpy()
-        self.starts = np.searchsorted(cluster.numpy(), np.arange(n_clusters + 1))
-        self.order = order.numpy()
+        self.centers = centers.cpu().numpy()
+        self.rows = x[order].sub_(centers[cluster]).cpu().numpy()
+        self.starts = np.searchsorted(cluster.cpu().numpy(), np.arange(n_clusters + 1))
+        self.order = order.cpu().numpy()
 
 
 def find_centers(x, n_clusters, generator):
     """Find the centres of clusters by k-means on a sample."""
     chosen = torch.randperm(len(x), generator=generator)[: n_clusters * _SAMPLE_ROWS]
-    x = x[chosen]
+    x = x[chosen.to(x.device)]
     centers = x[:n_clusters].clone()
     for _ in range(_N_ROUNDS):
         cluster = _assign(x, centers)
@@ -132,31 +132,40 @@ class ClusterSearch:
     ----------
     rows, centers, starts : tensors and ndarray
         See `Clusters`.
+    owners : ndarray of shape (n_rows,)
+        Which image each row is from.
     """
 
-    def __init__(self, rows, centers, starts):
+    def __init__(self, rows, centers, starts, owners):
         self._rows = rows
         self._centers = centers
         self._starts = starts.tolist()
+        self._owners = owners
         self._half_squares = torch.cat(
             [part.square().sum(dim=1) / 2 for part in rows.split(2**16)]
         )
         self._bounds = ClusterBounds(centers, self._half_squares, starts)
 
-    def query(self, queries, skipped=None):
-        """Return the distance of each query to the nearest row.
+    def query(self, features, places):
+        """Return the distance of each patch to the nearest row.
 
         Parameters
         ----------
-        queries : tensor of shape (n, n_features)
+        features : tensor of shape (n_images, n_patches, n_features)
             In the coordinates of the centres.
-        skipped : ndarray of int or None
-            Rows that are left out, in ascending order.
+        places : list of int of length n_images
+            For each image, the image whose rows are left out, or -1.
 
         Returns
         -------
-        distances : tensor of shape (n,)
+        distances : tensor of shape (n_images, n_patches)
         """
+        # Image by image, so that no other image matters.
+        pairs = zip(features, places, strict=True)
+        return torch.stack([self._query_image(*pair) for pair in pairs])
+
+    def _query_image(self, queries, place):
+        skipped = np.flatnonzero(self._owners == place) if place >= 0 else None
         found = _Found(queries, skipped, self._starts)
         squares, bounds = self._bounds(queries)
         untried = squares

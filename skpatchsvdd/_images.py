@@ -14,6 +14,9 @@ from skpatchsvdd._files import read_image, read_shape
 
 _LOOKS_LIKE_BYTES = 10.0
 _FEW_CHANNELS = 4
+# Every how many rows and columns a pixel counts in the first, quick part of a digest,
+# and its length.
+_QUICK_STEP, _QUICK_BYTES = 16, 8
 
 
 class ImageStack:
@@ -61,15 +64,15 @@ class ImageStack:
         return ImageStack(read, self.image_shape, [self.sizes[i] for i in places])
 
     def batches(self, batch_size):
-        """Yield (start, float32 images of shape (n, height, width, n_channels))."""
+        """Yield (start, images of shape (n, height, width, n_channels))."""
         for start in range(0, len(self), batch_size):
-            yield start, pixels_to_float(self._read(slice(start, start + batch_size)))
+            yield start, self._read(slice(start, start + batch_size))
 
     def mean_image(self):
         """Mean of the images on the 0..1 scale, float32."""
         total = np.zeros(self.image_shape, dtype=np.float64)
         for _, images in self.batches(16):
-            total += images.sum(axis=0, dtype=np.float64)
+            total += pixels_to_float(images).sum(axis=0, dtype=np.float64)
         return (total / len(self)).astype(np.float32)
 
 
@@ -140,9 +143,42 @@ def pixels_to_float(pixels):
     return np.divide(pixels, 255, dtype=np.float32) if pixels.dtype == "u1" else pixels
 
 
+class KnownImages:
+    """Recognises images by their digests.
+
+    Parameters
+    ----------
+    digests : list of bytes
+        Those of the known images; an image's place is its place in this list.
+    """
+
+    def __init__(self, digests=()):
+        self._places = {digest: i for i, digest in enumerate(digests)}
+        self._beginnings = {digest[:_QUICK_BYTES] for digest in digests}
+
+    def find(self, image):
+        """Return the place of an image, or -1."""
+        # A quick look is enough for almost all images that are not known.
+        if _quick_digest(image) not in self._beginnings:
+            return -1
+        return self._places.get(image_digest(image), -1)
+
+
 def image_digest(image):
-    """Return 16 bytes that tell one image on the 0..1 scale from any other."""
-    return hashlib.blake2b(np.ascontiguousarray(image), digest_size=16).digest()
+    """Return bytes that tell one image from any other: of few pixels, then of all.
+
+    Bytes and the same image on the 0..1 scale have the same digest.
+    """
+    return _quick_digest(image) + _hash(image, 16)
+
+
+def _quick_digest(image):
+    return _hash(image[::_QUICK_STEP, ::_QUICK_STEP], _QUICK_BYTES)
+
+
+def _hash(image, n_bytes):
+    pixels = np.ascontiguousarray(pixels_to_float(image))
+    return hashlib.blake2b(pixels, digest_size=n_bytes).digest()
 
 
 def list_digests(images):

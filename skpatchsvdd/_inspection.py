@@ -10,14 +10,14 @@ import torch.nn.functional as F
 
 from skpatchsvdd._device import exact_convolutions, halve_without_memory
 from skpatchsvdd._encoder import grid_shape
-from skpatchsvdd._images import image_digest
+from skpatchsvdd._images import KnownImages, pixels_to_float
 from skpatchsvdd._light import REACH, damp_light, damp_windows
 from skpatchsvdd._maps import join_maps, spread_scores
 from skpatchsvdd._places import add_places
 
 # Patches inspected together. On a CPU one image of usual size is enough work.
 _CPU_PATCHES = 2048
-_GPU_PATCHES = 2**15
+_GPU_PATCHES = 2**17
 # Images of more pixels are encoded in tiles, of patches that begin within this many
 # pixels along each axis, about.
 _WHOLE_PIXELS = 2**20
@@ -64,14 +64,14 @@ class DenseEncoder:
         return max(1, n_patches // max(rows * cols for rows, cols in self.grids))
 
     def encode(self, images):
-        """Encode images, float32 arrays of shape (n, height, width, n_channels).
+        """Encode an array of images, (n, height, width, n_channels), bytes or 0..1.
 
         Returns
         -------
         features : list of tensors of shape (n, rows, cols, D)
             One for each scale.
         """
-        x = torch.tensor(images, device=self.device) - self._center
+        x = pixels_to_float(torch.tensor(images, device=self.device)) - self._center
         x = x.permute(0, 3, 1, 2)  # (n, c, h, w)
         # A CPU's convolution rounds differently for other batch sizes: image by image,
         # a score depends on that image alone, and takes no longer.
@@ -170,13 +170,13 @@ class Inspector:
         self.aggregation = aggregation
         # A centre that is one number is nobody's mean.
         self._n_averaged = n_averaged if encoder.center.size > 1 else 0
-        self._places = {digest: i for i, digest in enumerate(known)}
+        self._known = KnownImages(known)
 
     def extend(self, indexes, known):
         """Return an inspector that knows more."""
         other = copy.copy(self)
         other.indexes = indexes
-        other._places = {digest: i for i, digest in enumerate(known)}
+        other._known = KnownImages(known)
         return other
 
     def maps(self, images, scale=None):
@@ -193,14 +193,23 @@ class Inspector:
         ------
         maps : ndarray of shape (n_batch, height, width)
         """
+        for maps in self._inspect(images, scale):
+            yield maps.cpu().numpy()
+
+    def scores(self, images):
+        """Return minus the maximum of each image's map: high is normal, (n,)."""
+        scores = [-maps.amax(dim=(1, 2)) for maps in self._inspect(images)]
+        return torch.cat(scores).double().cpu().numpy()
+
+    def _inspect(self, images, scale=None):
         sizes = self.encoder.patch_sizes
         chosen = range(len(sizes)) if scale is None else [sizes.index(scale)]
         for _, batch in images.batches(self.encoder.batch_size):
-            places = [self._places.get(image_digest(image), -1) for image in batch]
+            places = [self._known.find(image) for image in batch]
             features = self.encoder.encode(self._leave_out_of_mean(batch, places))
             features = self.encoder.add_places(features, self.units)
             maps = [self._scale_map(i, features[i], places) for i in chosen]
-            yield join_maps(maps, self.aggregation).cpu().numpy()
+            yield join_maps(maps, self.aggregation)
 
     def _leave_out_of_mean(self, batch, places):
         """Change known images so that the mean of the others is subtracted from them.
@@ -214,7 +223,7 @@ class Inspector:
             return batch
         gain = np.where(has_share, n / (n - 1), 1)
         gain = gain.astype(np.float32)[:, None, None, None]
-        mean = self.encoder.center
+        batch, mean = pixels_to_float(batch), self.encoder.center
         return np.where(gain == 1, batch, mean + (batch - mean) * gain)
 
     def _scale_map(self, i, features, places):

@@ -7,26 +7,14 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from joblib import effective_n_jobs
 
 from skpatchsvdd._clusters import Clusters, ClusterSearch
-from skpatchsvdd._device import halve_without_memory
+from skpatchsvdd._tiles import TileSearch
 
 # Up to this many rows a CPU searches exactly, without pynndescent's compilation and
 # index. From where on those would pay is an estimate.
 EXACT_ROWS = 2**21
-# On a GPU: rows of the bank whose smallest distance is looked at together, fewer where
-# a row is so long that the differences would take longer than the products.
-_BLOCK, _LONG_ROW_BLOCK = 128, 4
-_LONG_ROW = 256
-# Blocks, those with the smallest distances by the expanded square, that are decided
-# by the difference.
-_N_BLOCKS = 4
-# Queries, products and differences held at a time.
-_QUERIES = 2**14
-_PRODUCTS = 2**28
-_DIFFERENCES = 2**28
 # How many neighbours pynndescent is asked for. It could be told to look more widely,
 # but then takes many times as long where many patches are almost the same.
 _N_NEIGHBORS = 15
@@ -84,10 +72,9 @@ class Bank(NamedTuple):
 class ExactIndex:
     """Exact search in torch.
 
-    On a CPU, from the first search on, the rows lie in clusters, most of which can be
-    skipped. On a GPU all rows are looked at, in chunks that bound its memory:
-    candidates are found by the expanded square, one matrix product a chunk, and decided
-    by the norm of the difference in float32, so small distances keep their digits.
+    From the first search on, the rows lie in clusters, most of which can be skipped.
+    Candidates are found by the expanded square and decided by the norm of the
+    difference, so small distances keep their digits.
 
     Parameters
     ----------
@@ -102,6 +89,7 @@ class ExactIndex:
         self.center = rows.mean(axis=0, dtype=np.float64).astype(np.float32)
         self.rows = np.subtract(rows, self.center, out=rows)
         self.owners = bank.owners
+        self._has_others = bank.owners[0] != bank.owners[-1]
         # One cluster around the origin, for as long as there is no need for more.
         self.centers = np.zeros((1, rows.shape[1]), dtype=np.float32)
         self.starts = np.array([0, len(rows)])
@@ -114,8 +102,10 @@ class ExactIndex:
 
     def bank(self):
         """Return a copy of the bank."""
-        rows, owners = self._by_owner(torch.device("cpu"))
-        return Bank(rows.numpy() + self.center, owners)
+        cluster = np.arange(len(self.centers)).repeat(np.diff(self.starts))
+        order = np.argsort(self.owners, kind="stable")
+        rows = self.rows[order] + (self.centers[cluster[order]] + self.center)
+        return Bank(rows, self.owners[order])
 
     def query(self, features, places=None):
         """Return the distance of each patch to the nearest row of the bank.
@@ -133,65 +123,25 @@ class ExactIndex:
         distances : tensor of shape (n_images, n_patches)
         """
         features = features - _as_tensor(self.center).to(features.device)
-        if features.device.type != "cpu":
-            return self._search_all(features, places)
-        places = [-1] * len(features) if places is None else places
-        # Image by image, so that no other image matters.
-        return torch.stack(
-            [
-                self._search_clusters(image, place)
-                for image, place in zip(features, places, strict=True)
-            ]
-        )
+        if places is None or not self._has_others:
+            places = [-1] * len(features)
+        return self._search_on(features.device).query(features, places)
 
-    def _search_clusters(self, features, place):
+    def _search_on(self, device):
+        """Return the search on a device; rows are clustered and moved there once."""
         if not self._is_clustered:
-            self._cluster()
-        if "cpu" not in self._searches:
-            tensors = map(_as_tensor, (self.rows, self.centers))
-            self._searches = {"cpu": ClusterSearch(*tensors, self.starts)}
-        skipped = np.flatnonzero(self.owners == place) if place >= 0 else ()
-        if len(skipped) in (0, len(self)):
-            skipped = None
-        return self._searches["cpu"].query(features, skipped)
-
-    def _cluster(self):
-        clusters = Clusters(self.rows, self._seed)
-        self.rows, self.centers = clusters.rows, clusters.centers
-        self.starts, self.owners = clusters.starts, self.owners[clusters.order]
-        self._is_clustered = True
-
-    def _search_all(self, features, places):
-        n_images, n_patches, _ = features.shape
-        device = features.device
+            clusters = Clusters(self.rows, self._seed, device)
+            self.rows, self.centers = clusters.rows, clusters.centers
+            self.starts, self.owners = clusters.starts, self.owners[clusters.order]
+            self._is_clustered = True
         if device not in self._searches:
-            rows, owners = self._by_owner(device)
-            half_squares = torch.cat([x.square().sum(1) / 2 for x in rows.split(2**16)])
-            self._searches = {device: (rows, half_squares, owners)}
-        rows, half_squares, owners = self._searches[device]
-        features = features.flatten(0, 1)
-        skip = rows_of_images(owners, places)
-        if skip is not None:
-            skip = skip.to(device).repeat_interleave(n_patches, dim=0)
-
-        def search(size):
-            distances = []
-            for start in range(0, len(features), size):
-                chunk = features[start : start + size]
-                out = None if skip is None else skip[start : start + size]
-                blocks = _nearest_blocks(chunk, rows, half_squares, out)
-                distances.append(_distances_in_blocks(chunk, rows, blocks, out))
-            return torch.cat(distances)
-
-        return halve_without_memory(search, _QUERIES).reshape(n_images, n_patches)
-
-    def _by_owner(self, device):
-        """Return the centred rows on a device and their owners, in ascending order."""
-        cluster = np.arange(len(self.centers)).repeat(np.diff(self.starts))
-        order = np.argsort(self.owners, kind="stable")
-        rows = _as_tensor(self.rows).to(device)
-        rows = rows + _as_tensor(self.centers).to(device)[torch.from_numpy(cluster)]
-        return rows[torch.from_numpy(order).to(device)], self.owners[order]
+            search = ClusterSearch if device.type == "cpu" else TileSearch
+            rows, centers = (
+                _as_tensor(x).to(device) for x in (self.rows, self.centers)
+            )
+            search = search(rows, centers, self.starts, self.owners)
+            self._searches = {device: search}
+        return self._searches[device]
 
     def __getstate__(self):
         return self.__dict__ | {"_searches": {}}
@@ -277,74 +227,6 @@ class ApproximateIndex:
         if not isinstance(packed, bytes):
             packed = pickle.dumps(packed, protocol=pickle.HIGHEST_PROTOCOL)
         return self.__dict__ | {"_index": packed}
-
-
-def rows_of_images(owners, places):
-    """For each image, the first of its rows and the one after the last, (n, 2).
-
-    None of its rows if the bank holds no others.
-    """
-    if places is None or max(places) < 0:
-        return None
-    ends = np.searchsorted(owners, np.stack([places, np.add(places, 1)], axis=1))
-    ends[ends[:, 1] - ends[:, 0] == len(owners)] = 0
-    return torch.from_numpy(ends)
-
-
-def _nearest_blocks(features, bank, half_squares, skip):
-    """Find the blocks of the bank that hold the smallest distances, (n, k)."""
-    block = _block_size(bank)
-    n_rows = max(_PRODUCTS // len(features) // block, 1) * block
-    if skip is not None:
-        first, last = int(skip[:, 0].min()), int(skip[:, 1].max())
-    negative = -features  # a sum, unlike a difference, is one kernel on a GPU
-    minima = []
-    for start in range(0, len(bank), n_rows):
-        rows = slice(start, start + n_rows)
-        # |q - b|^2 / 2 less |q|^2 / 2, which is the same for all rows
-        x = torch.addmm(half_squares[rows], negative, bank[rows].T)
-        if skip is not None and start < last and start + n_rows > first:
-            row = torch.arange(start, start + x.shape[1], device=x.device)
-            x.masked_fill_(_is_skipped(row, skip), torch.inf)
-        if missing := -x.shape[1] % block:
-            x = F.pad(x, (0, missing), value=torch.inf)
-        minima.append(x.view(len(x), -1, block).amin(dim=2))
-    minima = torch.cat(minima, dim=1)  # (n, n_blocks)
-    n_blocks = min(_N_BLOCKS, minima.shape[1])
-    return minima.topk(n_blocks, dim=1, largest=False, sorted=False).indices
-
-
-def _distances_in_blocks(features, bank, blocks, skip):
-    """Return the smallest distance to the rows of each query's blocks, (n,)."""
-    n_differences = blocks.shape[1] * _block_size(bank) * bank.shape[1]
-    size = max(_DIFFERENCES // n_differences, 1)
-    parts = range(0, len(features), size)
-    skips = [None if skip is None else skip[i : i + size] for i in parts]
-    return torch.cat(
-        [
-            _smallest_distances(features[i : i + size], bank, blocks[i : i + size], out)
-            for i, out in zip(parts, skips, strict=True)
-        ]
-    )
-
-
-def _smallest_distances(features, bank, blocks, skip):
-    block = _block_size(bank)
-    rows = blocks[:, :, None] * block + torch.arange(block, device=blocks.device)
-    rows = rows.flatten(1).clamp_(max=len(bank) - 1)  # (n, k * block)
-    difference = bank[rows].sub_(features[:, None])  # (n, k * block, n_features)
-    squares = difference.square_().sum(dim=2)
-    if skip is not None:
-        squares.masked_fill_(_is_skipped(rows, skip), torch.inf)
-    return squares.amin(dim=1).sqrt()
-
-
-def _block_size(bank):
-    return _LONG_ROW_BLOCK if bank.shape[1] > _LONG_ROW else _BLOCK
-
-
-def _is_skipped(rows, skip):
-    return (rows >= skip[:, :1]) & (rows < skip[:, 1:])
 
 
 def _as_tensor(array):

@@ -497,7 +497,7 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
             inspector = inspector.extend(
                 self._index_banks(banks, dense.device, rng), known
             )
-            scores = _image_scores(inspector.maps(images))
+            scores = inspector.scores(images)
         scores = np.concatenate([self.training_scores_, scores])
         _check_scores(scores)
         self.training_scores_ = scores
@@ -542,7 +542,7 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
         """
         images = self._check_scored_images(X)
         with torch_threads(self.n_jobs):
-            return _image_scores(self._inspector().maps(images))
+            return self._inspector().scores(images)
 
     def decision_function(self, X):
         """Score images relative to the threshold: negative is abnormal.
@@ -702,7 +702,7 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
         inspector = Inspector(
             dense, indexes, known, len(known), self.aggregation, units
         )
-        return inspector, _image_scores(inspector.maps(images))
+        return inspector, inspector.scores(images)
 
     def _set_bank(self, indexes, known):
         sizes = map(len, indexes)
@@ -745,13 +745,6 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
         tags.input_tags.two_d_array = self.image_shape is not None
         tags.input_tags.three_d_array = True
         return tags
-
-
-def _image_scores(maps):
-    """Scores of images, high is normal, from batches of their maps."""
-    return np.concatenate([-batch.max(axis=(1, 2)) for batch in maps]).astype(
-        np.float64
-    )
 
 
 def _labels(decision):

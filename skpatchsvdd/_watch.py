@@ -63,8 +63,7 @@ class DefectCheck:
         banks = collect_banks(dense, self._bank, units, None, rng)
         indexes = [make_index(x, "exact", dense.device, None, 0) for x in banks]
         inspector = Inspector(dense, indexes, [], 0, self._aggregation, units)
-        maps = inspector.maps(self._images)
-        scores = np.concatenate([-x.max(axis=(1, 2)) for x in maps])
+        scores = inspector.scores(self._images)
         if not np.isfinite(scores).all():
             return 0.0
         return detection_auroc(self._labels, scores)

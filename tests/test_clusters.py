@@ -3,8 +3,9 @@ import pytest
 import torch
 from reference import nearest_distances
 
-from skpatchsvdd import _clusters
+from skpatchsvdd import _clusters, _tiles
 from skpatchsvdd._clusters import Clusters, ClusterSearch
+from skpatchsvdd._tiles import TileSearch
 
 
 def make_rows(rng, n, n_features=8, spread=1.0):
@@ -14,21 +15,27 @@ def make_rows(rng, n, n_features=8, spread=1.0):
     return (points[rng.integers(20, size=n)] + noise).astype(np.float32)
 
 
-def search(rows, queries, skipped=None, seed=0):
-    clusters = Clusters(rows.copy(), seed)
-    index = ClusterSearch(
-        torch.from_numpy(clusters.rows),
-        torch.from_numpy(clusters.centers),
-        clusters.starts,
-    )
-    if skipped is not None:
-        skipped = np.flatnonzero(np.isin(clusters.order, skipped))
-    return index.query(torch.from_numpy(queries), skipped).numpy()
+@pytest.fixture(params=[ClusterSearch, TileSearch])
+def search(request, monkeypatch):
+    monkeypatch.setattr(_tiles, "_TILE_ROWS", 16)
+    monkeypatch.setattr(_tiles, "_TILE_QUERIES", 4)
+
+    def query(rows, queries, skipped=(), seed=0):
+        clusters = Clusters(rows.copy(), seed)
+        index = request.param(
+            torch.from_numpy(clusters.rows),
+            torch.from_numpy(clusters.centers),
+            clusters.starts,
+            np.isin(clusters.order, skipped).astype(np.int32),
+        )
+        return index.query(torch.from_numpy(queries)[None], [1])[0].numpy()
+
+    return query
 
 
 @pytest.mark.parametrize("n_rows", [1, 2, 30, 3000])
 @pytest.mark.parametrize("cluster_rows", [1, 50, 10**6])
-def test_distances_equal_the_plain_way(rng, monkeypatch, n_rows, cluster_rows):
+def test_distances_equal_the_plain_way(rng, monkeypatch, n_rows, cluster_rows, search):
     monkeypatch.setattr(_clusters, "_CLUSTER_ROWS", cluster_rows)
     rows = make_rows(rng, n_rows)
     # Near to the rows, and far from all of them.
@@ -37,13 +44,13 @@ def test_distances_equal_the_plain_way(rng, monkeypatch, n_rows, cluster_rows):
     np.testing.assert_allclose(search(rows, queries), expected, rtol=1e-4)
 
 
-def test_a_row_finds_itself(rng, monkeypatch):
+def test_a_row_finds_itself(rng, monkeypatch, search):
     monkeypatch.setattr(_clusters, "_CLUSTER_ROWS", 50)
     rows = make_rows(rng, 1000)
     np.testing.assert_allclose(search(rows, rows), 0, atol=1e-5)
 
 
-def test_rows_are_left_out(rng, monkeypatch):
+def test_rows_are_left_out(rng, monkeypatch, search):
     monkeypatch.setattr(_clusters, "_CLUSTER_ROWS", 50)
     rows = make_rows(rng, 1000)
     # Among them all rows around some points: whole clusters have nothing to offer.
@@ -54,12 +61,12 @@ def test_rows_are_left_out(rng, monkeypatch):
     np.testing.assert_allclose(distances, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_nothing_is_found_where_all_is_left_out(rng):
+def test_nothing_is_found_where_all_is_left_out(rng, search):
     rows = make_rows(rng, 100)
     assert np.isinf(search(rows, rows[:5], np.arange(100))).all()
 
 
-def test_copies_do_not_matter(rng, monkeypatch):
+def test_copies_do_not_matter(rng, monkeypatch, search):
     monkeypatch.setattr(_clusters, "_CLUSTER_ROWS", 50)
     rows = make_rows(rng, 10).repeat(300, axis=0)
     queries = make_rows(rng, 100)
@@ -67,7 +74,7 @@ def test_copies_do_not_matter(rng, monkeypatch):
     np.testing.assert_allclose(search(rows, queries), expected, rtol=1e-4)
 
 
-def test_few_rows_are_looked_at(rng, monkeypatch):
+def test_few_rows_are_looked_at(rng, monkeypatch, search):
     monkeypatch.setattr(_clusters, "_CLUSTER_ROWS", 200)
     rows = make_rows(rng, 20_000)
     n_products = []
@@ -85,19 +92,22 @@ def test_few_rows_are_looked_at(rng, monkeypatch):
     assert sum(n_products) < 0.15 * 500 * 20_000
 
 
-def test_products_are_bounded(rng, monkeypatch):
+def test_products_are_bounded(rng, monkeypatch, search):
+    # By 5 queries of 900 rows, or by 3 pairs of tiles of 16 rows and 4 queries.
     monkeypatch.setattr(_clusters, "_PRODUCTS", 5000)
-    sizes = []
-    original = _clusters._Found.offer
+    monkeypatch.setattr(_tiles, "_NUMBERS", 3 * (16 * 8 + 4 * 40))
+    n_products = []
+    original = torch.Tensor.min
 
-    def watch(self, queries, *args):
-        sizes.append(len(queries))
-        return original(self, queries, *args)
+    def watch(x, *args, **kwargs):
+        n_products.append(x.numel())
+        return original(x, *args, **kwargs)
 
-    monkeypatch.setattr(_clusters._Found, "offer", watch)
+    monkeypatch.setattr(torch.Tensor, "min", watch)
     search(make_rows(rng, 900), make_rows(rng, 400))
-    assert max(sizes) <= 5
-    assert sum(sizes) == 400
+    n_products.remove(400)  # comparing with the one centre
+    assert max(n_products) in (5 * 900, 3 * 16 * 4)
+    assert 400 * 900 <= sum(n_products) < 1.1 * 400 * 900
 
 
 def test_clusters_hold_every_row_once(rng, monkeypatch):

@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 
 from skpatchsvdd import _images
-from skpatchsvdd._images import check_images, image_digest, pixels_to_float
+from skpatchsvdd._images import KnownImages, check_images, image_digest, pixels_to_float
 
 
 def make_bytes(rng, *shape):
@@ -17,7 +17,7 @@ def test_bytes_stay_bytes_and_mean_a_255th(rng):
     X = make_bytes(rng, 3, 8, 6, 2)
     images = check_images(X)
     assert np.shares_memory(images.pixels, X)
-    np.testing.assert_array_equal(next(images.batches(9))[1], np.float32(X) / 255)
+    np.testing.assert_array_equal(next(images.batches(9))[1], X)
     tensor = pixels_to_float(torch.from_numpy(X))
     np.testing.assert_array_equal(tensor, np.float32(X) / 255)
 
@@ -183,6 +183,16 @@ def test_digest_tells_images_apart_and_not_their_dtype(rng):
     assert as_bytes[0] != as_bytes[1]
 
 
+def test_known_images_are_found_in_any_dtype(rng):
+    X = make_bytes(rng, 5, 40, 20, 3)
+    known = KnownImages([image_digest(x) for x in X[:3]])
+    assert [known.find(x) for x in X] == [0, 1, 2, -1, -1]
+    assert [known.find(x) for x in np.float32(X / 255)] == [0, 1, 2, -1, -1]
+    X[1, 1, 1, 1] ^= 1  # a pixel that the quick look does not see
+    assert known.find(X[1]) == -1
+    assert KnownImages().find(X[0]) == -1
+
+
 @pytest.fixture
 def files(rng, tmp_path):
     """Three files of one size: colour, grey, and colour turned by the camera."""
@@ -221,7 +231,7 @@ def test_files_and_mapped_arrays_are_read_batch_by_batch(files, tmp_path, monkey
     )
     batches = check_images(paths).batches(2)
     assert read == []
-    np.testing.assert_array_equal(next(batches)[1], np.float32(X[:2]) / 255)
+    np.testing.assert_array_equal(next(batches)[1], X[:2])
     assert read == paths[:2]
     np.save(tmp_path / "x.npy", X.astype(float) / 255)
     mapped = np.load(tmp_path / "x.npy", mmap_mode="r")

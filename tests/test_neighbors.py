@@ -29,16 +29,14 @@ def query(index, queries):
     return index.query(torch.from_numpy(queries)[None])[0].numpy()
 
 
-def query_as_on_a_gpu(index, queries, places=None):
-    """Search the patches of one image, or of several, as on a GPU."""
-    queries = torch.from_numpy(queries - index.center)
-    return index._search_all(queries.reshape(-1, 1, queries.shape[1]), places)[:, 0]
+@pytest.fixture(params=["cpu", "gpu"])
+def search(request, monkeypatch):
+    """Search as on a CPU and as on a GPU."""
+    if request.param == "gpu":
+        monkeypatch.setattr(_neighbors, "ClusterSearch", _neighbors.TileSearch)
+    return query
 
 
-SEARCHES = pytest.mark.parametrize("search", [query, query_as_on_a_gpu])
-
-
-@SEARCHES
 @pytest.mark.parametrize("n_rows", [1, 5, 33, 1000, 20_000])
 @pytest.mark.parametrize("n_features", [3, 64, 300])
 def test_exact_distances_equal_the_plain_loop(rng, n_rows, n_features, search):
@@ -51,7 +49,6 @@ def test_exact_distances_equal_the_plain_loop(rng, n_rows, n_features, search):
     np.testing.assert_allclose(distances, expected, rtol=1e-5)
 
 
-@SEARCHES
 def test_exact_distances_keep_their_digits_far_from_the_origin(rng, search):
     # The expanded square of such features loses all digits of the distance in float32.
     bank = features(rng, 3000, spread=1e-4, center=0.9)
@@ -61,27 +58,23 @@ def test_exact_distances_keep_their_digits_far_from_the_origin(rng, search):
     np.testing.assert_allclose(distances, expected, rtol=2e-3)
 
 
-@SEARCHES
 def test_exact_distance_of_a_row_of_the_bank_is_zero(rng, search):
     bank = features(rng, 2000)
     distances = search(ExactIndex(as_bank(bank)), bank)
     np.testing.assert_allclose(distances, 0, atol=1e-6)
 
 
+@pytest.mark.usefixtures("search")
 def test_exact_search_leaves_out_the_rows_of_an_image(rng):
     rows = features(rng, 700)
     owners = np.sort(rng.integers(0, 5, 700)).astype(np.int32)
     owners[owners == 3] = 4  # the fourth image has no rows
     queries = torch.from_numpy(rows[:6, None])  # six images of one patch
     places = [0, 4, -1, 3, 2, 9]
-    index = ExactIndex(as_bank(rows, owners))
-    for distances in (
-        index.query(queries, places)[:, 0],
-        query_as_on_a_gpu(index, rows[:6], places),
-    ):
-        for row, place, distance in zip(rows, places, distances, strict=False):
-            expected = nearest_distances(row[None], rows[owners != place])[0]
-            assert distance.item() == pytest.approx(expected, rel=1e-4, abs=1e-5)
+    distances = ExactIndex(as_bank(rows, owners)).query(queries, places)[:, 0]
+    for row, place, distance in zip(rows, places, distances, strict=False):
+        expected = nearest_distances(row[None], rows[owners != place])[0]
+        assert distance.item() == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
 
 def test_exact_distance_does_not_depend_on_other_queries(rng):
@@ -89,24 +82,6 @@ def test_exact_distance_does_not_depend_on_other_queries(rng):
     images = torch.from_numpy(features(rng, 1500)).reshape(50, 30, 64)
     alone = torch.cat([index.query(image[None]) for image in images])
     assert torch.equal(index.query(images), alone)
-
-
-def test_exact_search_on_a_gpu_bounds_its_memory(rng, monkeypatch):
-    monkeypatch.setattr(_neighbors, "_QUERIES", 512)
-    monkeypatch.setattr(_neighbors, "_PRODUCTS", 2**19)
-    index = ExactIndex(as_bank(features(rng, 30_000)))
-    sizes = []
-    original = torch.addmm
-
-    def watch(*args, **kwargs):
-        result = original(*args, **kwargs)
-        sizes.append(result.numel())
-        return result
-
-    monkeypatch.setattr(torch, "addmm", watch)
-    query_as_on_a_gpu(index, features(rng, 3000))
-    assert len(sizes) > 100
-    assert max(sizes) <= 2**19
 
 
 def test_the_bank_comes_back(rng):

@@ -506,7 +506,7 @@ def test_failed_fit_leaves_the_estimator_as_it_was(
     def fail(*args):
         raise error
 
-    monkeypatch.setattr("skpatchsvdd._patch_svdd.Inspector.maps", fail)
+    monkeypatch.setattr("skpatchsvdd._patch_svdd.Inspector.scores", fail)
     with pytest.raises(error):
         quick.fit(mixed.images)
     monkeypatch.undo()

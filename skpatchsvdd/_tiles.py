@@ -1,0 +1,157 @@
+"""Exact search on a GPU: the products of many pairs of cluster and query at once."""
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from skpatchsvdd._clusters import ClusterBounds
+from skpatchsvdd._device import halve_without_memory
+
+# Rows of a cluster, and queries that look at them, of one small matrix product.
+_TILE_ROWS = 128
+_TILE_QUERIES = 32
+# Queries, and products and copied numbers, held at a time.
+_QUERIES = 2**16
+_NUMBERS = 2**27
+_LOW_HALF = 2**32 - 1
+
+
+class TileSearch:
+    """Finds the nearest row of each query, exactly, skipping clusters as on a CPU.
+
+    The clusters that remain are cut into tiles of rows, their queries into tiles of
+    queries, and all pairs of tiles are multiplied together in few large calls.
+
+    Parameters
+    ----------
+    rows, centers : tensors
+        See `Clusters`; on the device.
+    starts : ndarray of shape (n_clusters + 1,)
+        Where each cluster begins, and the end of the last one.
+    owners : ndarray of shape (n_rows,)
+        Which image each row is from.
+    """
+
+    def __init__(self, rows, centers, starts, owners):
+        n_rows = np.diff(starts)
+        n_tiles = -(-n_rows // _TILE_ROWS)
+        # Where rows go when every cluster is padded to whole tiles.
+        shift = np.concatenate([[0], np.cumsum(n_tiles * _TILE_ROWS - n_rows)[:-1]])
+        place = np.arange(len(rows)) + shift.repeat(n_rows)
+        place = torch.from_numpy(place).to(rows.device)
+        size = int(n_tiles.sum()) * _TILE_ROWS
+        half_squares = rows.square().sum(dim=1) / 2
+        self._tiles = rows.new_zeros(size, rows.shape[1]).index_copy_(0, place, rows)
+        self._half_squares = rows.new_full((size,), torch.inf)
+        self._half_squares.index_copy_(0, place, half_squares)
+        owners = torch.from_numpy(owners).to(place)
+        self._owners = place.new_full((size,), -2).index_copy_(0, place, owners)
+        self._n_tiles = torch.from_numpy(n_tiles).to(rows.device)
+        self._first_tile = F.pad(self._n_tiles.cumsum(0)[:-1], (1, 0))
+        cluster = torch.arange(len(centers), device=rows.device)
+        self._cluster = cluster.repeat_interleave(self._n_tiles * _TILE_ROWS)
+        self._bounds = ClusterBounds(centers, half_squares, starts)
+        self._centers = centers
+
+    def query(self, features, places):
+        """Return the distance of each patch to the nearest row.
+
+        Parameters and return value are those of `ClusterSearch.query`.
+        """
+        queries = features.flatten(0, 1)
+        out = torch.tensor(places, device=queries.device)
+        out = out.repeat_interleave(features.shape[1]) if max(places) >= 0 else None
+
+        def search(size):
+            parts = range(0, len(queries), size)
+            outs = [None if out is None else out[i : i + size] for i in parts]
+            pairs = zip(queries.split(size), outs, strict=True)
+            return torch.cat([self._query_some(*pair) for pair in pairs])
+
+        return halve_without_memory(search, _QUERIES).view(features.shape[:2])
+
+    def _query_some(self, queries, places):
+        squares, bounds = self._bounds(queries)
+        found = _Found(queries, places)
+        nearest = squares.argmin(dim=1, keepdim=True)
+        due = torch.zeros_like(bounds, dtype=torch.bool).scatter_(1, nearest, True)
+        self._visit(found, due)
+        bounds.scatter_(1, nearest, torch.inf)
+        self._visit(found, bounds < found.half_squares()[:, None])
+        # The difference, which has all its digits, of the nearest row alone.
+        row = found.row()
+        difference = queries - self._centers[self._cluster[row]] - self._tiles[row]
+        distances = difference.square_().sum(dim=1).sqrt()
+        return torch.where(torch.isinf(found.half_squares()), torch.inf, distances)
+
+    def _visit(self, found, due):
+        """Look at the clusters that are due, a mask (n_queries, n_clusters)."""
+        clusters, queries = due.T.nonzero().unbind(dim=1)  # clusters ascend
+        counts = torch.bincount(clusters, minlength=due.shape[1])
+        n_parts = -(-counts // _TILE_QUERIES)  # tiles of queries by cluster
+        first_part = F.pad(n_parts.cumsum(0)[:-1], (1, 0))
+        first = F.pad(counts.cumsum(0)[:-1], (1, 0))
+        # Tiles of queries, filled up with a query that does not count.
+        position = torch.arange(len(queries), device=queries.device) - first[clusters]
+        slot = first_part[clusters] * _TILE_QUERIES + position
+        parts = queries.new_full((int(n_parts.sum()) * _TILE_QUERIES,), found.n)
+        parts = parts.index_copy_(0, slot, queries).view(-1, _TILE_QUERIES)
+        cluster = torch.arange(len(counts), device=counts.device)
+        cluster = cluster.repeat_interleave(n_parts)
+        # Every tile of queries meets every tile of its cluster's rows.
+        n_meetings = self._n_tiles[cluster]
+        part = torch.arange(len(parts), device=parts.device)
+        part = part.repeat_interleave(n_meetings)
+        ends = n_meetings.cumsum(0)
+        tile = torch.arange(len(part), device=part.device) - (ends - n_meetings)[part]
+        tile += self._first_tile[cluster[part]]
+        n_features = self._tiles.shape[1]
+        each = _TILE_ROWS * n_features + _TILE_QUERIES * (n_features + 2 * _TILE_ROWS)
+        size = max(_NUMBERS // each, 1)
+        for some, tiles in zip(part.split(size), tile.split(size), strict=True):
+            self._multiply(found, parts[some], tiles, cluster[some])
+
+    def _multiply(self, found, queries, tile, cluster):
+        """Look at one tile of rows for each tile of queries, (n, n_queries)."""
+        rows = tile[:, None] * _TILE_ROWS
+        rows = rows + torch.arange(_TILE_ROWS, device=rows.device)
+        x = found.queries[queries] - self._centers[cluster][:, None]
+        products = torch.baddbmm(
+            self._half_squares[rows][:, None], x, self._tiles[rows].mT, alpha=-1
+        )
+        if found.places is not None:
+            same = found.places[queries][:, :, None] == self._owners[rows][:, None]
+            products.masked_fill_(same, torch.inf)
+        smallest, row = products.min(dim=2)
+        smallest += x.square().sum(dim=2) / 2
+        found.offer(queries, smallest, row + rows[:, :1])
+
+
+class _Found:
+    """What has been found so far for each of some queries.
+
+    A half square and the row it belongs to are one integer, of which the smallest can
+    be kept in any order: the bits of a float that is not negative, read as an integer,
+    grow with it.
+    """
+
+    def __init__(self, queries, places):
+        self.n = len(queries)
+        self.queries = F.pad(queries, (0, 0, 0, 1))  # and one that does not count
+        self.places = None if places is None else F.pad(places, (0, 1), value=-1)
+        nothing = torch.full_like(queries[:1, 0], torch.inf).view(torch.int32).long()
+        self._keys = (nothing << 32).repeat(self.n + 1)
+
+    def offer(self, queries, half_squares, rows):
+        """Take what is nearer than what has been found before."""
+        bits = half_squares.clamp_(min=0).view(torch.int32).long()
+        keys = (bits << 32) | rows
+        self._keys.scatter_reduce_(0, queries.flatten(), keys.flatten(), "amin")
+
+    def half_squares(self):
+        """Return half the squared distance of each query, infinite if there is none."""
+        return (self._keys[:-1] >> 32).int().view(torch.float32)
+
+    def row(self):
+        """Return the row found for each query."""
+        return self._keys[:-1] & _LOW_HALF
