@@ -78,7 +78,7 @@ def measure(est, train, test, device, args):
     """Inspect with every way and return one row for each."""
     images = check_images(train)
     rng = np.random.RandomState(0)
-    dense = est._dense_encoder()
+    dense = est._inspector().encoder
     rows = []
     for name in args.ways:
         way = WAYS[name]
@@ -147,7 +147,7 @@ def score_all_rows(model, images):
 
 def score_unverified(model, images):
     """Take pynndescent's word for it."""
-    dense = model._dense_encoder()
+    dense = model._inspector().encoder
     scores = []
     for _, batch in check_images(images).batches(dense.batch_size):
         scales = dense.add_places(dense.encode(batch), model._units)
@@ -166,7 +166,7 @@ def score_unverified(model, images):
 
 
 def search_plain(model, images, encode):
-    dense = model._dense_encoder()
+    dense = model._inspector().encoder
     banks = [index.bank().rows for index in model._indexes]
     x = check_images(images).pixels
     scales = dense.add_places(encode(dense, x / np.float32(255)), model._units)

@@ -10,11 +10,13 @@ import torch
 from joblib import effective_n_jobs
 
 from skpatchsvdd._clusters import Clusters, ClusterSearch
-from skpatchsvdd._tiles import TileSearch
+from skpatchsvdd._tiles import TileSearch, WholeSearch
 
 # Up to this many rows a CPU searches exactly, without pynndescent's compilation and
 # index. From where on those would pay is an estimate.
 EXACT_ROWS = 2**21
+# Up to this many rows a GPU compares with all of them.
+_WHOLE_ROWS = 2**16
 # How many neighbours pynndescent is asked for. It could be told to look more widely,
 # but then takes many times as long where many patches are almost the same.
 _N_NEIGHBORS = 15
@@ -135,10 +137,10 @@ class ExactIndex:
             self.starts, self.owners = clusters.starts, self.owners[clusters.order]
             self._is_clustered = True
         if device not in self._searches:
-            search = ClusterSearch if device.type == "cpu" else TileSearch
             rows, centers = (
                 _as_tensor(x).to(device) for x in (self.rows, self.centers)
             )
+            search = _choose_search(device, len(rows))
             search = search(rows, centers, self.starts, self.owners)
             self._searches = {device: search}
         return self._searches[device]
@@ -227,6 +229,12 @@ class ApproximateIndex:
         if not isinstance(packed, bytes):
             packed = pickle.dumps(packed, protocol=pickle.HIGHEST_PROTOCOL)
         return self.__dict__ | {"_index": packed}
+
+
+def _choose_search(device, n_rows):
+    if device.type == "cpu":
+        return ClusterSearch
+    return TileSearch if n_rows > _WHOLE_ROWS else WholeSearch
 
 
 def _as_tensor(array):

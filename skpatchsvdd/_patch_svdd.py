@@ -1,6 +1,7 @@
 """The estimator: parameters, fit in five steps, scores and maps."""
 
 import warnings
+import weakref
 from numbers import Integral, Real
 
 import numpy as np
@@ -32,6 +33,9 @@ _MID_GREY = 0.5
 # Scores are tied if they differ by no more than this share.
 _TIED = 1e-6
 _MAX_SEED = np.iinfo(np.int32).max
+# The inspector that each estimator has used last. Here, and not in the estimator, whose
+# attributes no call but fit may change.
+_INSPECTORS = weakref.WeakKeyDictionary()
 
 
 class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
@@ -619,7 +623,7 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
         images = self._check_scored_images(X)
         scale = self._check_scale(patch_size, "patch_size")
         with torch_threads(self.n_jobs):
-            dense = self._dense_encoder()
+            dense = self._inspector().encoder
             batches = images.batches(dense.batch_size)
             features = [dense.encode(batch)[scale].cpu() for _, batch in batches]
         return torch.cat(features).numpy()
@@ -718,15 +722,25 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
             indexes.append(make_index(bank, self.neighbors, device, self.n_jobs, seed))
         return indexes
 
-    def _dense_encoder(self):
-        device = fallback_device(self.device)
-        size = self.image_shape_[:2]
-        return DenseEncoder(
-            self.encoder_, size, self.center_, self._light, self.strides_, device
-        )
-
     def _inspector(self):
-        dense = self._dense_encoder()
+        """Return what inspects images, the last one if nothing has changed since."""
+        device = fallback_device(self.device)
+        versions = [p._version for p in self.encoder_.parameters()]  # count changes
+        made_for = (device, self.encoder_, versions, self._indexes)
+        kept = _INSPECTORS.get(self)
+        if kept is None or kept[0] != made_for:
+            kept = _INSPECTORS[self] = made_for, self._make_inspector(device)
+        return kept[1]
+
+    def _make_inspector(self, device):
+        dense = DenseEncoder(
+            self.encoder_,
+            self.image_shape_[:2],
+            self.center_,
+            self._light,
+            self.strides_,
+            device,
+        )
         return Inspector(
             dense,
             self._indexes,

@@ -1,4 +1,4 @@
-"""Exact search on a GPU: the products of many pairs of cluster and query at once."""
+"""Exact search on a GPU, in few large calls."""
 
 import numpy as np
 import torch
@@ -8,12 +8,44 @@ from skpatchsvdd._clusters import ClusterBounds
 from skpatchsvdd._device import halve_without_memory
 
 # Rows of a cluster, and queries that look at them, of one small matrix product.
-_TILE_ROWS = 128
+_TILE_ROWS = 256
 _TILE_QUERIES = 32
+# Queries that do not count, to fill up tiles with. One alone would be waited for by
+# all threads that write to it.
+_N_FILLERS = 4096
 # Queries, and products and copied numbers, held at a time.
 _QUERIES = 2**16
 _NUMBERS = 2**27
 _LOW_HALF = 2**32 - 1
+
+
+class WholeSearch:
+    """Compares each query with all rows: the fastest way where they are few.
+
+    Parameters are those of `TileSearch`.
+    """
+
+    def __init__(self, rows, centers, starts, owners):
+        cluster = np.arange(len(centers)).repeat(np.diff(starts))
+        self._rows = rows + centers[torch.from_numpy(cluster).to(rows.device)]
+        self._half_squares = self._rows.square().sum(dim=1) / 2
+        self._owners = torch.from_numpy(owners).to(rows.device)
+
+    def query(self, features, places):
+        """Return the distance of each patch to the nearest row.
+
+        Parameters and return value are those of `ClusterSearch.query`.
+        """
+        size = max(_NUMBERS // len(self._rows), 1)
+        return _query_parts(self._query_some, features, places, size)
+
+    def _query_some(self, queries, places):
+        products = torch.addmm(self._half_squares, queries, self._rows.T, alpha=-1)
+        if places is not None:
+            products.masked_fill_(places[:, None] == self._owners, torch.inf)
+        smallest, row = products.min(dim=1)
+        distances = (queries - self._rows[row]).square_().sum(dim=1).sqrt()
+        return torch.where(torch.isinf(smallest), torch.inf, distances)
 
 
 class TileSearch:
@@ -58,17 +90,7 @@ class TileSearch:
 
         Parameters and return value are those of `ClusterSearch.query`.
         """
-        queries = features.flatten(0, 1)
-        out = torch.tensor(places, device=queries.device)
-        out = out.repeat_interleave(features.shape[1]) if max(places) >= 0 else None
-
-        def search(size):
-            parts = range(0, len(queries), size)
-            outs = [None if out is None else out[i : i + size] for i in parts]
-            pairs = zip(queries.split(size), outs, strict=True)
-            return torch.cat([self._query_some(*pair) for pair in pairs])
-
-        return halve_without_memory(search, _QUERIES).view(features.shape[:2])
+        return _query_parts(self._query_some, features, places, _QUERIES)
 
     def _query_some(self, queries, places):
         squares, bounds = self._bounds(queries)
@@ -91,10 +113,11 @@ class TileSearch:
         n_parts = -(-counts // _TILE_QUERIES)  # tiles of queries by cluster
         first_part = F.pad(n_parts.cumsum(0)[:-1], (1, 0))
         first = F.pad(counts.cumsum(0)[:-1], (1, 0))
-        # Tiles of queries, filled up with a query that does not count.
+        # Tiles of queries, filled up with some that do not count.
         position = torch.arange(len(queries), device=queries.device) - first[clusters]
         slot = first_part[clusters] * _TILE_QUERIES + position
-        parts = queries.new_full((int(n_parts.sum()) * _TILE_QUERIES,), found.n)
+        n_slots = int(n_parts.sum()) * _TILE_QUERIES
+        parts = torch.arange(n_slots, device=slot.device) % _N_FILLERS + found.n
         parts = parts.index_copy_(0, slot, queries).view(-1, _TILE_QUERIES)
         cluster = torch.arange(len(counts), device=counts.device)
         cluster = cluster.repeat_interleave(n_parts)
@@ -127,6 +150,21 @@ class TileSearch:
         found.offer(queries, smallest, row + rows[:, :1])
 
 
+def _query_parts(query, features, places, size):
+    """Query the patches of some images in parts that fit into memory."""
+    queries = features.flatten(0, 1)
+    out = torch.tensor(places, device=queries.device)
+    out = out.repeat_interleave(features.shape[1]) if max(places) >= 0 else None
+
+    def search(size):
+        parts = range(0, len(queries), size)
+        outs = [None if out is None else out[i : i + size] for i in parts]
+        pairs = zip(queries.split(size), outs, strict=True)
+        return torch.cat([query(*pair) for pair in pairs])
+
+    return halve_without_memory(search, size).view(features.shape[:2])
+
+
 class _Found:
     """What has been found so far for each of some queries.
 
@@ -137,10 +175,12 @@ class _Found:
 
     def __init__(self, queries, places):
         self.n = len(queries)
-        self.queries = F.pad(queries, (0, 0, 0, 1))  # and one that does not count
-        self.places = None if places is None else F.pad(places, (0, 1), value=-1)
-        nothing = torch.full_like(queries[:1, 0], torch.inf).view(torch.int32).long()
-        self._keys = (nothing << 32).repeat(self.n + 1)
+        self.queries = F.pad(queries, (0, 0, 0, _N_FILLERS))
+        if places is not None:
+            places = F.pad(places, (0, _N_FILLERS), value=-1)
+        self.places = places
+        nothing = torch.full_like(self.queries[:, 0], torch.inf)
+        self._keys = nothing.view(torch.int32).long() << 32
 
     def offer(self, queries, half_squares, rows):
         """Take what is nearer than what has been found before."""
@@ -150,8 +190,8 @@ class _Found:
 
     def half_squares(self):
         """Return half the squared distance of each query, infinite if there is none."""
-        return (self._keys[:-1] >> 32).int().view(torch.float32)
+        return (self._keys[: self.n] >> 32).int().view(torch.float32)
 
     def row(self):
         """Return the row found for each query."""
-        return self._keys[:-1] & _LOW_HALF
+        return self._keys[: self.n] & _LOW_HALF

@@ -29,11 +29,14 @@ def query(index, queries):
     return index.query(torch.from_numpy(queries)[None])[0].numpy()
 
 
-@pytest.fixture(params=["cpu", "gpu"])
+@pytest.fixture(params=["cluster", "tile", "whole"])
 def search(request, monkeypatch):
-    """Search as on a CPU and as on a GPU."""
-    if request.param == "gpu":
-        monkeypatch.setattr(_neighbors, "ClusterSearch", _neighbors.TileSearch)
+    """Search as on a CPU, and in both ways as on a GPU."""
+    gpu = torch.device("cuda")
+    n_rows = {"tile": 10**6, "whole": 10}.get(request.param)
+    if n_rows:
+        chosen = _neighbors._choose_search(gpu, n_rows)
+        monkeypatch.setattr(_neighbors, "_choose_search", lambda *args: chosen)
     return query
 
 

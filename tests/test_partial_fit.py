@@ -93,7 +93,7 @@ def test_a_call_that_fails_changes_nothing(images, monkeypatch):
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr("skpatchsvdd._patch_svdd.Inspector.maps", fail)
+        patch.setattr("skpatchsvdd._patch_svdd.Inspector.scores", fail)
         with pytest.raises(MemoryError):
             est.partial_fit(images[8:])
     assert est.bank_size_ == {32: 8 * 81}

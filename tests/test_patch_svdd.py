@@ -188,8 +188,21 @@ def _indexes_of(est, images):
     from skpatchsvdd._neighbors import ExactIndex
 
     stack = check_images(images)
-    banks = collect_banks(est._dense_encoder(), stack, est._units, None, np.random)
+    banks = collect_banks(est._inspector().encoder, stack, est._units, None, np.random)
     return [ExactIndex(bank) for bank in banks]
+
+
+def test_changed_weights_and_banks_are_noticed(fitted, mixed):
+    est = copy.deepcopy(fitted)
+    scores = est.score_samples(mixed.images)
+    with torch.no_grad():
+        est.encoder_.small[0].weight *= 2
+    changed = est.score_samples(mixed.images)
+    assert (changed != scores).all()
+    est.encoder_ = fitted.encoder_
+    np.testing.assert_array_equal(est.score_samples(mixed.images), scores)
+    est.partial_fit(mixed.images[::2])
+    assert (est.score_samples(mixed.images) != scores).any()
 
 
 def test_known_and_new_images_can_be_mixed(fitted, normal, mixed):
