@@ -12,7 +12,7 @@ from skpatchsvdd._device import exact_convolutions, halve_without_memory
 from skpatchsvdd._encoder import grid_shape
 from skpatchsvdd._images import KnownImages, pixels_to_float
 from skpatchsvdd._light import REACH, damp_light, damp_windows
-from skpatchsvdd._maps import join_maps, spread_scores
+from skpatchsvdd._maps import find_covering, join_maps, spread_scores
 from skpatchsvdd._places import add_places
 
 # Patches inspected together. On a CPU one image of usual size is enough work.
@@ -22,6 +22,8 @@ _GPU_PATCHES = 2**17
 # pixels along each axis, about.
 _WHOLE_PIXELS = 2**20
 _TILE = 512
+# Pixels, the largest ones, whose patches are decided together.
+_N_SETTLED = 256
 
 
 class DenseEncoder:
@@ -161,13 +163,18 @@ class Inspector:
         How to join the scales' maps.
     units : list of float
         How places were appended to the features of the bank, by scale.
+    tolerance : float
+        Share by which a score may be too large where an index is approximate.
     """
 
-    def __init__(self, encoder, indexes, known, n_averaged, aggregation, units):
+    def __init__(
+        self, encoder, indexes, known, n_averaged, aggregation, units, tolerance=0.0
+    ):
         self.encoder = encoder
         self.indexes = indexes
         self.units = units
         self.aggregation = aggregation
+        self.tolerance = tolerance
         # A centre that is one number is nobody's mean.
         self._n_averaged = n_averaged if encoder.center.size > 1 else 0
         self._known = KnownImages(known)
@@ -208,8 +215,64 @@ class Inspector:
             places = [self._known.find(image) for image in batch]
             features = self.encoder.encode(self._leave_out_of_mean(batch, places))
             features = self.encoder.add_places(features, self.units)
-            maps = [self._scale_map(i, features[i], places) for i in chosen]
-            yield join_maps(maps, self.aggregation)
+            yield self._join(self._search(features, places, chosen))
+
+    def _search(self, features, places, chosen):
+        """Return the distances of all patches, {scale: (n, rows, cols)}."""
+        distances = {}
+        for i in chosen:
+            found = self.indexes[i].query(features[i].flatten(1, 2), places)
+            distances[i] = found.view(features[i].shape[:3])
+        if any(self.indexes[i].gives_bounds for i in chosen):
+            for k, place in enumerate(places):
+                self._settle(
+                    {i: features[i][k] for i in chosen},
+                    {i: distances[i][k] for i in chosen},
+                    place,
+                )
+        return distances
+
+    def _settle(self, features, bounds, place):
+        """Lower the bounds of one image, in place, until its score is certain.
+
+        From the top down: the patches that cover the largest pixels are decided
+        exactly, until a pixel all of whose patches are decided is, up to the
+        tolerance, the largest.
+        """
+        is_open = {
+            i: torch.full_like(x, self.indexes[i].gives_bounds, dtype=torch.bool)
+            for i, x in bounds.items()
+        }
+        while True:
+            joined = self._join({i: x[None] for i, x in bounds.items()})[0]
+            pixels = [self._spread(i, x[None].float())[0] for i, x in is_open.items()]
+            open_pixels = torch.stack(pixels).sum(dim=0) > 0
+            settled = joined.masked_fill(open_pixels, 0).max()
+            joined.masked_fill_(~open_pixels, 0)
+            limit = (1 + self.tolerance) * settled
+            largest, where = joined.flatten().topk(min(_N_SETTLED, joined.numel()))
+            where = where[largest > limit]
+            if len(where) == 0:
+                return
+            chosen = torch.zeros_like(open_pixels)
+            chosen.view(-1)[where] = True
+            for i, x in bounds.items():
+                new = self._covering(i, chosen) & is_open[i]
+                if new.any():
+                    x[new] = self.indexes[i].decide(features[i][new], place)
+                    is_open[i] &= ~new
+
+    def _join(self, distances):
+        maps = [self._spread(i, x) for i, x in distances.items()]
+        return join_maps(maps, self.aggregation)
+
+    def _spread(self, i, scores):
+        size, stride = self.encoder.patch_sizes[i], self.encoder.strides[i]
+        return spread_scores(scores, size, stride, self.encoder.image_size)
+
+    def _covering(self, i, pixels):
+        size, stride = self.encoder.patch_sizes[i], self.encoder.strides[i]
+        return find_covering(pixels, size, stride)
 
     def _leave_out_of_mean(self, batch, places):
         """Change known images so that the mean of the others is subtracted from them.
@@ -225,13 +288,3 @@ class Inspector:
         gain = gain.astype(np.float32)[:, None, None, None]
         batch, mean = pixels_to_float(batch), self.encoder.center
         return np.where(gain == 1, batch, mean + (batch - mean) * gain)
-
-    def _scale_map(self, i, features, places):
-        n, rows, cols, _ = features.shape
-        scores = self.indexes[i].query(features.flatten(1, 2), places)
-        return spread_scores(
-            scores.reshape(n, rows, cols),
-            self.encoder.patch_sizes[i],
-            self.encoder.strides[i],
-            self.encoder.image_size,
-        )

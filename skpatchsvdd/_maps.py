@@ -38,6 +38,27 @@ def spread_scores(scores, patch_size, stride, image_size):
     return torch.bmm(maps, across.T.expand(n, -1, -1))  # (n, height, width)
 
 
+def find_covering(pixels, patch_size, stride):
+    """Find the patches that have a share in the value of some pixels.
+
+    Parameters
+    ----------
+    pixels : bool tensor of shape (height, width)
+        Which pixels.
+    patch_size, stride : int
+        How the patches were cut.
+
+    Returns
+    -------
+    patches : bool tensor of shape (rows, cols)
+    """
+    down, across = (
+        torch.from_numpy(_mean_matrix(length, patch_size, stride)).to(pixels.device)
+        for length in pixels.shape
+    )
+    return down.T @ pixels.to(down.dtype) @ across > 0
+
+
 def join_maps(maps, aggregation):
     """Join the maps of all scales into one, pixel by pixel.
 

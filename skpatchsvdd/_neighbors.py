@@ -1,6 +1,5 @@
 """The distance to the nearest normal patch, exact or approximate."""
 
-import math
 import pickle
 import warnings
 from typing import NamedTuple
@@ -20,9 +19,6 @@ _WHOLE_ROWS = 2**16
 # How many neighbours pynndescent is asked for. It could be told to look more widely,
 # but then takes many times as long where many patches are almost the same.
 _N_NEIGHBORS = 15
-# Share of an image's patches, those with the largest distances, that are decided by
-# exact search.
-_DECIDED = 1 / 20
 
 
 def make_index(bank, method, device, n_jobs, seed):
@@ -85,6 +81,8 @@ class ExactIndex:
     seed : int
         Seed of the clusters, which change how fast a search is, not what it finds.
     """
+
+    gives_bounds = False
 
     def __init__(self, bank, seed=0):
         rows = bank.rows
@@ -150,10 +148,7 @@ class ExactIndex:
 
 
 class ApproximateIndex:
-    """pynndescent's search, with the largest distances of each image made exact.
-
-    Distances of pynndescent are never too small, but some are too large, and an image's
-    score is a maximum: a few lost patches would become false alarms.
+    """pynndescent's search: its distances are never too small, but some are too large.
 
     Parameters
     ----------
@@ -164,6 +159,8 @@ class ApproximateIndex:
     seed : int
         The same seed and number of threads give the same index.
     """
+
+    gives_bounds = True
 
     def __init__(self, bank, n_jobs, seed):
         import numba  # slow to import: only for those who need it
@@ -209,12 +206,15 @@ class ApproximateIndex:
         distances = torch.from_numpy(distances.astype(np.float32))
         distances[torch.from_numpy(self._owners[rows] == place)] = torch.inf
         distances = distances.amin(dim=1)
-        # Patches all of whose neighbours are left out count among the largest.
-        n_lost = int(torch.isinf(distances).sum())
-        n_decided = max(math.ceil(_DECIDED * len(distances)), n_lost)
-        largest = distances.topk(n_decided).indices
-        distances[largest] = self._exact.query(features[None, largest], [place])[0]
+        # Where all neighbours found are left out there is no bound.
+        lost = torch.isinf(distances)
+        if lost.any():
+            distances[lost] = self.decide(features[lost], place)
         return distances
+
+    def decide(self, features, place):
+        """Return the exact distances of some patches (n, n_features) of one image."""
+        return self._exact.query(features[None], [place])[0]
 
     def _load(self):
         """Return pynndescent's index; a reloaded one is unpacked on first use."""
@@ -234,7 +234,9 @@ class ApproximateIndex:
 def _choose_search(device, n_rows):
     if device.type == "cpu":
         return ClusterSearch
-    return TileSearch if n_rows > _WHOLE_ROWS else WholeSearch
+    # Integers of 64 bits, of which tiles make use, are not for every kind of GPU.
+    is_large = device.type == "cuda" and n_rows > _WHOLE_ROWS
+    return TileSearch if is_large else WholeSearch
 
 
 def _as_tensor(array):

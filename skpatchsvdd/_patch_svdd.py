@@ -167,10 +167,17 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
     neighbors : {"auto", "exact", "pynndescent"}, default="auto"
         How the nearest normal patch is found. "exact" compares with all of the bank on
         a GPU; on a CPU it sorts the bank into clusters and skips those that cannot hold
-        the nearest one. pynndescent is approximate, but for the largest distances of
-        each image, which are made exact, and compiles for about a minute in each new
-        process. "auto" is pynndescent for banks of more than two million patches of a
-        scale on a CPU, and exact otherwise.
+        the nearest one. pynndescent finds distances that are never too small, but some
+        too large; those that could raise the score of an image are made exact, see
+        `tolerance`. It compiles for about a minute in each new process. "auto" is
+        pynndescent for banks of more than two million patches of a scale on a CPU, and
+        exact otherwise.
+
+    tolerance : float, default=0.0
+        Share by which the score of an image may look too abnormal because of
+        pynndescent's approximation. From the largest pixel of the anomaly map down,
+        distances are made exact until that is certain. 0 gives the same scores as exact
+        search; smaller pixels of the map may be too large in any case.
 
     warm_start : bool, default=False
         True lets `fit` go on from the weights in `encoder_`, with a new optimiser, and
@@ -315,6 +322,7 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
             Interval(Real, 0, 0.5, closed="right"),
         ],
         "neighbors": [StrOptions({"auto", "exact", "pynndescent"})],
+        "tolerance": [Interval(Real, 0, None, closed="left")],
         "warm_start": ["boolean"],
         "device": [str],
         "n_jobs": [Integral, None],
@@ -346,6 +354,7 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
         image_shape=None,
         contamination="auto",
         neighbors="auto",
+        tolerance=0.0,
         warm_start=False,
         device="auto",
         n_jobs=None,
@@ -373,6 +382,7 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
         self.image_shape = image_shape
         self.contamination = contamination
         self.neighbors = neighbors
+        self.tolerance = tolerance
         self.warm_start = warm_start
         self.device = device
         self.n_jobs = n_jobs
@@ -456,8 +466,9 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
         For normal images that look different from those of `fit`: another batch of
         material, another season's light. The encoder stays as it is, and with it what
         it takes for a difference: where much has changed, `fit` again. Of the
-        parameters only `bank_size`, `contamination`, `neighbors`, `device`, `n_jobs`,
-        `random_state` and `verbose` are looked at. Nothing changes until all is done.
+        parameters only `bank_size`, `contamination`, `neighbors`, `tolerance`,
+        `device`, `n_jobs`, `random_state` and `verbose` are looked at. Nothing changes
+        until all is done.
 
         Parameters
         ----------
@@ -704,7 +715,13 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
         indexes = self._index_banks(banks, dense.device, rng)
         self._log("scoring the training images, each without its own patches")
         inspector = Inspector(
-            dense, indexes, known, len(known), self.aggregation, units
+            dense,
+            indexes,
+            known,
+            len(known),
+            self.aggregation,
+            units,
+            self.tolerance,
         )
         return inspector, inspector.scores(images)
 
@@ -726,7 +743,7 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
         """Return what inspects images, the last one if nothing has changed since."""
         device = fallback_device(self.device)
         versions = [p._version for p in self.encoder_.parameters()]  # count changes
-        made_for = (device, self.encoder_, versions, self._indexes)
+        made_for = (device, self.encoder_, versions, self._indexes, self.tolerance)
         kept = _INSPECTORS.get(self)
         if kept is None or kept[0] != made_for:
             kept = _INSPECTORS[self] = made_for, self._make_inspector(device)
@@ -748,6 +765,7 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
             self._n_averaged,
             self._aggregation,
             self._units,
+            self.tolerance,
         )
 
     def _log(self, message, level=1):

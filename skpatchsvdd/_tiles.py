@@ -9,7 +9,7 @@ from skpatchsvdd._device import halve_without_memory
 
 # Rows of a cluster, and queries that look at them, of one small matrix product.
 _TILE_ROWS = 256
-_TILE_QUERIES = 32
+_TILE_QUERIES = 64
 # Queries that do not count, to fill up tiles with. One alone would be waited for by
 # all threads that write to it.
 _N_FILLERS = 4096
@@ -27,7 +27,8 @@ class WholeSearch:
 
     def __init__(self, rows, centers, starts, owners):
         cluster = np.arange(len(centers)).repeat(np.diff(starts))
-        self._rows = rows + centers[torch.from_numpy(cluster).to(rows.device)]
+        rows = rows + centers[torch.from_numpy(cluster).to(rows.device)]
+        self._rows = _align(rows)
         self._half_squares = self._rows.square().sum(dim=1) / 2
         self._owners = torch.from_numpy(owners).to(rows.device)
 
@@ -65,6 +66,7 @@ class TileSearch:
     """
 
     def __init__(self, rows, centers, starts, owners):
+        rows, centers = _align(rows), _align(centers)
         n_rows = np.diff(starts)
         n_tiles = -(-n_rows // _TILE_ROWS)
         # Where rows go when every cluster is padded to whole tiles.
@@ -73,13 +75,13 @@ class TileSearch:
         place = torch.from_numpy(place).to(rows.device)
         size = int(n_tiles.sum()) * _TILE_ROWS
         half_squares = rows.square().sum(dim=1) / 2
-        self._tiles = rows.new_zeros(size, rows.shape[1]).index_copy_(0, place, rows)
+        self._rows = rows.new_zeros(size, rows.shape[1]).index_copy_(0, place, rows)
         self._half_squares = rows.new_full((size,), torch.inf)
         self._half_squares.index_copy_(0, place, half_squares)
         owners = torch.from_numpy(owners).to(place)
         self._owners = place.new_full((size,), -2).index_copy_(0, place, owners)
         self._n_tiles = torch.from_numpy(n_tiles).to(rows.device)
-        self._first_tile = F.pad(self._n_tiles.cumsum(0)[:-1], (1, 0))
+        self._first_tile = self._n_tiles.cumsum(0) - self._n_tiles
         cluster = torch.arange(len(centers), device=rows.device)
         self._cluster = cluster.repeat_interleave(self._n_tiles * _TILE_ROWS)
         self._bounds = ClusterBounds(centers, half_squares, starts)
@@ -102,57 +104,57 @@ class TileSearch:
         self._visit(found, bounds < found.half_squares()[:, None])
         # The difference, which has all its digits, of the nearest row alone.
         row = found.row()
-        difference = queries - self._centers[self._cluster[row]] - self._tiles[row]
+        difference = queries - self._centers[self._cluster[row]] - self._rows[row]
         distances = difference.square_().sum(dim=1).sqrt()
         return torch.where(torch.isinf(found.half_squares()), torch.inf, distances)
 
     def _visit(self, found, due):
         """Look at the clusters that are due, a mask (n_queries, n_clusters)."""
         clusters, queries = due.T.nonzero().unbind(dim=1)  # clusters ascend
-        counts = torch.bincount(clusters, minlength=due.shape[1])
-        n_parts = -(-counts // _TILE_QUERIES)  # tiles of queries by cluster
-        first_part = F.pad(n_parts.cumsum(0)[:-1], (1, 0))
-        first = F.pad(counts.cumsum(0)[:-1], (1, 0))
+        counts = due.sum(dim=0)
+        n_parts = (counts + _TILE_QUERIES - 1) // _TILE_QUERIES  # tiles of queries
+        first_part = n_parts.cumsum(0) - n_parts
+        n_pairs = n_parts * self._n_tiles  # every one meets every tile of rows
+        first_pair = n_pairs.cumsum(0) - n_pairs
+        n_all_parts, n_all_pairs = torch.stack([n_parts.sum(), n_pairs.sum()]).tolist()
         # Tiles of queries, filled up with some that do not count.
-        position = torch.arange(len(queries), device=queries.device) - first[clusters]
-        slot = first_part[clusters] * _TILE_QUERIES + position
-        n_slots = int(n_parts.sum()) * _TILE_QUERIES
-        parts = torch.arange(n_slots, device=slot.device) % _N_FILLERS + found.n
+        parts = torch.arange(n_all_parts * _TILE_QUERIES, device=due.device)
+        parts = parts % _N_FILLERS + found.n
+        begin = first_part * _TILE_QUERIES - (counts.cumsum(0) - counts)
+        slot = begin[clusters] + torch.arange(len(queries), device=due.device)
         parts = parts.index_copy_(0, slot, queries).view(-1, _TILE_QUERIES)
-        cluster = torch.arange(len(counts), device=counts.device)
-        cluster = cluster.repeat_interleave(n_parts)
-        # Every tile of queries meets every tile of its cluster's rows.
-        n_meetings = self._n_tiles[cluster]
-        part = torch.arange(len(parts), device=parts.device)
-        part = part.repeat_interleave(n_meetings)
-        ends = n_meetings.cumsum(0)
-        tile = torch.arange(len(part), device=part.device) - (ends - n_meetings)[part]
-        tile += self._first_tile[cluster[part]]
-        n_features = self._tiles.shape[1]
+        cluster = torch.arange(len(counts), device=due.device)
+        cluster = cluster.repeat_interleave(n_pairs, output_size=n_all_pairs)
+        pair = torch.arange(n_all_pairs, device=due.device) - first_pair[cluster]
+        n_tiles = self._n_tiles[cluster]
+        part = first_part[cluster] + pair // n_tiles
+        tile = self._first_tile[cluster] + pair % n_tiles
+        n_features = self._rows.shape[1]
         each = _TILE_ROWS * n_features + _TILE_QUERIES * (n_features + 2 * _TILE_ROWS)
         size = max(_NUMBERS // each, 1)
-        for some, tiles in zip(part.split(size), tile.split(size), strict=True):
-            self._multiply(found, parts[some], tiles, cluster[some])
+        trios = zip(*(x.split(size) for x in (part, tile, cluster)), strict=True)
+        for some, tiles, clusters in trios:
+            self._multiply(found, parts[some], tiles, clusters)
 
     def _multiply(self, found, queries, tile, cluster):
         """Look at one tile of rows for each tile of queries, (n, n_queries)."""
-        rows = tile[:, None] * _TILE_ROWS
-        rows = rows + torch.arange(_TILE_ROWS, device=rows.device)
-        x = found.queries[queries] - self._centers[cluster][:, None]
-        products = torch.baddbmm(
-            self._half_squares[rows][:, None], x, self._tiles[rows].mT, alpha=-1
+        rows, half_squares, owners = (
+            x.view(-1, _TILE_ROWS, *x.shape[1:])[tile]
+            for x in (self._rows, self._half_squares, self._owners)
         )
+        x = found.queries[queries] - self._centers[cluster][:, None]
+        products = torch.baddbmm(half_squares[:, None], x, rows.mT, alpha=-1)
         if found.places is not None:
-            same = found.places[queries][:, :, None] == self._owners[rows][:, None]
+            same = found.places[queries][:, :, None] == owners[:, None]
             products.masked_fill_(same, torch.inf)
         smallest, row = products.min(dim=2)
         smallest += x.square().sum(dim=2) / 2
-        found.offer(queries, smallest, row + rows[:, :1])
+        found.offer(queries, smallest, row + tile[:, None] * _TILE_ROWS)
 
 
 def _query_parts(query, features, places, size):
     """Query the patches of some images in parts that fit into memory."""
-    queries = features.flatten(0, 1)
+    queries = _align(features.flatten(0, 1))
     out = torch.tensor(places, device=queries.device)
     out = out.repeat_interleave(features.shape[1]) if max(places) >= 0 else None
 
@@ -163,6 +165,11 @@ def _query_parts(query, features, places, size):
         return torch.cat([query(*pair) for pair in pairs])
 
     return halve_without_memory(search, size).view(features.shape[:2])
+
+
+def _align(x):
+    """Append columns of zeros up to a multiple of eight, as fast products need."""
+    return F.pad(x, (0, -x.shape[1] % 8))
 
 
 class _Found:

@@ -3,9 +3,12 @@ import pytest
 import torch
 
 from skpatchsvdd import _inspection
+from skpatchsvdd._bank import collect_banks
 from skpatchsvdd._device import halve_without_memory
 from skpatchsvdd._encoder import make_encoder
-from skpatchsvdd._inspection import DenseEncoder
+from skpatchsvdd._images import list_digests, stack_images
+from skpatchsvdd._inspection import DenseEncoder, Inspector
+from skpatchsvdd._neighbors import ExactIndex
 
 
 def make_dense(kind, size, strides, light=0.3):
@@ -70,3 +73,54 @@ def test_memory_that_is_not_enough_for_one_is_an_error(monkeypatch):
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     with pytest.raises(torch.cuda.OutOfMemoryError):
         halve_without_memory(call, 4)
+
+
+class LooseIndex:
+    """Exact distances, of which it first tells some that are too large."""
+
+    gives_bounds = True
+
+    def __init__(self, index, rng):
+        self.index, self.rng = index, rng
+        self.n_asked = self.n_decided = 0
+
+    def query(self, features, places):
+        exact = self.index.query(features, places)
+        self.n_asked += exact.numel()
+        loose = self.rng.choice(
+            [1, 1.2, 2, 30], p=[0.9, 0.05, 0.04, 0.01], size=exact.shape
+        )
+        return exact * torch.from_numpy(loose.astype(np.float32))
+
+    def decide(self, features, place):
+        self.n_decided += len(features)
+        return self.index.query(features[None], [place])[0]
+
+
+@pytest.mark.parametrize("aggregation", ["multiply", "sum"])
+@pytest.mark.parametrize("tolerance", [0.0, 0.5])
+@pytest.mark.parametrize("is_loose", [(True, True), (True, False)])
+def test_scores_of_loose_distances_are_certain(rng, aggregation, tolerance, is_loose):
+    dense = make_dense("hierarchical", (160, 128), (4, 16))
+    images = stack_images(rng.random((6, 160, 128, 3), dtype=np.float32))
+    banks = collect_banks(dense, images.take([0, 1]), [0, 0], None, np.random)
+    exact = [ExactIndex(bank) for bank in banks]
+    loose = [
+        LooseIndex(index, rng) if flag else index
+        for index, flag in zip(exact, is_loose, strict=True)
+    ]
+    known = list_digests(images.take([0, 1]))
+    expected = Inspector(dense, exact, known, 0, aggregation, [0, 0]).scores(images)
+    inspector = Inspector(dense, loose, known, 0, aggregation, [0, 0], tolerance)
+    scores = inspector.scores(images)
+    if tolerance == 0:
+        np.testing.assert_allclose(scores, expected, rtol=1e-6)
+    else:
+        # Too abnormal by up to the tolerance, and with less work.
+        assert (scores >= (1 + tolerance) * expected).all()
+        assert (scores <= expected * (1 - 1e-6)).any()
+    assert loose[0].n_decided < 0.7 * loose[0].n_asked
+    maps = np.concatenate(list(inspector.maps(images)))
+    np.testing.assert_allclose(
+        -maps.max(axis=(1, 2)), scores, rtol=0.5 * tolerance + 1e-6
+    )
