@@ -11,6 +11,8 @@ _N_CANDIDATES = 512
 _WAITING = 2**17
 # Squared distances up to this share of the largest square are rounding errors.
 _ROUNDING = 1e-6
+# Products held at a time: on a CPU as many as stay in its cache.
+_CPU_PRODUCTS, _GPU_PRODUCTS = 2**20, 2**28
 
 
 class Coreset:
@@ -96,14 +98,15 @@ def choose_centers(points, n_centers):
         In ascending order.
     """
     points = points - points.mean(dim=0)
-    squares = points.square().sum(dim=1)
-    lowest = _ROUNDING * float(squares.max())
-    chosen = [int(squares.argmax())]
-    nearest = _squared_distances(points, squares, chosen)[:, 0]
+    half_squares = points.square().sum(dim=1) / 2
+    lowest = _ROUNDING * float(half_squares.max())
+    chosen = [int(half_squares.argmax())]
+    nearest = torch.full_like(half_squares, torch.inf)
+    _bring_up_to_date(nearest, points, half_squares, chosen)
     while len(chosen) < n_centers:
         n_candidates = min(_N_CANDIDATES, len(points))
         distances, rows = nearest.topk(n_candidates)
-        between = torch.cdist(points[rows], points[rows]).square()
+        between = torch.cdist(points[rows], points[rows]).square() / 2
         picked = _pick_farthest(
             distances.cpu().numpy(),
             between.cpu().numpy(),
@@ -113,9 +116,7 @@ def choose_centers(points, n_centers):
         if len(picked) == 0:
             break
         picked = rows.cpu().numpy()[picked].tolist()
-        new = _squared_distances(points, squares, picked).amin(dim=1)
-        nearest = torch.minimum(nearest, new)
-        nearest[picked] = 0
+        _bring_up_to_date(nearest, points, half_squares, picked)
         chosen += picked
     return np.sort(chosen)
 
@@ -124,8 +125,8 @@ def _pick_farthest(distances, between, n_wanted, lowest):
     """Pick candidates, the farthest first, while no other point can be farther.
 
     `distances`, in descending order, are those from the points chosen before; a point
-    that is no candidate is at most as far as the last candidate was. All are squared,
-    and what is not above `lowest` counts as 0.
+    that is no candidate is at most as far as the last candidate was. All are half
+    squares, and what is not above `lowest` counts as 0.
     """
     current, last = distances.copy(), distances[-1]
     picked = []
@@ -139,6 +140,13 @@ def _pick_farthest(distances, between, n_wanted, lowest):
     return picked
 
 
-def _squared_distances(points, squares, rows):
-    products = torch.addmm(squares[rows], points, points[rows].T, alpha=-2)
-    return (products + squares[:, None]).clamp_(min=0)
+def _bring_up_to_date(nearest, points, half_squares, picked):
+    """Lower half the squared distances from chosen points, in place, by new ones."""
+    columns = points[picked].T.contiguous()
+    n_products = _CPU_PRODUCTS if points.device.type == "cpu" else _GPU_PRODUCTS
+    size = max(n_products // len(picked), 1)
+    parts = zip(*(x.split(size) for x in (nearest, points, half_squares)), strict=True)
+    for former, some, half in parts:
+        x = torch.addmm(half_squares[picked], some, columns, alpha=-1).amin(dim=1)
+        torch.minimum(former, (x + half).clamp_(min=0), out=former)
+    nearest[picked] = 0
