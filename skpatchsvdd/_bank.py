@@ -10,8 +10,10 @@ from skpatchsvdd._places import find_unit
 
 # Bytes of one scale's bank, unless a size is asked for.
 MAX_BYTES = 2**30
-# Images by which it is decided how much places count.
+# Images by which it is decided how much places count, at most, and the bytes of their
+# features.
 _N_COMPARED = 64
+_COMPARED_BYTES = 2**29
 
 
 def find_units(encoder, images, place_weight, rng):
@@ -34,15 +36,19 @@ def find_units(encoder, images, place_weight, rng):
     """
     if place_weight == 0:
         return [0.0] * len(encoder.strides)
-    spaced = np.linspace(0, len(images) - 1, min(_N_COMPARED, len(images)))
-    scales = encoder.encode_stack(images.take(spaced.astype(int)))
+    n_bytes = sum(4 * x.numel() for x in encoder.encode_stack(images.take([0])))
+    n_compared = min(_N_COMPARED, max(_COMPARED_BYTES // n_bytes, 2), len(images))
+    spaced = np.linspace(0, len(images) - 1, n_compared).astype(int)
+    scales = encoder.encode_stack(images.take(spaced))
     return [
         find_unit(x, stride, place_weight, rng)
         for x, stride in zip(scales, encoder.strides, strict=True)
     ]
 
 
-def collect_banks(encoder, images, units, bank_size, rng, former=None, n_former=0):
+def collect_banks(
+    encoder, images, units, bank_size, rng, former=None, n_former=0, progress=None
+):
     """Encode all patches of a stack of images, and keep what the banks have room for.
 
     Parameters
@@ -61,6 +67,8 @@ def collect_banks(encoder, images, units, bank_size, rng, former=None, n_former=
         What the banks hold already.
     n_former : int
         Number of images that is from.
+    progress : callable or None
+        ``progress(n)`` is told how many images are done.
 
     Returns
     -------
@@ -83,6 +91,8 @@ def collect_banks(encoder, images, units, bank_size, rng, former=None, n_former=
         owners = np.arange(n_former + start, n_former + start + len(batch))
         for coreset, x in zip(coresets, scales, strict=True):
             coreset.add(x.reshape(-1, x.shape[2]), owners.repeat(x.shape[1]))
+        if progress is not None:
+            progress(start + len(batch))
     return [Bank(*coreset.result()) for coreset in coresets]
 
 

@@ -12,8 +12,9 @@ _SAMPLE_ROWS = 128  # for each cluster
 _ASSIGNED = 4096  # rows at a time
 # Share of the typical radius by which bounds are lowered, for rounding errors.
 _SLACK = 1e-3
-# Products held at a time.
+# Products, and queries, held at a time.
 _PRODUCTS = 2**21
+_QUERIES = 2**13
 # Nearest clusters tried one after the other for patches that have found nothing yet.
 _N_TRIES = 4
 
@@ -166,6 +167,10 @@ class ClusterSearch:
 
     def _query_image(self, queries, place):
         skipped = np.flatnonzero(self._owners == place) if place >= 0 else None
+        parts = queries.split(_QUERIES)
+        return torch.cat([self._query_some(part, skipped) for part in parts])
+
+    def _query_some(self, queries, skipped):
         found = _Found(queries, skipped, self._starts)
         squares, bounds = self._bounds(queries)
         untried = squares

@@ -63,6 +63,17 @@ class ImageStack:
 
         return ImageStack(read, self.image_shape, [self.sizes[i] for i in places])
 
+    def crop(self, window):
+        """Return the part of all images in a window, a pair of slices, as a stack."""
+
+        def read(places):
+            return self._read(places)[(slice(None), *window)]
+
+        *size, n_channels = self.image_shape
+        pairs = zip(window, size, strict=True)
+        size = tuple(len(range(length)[part]) for part, length in pairs)
+        return ImageStack(read, (*size, n_channels), [size] * len(self))
+
     def batches(self, batch_size):
         """Yield (start, images of shape (n, height, width, n_channels))."""
         for start in range(0, len(self), batch_size):

@@ -203,9 +203,17 @@ class Inspector:
         for maps in self._inspect(images, scale):
             yield maps.cpu().numpy()
 
-    def scores(self, images):
-        """Return minus the maximum of each image's map: high is normal, (n,)."""
-        scores = [-maps.amax(dim=(1, 2)) for maps in self._inspect(images)]
+    def scores(self, images, progress=None):
+        """Return minus the maximum of each image's map: high is normal, (n,).
+
+        ``progress(n)`` is told how many images are done.
+        """
+        scores, n_done = [], 0
+        for maps in self._inspect(images):
+            scores.append(-maps.amax(dim=(1, 2)))
+            n_done += len(maps)
+            if progress is not None:
+                progress(n_done)
         return torch.cat(scores).double().cpu().numpy()
 
     def _inspect(self, images, scale=None):

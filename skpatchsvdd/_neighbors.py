@@ -1,6 +1,7 @@
 """The distance to the nearest normal patch, exact or approximate."""
 
 import pickle
+import sys
 import warnings
 from typing import NamedTuple
 
@@ -21,7 +22,7 @@ _WHOLE_ROWS = 2**16
 _N_NEIGHBORS = 15
 
 
-def make_index(bank, method, device, n_jobs, seed):
+def make_index(bank, method, device, n_jobs, seed, log=None):
     """Index a bank of normal features.
 
     Parameters
@@ -38,6 +39,8 @@ def make_index(bank, method, device, n_jobs, seed):
         Threads for building an approximate index.
     seed : int
         Seed of an index. An exact one gives the same distances for any.
+    log : callable or None
+        ``log(message)`` is told of compilations.
 
     Returns
     -------
@@ -49,6 +52,8 @@ def make_index(bank, method, device, n_jobs, seed):
         method = "pynndescent" if large else "exact"
     if method == "exact":
         return ExactIndex(bank, seed)
+    if log is not None and "pynndescent" not in sys.modules:
+        log("compiling pynndescent, about a minute once in a process")
     return ApproximateIndex(bank, n_jobs, seed)
 
 

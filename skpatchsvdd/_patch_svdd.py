@@ -20,6 +20,7 @@ from skpatchsvdd._images import check_images, list_digests
 from skpatchsvdd._inspection import DenseEncoder, Inspector
 from skpatchsvdd._maps import resize_map
 from skpatchsvdd._neighbors import make_index
+from skpatchsvdd._progress import Progress
 from skpatchsvdd._recipe import TrainingMixin
 
 _DEFAULT_STRIDES = {32: 4, 64: 16, 128: 16}
@@ -30,6 +31,7 @@ _AUTO_INSPECTION = {
     "raw": {"light": 1.0, "place_weight": 0.0},
 }
 _MID_GREY = 0.5
+_WHOLE = (slice(None), slice(None))
 # Scores are tied if they differ by no more than this share.
 _TIED = 1e-6
 _MAX_SEED = np.iinfo(np.int32).max
@@ -423,9 +425,10 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
         with torch_threads(self.n_jobs):
             center = self._center_of(images)
 
-            def make_dense(encoder, strides=strides):
-                size = images.image_shape[:2]
-                return DenseEncoder(encoder, size, center, light, strides, device)
+            def make_dense(encoder, strides=strides, window=_WHOLE):
+                size = images.crop(window).image_shape[:2]
+                part = center if center.size == 1 else center[window]
+                return DenseEncoder(encoder, size, part, light, strides, device)
 
             encoder, curve, watch = self._train_encoder(
                 images, center, light, make_dense, device, rng
@@ -499,7 +502,7 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
             inspector = self._inspector()
             dense = inspector.encoder
             former = [index.bank() for index in self._indexes]
-            self._log(f"adding the patches of {len(new)} images")
+            progress = self._progress("adding images", len(new))
             banks = collect_banks(
                 dense,
                 images,
@@ -508,6 +511,7 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
                 rng,
                 former,
                 n_former=len(self._known),
+                progress=progress,
             )
             inspector = inspector.extend(
                 self._index_banks(banks, dense.device, rng), known
@@ -705,15 +709,16 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
 
     def _make_bank(self, images, known, dense, rng):
         """Index the features of all images; score each without its own patches."""
-        self._log("encoding the bank")
         weight = self._resolve_inspection("place_weight")
         units = find_units(dense, images, weight, rng)
         for size, unit in zip(dense.patch_sizes, units, strict=True):
             counts = "count" if unit > 0 else "do not count"
             self._log(f"places of patches of {size} {counts}")
-        banks = collect_banks(dense, images, units, self.bank_size, rng)
+        progress = self._progress("encoding images", len(images))
+        banks = collect_banks(
+            dense, images, units, self.bank_size, rng, progress=progress
+        )
         indexes = self._index_banks(banks, dense.device, rng)
-        self._log("scoring the training images, each without its own patches")
         inspector = Inspector(
             dense,
             indexes,
@@ -723,7 +728,9 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
             units,
             self.tolerance,
         )
-        return inspector, inspector.scores(images)
+        label = "scoring images, each without its own patches"
+        progress = self._progress(label, len(images))
+        return inspector, inspector.scores(images, progress)
 
     def _set_bank(self, indexes, known):
         sizes = map(len, indexes)
@@ -736,7 +743,9 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
         for bank in banks:
             seed = int(rng.randint(_MAX_SEED))
             self._log(f"indexing {len(bank.rows):,} patches")
-            indexes.append(make_index(bank, self.neighbors, device, self.n_jobs, seed))
+            indexes.append(
+                make_index(bank, self.neighbors, device, self.n_jobs, seed, self._log)
+            )
         return indexes
 
     def _inspector(self):
@@ -771,6 +780,9 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
     def _log(self, message, level=1):
         if self.verbose >= level:
             print(f"[{type(self).__name__}] {message}", flush=True)
+
+    def _progress(self, label, total):
+        return Progress(f"[{type(self).__name__}] {label}", total, self.verbose >= 1)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

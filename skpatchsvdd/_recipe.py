@@ -152,13 +152,15 @@ class TrainingMixin:
         return copy.deepcopy(self.encoder_)
 
     def _training_log(self, names, max_iter):
-        """Return a function that reports the losses about twenty times."""
+        """Return a function that draws a bar, or reports the losses twenty times."""
         every = max(max_iter // 20, 1)
         start = time.perf_counter()
-        self._log(f"training {max_iter} steps")
+        progress = self._progress("training", max_iter)
 
         def log(step, terms):
-            if self.verbose >= 2 and step % every == 0:
+            if self.verbose < 2:
+                progress(step)
+            elif step % every == 0:
                 pairs = zip(names, terms.tolist(), strict=True)
                 losses = "  ".join(f"{name} {value:.4f}" for name, value in pairs)
                 seconds = time.perf_counter() - start

@@ -70,7 +70,9 @@ def test_units_come_from_some_of_the_images(images, monkeypatch):
     )
     stack = check_images(images)
     assert find_units(make_dense(), stack, "auto", np.random.RandomState(0)) == [1.5]
-    assert seen == [(3, 5, 5, 8)]
+    monkeypatch.setattr(_bank, "_COMPARED_BYTES", 2 * 4 * 5 * 5 * 8)
+    find_units(make_dense(), stack, "auto", np.random.RandomState(0))
+    assert seen == [(3, 5, 5, 8), (2, 5, 5, 8)]
     assert find_units(make_dense(), stack, 0, None) == [0.0]
 
 

@@ -183,6 +183,14 @@ def test_digest_tells_images_apart_and_not_their_dtype(rng):
     assert as_bytes[0] != as_bytes[1]
 
 
+def test_a_crop_is_a_part_of_every_image(rng):
+    X = make_bytes(rng, 4, 9, 7, 3)
+    crop = check_images(X).take([3, 1]).crop((slice(2, 6), slice(None)))
+    assert (len(crop), crop.image_shape, crop.sizes) == (2, (4, 7, 3), [(4, 7)] * 2)
+    np.testing.assert_array_equal(crop.pixels, X[[3, 1], 2:6])
+    np.testing.assert_array_equal(list(crop.batches(1))[1][1], X[[1], 2:6])
+
+
 def test_known_images_are_found_in_any_dtype(rng):
     X = make_bytes(rng, 5, 40, 20, 3)
     known = KnownImages([image_digest(x) for x in X[:3]])

@@ -1,4 +1,5 @@
 import pickle
+import sys
 
 import numpy as np
 import pytest
@@ -126,6 +127,18 @@ def test_method_is_chosen_by_device_and_size(
     )
     bank = as_bank(np.empty((n_rows, 1), dtype=np.float32))
     assert make_index(bank, method, torch.device(device), None, 0) == expected
+
+
+def test_compilation_is_announced_once(monkeypatch):
+    monkeypatch.setattr("skpatchsvdd._neighbors.ApproximateIndex", lambda *args: None)
+    said = []
+    bank, cpu = as_bank(np.zeros((5, 2), dtype=np.float32)), torch.device("cpu")
+    monkeypatch.delitem(sys.modules, "pynndescent", raising=False)
+    make_index(bank, "pynndescent", cpu, None, 0, said.append)
+    monkeypatch.setitem(sys.modules, "pynndescent", None)
+    make_index(bank, "pynndescent", cpu, None, 0, said.append)
+    make_index(bank, "exact", cpu, None, 0, said.append)
+    assert said == ["compiling pynndescent, about a minute once in a process"]
 
 
 @pytest.fixture(scope="module")

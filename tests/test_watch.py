@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+from skpatchsvdd import _watch
 from skpatchsvdd._encoder import make_encoder
 from skpatchsvdd._images import check_images
 from skpatchsvdd._inspection import DenseEncoder
@@ -12,10 +13,11 @@ from skpatchsvdd.datasets import make_textures
 def make_check(seed=0):
     images = check_images(make_textures(10, image_size=64, random_state=0).images)
 
-    def make_dense(encoder, strides):
+    def make_dense(encoder, strides, window):
         device = torch.device("cpu")
         center = np.full((1, 1, 1), 0.5, dtype=np.float32)
-        return DenseEncoder(encoder, (64, 64), center, 0.3, strides, device)
+        size = images.crop(window).image_shape[:2]
+        return DenseEncoder(encoder, size, center, 0.3, strides, device)
 
     generator = torch.Generator().manual_seed(seed)
     chosen = np.array([1, 5, 8])
@@ -45,6 +47,14 @@ def test_an_encoder_that_is_not_finite_scores_nothing():
 def test_the_same_encoder_scores_the_same():
     check, encoder = make_check(), make_small_encoder()
     assert check(encoder) == check(encoder) == make_check()(encoder)
+
+
+def test_the_middle_of_large_images_is_looked_at(monkeypatch):
+    monkeypatch.setattr(_watch, "_LARGEST", 40)
+    check = make_check()
+    assert check._window == (slice(12, 52), slice(12, 52))
+    assert check._images.image_shape == check._bank.image_shape == (40, 40, 3)
+    assert 0 < check(make_small_encoder()) <= 1
 
 
 def run_watch(scores, patience=None):

@@ -1,0 +1,31 @@
+import sys
+
+import pytest
+
+from skpatchsvdd._progress import Progress
+
+
+def run(capsys, *, total=60, is_shown=True):
+    progress = Progress("counting", total, is_shown)
+    for done in range(1, total + 1):
+        progress(done)
+    return capsys.readouterr().out
+
+
+def test_a_bar_grows_in_a_terminal(capsys, monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    drawn = run(capsys).split("\r")[1:]
+    assert len(drawn) == 30
+    assert drawn[0] == "counting #............................. 2 of 60"
+    assert drawn[-1] == "counting ############################## 60 of 60\n"
+
+
+@pytest.mark.parametrize("total", [1, 7, 60, 1000])
+def test_a_file_gets_one_line(capsys, total):
+    out = run(capsys, total=total)
+    assert out.count("counting") == 1
+    assert out.endswith(f"{total:,} of {total:,}\n")
+
+
+def test_nothing_is_drawn_unless_asked_for(capsys):
+    assert run(capsys, is_shown=False) == ""
