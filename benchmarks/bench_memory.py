@@ -1,0 +1,124 @@
+"""How much memory fit and scoring take at their peak, each in a process of its own.
+
+fit learns from a category's training images. score_samples then reads 50 and 1,000
+images from a file that is mapped into memory, and one image of 4000 x 3000 pixels with
+a model fitted to two such images, of whose patches it keeps 16,000. The last column is
+what a process takes with all packages imported and nothing done.
+
+Example: python benchmarks/bench_memory.py --data DATA --category mvtec/bottle
+"""
+
+import multiprocessing
+import resource
+import tempfile
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import joblib
+import numpy as np
+from _common import machine_name, make_parser, print_json, print_table
+
+from skpatchsvdd import PatchSVDD
+from skpatchsvdd._device import check_device
+from skpatchsvdd.datasets import load_mvtec_ad
+
+LARGE = (3000, 4000)
+LARGE_BANK = 16_000
+
+
+def main():
+    parser = make_parser(__doc__)
+    parser.add_argument("--data", required=True, help="folder of the data set")
+    parser.add_argument("--category", required=True, help="such as mvtec/bottle")
+    parser.add_argument("--max-iter", type=int, default=20, help="training steps")
+    parser.add_argument("--device", default="auto")
+    args = parser.parse_args()
+    params = {"max_iter": args.max_iter, "random_state": 0, "device": args.device}
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        idle = alone(do_nothing)["peak MB"]
+        for name, call, *arguments in (
+            ("fit", fit, args.data, args.category, params, folder),
+            (
+                "fit, two of 4000 x 3000",
+                fit_large,
+                args.data,
+                args.category,
+                params,
+                folder,
+            ),
+            ("score 50", score, folder, "model", 50),
+            ("score 1000", score, folder, "model", 1000),
+            ("score one of 4000 x 3000", score, folder, "large", 1),
+        ):
+            rows.append({"call": name} | alone(call, *arguments) | {"idle MB": idle})
+            print_table(rows[-1:])
+    machine = machine_name(check_device(args.device))
+    print(f"\n{args.category}, {machine}\n")
+    print_table(rows)
+    print_json(machine=machine, category=args.category, rows=rows)
+
+
+def alone(call, *arguments):
+    """Run a call in a new process; return its peak memory and time."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as executor:
+        return executor.submit(measure, call, arguments).result()
+
+
+def measure(call, arguments):
+    start = time.perf_counter()
+    call(*arguments)
+    seconds = time.perf_counter() - start
+    peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {"peak MB": peak / 1e6, "s": seconds}
+
+
+def do_nothing():
+    pass
+
+
+def fit(data, category, params, folder):
+    """Fit to a category, and leave a model and images to score for later."""
+    images = load_mvtec_ad(data, category).images
+    joblib.dump(PatchSVDD(**params).fit(images), Path(folder, "model.joblib"))
+    save_images(folder, "model", images, 1000)
+
+
+def fit_large(data, category, params, folder):
+    """Fit to two large images, side by side what the category shows."""
+    images = load_mvtec_ad(data, category).images
+    n_rows, n_cols = (
+        -(-n // size) for n, size in zip(LARGE, images.shape[1:], strict=False)
+    )
+    large = []
+    for shift in (0, 1, 2):
+        tiles = np.resize(
+            np.roll(images, shift, axis=0), (n_rows * n_cols, *images.shape[1:])
+        )
+        tiles = tiles.reshape(n_rows, n_cols, *images.shape[1:])
+        rows = [np.concatenate(list(row), axis=1) for row in tiles]
+        large.append(np.concatenate(rows)[: LARGE[0], : LARGE[1]])
+    est = PatchSVDD(bank_size=LARGE_BANK, **params).fit(np.stack(large[:2]))
+    joblib.dump(est, Path(folder, "large.joblib"))
+    save_images(folder, "large", np.stack(large[2:]), 1)
+
+
+def save_images(folder, name, images, n):
+    path = Path(folder, f"{name}.npy")
+    shape = (n, *images.shape[1:])
+    file = np.lib.format.open_memmap(path, "w+", dtype=images.dtype, shape=shape)
+    for i in range(n):
+        file[i] = 255 - images[i % len(images)]  # no image that the model knows
+
+
+def score(folder, name, n):
+    """Score images of a file."""
+    est = joblib.load(Path(folder, f"{name}.joblib"))
+    images = np.load(Path(folder, f"{name}.npy"), mmap_mode="r")[:n]
+    assert est.score_samples(images).shape == (n,)
+
+
+if __name__ == "__main__":
+    main()
