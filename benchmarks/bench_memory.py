@@ -110,7 +110,8 @@ def save_images(folder, name, images, n):
     shape = (n, *images.shape[1:])
     file = np.lib.format.open_memmap(path, "w+", dtype=images.dtype, shape=shape)
     for i in range(n):
-        file[i] = 255 - images[i % len(images)]  # no image that the model knows
+        file[i] = images[i % len(images)]
+        file[i, 0, 0] ^= 1  # no image that the model knows
 
 
 def score(folder, name, n):
