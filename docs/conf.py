@@ -21,4 +21,4 @@ exclude_patterns = ["_build"]
 html_theme = "pydata_sphinx_theme"
 html_title = f"skpatchsvdd {version}"
 html_theme_options = {"show_prev_next": False, "secondary_sidebar_items": ["page-toc"]}
-html_sidebars = {"index": [], "api": [], "user_guide": []}
+html_sidebars = {"index": [], "api": [], "user_guide": [], "dask": []}

@@ -6,7 +6,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import torch
-from joblib import effective_n_jobs
+from joblib import cpu_count
 
 
 def check_device(name):
@@ -67,6 +67,16 @@ def _is_available(device):
     return True
 
 
+def count_threads(n_jobs):
+    """Return the threads of this machine that an `n_jobs` parameter means.
+
+    joblib's own answer would depend on the cluster that a call may run in.
+    """
+    if n_jobs == 0:
+        raise ValueError("n_jobs=0 has no meaning. Pass None, -1 or a positive number.")
+    return n_jobs if n_jobs > 0 else max(cpu_count() + 1 + n_jobs, 1)
+
+
 @contextmanager
 def torch_threads(n_jobs):
     """Let torch use `n_jobs` threads of the CPU inside; None leaves it as it is."""
@@ -74,7 +84,7 @@ def torch_threads(n_jobs):
         yield
         return
     before = torch.get_num_threads()
-    torch.set_num_threads(effective_n_jobs(n_jobs))
+    torch.set_num_threads(count_threads(n_jobs))
     try:
         yield
     finally:

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from joblib import effective_n_jobs
 
 from skpatchsvdd._clusters import Clusters, ClusterSearch
+from skpatchsvdd._device import count_threads
 from skpatchsvdd._tiles import TileSearch, WholeSearch
 
 # Up to this many rows a CPU searches exactly, without pynndescent's compilation and
@@ -172,7 +172,7 @@ class ApproximateIndex:
         from pynndescent import NNDescent
 
         if n_jobs is not None:
-            n_jobs = min(effective_n_jobs(n_jobs), numba.config.NUMBA_NUM_THREADS)
+            n_jobs = min(count_threads(n_jobs), numba.config.NUMBA_NUM_THREADS)
         index = NNDescent(
             bank.rows,
             metric="euclidean",

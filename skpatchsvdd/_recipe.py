@@ -1,6 +1,7 @@
 """How the estimator trains: what "auto" means, on which images, which weights stay."""
 
 import copy
+import functools
 import time
 import warnings
 
@@ -11,9 +12,10 @@ from sklearn.exceptions import ConvergenceWarning
 from skpatchsvdd._crops import CropSampler
 from skpatchsvdd._encoder import make_encoder
 from skpatchsvdd._losses import make_dense_objective, make_patch_objective
+from skpatchsvdd._probes import make_probes
 from skpatchsvdd._sampling import PairSampler
 from skpatchsvdd._training import train_encoder
-from skpatchsvdd._watch import DefectCheck, Watch
+from skpatchsvdd._watch import DefectCheck, Watch, make_copies
 
 # What "auto" means, by `training` and, for dense training, by device.
 _AUTO = {
@@ -32,6 +34,13 @@ _CHECK_EVERY = 25
 _COLLAPSE, _NO_BETTER = 0.15, 0.05
 # Bytes of the images that are trained on, at most.
 _TRAINING_BYTES = 2**30
+# What lam="auto" chooses from, by `training`, in trainings of this share of the steps;
+# the share of the images that are set aside, how many at most, and the copies of each
+# that get a defect.
+_LAMS = {"dense": (0.03, 0.3, 3.0), "paper": (1e-4, 1e-3, 1e-2)}
+_TRIAL = 1 / 4
+_SET_ASIDE, _MAX_SET_ASIDE = 1 / 4, 24
+_N_PROBES = 4
 # Crops on which the first weights are rescaled.
 _N_STANDARD = 16
 _MAX_SEED = np.iinfo(np.int32).max
@@ -70,6 +79,46 @@ class TrainingMixin:
         n_steps = len(next(iter(curve.values())))
         return self._choose_weights(encoder, watch, n_steps).cpu(), curve, watch
 
+    def _choose_lam(self, images, center, light, make_dense, device, rng):
+        """Return `lam`, and, if it had to be chosen, what by: a table of trials."""
+        if self.lam != "auto":
+            return self.lam, None
+        n_aside = min(max(round(_SET_ASIDE * len(images)), 1), _MAX_SET_ASIDE)
+        order = rng.permutation(len(images))
+        aside, others = np.sort(order[:n_aside]), np.sort(order[n_aside:])
+        check = DefectCheck(
+            images,
+            aside,
+            make_dense,
+            self.aggregation,
+            self._resolve_inspection("place_weight"),
+            functools.partial(make_probes, n_damaged=_N_PROBES, rng=rng),
+        )
+        n_steps = round(_TRIAL * self._resolve("max_iter", device))
+        seed = int(rng.randint(_MAX_SEED))
+        table = {"lam": [], "score": [], "fit_time": []}
+        for lam in _LAMS[self.training]:
+            trial = copy.copy(self)
+            trial.lam, trial.max_iter = lam, n_steps
+            trial.early_stopping = trial.warm_start = False
+            start = time.perf_counter()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                encoder, _, _ = trial._train_encoder(
+                    images.take(others),
+                    center,
+                    light,
+                    make_dense,
+                    device,
+                    np.random.RandomState(seed),
+                )
+            table["lam"].append(lam)
+            table["score"].append(check(encoder))
+            table["fit_time"].append(time.perf_counter() - start)
+            self._log(f"lam={lam:g} tells defects with {table['score'][-1]:.3f}")
+        table = {name: np.array(column) for name, column in table.items()}
+        return float(table["lam"][table["score"].argmax()]), table
+
     def _resolve(self, name, device):
         """Return a parameter, or what its "auto" means on this device."""
         value = getattr(self, name)
@@ -98,7 +147,7 @@ class TrainingMixin:
             make_dense,
             self.aggregation,
             self._resolve_inspection("place_weight"),
-            generator,
+            functools.partial(make_copies, generator=generator),
         )
         n_checks = _N_EARLY_CHECKS if self.early_stopping else _N_CHECKS
         every = max(max_iter // n_checks, _CHECK_EVERY)

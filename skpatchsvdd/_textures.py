@@ -123,7 +123,7 @@ def _finish(rng, clean, image, defect):
     """Light and photograph an image; return it with its mask and defect."""
     mask = np.abs(image - clean).max(axis=2) > VISIBLE
     mask = ndimage.binary_fill_holes(ndimage.binary_closing(mask, iterations=2) | mask)
-    down, right = pixel_axes(len(image)) / len(image) - 0.5
+    down, right = pixel_axes(image.shape[:2]) / len(image) - 0.5
     tilt = rng.uniform(-0.06, 0.06, 2)
     light = rng.uniform(0.96, 1.04) + tilt[0] * down + tilt[1] * right
     image = image * light[:, :, None]
@@ -137,7 +137,7 @@ def _finish(rng, clean, image, defect):
 def _fabric(rng, size):
     """Plain weave: threads that pass over and under each other."""
     period = 8.0
-    down, right = pixel_axes(size)
+    down, right = pixel_axes((size, size))
     bend = [1.1 * _smooth_noise(rng, size, 14) for _ in range(2)]
     u = (right + bend[0]) / period + rng.uniform()
     v = (down + bend[1]) / period + rng.uniform()
@@ -152,7 +152,7 @@ def _fabric(rng, size):
 
 def _wood(rng, size):
     """Planed wood: wavy rings across the grain and fine fibres along it."""
-    down, right = pixel_axes(size)
+    down, right = pixel_axes((size, size))
     phase = rng.uniform(0, 100)
     wave = 5 * np.sin((right + 60 * phase) / 55) + 3 * _smooth_noise(
         rng, size, (25, 40)
@@ -182,7 +182,7 @@ def _leather(rng, size):
 def _mesh(rng, size):
     """Woven wire over a dark ground."""
     period = 16.0
-    down, right = pixel_axes(size)
+    down, right = pixel_axes((size, size))
     shift = rng.uniform(0, period, 2)
     bend = [0.5 * _smooth_noise(rng, size, 20) for _ in range(2)]
     u = (right + bend[0] + shift[0]) / period
@@ -213,7 +213,7 @@ _N_HOLES = 6
 
 def _draw_gear(size, surface, shift, angle, missing=None):
     """Draw a gear wheel; return it and the pixels of its face."""
-    down, right = pixel_axes(size)
+    down, right = pixel_axes((size, size))
     down, right = (down - size / 2 - shift[0]), (right - size / 2 - shift[1])
     radius = np.hypot(down, right) / size
     theta = np.arctan2(down, right) - angle

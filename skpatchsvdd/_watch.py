@@ -44,19 +44,21 @@ class DefectCheck:
         How the scales' maps are joined.
     place_weight : "auto" or float
         How much the place of a patch counts.
-    generator : torch.Generator
-        A generator of the CPU.
+    make_copies : callable
+        ``make_copies(pixels)`` gives copies of images on the 0..1 scale, normal and
+        damaged ones, and their labels, 1 and -1.
     """
 
     def __init__(
-        self, images, chosen, make_dense, aggregation, place_weight, generator
+        self, images, chosen, make_dense, aggregation, place_weight, make_copies
     ):
         self._window = _middle(images.image_shape[:2])
         images = images.crop(self._window)
         others = np.setdiff1d(np.arange(len(images)), chosen)
         spaced = np.linspace(0, len(others) - 1, min(_N_BANK, len(others))).astype(int)
         self._bank = images.take(others[spaced])
-        self._images, self._labels = _make_copies(images.take(chosen).pixels, generator)
+        copies, self._labels = make_copies(pixels_to_float(images.take(chosen).pixels))
+        self._images = stack_images(copies)
         self._make_dense = make_dense
         self._aggregation = aggregation
         self._place_weight = place_weight
@@ -135,12 +137,11 @@ def _middle(image_size):
     return tuple(slice(start, start + _LARGEST) for start in starts)
 
 
-def _make_copies(pixels, generator):
-    """Return images as they are, relit and damaged, and their labels."""
+def make_copies(pixels, generator):
+    """Return images as they are, relit and damaged as in training, and their labels."""
     draws = Draws(generator)
-    plain = torch.from_numpy(np.array(pixels_to_float(pixels))).permute(0, 3, 1, 2)
+    plain = torch.from_numpy(np.array(pixels)).permute(0, 3, 1, 2)
     damaged = [damage_images(plain, draws) for _ in range(_N_DAMAGED)]
     copies = torch.cat([plain, relight(plain, draws), *damaged])
     labels = np.repeat([1, -1], [2 * len(plain), _N_DAMAGED * len(plain)])
-    copies = np.ascontiguousarray(copies.permute(0, 2, 3, 1).numpy())
-    return stack_images(copies), labels
+    return np.ascontiguousarray(copies.permute(0, 2, 3, 1).numpy()), labels

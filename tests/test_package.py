@@ -11,9 +11,20 @@ import skpatchsvdd
 
 ROOT = Path(skpatchsvdd.__file__).parent
 FLOORS = [
-    {"_device", "_files", "_images", "_defects", "_draws", "metrics"},
+    {
+        "_device",
+        "_files",
+        "_images",
+        "_defects",
+        "_draws",
+        "_labels",
+        "_progress",
+        "metrics",
+    },
     {
         "_clusters",
+        "_tiles",
+        "_probes",
         "_encoder",
         "_sampling",
         "_maps",
@@ -24,6 +35,7 @@ FLOORS = [
     },
     {
         "datasets",
+        "model_selection",
         "plotting",
         "_losses",
         "_training",

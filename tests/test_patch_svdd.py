@@ -205,6 +205,102 @@ def test_changed_weights_and_banks_are_noticed(fitted, mixed):
     assert (est.score_samples(mixed.images) != scores).any()
 
 
+def test_images_known_to_be_abnormal_are_not_learnt_from(quick, mixed):
+    is_normal = mixed.labels == 1
+    expected = quick.fit(mixed.images[is_normal]).score_samples(mixed.images)
+    bank_size = quick.bank_size_
+    for y in (mixed.labels, mixed.labels.astype(float), mixed.masks, list(mixed.masks)):
+        quick.fit(mixed.images, y)
+        assert quick.bank_size_ == bank_size
+        assert len(quick.training_scores_) == is_normal.sum()
+        np.testing.assert_array_equal(quick.score_samples(mixed.images), expected)
+
+
+@pytest.mark.parametrize("change", [lambda y: None, lambda y: y > 0, lambda y: y + 1])
+def test_any_other_y_is_ignored(quick, mixed, change):
+    quick.fit(mixed.images, change(mixed.labels))
+    assert len(quick.training_scores_) == len(mixed.images)
+
+
+def test_a_y_without_normal_images_is_an_error(quick, normal):
+    with pytest.raises(ValueError, match="X has 0 sample to learn from"):
+        quick.fit(normal, [-1] * len(normal))
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        quick.fit(normal, [-1, 1])
+
+
+def test_p_values_follow_the_training_scores(fitted, normal, mixed):
+    p_values = fitted.p_values(mixed.images)
+    assert p_values.shape == (len(mixed.images),)
+    assert p_values.min() >= 1 / (1 + len(normal))
+    order = np.argsort(fitted.score_samples(mixed.images))
+    assert (np.diff(p_values[order]) >= 0).all()
+    ranks = np.sort(fitted.p_values(normal))
+    np.testing.assert_allclose(ranks, (2 + np.arange(len(normal))) / (1 + len(normal)))
+
+
+@pytest.mark.parametrize("contamination", ["auto", 0.25])
+def test_an_image_is_abnormal_if_a_pixel_is(quick, normal, mixed, contamination):
+    quick.set_params(contamination=contamination).fit(normal)
+    for images in (mixed.images, normal):
+        masks = quick.predict_mask(images)
+        assert masks.dtype == bool
+        assert masks.shape == images.shape[:3]
+        abnormal = quick.predict(images) == -1
+        np.testing.assert_array_equal(masks.any(axis=(1, 2)), abnormal)
+
+
+def test_a_larger_share_gives_larger_masks(fitted, normal, mixed):
+    sizes = [
+        fitted.predict_mask(mixed.images, alpha).sum() for alpha in (0.2, 0.3, 0.5)
+    ]
+    assert sizes[0] < sizes[1] < sizes[2]
+    touched = fitted.predict_mask(normal, 0.5).any(axis=(1, 2))
+    assert touched.sum() == (len(normal) + 1) // 2
+    with pytest.raises(ValueError, match=r"alpha must be in \(0, 0.5\], got 0"):
+        fitted.predict_mask(normal, 0)
+
+
+def test_lam_is_chosen_by_made_up_defects(quick, normal, monkeypatch):
+    tried = []
+    original = PatchSVDD._train_encoder
+
+    def watch(self, images, *args):
+        tried.append((self.lam, self.max_iter, len(images)))
+        return original(self, images, *args)
+
+    monkeypatch.setattr(PatchSVDD, "_train_encoder", watch)
+    scores = iter([0.6, 0.9, 0.7])
+    monkeypatch.setattr(
+        "skpatchsvdd._recipe.DefectCheck", lambda *args: lambda encoder: next(scores)
+    )
+    monkeypatch.setattr(
+        "skpatchsvdd._recipe.TrainingMixin._make_watch",
+        lambda *args: _watch.Watch(lambda encoder: 1.0, 10),
+    )
+    quick.set_params(lam="auto", max_iter=8).fit(normal)
+    n = len(normal)
+    n_others = n - round(n / 4)
+    trials = [(lam, 2, n_others) for lam in (0.03, 0.3, 3.0)]
+    assert tried == [*trials, (0.3, 8, n)]
+    assert quick.lam == "auto"
+    assert quick.lam_ == 0.3
+    assert quick.lam_results_["lam"].tolist() == [0.03, 0.3, 3.0]
+    assert quick.lam_results_["score"].tolist() == [0.6, 0.9, 0.7]
+    assert (quick.lam_results_["fit_time"] > 0).all()
+
+
+def test_lam_auto_fits_for_real_and_repeats(quick, normal, mixed):
+    quick.set_params(lam="auto")
+    scores = quick.fit(normal).score_samples(mixed.images)
+    results = quick.lam_results_
+    assert ((results["score"] >= 0) & (results["score"] <= 1)).all()
+    assert quick.lam_ in results["lam"]
+    np.testing.assert_array_equal(quick.fit(normal).score_samples(mixed.images), scores)
+    assert quick.set_params(lam=0.5).fit(normal).lam_results_ is None
+    assert quick.lam_ == 0.5
+
+
 def test_known_and_new_images_can_be_mixed(fitted, normal, mixed):
     X = np.stack([mixed.images[0], normal[3], mixed.images[5], normal[0]])
     scores = fitted.score_samples(X)

@@ -1,3 +1,5 @@
+import functools
+
 import numpy as np
 import pytest
 import torch
@@ -6,7 +8,7 @@ from skpatchsvdd import _watch
 from skpatchsvdd._encoder import make_encoder
 from skpatchsvdd._images import check_images
 from skpatchsvdd._inspection import DenseEncoder
-from skpatchsvdd._watch import DefectCheck, Watch
+from skpatchsvdd._watch import DefectCheck, Watch, make_copies
 from skpatchsvdd.datasets import make_textures
 
 
@@ -19,9 +21,11 @@ def make_check(seed=0):
         size = images.crop(window).image_shape[:2]
         return DenseEncoder(encoder, size, center, 0.3, strides, device)
 
-    generator = torch.Generator().manual_seed(seed)
+    copies = functools.partial(
+        make_copies, generator=torch.Generator().manual_seed(seed)
+    )
     chosen = np.array([1, 5, 8])
-    return DefectCheck(images, chosen, make_dense, "multiply", "auto", generator)
+    return DefectCheck(images, chosen, make_dense, "multiply", "auto", copies)
 
 
 def make_small_encoder(kind="hierarchical"):

@@ -1,0 +1,135 @@
+"""Choosing lam without anomalies, and whether the threshold keeps its promise.
+
+For each category and seed: PatchSVDD is fitted with each fixed lam and with lam="auto",
+which chooses among the same values by made-up defects. The table gives the image AUROC
+of each, that of the best fixed lam in hindsight, the share of it that "auto" reaches,
+and the time of its fit relative to a plain one.
+
+A fifth of the training images is left out of every fit. Their p-values show whether the
+threshold keeps its promise: the share of p-values up to alpha should be alpha, and the
+largest distance of their distribution from the uniform one small. The same shares are
+given for test/good, images that may have been taken in another way.
+
+Example: python benchmarks/bench_selection.py --data DATA --seeds 0
+"""
+
+import numpy as np
+from _common import (
+    find_categories,
+    machine_name,
+    make_parser,
+    print_json,
+    print_table,
+    stopwatch,
+)
+
+from skpatchsvdd import PatchSVDD
+from skpatchsvdd._device import check_device
+from skpatchsvdd._recipe import _LAMS
+from skpatchsvdd.datasets import load_mvtec_ad
+from skpatchsvdd.metrics import detection_auroc
+
+ALPHAS = (0.01, 0.05, 0.1)
+LEFT_OUT = 5  # every fifth image
+PLAIN = 0.3
+
+
+def main():
+    args = parse_arguments()
+    device = check_device(args.device)
+    choices, alarms = [], []
+    for category in find_categories(args.data, args.categories):
+        train = load_mvtec_ad(args.data, category).images[: args.n_train]
+        test = load_mvtec_ad(args.data, category, split="test")
+        for seed in args.seeds:
+            rows = measure(train, test, seed, device, args)
+            names = {"category": category, "seed": seed}
+            choices.append(names | rows[0])
+            alarms.append(names | rows[1])
+            print_table(choices[-1:])
+            print_table(alarms[-1:])
+    print(f"\n{machine_name(device)}\n")
+    print_table(choices)
+    print()
+    print_table(alarms)
+    means = summarize(choices, alarms)
+    print()
+    print_table([means])
+    print_json(
+        machine=machine_name(device), choices=choices, alarms=alarms, means=means
+    )
+
+
+def parse_arguments():
+    parser = make_parser(__doc__)
+    parser.add_argument("--data", required=True, help="folder of the data set")
+    parser.add_argument("--categories", nargs="+", help="all if not given")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--n-train", type=int, help="use the first training images")
+    parser.add_argument("--max-iter", type=int, help="training steps")
+    parser.add_argument("--device", default="auto")
+    return parser.parse_args()
+
+
+def measure(train, test, seed, device, args):
+    """Fit with every lam and return a row about the choice and one about alarms."""
+    is_left_out = np.arange(len(train)) % LEFT_OUT == LEFT_OUT - 1
+    params = {"random_state": seed, "device": args.device}
+    if args.max_iter is not None:
+        params["max_iter"] = args.max_iter
+    dets, seconds, scores = {}, {}, {}
+    for lam in (*_LAMS["dense"], "auto"):
+        est = PatchSVDD(lam=lam, **params)
+        with stopwatch(device) as fit_s:
+            est.fit(train[~is_left_out])
+        seconds[lam] = fit_s[0]
+        scores[lam] = est.score_samples(test.images)
+        dets[lam] = detection_auroc(test.labels, scores[lam])
+    fixed = [dets[lam] for lam in _LAMS["dense"]]
+    choice = {f"lam={lam:g}": dets[lam] for lam in _LAMS["dense"]}
+    choice |= {
+        "best": max(fixed),
+        "auto": dets["auto"],
+        "share of best": dets["auto"] / max(fixed),
+        "chosen": est.lam_,
+        "tied": int(np.ptp(scores["auto"]) == 0),
+        "times a fit": seconds["auto"] / seconds[PLAIN],
+    }
+    held_out = est.p_values(train[is_left_out])
+    good = est.p_values(test.images[test.labels == 1])
+    alarm = {f"left out {alpha:g}": share(held_out, alpha) for alpha in ALPHAS}
+    alarm["from uniform"] = distance_from_uniform(held_out)
+    alarm |= {f"test/good {alpha:g}": share(good, alpha) for alpha in ALPHAS}
+    return choice, alarm
+
+
+def share(p_values, alpha):
+    """Share of p-values up to alpha."""
+    return float(np.mean(p_values <= alpha))
+
+
+def distance_from_uniform(p_values):
+    """Largest difference between shares of p-values and what they should be."""
+    ordered = np.sort(p_values)
+    n = len(ordered)
+    above = np.arange(1, n + 1) / n - ordered
+    below = ordered - np.arange(n) / n
+    return float(max(above.max(), below.max()))
+
+
+def summarize(choices, alarms):
+    """Average over categories and seeds; count the alarms that are near the promise."""
+    numbers = [key for key in choices[0] if key not in ("category", "seed")]
+    means = {key: float(np.mean([row[key] for row in choices])) for key in numbers}
+    means.pop("chosen")
+    within = {}
+    for row in alarms:
+        within.setdefault(row["category"], []).append(row["test/good 0.05"])
+    means["left out 0.05"] = float(np.mean([row["left out 0.05"] for row in alarms]))
+    n_within = sum(bool(np.mean(x) <= 0.12) for x in within.values())
+    means["categories up to 0.12"] = n_within
+    return means
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,366 @@
+"""Folds that train on normal images alone, and scorers that see pixels."""
+
+from math import ceil
+from numbers import Integral, Real
+
+import numpy as np
+from sklearn.model_selection import ShuffleSplit, StratifiedKFold
+from sklearn.pipeline import Pipeline
+
+from skpatchsvdd.metrics import detection_auroc, pro_score, segmentation_auroc
+
+__all__ = [
+    "NormalOnlyKFold",
+    "NormalOnlyShuffleSplit",
+    "detection_scorer",
+    "pro_scorer",
+    "segmentation_scorer",
+]
+
+# A threshold comes from images that the bank does not hold: one image is too few.
+_MIN_TRAIN = 2
+
+
+class NormalOnlyKFold(StratifiedKFold):
+    """K folds for labelled images, of which only normal ones are trained on.
+
+    Each fold holds its share of the normal and its share of the abnormal images, and
+    is tested once. Training sees the normal images of the other folds; abnormal ones
+    are tested and never trained on. Pass it as `cv` to scikit-learn's searches and
+    cross-validation.
+
+    Parameters
+    ----------
+    n_splits : int, default=5
+        Number of folds, at least 2. There must be as many normal and as many abnormal
+        images.
+    shuffle : bool, default=False
+        Whether to shuffle the images of each kind first. False puts neighbours into one
+        fold: images that are sorted by their defects should be shuffled.
+    random_state : int, RandomState instance or None, default=None
+        Makes the folds reproducible. Only for ``shuffle=True``.
+
+    See Also
+    --------
+    NormalOnlyShuffleSplit : Tests all abnormal images in every split.
+
+    Examples
+    --------
+    >>> from skpatchsvdd.model_selection import NormalOnlyKFold
+    >>> y = [1, 1, 1, 1, 1, 1, -1, -1, -1]
+    >>> for train, test in NormalOnlyKFold(3).split(y, y):
+    ...     print(train, test)
+    [2 3 4 5] [0 1 6]
+    [0 1 4 5] [2 3 7]
+    [0 1 2 3] [4 5 8]
+    """
+
+    def split(self, X, y=None, groups=None):
+        """Yield the places of the images to train on and of those to test.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_images, ...) or list
+            The images. Only their number counts.
+        y : array-like of shape (n_images,) or (n_images, height, width), or list
+            1 for normal images and -1 for abnormal ones; or masks, of which that of an
+            abnormal image has a pixel that is not 0.
+        groups : object, default=None
+            Ignored, with a warning.
+
+        Yields
+        ------
+        train : ndarray of shape (n_train,)
+            Places of the normal images of the other folds.
+        test : ndarray of shape (n_test,)
+            Places of the images of this fold.
+        """
+        labels = _labels_from(y)
+        self._check_kinds(labels)
+        for train, test in super().split(X, labels, groups):
+            yield train[labels[train] == 1], test
+
+    def _check_kinds(self, labels):
+        n_normal, n_abnormal = _count_kinds(labels)
+        # One in each fold will do, but two folds train on one another: two in each.
+        n_needed = 2 * _MIN_TRAIN if self.n_splits == 2 else self.n_splits
+        if n_normal < n_needed:
+            other = f", or n_splits={n_normal}" if n_normal > _MIN_TRAIN else ""
+            raise ValueError(
+                f"n_splits={self.n_splits} needs at least {n_needed} normal images, to "
+                f"test one in each fold and to train on {_MIN_TRAIN} others, but y "
+                f"holds {n_normal}. Pass more normal images{other}."
+            )
+        if n_abnormal < self.n_splits:
+            fewer = f"n_splits={n_abnormal} or " if n_abnormal > 1 else ""
+            raise ValueError(
+                f"n_splits={self.n_splits} needs at least {self.n_splits} abnormal "
+                f"images, one to test in each fold, but y holds {n_abnormal}. Pass "
+                f"{fewer}NormalOnlyShuffleSplit, whose test sets hold all abnormal "
+                "images."
+            )
+
+
+class NormalOnlyShuffleSplit(ShuffleSplit):
+    """Random splits of labelled images, of which only normal ones are trained on.
+
+    Each split trains on a random choice of the normal images, and tests the other
+    normal ones and all abnormal ones. For few abnormal images: all splits test the same
+    ones, so the spread of the scores does not tell what other defects would change.
+
+    Parameters
+    ----------
+    n_splits : int, default=10
+        Number of splits.
+    test_size : float in (0, 1) or int, default=0.2
+        Share of the normal images that is tested, or their number.
+    random_state : int, RandomState instance or None, default=None
+        Makes the splits reproducible.
+
+    See Also
+    --------
+    NormalOnlyKFold : Tests each image once.
+
+    Examples
+    --------
+    >>> from skpatchsvdd.model_selection import NormalOnlyShuffleSplit
+    >>> y = [1, 1, 1, 1, 1, 1, -1, -1]
+    >>> cv = NormalOnlyShuffleSplit(3, test_size=2, random_state=0)
+    >>> for train, test in cv.split(y, y):
+    ...     print(train, test)
+    [0 1 3 4] [2 5 6 7]
+    [0 2 4 5] [1 3 6 7]
+    [0 1 2 4] [3 5 6 7]
+    """
+
+    def __init__(self, n_splits=10, *, test_size=0.2, random_state=None):
+        if not isinstance(n_splits, Integral) or n_splits < 1:
+            raise ValueError(f"n_splits must be a positive integer, got {n_splits!r}.")
+        super().__init__(
+            n_splits=n_splits, test_size=test_size, random_state=random_state
+        )
+
+    def split(self, X, y=None, groups=None):
+        """Yield the places of the images to train on and of those to test.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_images, ...) or list
+            The images. Only their number counts.
+        y : array-like of shape (n_images,) or (n_images, height, width), or list
+            1 for normal images and -1 for abnormal ones; or masks, of which that of an
+            abnormal image has a pixel that is not 0.
+        groups : object, default=None
+            Ignored, with a warning.
+
+        Yields
+        ------
+        train : ndarray of shape (n_train,)
+            Places of the chosen normal images.
+        test : ndarray of shape (n_test,)
+            Places of the other normal images and of all abnormal ones.
+        """
+        return super().split(X, _labels_from(y), groups)
+
+    def _iter_indices(self, X, y, groups=None):
+        n_normal, _ = _count_kinds(y)
+        self._check_test_size(n_normal)
+        normal, abnormal = np.flatnonzero(y == 1), np.flatnonzero(y == -1)
+        # scikit-learn splits the normal images, as if there were no others.
+        for train, test in super()._iter_indices(normal):
+            yield np.sort(normal[train]), np.union1d(normal[test], abnormal)
+
+    def _check_test_size(self, n_normal):
+        size = self.test_size
+        if isinstance(size, Integral):
+            fits, n_test = size > 0, size
+        else:
+            fits = isinstance(size, Real) and 0 < size < 1
+            n_test = ceil(size * n_normal) if fits else 0
+        if not fits:
+            raise ValueError(
+                "test_size must be a share of the normal images in (0, 1) or their "
+                f"number, at least 1, got {size!r}."
+            )
+        if n_normal - n_test < _MIN_TRAIN:
+            raise ValueError(
+                f"test_size={size!r} tests {n_test} of the {n_normal} normal images in "
+                f"y, and at least {_MIN_TRAIN} must be left to train on. Pass a "
+                "smaller test_size, or more normal images."
+            )
+
+
+def detection_scorer(estimator, X, y):
+    """Rate how well the scores of images tell abnormal ones: the AUROC of images.
+
+    Parameters
+    ----------
+    estimator : object
+        Anything fitted that has `score_samples`, or a pipeline that ends in it.
+    X : array-like of shape (n_images, ...) or list
+        The images.
+    y : array-like of shape (n_images,) or (n_images, height, width), or list
+        1 for normal images and -1 for abnormal ones; or masks, of which that of an
+        abnormal image has a pixel that is not 0.
+
+    Returns
+    -------
+    auroc : float
+        1 is perfect, 0.5 is chance.
+
+    Examples
+    --------
+    >>> from sklearn.model_selection import cross_val_score
+    >>> from skpatchsvdd import PatchSVDD
+    >>> from skpatchsvdd.datasets import make_textures
+    >>> from skpatchsvdd.model_selection import NormalOnlyKFold, detection_scorer
+    >>> X = make_textures(6, image_size=48, random_state=0).images
+    >>> X[4:, 10:30, 10:30] = 0  # two images get a hole
+    >>> y = [1, 1, 1, 1, -1, -1]
+    >>> est = PatchSVDD(patch_size=32, max_iter=0, random_state=0)
+    >>> cross_val_score(est, X, y, cv=NormalOnlyKFold(2), scoring=detection_scorer)
+    array([1., 1.])
+    """
+    return detection_auroc(_labels_from(y), estimator.score_samples(X))
+
+
+def segmentation_scorer(estimator, X, y):
+    """Rate how well the maps of images tell abnormal pixels: the AUROC of pixels.
+
+    Parameters
+    ----------
+    estimator : object
+        Anything fitted that has `anomaly_map`, or a pipeline that ends in it. The
+        pipeline must leave the size of images as it is.
+    X : array-like of shape (n_images, ...) or list
+        The images.
+    y : array-like of shape (n_images, height, width) or list of (height, width)
+        Masks: any value but 0 at abnormal pixels.
+
+    Returns
+    -------
+    auroc : float
+        1 is perfect, 0.5 is chance.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.model_selection import cross_validate
+    >>> from skpatchsvdd import PatchSVDD
+    >>> from skpatchsvdd.datasets import make_textures
+    >>> from skpatchsvdd.model_selection import NormalOnlyKFold
+    >>> from skpatchsvdd.model_selection import detection_scorer, segmentation_scorer
+    >>> X = make_textures(6, image_size=48, random_state=0).images
+    >>> masks = np.zeros((6, 48, 48), dtype=bool)
+    >>> masks[4:, 10:30, 10:30] = True
+    >>> X[masks] = 0  # two images get a hole
+    >>> est = PatchSVDD(patch_size=32, max_iter=0, random_state=0)
+    >>> scoring = {"image": detection_scorer, "pixel": segmentation_scorer}
+    >>> scores = cross_validate(est, X, masks, cv=NormalOnlyKFold(2), scoring=scoring)
+    >>> scores["test_image"], scores["test_pixel"] > 0.8
+    (array([1., 1.]), array([ True,  True]))
+    """
+    masks = _check_masks(y)
+    return segmentation_auroc(masks, _maps_of(estimator, X))
+
+
+def pro_scorer(estimator, X, y):
+    """Rate how well the maps of images cover abnormal regions: the PRO score.
+
+    Parameters
+    ----------
+    estimator : object
+        Anything fitted that has `anomaly_map`, or a pipeline that ends in it. The
+        pipeline must leave the size of images as it is.
+    X : array-like of shape (n_images, ...) or list
+        The images.
+    y : array-like of shape (n_images, height, width) or list of (height, width)
+        Masks: any value but 0 at abnormal pixels.
+
+    Returns
+    -------
+    pro : float
+        1 is perfect; a map that tells nothing has 0.15.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skpatchsvdd import PatchSVDD
+    >>> from skpatchsvdd.datasets import make_textures
+    >>> from skpatchsvdd.model_selection import pro_scorer
+    >>> X = make_textures(6, image_size=48, random_state=0).images
+    >>> est = PatchSVDD(patch_size=32, max_iter=0, random_state=0).fit(X[:4])
+    >>> masks = np.zeros((6, 48, 48), dtype=bool)
+    >>> masks[4:, 10:30, 10:30] = True
+    >>> X[masks] = 0  # two images get a hole
+    >>> pro_scorer(est, X, masks) > 0.5
+    True
+    """
+    masks = _check_masks(y)
+    return pro_score(masks, _maps_of(estimator, X))
+
+
+def _labels_from(y):
+    """Return 1 for each normal and -1 for each abnormal image of labels or masks."""
+    items = _list_items(y)
+    if items and all(np.ndim(item) == 2 for item in items):
+        return np.array([-1 if np.any(mask) else 1 for mask in items])
+    shapes = [np.shape(item) for item in items if np.ndim(item)]
+    if shapes:
+        raise ValueError(
+            "y must be labels of shape (n_images,) or masks of shape (n_images, "
+            f"height, width), got an element of shape {shapes[0]}."
+        )
+    unknown = [item for item in items if item not in (-1, 1)]
+    if unknown:
+        raise ValueError(
+            "y must hold 1 for normal and -1 for abnormal images, or a mask for each "
+            f"image, got {np.asarray(unknown[0]).item()!r}."
+        )
+    return np.array(items, dtype=int)
+
+
+def _list_items(y):
+    if y is None:
+        raise ValueError(
+            "y is None. Pass 1 for each normal and -1 for each abnormal image, or a "
+            "mask for each image."
+        )
+    return list(y)
+
+
+def _count_kinds(labels):
+    n_abnormal = int(np.sum(labels == -1))
+    if n_abnormal == 0:
+        raise ValueError(
+            f"y holds {len(labels)} normal images and no abnormal one (-1), so there "
+            "is nothing to detect in a test. Pass abnormal images too, or split normal "
+            "images alone with scikit-learn's KFold."
+        )
+    return len(labels) - n_abnormal, n_abnormal
+
+
+def _check_masks(y):
+    masks = _list_items(y)
+    if any(np.ndim(mask) == 0 for mask in masks):
+        raise ValueError(
+            "y holds labels, but pixels are rated by masks. Pass masks of shape "
+            "(n_images, height, width) as y, or rate images by detection_scorer."
+        )
+    return masks
+
+
+def _maps_of(estimator, X):
+    """Return the anomaly maps of images, which a Pipeline does not pass through."""
+    if isinstance(estimator, Pipeline):
+        for _, step in estimator.steps[:-1]:
+            if step is not None and step != "passthrough":
+                X = step.transform(X)
+        return _maps_of(estimator.steps[-1][1], X)
+    if not hasattr(estimator, "anomaly_map"):
+        raise AttributeError(
+            f"{type(estimator).__name__} has no anomaly_map, so its pixels cannot be "
+            "rated. Pass a detector that has, such as PatchSVDD, or rate images by "
+            "detection_scorer."
+        )
+    return estimator.anomaly_map(X)

@@ -1,0 +1,123 @@
+"""The recipes of docs/dask.rst, run as they stand there on two worker processes."""
+
+import re
+from pathlib import Path
+from textwrap import dedent
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import KFold
+
+from skpatchsvdd import PatchSVDD
+from skpatchsvdd.datasets import make_textures
+
+pytest.importorskip("distributed")
+pytest.importorskip("dask.array")
+
+# Dask's status page takes another port if someone else's cluster has this one.
+pytestmark = pytest.mark.filterwarnings("ignore:Port 8787 is already in use")
+
+PAGE = Path(__file__).parents[1] / "docs" / "dask.rst"
+N_WORKERS = 2
+
+
+def run_recipe(marker, names):
+    """Run the one block of the page that holds `marker`; return all names after it."""
+    blocks = re.findall(
+        r"^\.\. code-block:: python\n\n((?: {4}.*\n|\n)+)", PAGE.read_text(), re.M
+    )
+    (block,) = (block for block in blocks if marker in block)
+    # As a script: what it defines is pickled by value, for workers cannot import it.
+    names = {"__name__": "__main__", **names}
+    exec(compile(dedent(block), PAGE, "exec"), names)
+    return names
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    names = run_recipe("LocalCluster", {})
+    yield names
+    run_recipe("cluster.close", names)
+    assert names["client"].status == "closed"
+    assert not names["cluster"].workers
+
+
+@pytest.fixture(scope="module")
+def data():
+    return make_textures(24, image_size=64, anomaly_fraction=1 / 3, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def est():
+    """An estimator that is not fitted yet. Tests must not change it."""
+    return PatchSVDD(
+        patch_size=32,
+        embedding_dim=8,
+        max_iter=2,
+        batch_size=2,
+        n_jobs=1,
+        random_state=0,
+    )
+
+
+@pytest.fixture(scope="module")
+def scored(cluster, data, est):
+    """The names after the recipe that scores, with a fitted `est`."""
+    fitted = clone(est).fit(data.images[data.labels == 1])
+    return run_recipe("anomaly_map", {**cluster, "est": fitted, "X_new": data.images})
+
+
+def folds_of(y):
+    """Pairs (train, test) that train on normal images only."""
+    normal, abnormal = np.flatnonzero(y == 1), np.flatnonzero(y == -1)
+    return [
+        (normal[train], np.concatenate([normal[test], abnormal]))
+        for train, test in KFold(2).split(normal)
+    ]
+
+
+def split_scores(search):
+    results = search.cv_results_
+    return [results[f"split{i}_test_score"] for i in range(search.n_splits_)]
+
+
+def test_search_on_dask_finds_what_it_finds_here(cluster, data, est):
+    X, y = data.images, data.labels
+    names = {**cluster, "X": X, "y": y, "est": est, "folds": folds_of(y)}
+    on_dask = run_recipe("GridSearchCV", names)["search"]
+    assert len(np.unique(split_scores(on_dask))) > 1
+    for n_jobs in (1, 2):
+        here = clone(on_dask).set_params(n_jobs=n_jobs).fit(X, y)
+        assert here.best_params_ == on_dask.best_params_
+        np.testing.assert_allclose(split_scores(here), split_scores(on_dask))
+
+
+def test_scores_on_dask_are_those_of_the_estimator(scored, data):
+    scores = scored["scores"]
+    assert scores.numblocks == (2,)
+    assert (scores.shape, scores.dtype) == (data.labels.shape, np.float64)
+    expected = scored["est"].score_samples(data.images)
+    np.testing.assert_allclose(scores.compute(), expected, rtol=1e-6)
+
+
+def test_maps_on_dask_are_those_of_the_estimator(scored, data):
+    maps = scored["maps"]
+    assert (maps.shape, maps.dtype) == (data.masks.shape, np.float32)
+    expected = scored["est"].anomaly_map(data.images)
+    np.testing.assert_allclose(maps.compute(), expected, rtol=1e-6)
+
+
+def test_estimator_goes_to_every_worker(scored):
+    (workers,) = scored["client"].who_has([scored["shared"]]).values()
+    assert len(workers) == N_WORKERS
+
+
+def test_files_are_scored_by_the_workers(scored, data, tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    filenames = [str(tmp_path / f"{i}.png") for i in range(len(data.images))]
+    for filename, pixels in zip(filenames, data.images, strict=True):
+        image.fromarray(pixels).save(filename)
+    names = run_recipe("filenames", {**scored, "filenames": filenames})
+    expected = scored["est"].score_samples(data.images)
+    np.testing.assert_allclose(names["file_scores"], expected, rtol=1e-6)
