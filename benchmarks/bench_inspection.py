@@ -3,10 +3,11 @@
 In one run, for one category: patches cut out one by one with exact search over all
 rows (the plain way) and dense encoding with the same search, both on a few images, then
 pynndescent alone, the estimator's verified pynndescent, its exact search, and a reduced
-bank. For each: the seconds to build the index, milliseconds for one image at a time and images a
-second in batches of 100, the error of the image scores against exact ones, mean and
-worst, the image AUROC, the size of the model's file, the seconds in which a new process
-loads it and scores a first image, and the peak memory of the process so far.
+bank. For each: the seconds to build the index, milliseconds for one image at a time and
+images a second in batches of 100, the error of the image scores against exact ones,
+mean and worst, the image AUROC, the size of the model's file, the seconds in which a
+new process loads it and scores a first image, and the peak memory of the process
+so far.
 
 The encoder is trained once, or left random with --max-iter 0. With --n-train 50 100 200
 all of it is repeated with as many training images.

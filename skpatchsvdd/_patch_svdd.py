@@ -446,11 +446,12 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
                 part = center if center.size == 1 else center[window]
                 return DenseEncoder(encoder, size, part, light, strides, device)
 
-            parts = (images, center, light, make_dense, device, rng)
-            lam, lam_results = self._choose_lam(*parts)
+            parts = (images, center, light, make_dense, device)
+            # A copy, so that what follows is as if this lam had been given.
+            lam, lam_results = self._choose_lam(*parts, copy.deepcopy(rng))
             trained = copy.copy(self)
             trained.lam = lam
-            encoder, curve, watch = trained._train_encoder(*parts)
+            encoder, curve, watch = trained._train_encoder(*parts, rng)
             known = _digests(images)
             inspector, scores = self._make_bank(images, known, make_dense(encoder), rng)
             if curve and _are_tied(scores):

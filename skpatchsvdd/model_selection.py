@@ -1,5 +1,6 @@
-"""Folds that train on normal images alone, and scorers that see pixels."""
+"""Folds that train on normal images alone; scorers for pixels, and without labels."""
 
+from dataclasses import dataclass
 from math import ceil
 from numbers import Integral, Real
 
@@ -7,11 +8,15 @@ import numpy as np
 from sklearn.model_selection import ShuffleSplit, StratifiedKFold
 from sklearn.pipeline import Pipeline
 
+from skpatchsvdd._images import check_images, pixels_to_float
+from skpatchsvdd._labels import find_normal, labels_from_masks
+from skpatchsvdd._probes import make_probes
 from skpatchsvdd.metrics import detection_auroc, pro_score, segmentation_auroc
 
 __all__ = [
     "NormalOnlyKFold",
     "NormalOnlyShuffleSplit",
+    "SyntheticDefectScorer",
     "detection_scorer",
     "pro_scorer",
     "segmentation_scorer",
@@ -190,6 +195,74 @@ class NormalOnlyShuffleSplit(ShuffleSplit):
             )
 
 
+@dataclass(frozen=True)
+class SyntheticDefectScorer:
+    """Rate an estimator without any abnormal image, by made-up defects.
+
+    Normal images that the estimator has not seen get defects of several kinds and
+    sizes: scratches, stains, holes, swirls, rubbed and missing parts, pieces from
+    elsewhere. The score is the area under the ROC curve of telling them from the images
+    as they are and from the same images in a slightly different light, contrast and
+    slope of light, none of which should matter. Pass it as `scoring` to scikit-learn's
+    searches, with a plain ``KFold`` over normal images.
+
+    Parameters
+    ----------
+    n_copies : int, default=2
+        How many copies of each image get a defect.
+    random_state : int, default=0
+        The same images always get the same defects.
+
+    Examples
+    --------
+    >>> from sklearn.model_selection import GridSearchCV, KFold
+    >>> from skpatchsvdd import PatchSVDD
+    >>> from skpatchsvdd.datasets import make_textures
+    >>> from skpatchsvdd.model_selection import SyntheticDefectScorer
+    >>> X = make_textures(8, image_size=64, random_state=0).images
+    >>> est = PatchSVDD(patch_size=32, max_iter=0, random_state=0)
+    >>> search = GridSearchCV(
+    ...     est,
+    ...     {"embedding_dim": [4, 64]},
+    ...     scoring=SyntheticDefectScorer(),
+    ...     cv=KFold(2),
+    ... )
+    >>> search.fit(X).best_params_
+    {'embedding_dim': 64}
+    """
+
+    n_copies: int = 2
+    random_state: int = 0
+
+    def __call__(self, estimator, X, y=None):
+        """Rate an estimator.
+
+        Parameters
+        ----------
+        estimator : object
+            Anything fitted that has `score_samples`, or a pipeline that ends in it.
+        X : array-like of shape (n_images, height, width[, n_channels]) or list
+            Images, or paths of image files.
+        y : array-like, default=None
+            Labels or masks; images that they call abnormal are left out.
+
+        Returns
+        -------
+        auroc : float
+            1 is perfect, 0.5 is chance.
+        """
+        images = check_images(X)
+        images = images.take(find_normal(y, len(images)))
+        pixels = images.pixels
+        rng = np.random.RandomState(self.random_state)
+        copies, labels = make_probes(pixels_to_float(pixels), self.n_copies, rng)
+        if pixels.dtype == np.uint8:  # a pipeline may count on it
+            copies = (255 * copies).round().astype(np.uint8)
+        if np.ndim(X) == 3:
+            copies = copies[..., 0]
+        return detection_auroc(labels, estimator.score_samples(copies))
+
+
 def detection_scorer(estimator, X, y):
     """Rate how well the scores of images tell abnormal ones: the AUROC of images.
 
@@ -304,7 +377,7 @@ def _labels_from(y):
     """Return 1 for each normal and -1 for each abnormal image of labels or masks."""
     items = _list_items(y)
     if items and all(np.ndim(item) == 2 for item in items):
-        return np.array([-1 if np.any(mask) else 1 for mask in items])
+        return labels_from_masks(items)
     shapes = [np.shape(item) for item in items if np.ndim(item)]
     if shapes:
         raise ValueError(

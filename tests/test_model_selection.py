@@ -7,6 +7,7 @@ from sklearn.base import clone
 from sklearn.ensemble import IsolationForest
 from sklearn.model_selection import (
     GridSearchCV,
+    KFold,
     cross_val_predict,
     cross_val_score,
     cross_validate,
@@ -20,6 +21,7 @@ from skpatchsvdd.metrics import detection_auroc, pro_score, segmentation_auroc
 from skpatchsvdd.model_selection import (
     NormalOnlyKFold,
     NormalOnlyShuffleSplit,
+    SyntheticDefectScorer,
     detection_scorer,
     pro_scorer,
     segmentation_scorer,
@@ -396,3 +398,80 @@ def test_images_without_labels_are_explained(forest, table):
         detection_scorer(forest, X, None)
     with pytest.raises(ValueError, match="got 2"):
         detection_scorer(forest, X, np.abs(2 * y))
+
+
+@pytest.mark.parametrize("splitter", SPLITTERS)
+def test_a_search_refits_on_normal_images_alone(data, detector, splitter):
+    pipeline = make_pipeline(FunctionTransformer(), detector)
+    for y in (data.labels, data.masks):
+        search = GridSearchCV(
+            pipeline,
+            {"patchsvdd__embedding_dim": [4, 8]},
+            scoring=detection_scorer,
+            cv=splitter,
+            error_score="raise",
+        ).fit(data.images, y)
+        best = search.best_estimator_[-1]
+        normal = data.images[data.labels == 1]
+        assert len(best.training_scores_) == len(normal)
+        expected = clone(best).fit(normal).score_samples(data.images)
+        np.testing.assert_array_equal(search.score_samples(data.images), expected)
+
+
+class Blob:
+    """Scores images by their largest change from a flat grey."""
+
+    def score_samples(self, X):
+        self.seen = X
+        return -np.abs(np.asarray(X, dtype=float) - X[0].flat[0]).max(axis=(1, 2, 3))
+
+
+def test_made_up_defects_are_told_from_light():
+    X = np.full((6, 64, 64, 3), 128, dtype=np.uint8)
+    blob = Blob()
+    # Light changes a flat image by less than almost all defects do.
+    assert SyntheticDefectScorer(n_copies=5)(blob, X) > 0.6
+    assert blob.seen.shape == (42, 64, 64, 3)
+    assert blob.seen.dtype == np.uint8
+    np.testing.assert_array_equal(blob.seen[:6], X)
+
+    class Blind:
+        def score_samples(self, X):
+            return np.zeros(len(X))
+
+    assert SyntheticDefectScorer()(Blind(), X) == 0.5
+
+
+def test_made_up_defects_repeat_and_leave_abnormal_images_out(data):
+    class Watcher:
+        def score_samples(self, X):
+            self.seen = X
+            return np.arange(len(X), dtype=float)
+
+    first, second, other, labelled = Watcher(), Watcher(), Watcher(), Watcher()
+    SyntheticDefectScorer()(first, data.images)
+    SyntheticDefectScorer()(second, data.images)
+    SyntheticDefectScorer(random_state=1)(other, data.images)
+    SyntheticDefectScorer()(labelled, data.images, data.labels)
+    np.testing.assert_array_equal(first.seen, second.seen)
+    assert (first.seen != other.seen).any()
+    assert len(labelled.seen) == 4 * (data.labels == 1).sum()
+    grey = Watcher()
+    SyntheticDefectScorer()(grey, data.images[..., 0] / 255)
+    assert grey.seen.shape == (32, 64, 64)
+    assert grey.seen.dtype == np.float32
+
+
+def test_a_search_without_labels(data, detector):
+    X = data.images[data.labels == 1]
+    search = GridSearchCV(
+        make_pipeline(FunctionTransformer(), detector),
+        {"patchsvdd__embedding_dim": [2, 8]},
+        scoring=SyntheticDefectScorer(),
+        cv=KFold(2),
+        error_score="raise",
+        n_jobs=2,
+    ).fit(X)
+    scores = search.cv_results_["mean_test_score"]
+    assert ((scores > 0) & (scores <= 1)).all()
+    assert len(search.best_estimator_[-1].training_scores_) == len(X)

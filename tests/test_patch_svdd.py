@@ -297,8 +297,12 @@ def test_lam_auto_fits_for_real_and_repeats(quick, normal, mixed):
     assert ((results["score"] >= 0) & (results["score"] <= 1)).all()
     assert quick.lam_ in results["lam"]
     np.testing.assert_array_equal(quick.fit(normal).score_samples(mixed.images), scores)
-    assert quick.set_params(lam=0.5).fit(normal).lam_results_ is None
-    assert quick.lam_ == 0.5
+    # The same as if it had been given.
+    lam = quick.lam_
+    quick.set_params(lam=lam).fit(normal)
+    np.testing.assert_array_equal(quick.score_samples(mixed.images), scores)
+    assert quick.lam_ == lam
+    assert quick.lam_results_ is None
 
 
 def test_known_and_new_images_can_be_mixed(fitted, normal, mixed):

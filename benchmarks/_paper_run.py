@@ -1,0 +1,147 @@
+"""The run of all fits behind a table of paper.py, and the cache it goes on from."""
+
+import hashlib
+import importlib.util
+import json
+import os
+import time
+from pathlib import Path
+
+from _paper_fits import run_fit
+from _paper_tables import DIMENSIONS
+
+import skpatchsvdd
+
+
+class Run:
+    """Fits, one after the other, that are not in the cache, and a line about each.
+
+    Parameters
+    ----------
+    cache : Cache
+        Where figures are kept.
+    n_fits : int
+        How many there will be, with those from the cache.
+    columns : tuple of str
+        Figures that the table shows.
+    device : torch.device
+        Where to compute.
+    quick : bool
+        Whether the images are few.
+
+    Attributes
+    ----------
+    fits : list of dict
+        Figures, one for each line of each fit.
+    failures : list of str
+        Which fits raised what.
+    """
+
+    def __init__(self, cache, n_fits, columns, device, quick):
+        self.cache, self.n_fits, self.columns = cache, n_fits, columns
+        self.device, self.quick = device, quick
+        self.fits, self.failures = [], []
+        self._n_begun = 0
+
+    def add(self, images, lines, seed):
+        """Fit once for lines that share a fit, or take figures from the cache."""
+        self._n_begun += 1
+        labels = " + ".join(line.label for line in lines)
+        name = f"{images.category}, {labels}, seed {seed}"
+        start = time.perf_counter()
+        try:
+            figures, source = self._find(images, lines[0], seed)
+        except Exception as error:
+            self.failures.append(f"{name}: {type(error).__name__}: {error}")
+            self._tell(f"FAILED {self.failures[-1]}")
+            return
+        own = [make_fit(line, images, seed, figures) for line in lines]
+        self.fits += own
+        seconds = time.perf_counter() - start
+        self._tell(f"{name}: {describe(own)}, {source} {seconds:.1f} s")
+
+    def _find(self, images, line, seed):
+        key = make_key(images, line, seed, self.device, self.quick)
+        figures = self.cache.load(key)
+        if is_complete(figures, self.columns):
+            return figures, "cached,"
+        figures = run_fit(images, line, seed, self.device)
+        self.cache.save(key, figures)
+        return figures, "in"
+
+    def _tell(self, text):
+        print(f"[{self._n_begun}/{self.n_fits}] {text}", flush=True)
+
+
+class Cache:
+    """One JSON file a fit, in a folder that is made when the first one is kept.
+
+    Parameters
+    ----------
+    folder : str or path
+        Where the files are.
+    """
+
+    def __init__(self, folder):
+        self.folder = Path(folder)
+
+    def load(self, key):
+        """Return what was kept under a key, or None."""
+        try:
+            return json.loads(self._path(key).read_text())["figures"]
+        except (FileNotFoundError, json.JSONDecodeError, KeyError):
+            return None
+
+    def save(self, key, figures):
+        """Keep figures under a key; the file is there whole or not at all."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self._path(key)
+        unfinished = path.with_suffix(f".{os.getpid()}.tmp")
+        unfinished.write_text(json.dumps({"key": key, "figures": figures}, indent=1))
+        unfinished.replace(path)
+
+    def _path(self, key):
+        digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
+        name = key["category"].replace("/", "_").strip(".") or "root"
+        return self.folder / f"{name}-{key['model']}-{key['seed']}-{digest[:12]}.json"
+
+
+def make_key(images, line, seed, device, quick):
+    """Return all that a fit's figures depend on."""
+    return {
+        "version": skpatchsvdd.__version__,
+        "data": str(Path(images.root).resolve()),
+        "category": images.category,
+        "model": line.model,
+        "params": line.params,
+        "seed": seed,
+        "device": device.type,
+        "quick": quick,
+        "n_train": len(images.train_places),
+        "n_test": len(images.test_places),
+        "image_size": images.image_size,
+    }
+
+
+def is_complete(figures, columns):
+    """Whether kept figures hold what a table shows, as far as it can be had."""
+    if figures is None:
+        return False
+    wanted = set(columns) & set(DIMENSIONS)
+    known = importlib.util.find_spec("skpatchsvdd.analysis") is not None
+    return not (wanted and known) or any(name in figures for name in wanted)
+
+
+def make_fit(line, images, seed, figures):
+    """Return one line's figures of a fit."""
+    common = {name: x for name, x in figures.items() if name != "parts"}
+    names = {"category": images.category, "class": images.class_name}
+    names |= {"label": line.label, "seed": seed}
+    return names | figures["parts"][line.part] | common
+
+
+def describe(fits):
+    """Write det/seg of each line."""
+    rated = [[fit["det"], fit.get("seg")] for fit in fits]
+    texts = ["/".join(f"{x:.3f}" for x in pair if x is not None) for pair in rated]
+    return "det/seg " + ", ".join(texts)
