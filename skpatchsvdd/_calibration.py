@@ -38,7 +38,7 @@ def threshold_from_scores(scores, contamination):
             f"{n_needed} of them. The threshold is the lowest score: about one in "
             f"{n + 1} new normal images will be called abnormal.",
             UserWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
         return float(scores.min())
     return float(np.nextafter(np.sort(scores)[k - 1], np.inf))

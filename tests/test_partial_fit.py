@@ -43,7 +43,7 @@ def test_more_images_are_scored_without_themselves(images, training):
 
 
 def test_images_that_have_changed_become_normal(images):
-    est = PatchSVDD(contamination=0.1, **QUICK).fit(images[:6])
+    est = PatchSVDD(contamination=0.15, **QUICK).fit(images[:6])
     darker = images // 2
     before = est.score_samples(darker[9:])
     est.partial_fit(darker[:9])
@@ -104,4 +104,5 @@ def test_a_call_that_fails_changes_nothing(images, monkeypatch):
 def test_a_changed_contamination_moves_the_threshold(images):
     est = PatchSVDD(**QUICK).fit(images[:8]).set_params(contamination=0.5)
     est.partial_fit(images[8:])
-    assert est.offset_ == np.median(est.training_scores_)
+    n = len(est.training_scores_)
+    assert (est.training_scores_ < est.offset_).sum() == (n + 1) // 2
