@@ -7,6 +7,7 @@ from sklearn.manifold import TSNE
 from sklearn.neighbors import NearestNeighbors
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
+from threadpoolctl import threadpool_limits  # comes with scikit-learn
 
 __all__ = ["PatchEmbeddingDisplay", "intrinsic_dimension"]
 
@@ -45,9 +46,10 @@ def intrinsic_dimension(features, *, n_samples=2000, random_state=None):
     features : array-like of shape (n, D) or (n_images, rows, cols, D)
         Features, such as `PatchSVDD.embed` gives them.
     n_samples : int, default=2000
-        How many features to draw, as many from each image as from any other. None takes
-        all, which is slow for more than some ten thousand; and patches of an image that
-        overlap tell more of the stride than of the features, so draw few from each.
+        How many features to draw, as many from each image as from any other. Patches of
+        an image that overlap are nearly the same patch, and make the estimate depend on
+        the stride: where few are drawn from each image, few overlap. None takes all,
+        which is slow for more than some ten thousand.
     random_state : int, RandomState instance or None, default=None
         Which ones are drawn.
 
@@ -55,8 +57,8 @@ def intrinsic_dimension(features, *, n_samples=2000, random_state=None):
     -------
     dimension : float
         It errs by about ``dimension / sqrt(n_samples)`` at random, and is too low for
-        high dimensions: about 8.5 of 10 with 2000 points in a cube, all of which are
-        near its surface.
+        high dimensions: 8.4 instead of 10 with 2000 points in a cube, nearly all of
+        which are near its surface. Compare estimates from as many features.
 
     Notes
     -----
@@ -153,7 +155,7 @@ class PatchEmbeddingDisplay:
     ):
         """Encode patches of images with a fitted estimator, project and draw them.
 
-        2000 patches take some ten seconds on two cores, nearly all of it in t-SNE.
+        Most of the time goes into t-SNE, on one core: ten seconds for 2000 patches.
 
         Parameters
         ----------
@@ -274,10 +276,10 @@ def _draw_evenly(shape, n_samples, rng):
 
 def _neighbor_ratios(points):
     """Return log(r2 / r1) of each point, ascending, once all copies are gone."""
-    same = _SAME * np.sqrt(np.mean(np.sum(points**2, axis=1)))
+    same, n_drawn = _same_distance(points), len(points)
     points = points.astype(np.float64) - points.mean(axis=0, dtype=np.float64)
     while True:
-        _check_enough(points)
+        _check_enough(len(points), n_drawn)
         _, nearest = NearestNeighbors(n_neighbors=2).fit(points).kneighbors()
         # Anew: the search is after speed, and wrong in the last digits.
         distances = np.linalg.norm(points[:, None] - points[nearest], axis=2)
@@ -289,11 +291,15 @@ def _neighbor_ratios(points):
         points = points[~is_copy]  # the first of its copies stays
 
 
-def _check_enough(points):
-    if len(points) < _MIN_POINTS:
+def _same_distance(points):
+    return _SAME * np.sqrt(np.mean(np.sum(points**2, axis=1)))
+
+
+def _check_enough(n_distinct, n_drawn):
+    if n_distinct < _MIN_POINTS:
         raise ValueError(
-            f"features hold {len(points)} distinct points, and at least {_MIN_POINTS} "
-            "are needed. Pass features of more patches, or a larger n_samples."
+            f"features hold fewer than {_MIN_POINTS} distinct points, of {n_drawn} "
+            "drawn. Pass features of more patches, or a larger n_samples."
         )
 
 
@@ -318,7 +324,8 @@ def _project(features, rng):
             f"X has {n_points} patches to draw; a picture takes at least {_MIN_DRAWN}. "
             "Pass more images."
         )
-    if (features == features[0]).all():
+    apart = np.linalg.norm(features - features[0], axis=1)
+    if apart.max() <= _same_distance(features):
         raise ValueError(
             "all patches of X have the same feature: there is nothing to draw. Are the "
             "images all empty?"
@@ -328,7 +335,10 @@ def _project(features, rng):
         init="pca" if n_features > 1 else "random",
         random_state=rng,
     )
-    return tsne.fit_transform(features)
+    # More threads would add in another order each time, and wait for each other for
+    # most of the time where other processes need the cores.
+    with threadpool_limits(limits=1):
+        return tsne.fit_transform(features)
 
 
 def _polar_places(estimator, patch_size):

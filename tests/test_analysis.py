@@ -3,6 +3,7 @@ import sys
 import matplotlib
 import numpy as np
 import pytest
+from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
 matplotlib.use("Agg")
@@ -125,6 +126,13 @@ def test_empty_background_does_not_count(rng):
     assert intrinsic_dimension(mixed) == pytest.approx(expected, rel=0.02)
 
 
+def test_features_of_empty_images_are_copies(random_encoder, images):
+    features = random_encoder.embed(np.zeros_like(images), 32)
+    assert len(np.unique(features.reshape(-1, 8), axis=0)) > 20  # by rounding
+    with pytest.raises(ValueError, match="fewer than 20 distinct points, of 486 drawn"):
+        intrinsic_dimension(features)
+
+
 def test_sampling_takes_as_many_patches_of_each_image():
     # The patches of an image make a triplet. One of each lie as the images do; two of
     # any image would make a ratio of hundreds.
@@ -165,8 +173,11 @@ def test_dimension_of_patch_features(random_encoder, images):
         (np.zeros(8), r"shape \(n, D\) or \(n_images, rows, cols, D\), got \(8,\)"),
         (np.zeros((4, 5, 6)), r"got \(4, 5, 6\)"),
         (np.full((50, 3), np.nan), "features contains NaN"),
-        (np.random.default_rng(0).random((19, 3)), "hold 19 distinct points"),
-        (np.ones((50, 3)), "hold 1 distinct points, and at least 20"),
+        (
+            np.random.default_rng(0).random((19, 3)),
+            "20 distinct points, of 19",
+        ),
+        (np.ones((50, 3)), "20 distinct points, of 50"),
         (np.eye(30), "regular grid"),
     ],
 )
@@ -195,14 +206,13 @@ def display(random_encoder, images):
     plt.close(shown.figure_)
 
 
-class PlaceEstimator:
+class PlaceEstimator(BaseEstimator):
     """Its features are the places of patches: row and column of their top left."""
 
-    image_shape_ = (70, 100, 1)
-    patch_sizes_ = (32, 64)
-    strides_ = (4, 16)
-
     def fit(self, X):
+        self.image_shape_ = (70, 100, 1)
+        self.patch_sizes_ = (32, 64)
+        self.strides_ = (4, 16)
         return self
 
     def embed(self, X, patch_size):
@@ -218,7 +228,7 @@ class PlaceEstimator:
 def test_places_belong_to_their_points(monkeypatch, patch_size, n_samples):
     monkeypatch.setattr("skpatchsvdd.analysis._project", lambda features, rng: features)
     display = PatchEmbeddingDisplay.from_estimator(
-        PlaceEstimator(), [0, 0], patch_size=patch_size, n_samples=n_samples
+        PlaceEstimator().fit(None), [0, 0], patch_size=patch_size, n_samples=n_samples
     )
     n_patches = {32: 2 * 10 * 18}.get(patch_size, 2 * 1 * 3)
     assert len(display.points) == (n_samples or n_patches)
@@ -357,4 +367,4 @@ def test_missing_matplotlib_is_named_before_any_work(monkeypatch):
     monkeypatch.setattr(PlaceEstimator, "embed", None)  # an error if it is called
     match = r"drawing needs matplotlib: pip install skpatchsvdd\[plot\]"
     with pytest.raises(ImportError, match=match):
-        PatchEmbeddingDisplay.from_estimator(PlaceEstimator(), [0])
+        PatchEmbeddingDisplay.from_estimator(PlaceEstimator().fit(None), [0])

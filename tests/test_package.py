@@ -34,6 +34,7 @@ FLOORS = [
         "_crops",
     },
     {
+        "analysis",
         "datasets",
         "model_selection",
         "plotting",
@@ -64,7 +65,8 @@ def own_imports(path):
 def test_import_is_light():
     code = (
         "import sys, skpatchsvdd, skpatchsvdd.datasets, skpatchsvdd.metrics\n"
-        "import skpatchsvdd.plotting\n"
+        "import skpatchsvdd.analysis, skpatchsvdd.plotting\n"
+        "import skpatchsvdd.model_selection\n"
         "heavy = {'numba', 'pynndescent', 'matplotlib', 'PIL'}\n"
         "print(*sorted(heavy & set(sys.modules)))"
     )
@@ -87,7 +89,7 @@ def test_imports_run_downwards(path):
 
 def test_public_names_are_documented():
     api = (ROOT.parent / "docs" / "api.rst").read_text()
-    for module in ("datasets", "metrics", "model_selection", "plotting"):
+    for module in ("analysis", "datasets", "metrics", "model_selection", "plotting"):
         for name in __import__(f"skpatchsvdd.{module}", fromlist=["x"]).__all__:
             assert f"{module}.{name}" in api
     assert "PatchSVDD" in api
