@@ -33,6 +33,20 @@ def search(request, monkeypatch):
     return query
 
 
+@pytest.fixture
+def n_products(monkeypatch):
+    """How many products each look for the smallest one goes through."""
+    sizes = []
+    original = torch.Tensor.min
+
+    def watch(x, *args, **kwargs):
+        sizes.append(x.numel())
+        return original(x, *args, **kwargs)
+
+    monkeypatch.setattr(torch.Tensor, "min", watch)
+    return sizes
+
+
 @pytest.mark.parametrize("n_rows", [1, 2, 30, 3000])
 @pytest.mark.parametrize("cluster_rows", [1, 50, 10**6])
 def test_distances_equal_the_plain_way(rng, monkeypatch, n_rows, cluster_rows, search):
@@ -75,17 +89,9 @@ def test_copies_do_not_matter(rng, monkeypatch, search):
 
 
 @pytest.mark.parametrize("search", [ClusterSearch, TileSearch], indirect=True)
-def test_few_rows_are_looked_at(rng, monkeypatch, search):
+def test_few_rows_are_looked_at(rng, monkeypatch, search, n_products):
     monkeypatch.setattr(_clusters, "_CLUSTER_ROWS", 200)
     rows = make_rows(rng, 20_000)
-    n_products = []
-    original = torch.Tensor.min
-
-    def watch(x, *args, **kwargs):
-        n_products.append(x.numel())
-        return original(x, *args, **kwargs)
-
-    monkeypatch.setattr(torch.Tensor, "min", watch)
     search(rows, make_rows(np.random.default_rng(0), 500))
     near = rows[:500] + 0.01
     n_products.clear()
@@ -93,19 +99,11 @@ def test_few_rows_are_looked_at(rng, monkeypatch, search):
     assert sum(n_products) < 0.15 * 500 * 20_000
 
 
-def test_products_are_bounded(rng, monkeypatch, search):
+def test_products_are_bounded(rng, monkeypatch, search, n_products):
     # By 5 queries of 900 rows, by 3 pairs of tiles of 16 rows and 4 queries,
     # by one query.
     monkeypatch.setattr(_clusters, "_PRODUCTS", 5000)
     monkeypatch.setattr(_tiles, "_NUMBERS", 3 * (16 * 8 + 4 * 40))
-    n_products = []
-    original = torch.Tensor.min
-
-    def watch(x, *args, **kwargs):
-        n_products.append(x.numel())
-        return original(x, *args, **kwargs)
-
-    monkeypatch.setattr(torch.Tensor, "min", watch)
     search(make_rows(rng, 900), make_rows(rng, 400))
     if 400 in n_products:
         n_products.remove(400)  # comparing with the one centre
