@@ -29,8 +29,8 @@ def draw_losses(axes, rows, means, lines):
             places = np.arange(len(categories)) + (i - (len(lines) - 1) / 2) * width
             ax.bar(places, values, width, label=line.label)
         ax.set_xticks(range(len(categories)), categories, rotation=45, ha="right")
-        ax.set(ylabel=TITLES[name], ylim=(0.4, 1.02))
-    axes[0].legend()
+        ax.set(ylabel=TITLES[name], ylim=(0, 1.02))
+    axes[0].legend(loc="lower right")
 
 
 def draw_lambda(axes, rows, means, lines):
