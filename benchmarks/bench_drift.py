@@ -23,6 +23,7 @@ def main():
     parser.add_argument("--data", required=True, help="folder of the data set")
     parser.add_argument("--category", required=True, help="such as mvtec/screw")
     parser.add_argument("--max-iter", type=int, help="training steps")
+    parser.add_argument("--bank-size", type=int, help="patches of each scale")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="auto")
     args = parser.parse_args()
@@ -32,6 +33,7 @@ def main():
     good = test.images[test.labels == 1]
     more, others = good[::2], good[1::2]
     params = {"random_state": args.seed, "device": args.device}
+    params["bank_size"] = args.bank_size
     if args.max_iter is not None:
         params["max_iter"] = args.max_iter
     est = PatchSVDD(**params)
