@@ -30,7 +30,8 @@ def draw_losses(axes, rows, means, lines):
             ax.bar(places, values, width, label=line.label)
         ax.set_xticks(range(len(categories)), categories, rotation=45, ha="right")
         ax.set(ylabel=TITLES[name], ylim=(0, 1.02))
-    axes[0].legend(loc="lower right")
+    # Above the bars, of which it would hide some.
+    axes[0].legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=len(lines))
 
 
 def draw_lambda(axes, rows, means, lines):

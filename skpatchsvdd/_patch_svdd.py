@@ -172,13 +172,12 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
         taken as the training images were; `p_values` lets you choose a share later.
 
     neighbors : {"auto", "exact", "pynndescent"}, default="auto"
-        How the nearest normal patch is found. "exact" compares with all of the bank on
-        a GPU; on a CPU it sorts the bank into clusters and skips those that cannot hold
-        the nearest one. pynndescent finds distances that are never too small, but some
-        too large; those that could raise the score of an image are made exact, see
-        `tolerance`. It compiles for about a minute in each new process. "auto" is
-        pynndescent for banks of more than two million patches of a scale on a CPU, and
-        exact otherwise.
+        How the nearest normal patch is found. "exact" sorts the bank into clusters and
+        skips those that cannot hold the nearest one. pynndescent finds distances that
+        are never too small, but some too large; those that could raise the score of an
+        image are made exact, see `tolerance`. It compiles for about a minute in each
+        new process. "auto" is pynndescent for banks of more than two million patches of
+        a scale on a CPU, and exact otherwise.
 
     tolerance : float, default=0.0
         Share by which the score of an image may look too abnormal because of

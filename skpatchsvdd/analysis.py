@@ -9,6 +9,8 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from threadpoolctl import threadpool_limits  # comes with scikit-learn
 
+from skpatchsvdd.plotting import import_pyplot
+
 __all__ = ["PatchEmbeddingDisplay", "intrinsic_dimension"]
 
 # Share of the points, those with the largest ratios, of which only their number counts.
@@ -181,7 +183,7 @@ class PatchEmbeddingDisplay:
         """
         check_is_fitted(estimator)
         if axes is None:
-            _import_pyplot()  # before the work, not after it
+            import_pyplot()  # before the work, not after it
         if patch_size is None:
             patch_size = estimator.patch_sizes_[-1]
         features = _check_features(estimator.embed(X, patch_size))
@@ -353,7 +355,7 @@ def _polar_places(estimator, patch_size):
 
 
 def _make_axes():
-    pyplot = _import_pyplot()
+    pyplot = import_pyplot()
     _, axes = pyplot.subplots(1, 2, figsize=(8.6, 3.8), layout="constrained")
     return axes
 
@@ -365,13 +367,3 @@ def _check_axes(axes):
             f"axes must be two, one for theta and one for r, got {len(axes)}."
         )
     return axes
-
-
-def _import_pyplot():
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as error:
-        raise ImportError(
-            "drawing needs matplotlib: pip install skpatchsvdd[plot]"
-        ) from error
-    return plt

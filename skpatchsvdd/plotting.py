@@ -155,15 +155,20 @@ class AnomalyMapDisplay:
                 row[-1].contour(mask, levels=[0.5], colors="cyan", linewidths=0.9)
 
     def _make_axes(self):
-        try:
-            import matplotlib.pyplot as plt
-        except ImportError as error:
-            raise ImportError(
-                "drawing needs matplotlib: pip install skpatchsvdd[plot]"
-            ) from error
         n_rows, n_cols = len(self.maps), 2 if self.masks is None else 3
         size = (2.2 * n_cols, 2.1 * n_rows)
-        _, axes = plt.subplots(
+        _, axes = import_pyplot().subplots(
             n_rows, n_cols, figsize=size, squeeze=False, layout="constrained"
         )
         return axes
+
+
+def import_pyplot():
+    """Return matplotlib.pyplot, or say how to install it."""
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise ImportError(
+            "drawing needs matplotlib: pip install skpatchsvdd[plot]"
+        ) from error
+    return plt
