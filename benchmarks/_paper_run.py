@@ -3,6 +3,7 @@
 import hashlib
 import importlib.util
 import json
+import math
 import os
 import time
 from pathlib import Path
@@ -11,6 +12,8 @@ from _paper_fits import run_fit
 from _paper_tables import DIMENSIONS
 
 import skpatchsvdd
+
+BAR = 20  # characters
 
 
 class Run:
@@ -42,13 +45,13 @@ class Run:
         self.device, self.quick = device, quick
         self.fits, self.failures = [], []
         self._n_begun = 0
+        self._fit_seconds = []
 
     def add(self, images, lines, seed):
         """Fit once for lines that share a fit, or take figures from the cache."""
         self._n_begun += 1
         labels = " + ".join(line.label for line in lines)
         name = f"{images.category}, {labels}, seed {seed}"
-        start = time.perf_counter()
         try:
             figures, source = self._find(images, lines[0], seed)
         except Exception as error:
@@ -57,20 +60,31 @@ class Run:
             return
         own = [make_fit(line, images, seed, figures) for line in lines]
         self.fits += own
-        seconds = time.perf_counter() - start
-        self._tell(f"{name}: {describe(own)}, {source} {seconds:.1f} s")
+        self._tell(f"{name}: {describe(own)}, {source}")
 
     def _find(self, images, line, seed):
         key = make_key(images, line, seed, self.device, self.quick)
         figures = self.cache.load(key)
         if is_complete(figures, self.columns):
-            return figures, "cached,"
+            return figures, "cached"
+        start = time.perf_counter()
         figures = run_fit(images, line, seed, self.device)
+        self._fit_seconds.append(time.perf_counter() - start)
         self.cache.save(key, figures)
-        return figures, "in"
+        return figures, f"in {self._fit_seconds[-1]:.1f} s"
 
     def _tell(self, text):
-        print(f"[{self._n_begun}/{self.n_fits}] {text}", flush=True)
+        print(f"{self._bar()} {text}", flush=True)
+
+    def _bar(self):
+        """Say how far the run is, and, judged by its fits, what is left."""
+        done = BAR * self._n_begun // self.n_fits
+        bar = f"{'#' * done}{'.' * (BAR - done)} {self._n_begun}/{self.n_fits}"
+        if not self._fit_seconds:
+            return bar
+        mean = sum(self._fit_seconds) / len(self._fit_seconds)
+        left = mean * (self.n_fits - self._n_begun) / 60
+        return f"{bar}, at most {math.ceil(left)} min left:"
 
 
 class Cache:
