@@ -1,0 +1,201 @@
+"""The scripts in benchmarks/: their arguments, their tables, and what they keep."""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from skpatchsvdd import PatchSVDD
+from skpatchsvdd.datasets import make_textures
+
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+SCRIPTS = [path.stem for path in sorted(BENCHMARKS.glob("[!_]*.py"))]
+
+
+@pytest.fixture(autouse=True)
+def _importable(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """A data set of one class, whose name the paper knows, in MVTec AD's layout."""
+    root = tmp_path_factory.mktemp("data")
+    train = make_textures(6, image_size=96, random_state=0)
+    test = make_textures(6, image_size=96, anomaly_fraction=0.5, random_state=1)
+    for i, image in enumerate(train.images):
+        save(root / f"bottle/train/good/{i}.png", image)
+    for i, (image, label) in enumerate(zip(test.images, test.labels, strict=True)):
+        kind = "good" if label == 1 else "hole"
+        save(root / f"bottle/test/{kind}/{i}.png", image)
+        if label == -1:
+            mask = 255 * np.asarray(test.masks[i], dtype=np.uint8)
+            save(root / f"bottle/ground_truth/hole/{i}_mask.png", mask)
+    return root
+
+
+def save(path, image):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(image).save(path)
+
+
+@pytest.fixture
+def run(root, tmp_path, monkeypatch, capsys):
+    """Run a table of paper.py; return what it prints and the JSON of the last line."""
+    paper = importlib.import_module("paper")
+
+    def call(table, *arguments):
+        argv = ["paper.py", table, "--data", root, "--cache", tmp_path / "cache"]
+        argv += ["--quick", "--image-size", 96, "--device", "cpu", *arguments]
+        monkeypatch.setattr(sys, "argv", [str(x) for x in argv])
+        with pytest.raises(SystemExit) as end:
+            paper.main()
+        assert end.value.code == 0
+        printed = capsys.readouterr().out
+        return printed, json.loads(printed.splitlines()[-1])
+
+    return call
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_scripts_have_help(script, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", [f"{script}.py", "--help"])
+    with pytest.raises(SystemExit) as end:
+        importlib.import_module(script).main()
+    assert end.value.code == 0
+    assert "Example: python benchmarks/" in capsys.readouterr().out
+
+
+def test_tables_share_fits_and_stand_beside_the_paper(run):
+    _, first = run("scales")
+    printed, again = run("scales")
+    assert printed.count("cached") == 1
+    assert again["rows"] == first["rows"]
+    by_setting = {row["setting"]: row for row in first["rows"]}
+    assert list(by_setting) == ["K=32", "K=64", "joined"]
+    assert by_setting["joined"]["paper det"] == 0.986
+    assert by_setting["K=32"]["paper det"] is None
+    assert first["means"][0]["paper det"] == 0.902
+    printed, table1 = run("table1")
+    assert printed.count("cached") == 1
+    assert table1["rows"][0]["det"] == by_setting["joined"]["det"]
+
+
+def test_joined_maps_are_those_of_the_estimator(root, run):
+    _, figures = run("table1")
+    fits = importlib.import_module("_paper_fits")
+    train, test = fits.Images(root, "bottle", 96, True).arrays()
+    est = PatchSVDD(max_iter=20, batch_size=4, random_state=0, device="cpu").fit(train)
+    maps = est.anomaly_map(test.images)
+    expected = fits.rate(test, maps, est.score_samples(test.images))
+    row = figures["rows"][0]
+    assert [row["det"], row["seg"]] == pytest.approx(list(expected.values()), abs=1e-6)
+
+
+def test_baselines_fit_once_where_no_seed_matters(run):
+    _, figures = run("baselines", "--seeds", 0, 1)
+    n_fits = {row["setting"]: row["fits"] for row in figures["rows"]}
+    assert n_fits["IsolationForest on PCA"] == n_fits["Deep SVDD"] == 2
+    assert n_fits["OneClassSVM (SVDD) on PCA"] == 1
+    assert n_fits["LocalOutlierFactor on PCA"] == 1
+    rated = {row["setting"]: row["seg"] for row in figures["rows"]}
+    assert rated["Deep SVDD"] is None
+    assert 0 <= rated["L2 autoencoder"] <= 1
+
+
+def test_a_failed_fit_is_told_and_tried_again(run, monkeypatch):
+    module = importlib.import_module("_paper_run")
+    run_fit = module.run_fit
+
+    def fail(images, line, seed, device):
+        if line.label == "D=8":
+            raise RuntimeError("no memory")
+        return run_fit(images, line, seed, device)
+
+    monkeypatch.setattr(module, "run_fit", fail)
+    printed, figures = run("dimension", "--values", 8, 16)
+    assert [row["setting"] for row in figures["rows"]] == ["D=16"]
+    assert figures["failures"] == ["bottle, D=8, seed 0: RuntimeError: no memory"]
+    monkeypatch.setattr(module, "run_fit", run_fit)
+    printed, figures = run("dimension", "--values", 8, 16)
+    assert printed.count("cached") == 1
+    assert [row["setting"] for row in figures["rows"]] == ["D=8", "D=16"]
+    assert figures["failures"] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["table1", "--values", "1"], "--values is for lambda and dimension"),
+        (["dimension", "--values", "0.5"], "must be positive integers"),
+        (["table1", "--picture", "x.png"], "--picture is for losses"),
+        (["losses", "--picture", "no/such/x.png"], "there is no folder no/such"),
+        (["table1", "--device", "tpu9"], "--device"),
+        (["table9"], "TABLE"),
+    ],
+)
+def test_bad_arguments_are_named(root, arguments, message, monkeypatch, capsys):
+    paper = importlib.import_module("paper")
+    argv = ["paper.py", *arguments, "--data", str(root)]
+    monkeypatch.setattr(sys, "argv", argv)
+    with pytest.raises(SystemExit) as end:
+        paper.main()
+    assert end.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("table", ["losses", "lambda", "dimension"])
+def test_pictures_are_drawn_where_figures_lack(table, tmp_path):
+    tables = importlib.import_module("_paper_tables")
+    pictures = importlib.import_module("_paper_pictures")
+    lines = tables.TABLES[table].make_lines(tables.Choice())
+    columns = tables.TABLES[table].columns
+    rows = [
+        {"category": "bottle", "setting": line.label} | dict.fromkeys(columns, 0.5)
+        for line in lines[1:]
+    ]
+    means = [row | {"category": "mean"} for row in rows]
+    pictures.draw_picture(table, rows, means, lines, tmp_path / "x.png")
+    assert Image.open(tmp_path / "x.png").size == (1200, 480)
+
+
+def test_means_weigh_categories_alike():
+    tables = importlib.import_module("_paper_tables")
+    rows_of = importlib.import_module("_paper_rows")
+    line = tables.Line("a", paper={"bottle": {"det": 0.9}, "mean": {"det": 0.8}})
+    names = {"label": "a"}
+    fits = [
+        names | {"category": "x/bottle", "class": "bottle", "det": 0.5},
+        names | {"category": "x/bottle", "class": "bottle", "det": 0.7},
+        names | {"category": "x/nut", "class": "nut", "det": 1.0},
+    ]
+    rows = rows_of.make_rows(fits, [line], ("det",))
+    assert [row["det"] for row in rows] == pytest.approx([0.6, 1.0])
+    assert [row["det sd"] for row in rows[:1]] == pytest.approx([0.1])
+    means = rows_of.make_means(rows, [line], ("det",))
+    assert [row["det"] for row in means] == pytest.approx([0.8, 0.6])
+    assert [row["paper det"] for row in means] == pytest.approx([0.8, 0.9])
+
+
+def test_half_a_cache_file_is_no_figure(tmp_path):
+    run = importlib.import_module("_paper_run")
+    cache = run.Cache(tmp_path / "new")
+    key = {"category": "a/b", "model": "PatchSVDD", "seed": 0}
+    assert cache.load(key) is None
+    cache.save(key, {"det": 1.0})
+    assert cache.load(key) == {"det": 1.0}
+    [path] = (tmp_path / "new").iterdir()
+    path.write_text(path.read_text()[:10])
+    assert cache.load(key) is None
+
+
+def test_distance_from_uniform():
+    selection = importlib.import_module("bench_selection")
+    even = (np.arange(100) + 0.5) / 100
+    assert selection.distance_from_uniform(even) == pytest.approx(0.005)
+    assert selection.distance_from_uniform(even / 2) == pytest.approx(0.5, abs=0.01)
+    assert selection.share(np.array([0.01, 0.05, 0.2]), 0.05) == pytest.approx(2 / 3)
