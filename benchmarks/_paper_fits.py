@@ -100,9 +100,10 @@ def run_fit(images, line, seed, device):
     return figures
 
 
-def measure_patch_svdd(line, seed, train, test, device):
+def fit_patch_svdd(line, seed, train, device):
+    """Fit a line's PatchSVDD; return it, whether its training was undone, seconds."""
     est = PatchSVDD(random_state=seed, device=str(device), **line.params)
-    with warnings.catch_warnings(record=True) as caught, stopwatch(device) as fit_s:
+    with warnings.catch_warnings(record=True) as caught, stopwatch(device) as seconds:
         warnings.simplefilter("always")
         # Half-trained figures must not be kept.
         warnings.filterwarnings("error", message="training was interrupted")
@@ -110,6 +111,12 @@ def measure_patch_svdd(line, seed, train, test, device):
             est.fit(train)
         except UserWarning as interrupt:
             raise KeyboardInterrupt from interrupt
+    undone = any(issubclass(w.category, ConvergenceWarning) for w in caught)
+    return est, undone, seconds[0]
+
+
+def measure_patch_svdd(line, seed, train, test, device):
+    est, undone, fit_s = fit_patch_svdd(line, seed, train, device)
     sizes = est.patch_sizes_
     maps = {str(size): est.anomaly_map(test.images, scale=size) for size in sizes}
     maps[JOINED] = np.prod(list(maps.values()), axis=0)  # as the estimator joins them
@@ -120,11 +127,10 @@ def measure_patch_svdd(line, seed, train, test, device):
     with stopwatch(device) as one_s:
         for image in ones:
             est.anomaly_map(image[None])
-    undone = any(issubclass(w.category, ConvergenceWarning) for w in caught)
     return {
         "parts": {part: rate(test, x, -x.max(axis=(1, 2))) for part, x in maps.items()},
         "undone": float(undone),
-        "fit s": fit_s[0],
+        "fit s": fit_s,
         "s in batches": batch_s[0] / len(batch),
         "s an image": one_s[0] / len(ones),
         "patches": sum(est.bank_size_.values()),

@@ -1,5 +1,7 @@
 """Rows of paper.py's tables: means over seeds and categories, beside the paper's."""
 
+from collections import Counter
+
 import numpy as np
 from _paper_figures import MEAN
 from _paper_tables import QUALITY
@@ -38,7 +40,13 @@ def make_rows(fits, lines, columns):
 
 
 def make_means(rows, lines, columns):
-    """Average rows over the categories: all, and those that the paper has too."""
+    """Average rows over categories: all, and those that the paper has too.
+
+    A category that lacks a line, because a fit failed, counts for none of the lines.
+    """
+    settings = dict.fromkeys(row["setting"] for row in rows)
+    counts = Counter(row["category"] for row in rows)
+    rows = [row for row in rows if counts[row["category"]] == len(settings)]
     means = []
     for line in lines:
         own = [row for row in rows if row["setting"] == line.label]

@@ -8,7 +8,8 @@ and the time of its fit relative to a plain one.
 A fifth of the training images is left out of every fit. Their p-values show whether the
 threshold keeps its promise: the share of p-values up to alpha should be alpha, and the
 largest distance of their distribution from the uniform one small. The same shares are
-given for test/good, images that may have been taken in another way.
+given for test/good, images that may have been taken in another way. "bound" is the
+distance that uniform p-values exceed by chance once in twenty times (Smirnov's test).
 
 Example: python benchmarks/bench_selection.py --data DATA --seeds 0
 """
@@ -99,6 +100,7 @@ def measure(train, test, seed, device, args):
     good = est.p_values(test.images[test.labels == 1])
     alarm = {f"left out {alpha:g}": share(held_out, alpha) for alpha in ALPHAS}
     alarm["from uniform"] = distance_from_uniform(held_out)
+    alarm["bound"] = uniform_bound(len(held_out), len(train) - len(held_out))
     alarm |= {f"test/good {alpha:g}": share(good, alpha) for alpha in ALPHAS}
     return choice, alarm
 
@@ -117,6 +119,11 @@ def distance_from_uniform(p_values):
     return float(max(above.max(), below.max()))
 
 
+def uniform_bound(n_values, n_scores):
+    """Distance that n p-values, from so many scores, exceed by chance 1 time in 20."""
+    return 1.36 * (1 / n_values + 1 / n_scores) ** 0.5
+
+
 def summarize(choices, alarms):
     """Average over categories and seeds; count the alarms that are near the promise."""
     numbers = [key for key in choices[0] if key not in ("category", "seed")]
@@ -128,6 +135,8 @@ def summarize(choices, alarms):
     means["left out 0.05"] = float(np.mean([row["left out 0.05"] for row in alarms]))
     n_within = sum(bool(np.mean(x) <= 0.12) for x in within.values())
     means["categories up to 0.12"] = n_within
+    n_uniform = sum(row["from uniform"] <= row["bound"] for row in alarms)
+    means["uniform"] = f"{n_uniform} of {len(alarms)}"
     return means
 
 

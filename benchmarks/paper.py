@@ -13,6 +13,9 @@ TABLE is one of
   time       seconds to inspect an image
   baselines  IsolationForest, OneClassSVM, LocalOutlierFactor, Deep SVDD and an
              autoencoder on the same images
+  maps       a picture: of each class an abnormal image and its maps
+  tsne       a picture: of each class the features that each loss leads to, by t-SNE,
+             in colours of their direction from the centre and sizes of the distance
 
 det and seg are areas under the ROC curve of images and of pixels, means over the seeds,
 with the paper's figures beside them where it prints any: for classes of MVTec AD, found
@@ -29,10 +32,12 @@ where it stopped, and tables share their fits. Whoever changes the code of the p
 should begin with an empty folder.
 
 With an RBF kernel the one-class SVM is the classic SVDD, which is why there is one of
-them. A picture can be had of losses, lambda and dimension.
+them. A picture can be had of losses, lambda and dimension. maps and tsne are nothing
+but pictures: with one seed, and with fits of their own that are not kept.
 
 Example: python benchmarks/paper.py table1 --data DATA --categories mvtec/bottle
 Example: python benchmarks/paper.py losses --data DATA --quick --picture losses.png
+Example: python benchmarks/paper.py maps --data DATA --picture maps.png
 """
 
 import importlib.util
@@ -45,6 +50,7 @@ from _paper_pictures import PICTURES, draw_picture
 from _paper_rows import make_means, make_rows, printable
 from _paper_run import Cache, Run
 from _paper_tables import SWEEPS, TABLES, Choice
+from _paper_views import VIEWS, draw_view
 
 from skpatchsvdd._device import check_device
 
@@ -52,10 +58,32 @@ from skpatchsvdd._device import check_device
 def main():
     args = parse_arguments()
     device = check_device(args.device)
-    table, choice = TABLES[args.table], Choice(args.training, args.quick, args.values)
-    lines = table.make_lines(choice)
+    choice = Choice(args.training, args.quick, args.values)
     categories = find_categories(args.data, args.categories)
     images = [Images(args.data, x, args.image_size, args.quick) for x in categories]
+    if args.table in VIEWS:
+        show(VIEWS[args.table], images, choice, device, args)
+    else:
+        measure(TABLES[args.table], images, choice, device, args)
+
+
+def show(view, images, choice, device, args):
+    """Draw a picture, from fits of its own."""
+    lines = view.make_lines(choice)
+    draw_view(view, images, lines, args.seeds[0], device, args.picture)
+    print(f"\n{machine_name(device)}: {args.picture}")
+    print_json(
+        table=args.table,
+        machine=machine_name(device),
+        picture=args.picture,
+        categories=[one.category for one in images],
+        settings=[line.label for line in lines],
+    )
+
+
+def measure(table, images, choice, device, args):
+    """Fit what is not in the cache, and print a table."""
+    lines = table.make_lines(choice)
     try:
         fits, failures = run_all(images, lines, table.columns, device, args)
     except KeyboardInterrupt:
@@ -75,12 +103,14 @@ def main():
         failures=failures,
         fits=fits,
     )
-    sys.exit(0 if rows else "nothing could be measured")
+    if not rows:
+        sys.exit("nothing could be measured")
 
 
 def parse_arguments():
     parser = make_parser(__doc__)
-    parser.add_argument("table", metavar="TABLE", choices=TABLES, help=" ".join(TABLES))
+    names = [*TABLES, *VIEWS]
+    parser.add_argument("table", metavar="TABLE", choices=names, help=" ".join(names))
     parser.add_argument("--data", required=True, help="folder of the data set")
     parser.add_argument("--categories", nargs="+", help="all below --data if not given")
     parser.add_argument(
@@ -116,6 +146,8 @@ def check_arguments(parser, args):
         parser.error(f"--values is for {' and '.join(SWEEPS)}, not for {args.table}")
     if args.table == "dimension" and any(x < 1 or x % 1 for x in args.values or ()):
         parser.error(f"--values must be positive integers, got {args.values}")
+    if args.table in VIEWS:
+        args.picture = args.picture or f"{args.table}.png"
     if args.picture:
         check_picture(parser, args)
     try:
@@ -128,8 +160,9 @@ def check_arguments(parser, args):
 
 
 def check_picture(parser, args):
-    if args.table not in PICTURES:
-        parser.error(f"--picture is for {', '.join(PICTURES)}, not for {args.table}")
+    drawn = [*PICTURES, *VIEWS]
+    if args.table not in drawn:
+        parser.error(f"--picture is for {', '.join(drawn)}, not for {args.table}")
     if importlib.util.find_spec("matplotlib") is None:
         parser.error("--picture needs matplotlib: pip install matplotlib")
     if not Path(args.picture).absolute().parent.is_dir():

@@ -52,9 +52,7 @@ def run(root, tmp_path, monkeypatch, capsys):
         argv = ["paper.py", table, "--data", root, "--cache", tmp_path / "cache"]
         argv += ["--quick", "--image-size", 96, "--device", "cpu", *arguments]
         monkeypatch.setattr(sys, "argv", [str(x) for x in argv])
-        with pytest.raises(SystemExit) as end:
-            paper.main()
-        assert end.value.code == 0
+        paper.main()
         printed = capsys.readouterr().out
         return printed, json.loads(printed.splitlines()[-1])
 
@@ -163,6 +161,16 @@ def test_pictures_are_drawn_where_figures_lack(table, tmp_path):
     assert Image.open(tmp_path / "x.png").size == (1200, 480)
 
 
+@pytest.mark.parametrize(("view", "n_columns"), [("maps", 4), ("tsne", 4)])
+def test_views_have_a_row_for_each_category(view, n_columns, run, tmp_path):
+    file = tmp_path / "x.png"
+    _, figures = run(view, "--picture", file)
+    assert figures["categories"] == ["bottle"]
+    picture = Image.open(file)
+    assert picture.width / picture.height == pytest.approx(n_columns)
+    assert len(np.unique(np.asarray(picture))) > 50
+
+
 def test_means_weigh_categories_alike():
     tables = importlib.import_module("_paper_tables")
     rows_of = importlib.import_module("_paper_rows")
@@ -179,6 +187,19 @@ def test_means_weigh_categories_alike():
     means = rows_of.make_means(rows, [line], ("det",))
     assert [row["det"] for row in means] == pytest.approx([0.8, 0.6])
     assert [row["paper det"] for row in means] == pytest.approx([0.8, 0.9])
+
+
+def test_means_are_over_the_same_categories():
+    tables = importlib.import_module("_paper_tables")
+    rows_of = importlib.import_module("_paper_rows")
+    lines = [tables.Line("a"), tables.Line("b"), tables.Line("failed everywhere")]
+    rows = [
+        {"category": category, "setting": setting, "fits": 1, "det": det}
+        for category, setting, det in (("x", "a", 0.5), ("x", "b", 0.7), ("y", "a", 1))
+    ]
+    rows = [row | {"paper det": None} for row in rows]
+    means = rows_of.make_means(rows, lines, ("det",))
+    assert [(row["setting"], row["det"]) for row in means] == [("a", 0.5), ("b", 0.7)]
 
 
 def test_half_a_cache_file_is_no_figure(tmp_path):
@@ -199,3 +220,4 @@ def test_distance_from_uniform():
     assert selection.distance_from_uniform(even) == pytest.approx(0.005)
     assert selection.distance_from_uniform(even / 2) == pytest.approx(0.5, abs=0.01)
     assert selection.share(np.array([0.01, 0.05, 0.2]), 0.05) == pytest.approx(2 / 3)
+    assert selection.uniform_bound(50, 50) == pytest.approx(0.272)

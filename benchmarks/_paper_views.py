@@ -1,0 +1,124 @@
+"""The paper's figures of images and of features, each drawn from fits of its own."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from _paper_fits import fit_patch_svdd
+from _paper_tables import losses_lines, table1_lines
+
+from skpatchsvdd.analysis import PatchEmbeddingDisplay
+
+INCHES = 2.6  # of a part of a picture
+N_POINTS = 1000
+N_EMBEDDED = 20
+
+
+@dataclass(frozen=True)
+class View:
+    """A figure with a row for each category.
+
+    Parameters
+    ----------
+    make_lines : callable
+        ``make_lines(choice)`` gives the lines that are fitted.
+    count_columns : callable
+        ``count_columns(lines)`` says how many parts a row has.
+    draw_row : callable
+        ``draw_row(axes, images, lines, fit)`` draws a row of what ``fit(line)`` gives.
+    """
+
+    make_lines: Callable
+    count_columns: Callable
+    draw_row: Callable
+
+
+def draw_view(view, images, lines, seed, device, file):
+    """Fit to each category, draw what the fits see into a file, and say what is done.
+
+    Parameters
+    ----------
+    view : View
+        What to draw.
+    images : list of Images
+        The categories.
+    lines : list of Line
+        What to fit to each.
+    seed : int
+        Of the fits.
+    device : torch.device
+        Where to compute.
+    file : str or path
+        The picture.
+    """
+    from matplotlib.figure import Figure
+
+    n_columns = view.count_columns(lines)
+    size = (INCHES * n_columns, INCHES * len(images))
+    figure = Figure(figsize=size, layout="constrained")
+    rows = figure.subplots(len(images), n_columns, squeeze=False)
+    for one, axes in zip(images, rows, strict=True):
+        train, _ = one.arrays()
+
+        def fit(line, one=one, train=train):
+            est, undone, seconds = fit_patch_svdd(line, seed, train, device)
+            end = ", training undone" if undone else ""
+            print(f"{one.category}, {line.label}: {seconds:.1f} s{end}", flush=True)
+            return est
+
+        view.draw_row(axes, one, lines, fit)
+        axes[0].set_ylabel(one.category)
+        one.forget()
+    for ax in rows.flat:
+        ax.set(xticks=[], yticks=[])
+    figure.savefig(file, dpi=120)
+
+
+def draw_maps(axes, images, lines, fit):
+    """Draw an image with its defect outlined, its map of each scale, and the joined.
+
+    It is the abnormal one of median score: neither the best nor the worst.
+    """
+    est = fit(lines[0])
+    _, test = images.arrays()
+    abnormal = np.flatnonzero(test.labels == -1)
+    order = np.argsort(est.score_samples(test.images[abnormal]))
+    chosen = abnormal[order[len(order) // 2]]
+    image = test.images[chosen]
+    axes[0].imshow(image, cmap="gray", vmin=0, vmax=255)
+    if test.masks is not None:
+        axes[0].contour(test.masks[chosen], levels=[0.5], colors="red", linewidths=1)
+    for ax, scale in zip(axes[1:], (*est.patch_sizes_, None), strict=True):
+        ax.imshow(est.anomaly_map(image[None], scale)[0], cmap="Reds")
+        ax.set_title("joined" if scale is None else f"K={scale}", fontsize="small")
+
+
+def draw_features(axes, images, lines, fit):
+    """Draw t-SNE of the features of K=64: colours are directions, sizes distances."""
+    train, _ = images.arrays()
+    for ax, line in zip(axes, lines, strict=True):
+        est = fit(line)
+        ax.set_title(line.label, fontsize="small")
+        try:
+            x = project(est, train[:N_EMBEDDED])
+        except ValueError:  # all the same
+            ax.text(0.5, 0.5, "collapsed", ha="center", va="center")
+            continue
+        sizes = 1 + 15 * x.r / x.r.max()
+        ax.scatter(*x.points.T, c=x.theta, s=sizes, cmap="hsv", linewidths=0)
+        ax.set_aspect("equal", adjustable="datalim")
+
+
+def project(est, images):
+    """Return a display of features, with its points and their places."""
+    from matplotlib.figure import Figure
+
+    return PatchEmbeddingDisplay.from_estimator(
+        est, images, n_samples=N_POINTS, random_state=0, axes=Figure().subplots(1, 2)
+    )
+
+
+VIEWS = {
+    "maps": View(table1_lines, lambda lines: 4, draw_maps),
+    "tsne": View(losses_lines, len, draw_features),
+}
