@@ -1,22 +1,27 @@
 """The estimator: parameters, fit in five steps, scores and maps."""
 
 import copy
-import warnings
 import weakref
 from numbers import Integral, Real
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, OutlierMixin, _fit_context
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, Options, RealNotInt, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from skpatchsvdd._bank import collect_banks, find_units
 from skpatchsvdd._calibration import p_values_from_scores, threshold_from_scores
+from skpatchsvdd._checks import (
+    DEFAULT_STRIDES,
+    are_tied,
+    check_scores,
+    check_strides,
+    digest_images,
+    warn_of_ties,
+)
 from skpatchsvdd._device import check_device, fallback_device, torch_threads
-from skpatchsvdd._encoder import FLAT_PATCH, encoder_scales
 from skpatchsvdd._images import check_images, list_digests
 from skpatchsvdd._inspection import DenseEncoder, Inspector
 from skpatchsvdd._labels import find_normal
@@ -25,7 +30,6 @@ from skpatchsvdd._neighbors import make_index
 from skpatchsvdd._progress import Progress
 from skpatchsvdd._recipe import TrainingMixin
 
-_DEFAULT_STRIDES = {32: 4, 64: 16, 128: 16}
 # What "auto" means for how images are inspected, by `training` or for raw patches.
 _AUTO_INSPECTION = {
     "dense": {"light": 0.3, "place_weight": "auto"},
@@ -34,8 +38,6 @@ _AUTO_INSPECTION = {
 }
 _MID_GREY = 0.5
 _WHOLE = (slice(None), slice(None))
-# Scores are tied if they differ by no more than this share.
-_TIED = 1e-6
 _MAX_SEED = np.iinfo(np.int32).max
 # The inspector that each estimator has used last. Here, and not in the estimator, whose
 # attributes no call but fit may change.
@@ -304,7 +306,7 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
     _parameter_constraints = {  # noqa: RUF012
         "lam": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
         "embedding_dim": [Interval(Integral, 1, None, closed="left")],
-        "patch_size": [Options(Integral, set(_DEFAULT_STRIDES))],
+        "patch_size": [Options(Integral, set(DEFAULT_STRIDES))],
         "strides": ["array-like", None],
         "encoder": [StrOptions({"hierarchical", "flat", "raw"})],
         "loss": [StrOptions({"patch_svdd", "svdd_prime", "svdd"})],
@@ -433,7 +435,9 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
             The fitted estimator.
         """
         images = self._check_training_images(X, y)
-        strides = self._check_strides(images.image_shape)
+        strides = check_strides(
+            self.strides, self.encoder, self.patch_size, images.image_shape
+        )
         device = check_device(self.device)
         rng = check_random_state(self.random_state)
         light = self._resolve_inspection("light")
@@ -451,14 +455,14 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
             trained = copy.copy(self)
             trained.lam = lam
             encoder, curve, watch = trained._train_encoder(*parts, rng)
-            known = _digests(images)
+            known = digest_images(images)
             inspector, scores = self._make_bank(images, known, make_dense(encoder), rng)
-            if curve and _are_tied(scores):
-                _warn_of_ties()
+            if curve and are_tied(scores):
+                warn_of_ties()
                 encoder, watch.kept = watch.first_encoder, 0
                 dense = make_dense(encoder)
                 inspector, scores = self._make_bank(images, known, dense, rng)
-        _check_scores(scores)
+        check_scores(scores)
 
         self.encoder_ = encoder
         self.lam_ = lam
@@ -538,7 +542,7 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
             )
             scores = inspector.scores(images)
         scores = np.concatenate([self.training_scores_, scores])
-        _check_scores(scores)
+        check_scores(scores)
         self.training_scores_ = scores
         self.offset_ = threshold_from_scores(scores, self.contamination)
         self._set_bank(inspector.indexes, known)
@@ -737,28 +741,6 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
             )
         return images
 
-    def _check_strides(self, image_shape):
-        """Check what depends on several parameters; return one stride a scale."""
-        if self.encoder == "flat" and self.patch_size != FLAT_PATCH:
-            raise ValueError(
-                f"encoder='flat' is for patches of {FLAT_PATCH}, got "
-                f"patch_size={self.patch_size}. Pass patch_size={FLAT_PATCH}, or "
-                "encoder='hierarchical'."
-            )
-        _check_patch_fits(image_shape, self.patch_size, self.encoder)
-        scales = encoder_scales(self.encoder, self.patch_size)
-        if self.strides is None:
-            return tuple(_DEFAULT_STRIDES[size] for size in scales)
-        strides = tuple(self.strides)
-        if len(strides) != len(scales) or not all(
-            isinstance(stride, Integral) and stride > 0 for stride in strides
-        ):
-            raise ValueError(
-                f"strides must be {len(scales)} positive integers, one for each of the "
-                f"patch sizes {scales}, got {self.strides!r}."
-            )
-        return tuple(int(stride) for stride in strides)
-
     def _check_scale(self, value, name):
         if value not in self.patch_sizes_:
             raise ValueError(
@@ -868,61 +850,3 @@ def _labels(decision):
 def _n_values(images):
     height, width = images.sizes[0]
     return int(height * width * images.image_shape[2])
-
-
-def _check_patch_fits(image_shape, patch_size, encoder):
-    for name, length in zip(("height", "width"), image_shape, strict=False):
-        if length < patch_size:
-            shortest = min(image_shape[:2])
-            fitting = [size for size in _DEFAULT_STRIDES if size <= shortest]
-            way_out = "Pass larger images, or image_size to have them resized"
-            if fitting and encoder != "flat":
-                way_out += f", or patch_size={fitting[-1]}"
-            raise ValueError(
-                f"image {name} {length} is smaller than patch_size={patch_size}. "
-                f"{way_out}."
-            )
-
-
-def _digests(images):
-    """Digest every image, and warn where some are the same."""
-    digests = list_digests(images)
-    n_copies = len(digests) - len(set(digests))
-    if n_copies:
-        warnings.warn(
-            f"X holds {n_copies} copies of other images. Copies find each other in the "
-            "bank and look too normal, so that the threshold is too strict: fit to "
-            "each image once.",
-            UserWarning,
-            stacklevel=4,
-        )
-    return digests
-
-
-def _check_scores(scores):
-    if not np.isfinite(scores).all():
-        raise FloatingPointError(
-            "the scores of the training images are not finite. Pass a smaller "
-            "learning_rate, and images of about 0..1."
-        )
-    if _are_tied(scores):
-        warnings.warn(
-            "all training images score the same, so the scores tell nothing. Are the "
-            "images all the same?",
-            ConvergenceWarning,
-            stacklevel=4,
-        )
-
-
-def _are_tied(scores):
-    return len(scores) > 2 and np.ptp(scores) <= _TIED * np.abs(scores).max()
-
-
-def _warn_of_ties():
-    warnings.warn(
-        "training has drawn all features to one point, and all training images scored "
-        "the same. Going on with the weights before training. Pass a smaller lam or "
-        "learning_rate, training='dense' or early_stopping=True.",
-        ConvergenceWarning,
-        stacklevel=4,
-    )

@@ -42,6 +42,7 @@ FLOORS = [
         "_training",
         "_neighbors",
         "_calibration",
+        "_checks",
         "_places",
         "_coreset",
         "_inspection",
