@@ -25,10 +25,13 @@ def find_categories(root, chosen=None):
     found = sorted(
         str(path.parent.parent.relative_to(root)) for path in root.glob("**/train/good")
     )
-    missing = sorted(set(chosen or []) - set(found))
-    if missing or not found:
-        sys.exit(f"{root} holds the categories {found}; not {missing or 'any'}")
-    return list(chosen or found)
+    if not found:
+        sys.exit(f"{root} holds no category: no folder below it has train/good in it")
+    chosen = [name.rstrip("/") for name in chosen or found]
+    missing = sorted(set(chosen) - set(found))
+    if missing:
+        sys.exit(f"{root} holds the categories {found}; not {missing}")
+    return chosen
 
 
 def machine_name(device):

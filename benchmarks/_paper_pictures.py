@@ -31,7 +31,9 @@ def draw_losses(axes, rows, means, lines):
         ax.set_xticks(range(len(categories)), categories, rotation=45, ha="right")
         ax.set(ylabel=TITLES[name], ylim=(0, 1.02))
     # Above the bars, of which it would hide some.
-    axes[0].legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=len(lines))
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure = axes[0].figure
+    figure.legend(handles, labels, loc="outside upper center", ncols=len(lines))
 
 
 def draw_lambda(axes, rows, means, lines):

@@ -84,7 +84,7 @@ class Run:
             return bar
         mean = sum(self._fit_seconds) / len(self._fit_seconds)
         left = mean * (self.n_fits - self._n_begun) / 60
-        return f"{bar}, at most {math.ceil(left)} min left:"
+        return f"{bar}, about {math.ceil(left)} min left:"
 
 
 class Cache:
@@ -134,6 +134,7 @@ def make_key(images, line, seed, device, quick):
         "n_train": len(images.train_places),
         "n_test": len(images.test_places),
         "image_size": images.image_size,
+        "files": images.digest,
     }
 
 

@@ -58,16 +58,19 @@ def draw_view(view, images, lines, seed, device, file):
     figure = Figure(figsize=size, layout="constrained")
     rows = figure.subplots(len(images), n_columns, squeeze=False)
     for one, axes in zip(images, rows, strict=True):
-        train, _ = one.arrays()
 
-        def fit(line, one=one, train=train):
+        def fit(line, one=one):
+            train, _ = one.arrays()
             est, undone, seconds = fit_patch_svdd(line, seed, train, device)
             end = ", training undone" if undone else ""
             print(f"{one.category}, {line.label}: {seconds:.1f} s{end}", flush=True)
             return est
 
-        view.draw_row(axes, one, lines, fit)
         axes[0].set_ylabel(one.category)
+        try:
+            view.draw_row(axes, one, lines, fit)
+        except Exception as error:
+            print(f"FAILED {one.category}: {type(error).__name__}: {error}", flush=True)
         one.forget()
     for ax in rows.flat:
         ax.set(xticks=[], yticks=[])
@@ -85,7 +88,8 @@ def draw_maps(axes, images, lines, fit):
     order = np.argsort(est.score_samples(test.images[abnormal]))
     chosen = abnormal[order[len(order) // 2]]
     image = test.images[chosen]
-    axes[0].imshow(image, cmap="gray", vmin=0, vmax=255)
+    largest = np.iinfo(image.dtype).max if image.dtype.kind == "u" else 1
+    axes[0].imshow(image / largest, cmap="gray", vmin=0, vmax=1)
     if test.masks is not None:
         axes[0].contour(test.masks[chosen], levels=[0.5], colors="red", linewidths=1)
     for ax, scale in zip(axes[1:], (*est.patch_sizes_, None), strict=True):

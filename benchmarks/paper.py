@@ -28,8 +28,9 @@ PatchSVDD trains in its own, dense way. --training paper trains and inspects as 
 paper does, with lambda=1e-3 where nothing else is said; it takes 12,000 steps.
 
 Figures are kept in --cache, one file for each fit. A run that was interrupted goes on
-where it stopped, and tables share their fits. Whoever changes the code of the package
-should begin with an empty folder.
+where it stopped, and tables share their fits. Images are known by the names and sizes
+of their files. Whoever changes the code of the package should begin with an empty
+folder.
 
 With an RBF kernel the one-class SVM is the classic SVDD, which is why there is one of
 them. A picture can be had of losses, lambda and dimension. maps and tsne are nothing
@@ -70,7 +71,10 @@ def main():
 def show(view, images, choice, device, args):
     """Draw a picture, from fits of its own."""
     lines = view.make_lines(choice)
-    draw_view(view, images, lines, args.seeds[0], device, args.picture)
+    try:
+        draw_view(view, images, lines, args.seeds[0], device, args.picture)
+    except KeyboardInterrupt:
+        sys.exit("\ninterrupted: nothing is drawn")
     print(f"\n{machine_name(device)}: {args.picture}")
     print_json(
         table=args.table,
@@ -154,7 +158,12 @@ def check_arguments(parser, args):
         check_device(args.device)
     except ValueError as error:
         parser.error(f"--device: {error}")
-    args.image_size = args.image_size or (128 if args.quick else 256)
+    if args.image_size is None:
+        args.image_size = 128 if args.quick else 256
+    if args.image_size < 1:
+        parser.error(f"--image-size must be positive, got {args.image_size}")
+    if Path(args.cache).is_file():
+        parser.error(f"--cache must be a folder, {args.cache} is a file")
     args.seeds = args.seeds or ([0] if args.quick else [0, 1, 2])
     return args
 
@@ -167,6 +176,11 @@ def check_picture(parser, args):
         parser.error("--picture needs matplotlib: pip install matplotlib")
     if not Path(args.picture).absolute().parent.is_dir():
         parser.error(f"--picture: there is no folder {Path(args.picture).parent}")
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    known = FigureCanvasBase.get_supported_filetypes()
+    if Path(args.picture).suffix[1:] not in known:
+        parser.error(f"--picture must end in one of {', '.join(known)}")
 
 
 def run_all(images, lines, columns, device, args):

@@ -8,7 +8,7 @@ import numpy as np
 _DIGITS = 9
 
 
-def threshold_from_scores(scores, contamination):
+def threshold_from_scores(scores, contamination, name="contamination", stacklevel=4):
     """Choose the score below which an image is called abnormal.
 
     If a new image is as likely to take any rank among n normal ones, it is one of the k
@@ -22,6 +22,10 @@ def threshold_from_scores(scores, contamination):
     contamination : "auto" or float
         "auto" is just below the lowest score; a float is the share of new normal images
         that are called abnormal.
+    name : str
+        What the caller calls it.
+    stacklevel : int
+        Where a warning that images are too few is shown.
 
     Returns
     -------
@@ -34,11 +38,11 @@ def threshold_from_scores(scores, contamination):
     if k == 0:
         n_needed = int(np.ceil(np.round(1 / contamination, _DIGITS))) - 1
         warnings.warn(
-            f"{n} images are too few for contamination={contamination:g}, which takes "
+            f"{n} images are too few for {name}={contamination:g}, which takes "
             f"{n_needed} of them. The threshold is the lowest score: about one in "
             f"{n + 1} new normal images will be called abnormal.",
             UserWarning,
-            stacklevel=4,
+            stacklevel=stacklevel,
         )
         return float(scores.min())
     return float(np.nextafter(np.sort(scores)[k - 1], np.inf))

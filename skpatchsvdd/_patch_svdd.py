@@ -73,7 +73,8 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
         a large one on uniform images draws all features to one point. "auto" tries
         three values, 0.03, 0.3 and 3 (the paper's: 1e-4, 1e-3 and 1e-2), with a quarter
         of the steps each, and takes the one that best tells made-up defects on images
-        set aside from changes of light. Training then takes not quite twice as long.
+        set aside from changes of light. Training then takes about twice as long. Where
+        it has no effect, and with fewer than four images, it is the middle one.
 
     embedding_dim : int, default=64
         The paper's D, the length of a feature.
@@ -220,7 +221,7 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
     lam_results_ : dict of str to ndarray, or None
         With ``lam="auto"``, for each value tried, "lam": the "score", which is the area
         under the ROC curve of telling images with made-up defects, and "fit_time", the
-        seconds it took.
+        seconds it took. None if none was tried.
 
     offset_ : float
         ``decision_function(X) = score_samples(X) - offset_``.
@@ -411,8 +412,8 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
 
         Nothing changes in the estimator until all is done: a call that fails leaves it
         as it was. An interrupt (Ctrl-C) while training ends the training early, with a
-        warning, and `fit` goes on with the weights so far; at any other time it leaves
-        the estimator as it was.
+        warning, and `fit` goes on with the weights so far; at any other time, such as
+        while ``lam="auto"`` is chosen, it ends `fit`.
 
         Parameters
         ----------
@@ -502,8 +503,8 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
         X : array-like of shape (n_images, height, width[, n_channels])
             Normal images of the shape of those of `fit`. Those that the bank holds
             already are left out.
-        y : Ignored
-            Present for API consistency.
+        y : array-like of shape (n_images,) or (n_images, height, width), default=None
+            As for `fit`: images that it calls abnormal are left out.
 
         Returns
         -------
@@ -515,6 +516,7 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
         if not hasattr(self, "encoder_"):
             return self.fit(X, y)
         images = self._check_scored_images(X)
+        images = images.take(find_normal(y, len(images)))
         digests = list_digests(images)
         first = {digest: i for i, digest in reversed(list(enumerate(digests)))}
         new = sorted(i for digest, i in first.items() if digest not in self._known)
@@ -631,8 +633,10 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
             (1 + the number of training images that score no higher) / (1 + their
             number), each scored against a bank that does not hold it. Raising an alarm
             at ``p_values(X) <= a`` calls a share of about a of new normal images
-            abnormal, for any a, if they are taken as the training images were.
+            abnormal, for any a, if they are taken as the training images were. They are
+            for new images: a training image would count itself.
         """
+        check_is_fitted(self)
         return p_values_from_scores(self.training_scores_, self.score_samples(X))
 
     def predict_mask(self, X, alpha=None):
@@ -657,7 +661,9 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
         if alpha is not None:
             if not isinstance(alpha, Real) or not 0 < alpha <= 0.5:
                 raise ValueError(f"alpha must be in (0, 0.5], got {alpha!r}.")
-            offset = threshold_from_scores(self.training_scores_, alpha)
+            offset = threshold_from_scores(
+                self.training_scores_, alpha, name="alpha", stacklevel=3
+            )
         maps = self.anomaly_map(X)
         if isinstance(maps, list):
             return [x > np.float64(-offset) for x in maps]

@@ -19,7 +19,7 @@ def make_probes(images, n_damaged, rng):
     Parameters
     ----------
     images : ndarray of shape (n, height, width, n_channels)
-        On the 0..1 scale.
+        On the 0..1 scale, or on a wider one, which is then taken for it.
     n_damaged : int
         How many copies of each image get a defect.
     rng : RandomState
@@ -32,6 +32,8 @@ def make_probes(images, n_damaged, rng):
     labels : ndarray of shape ((2 + n_damaged) * n,)
         1 for normal copies, relit ones among them, -1 for damaged ones.
     """
+    low, high = min(images.min(), 0), max(images.max(), 1)
+    images = (images - low) / (high - low)
     kinds = list(DEFECTS)
     start = rng.randint(len(kinds))
     damaged = [
@@ -39,8 +41,9 @@ def make_probes(images, n_damaged, rng):
         for i, image in enumerate(np.concatenate([images] * n_damaged))
     ]
     relit = [change_light(image, rng) for image in images]
-    copies = np.stack([*images, *relit, *damaged]).astype(np.float32)
-    return copies, np.repeat([1, -1], [2 * len(images), len(damaged)])
+    copies = low + (high - low) * np.stack([*images, *relit, *damaged])
+    labels = np.repeat([1, -1], [2 * len(images), len(damaged)])
+    return copies.astype(np.float32), labels
 
 
 def damage(image, kind, rng):

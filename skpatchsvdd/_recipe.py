@@ -36,9 +36,10 @@ _COLLAPSE, _NO_BETTER = 0.15, 0.05
 _TRAINING_BYTES = 2**30
 # What lam="auto" chooses from, by `training`, in trainings of this share of the steps;
 # the share of the images that are set aside, how many at most, and the copies of each
-# that get a defect.
+# that get a defect. With fewer images than that nothing is tried.
 _LAMS = {"dense": (0.03, 0.3, 3.0), "paper": (1e-4, 1e-3, 1e-2)}
 _TRIAL = 1 / 4
+_MIN_TRIED = 4
 _SET_ASIDE, _MAX_SET_ASIDE = 1 / 4, 24
 _N_PROBES = 4
 # Crops on which the first weights are rescaled.
@@ -49,7 +50,9 @@ _MAX_SEED = np.iinfo(np.int32).max
 class TrainingMixin:
     """The part of the estimator that trains an encoder by its parameters."""
 
-    def _train_encoder(self, images, center, light, make_dense, device, rng):
+    def _train_encoder(
+        self, images, center, light, make_dense, device, rng, ends_at_interrupt=True
+    ):
         """Return a trained encoder on the CPU, its loss curve and its watch."""
         cpu = torch.Generator().manual_seed(int(rng.randint(_MAX_SEED)))
         generator = torch.Generator(device).manual_seed(int(rng.randint(_MAX_SEED)))
@@ -75,6 +78,7 @@ class TrainingMixin:
             self._resolve("learning_rate", device),
             watch,
             self._training_log(list(objective.weights), max_iter),
+            ends_at_interrupt,
         )
         n_steps = len(next(iter(curve.values())))
         return self._choose_weights(encoder, watch, n_steps).cpu(), curve, watch
@@ -83,6 +87,12 @@ class TrainingMixin:
         """Return `lam`, and, if it had to be chosen, what by: a table of trials."""
         if self.lam != "auto":
             return self.lam, None
+        if self.warm_start and self.max_iter == 0 and hasattr(self, "lam_"):
+            return self.lam_, self.lam_results_
+        matters = self.loss == "patch_svdd" and self.encoder != "raw"
+        if not matters or self.max_iter == 0 or len(images) < _MIN_TRIED:
+            return _LAMS[self.training][1], None
+        self._split_images(len(images), copy.deepcopy(rng))  # it may raise
         n_aside = min(max(round(_SET_ASIDE * len(images)), 1), _MAX_SET_ASIDE)
         order = rng.permutation(len(images))
         aside, others = np.sort(order[:n_aside]), np.sort(order[n_aside:])
@@ -94,7 +104,7 @@ class TrainingMixin:
             self._resolve_inspection("place_weight"),
             functools.partial(make_probes, n_damaged=_N_PROBES, rng=rng),
         )
-        n_steps = round(_TRIAL * self._resolve("max_iter", device))
+        n_steps = max(round(_TRIAL * self._resolve("max_iter", device)), 1)
         seed = int(rng.randint(_MAX_SEED))
         table = {"lam": [], "score": [], "fit_time": []}
         for lam in _LAMS[self.training]:
@@ -111,6 +121,7 @@ class TrainingMixin:
                     make_dense,
                     device,
                     np.random.RandomState(seed),
+                    False,  # an interrupt ends fit
                 )
             table["lam"].append(lam)
             table["score"].append(check(encoder))

@@ -13,10 +13,17 @@ from skpatchsvdd._device import as_current, exact_convolutions, training_autocas
 _WARM_UP = 0.05
 
 
-def train_encoder(encoder, objective, sampler, max_iter, learning_rate, watch, log):
+def train_encoder(
+    encoder,
+    objective,
+    sampler,
+    max_iter,
+    learning_rate,
+    watch,
+    log,
+    ends_at_interrupt=True,
+):
     """Minimise an objective with Adam, in place.
-
-    KeyboardInterrupt ends it early, with a warning.
 
     Parameters
     ----------
@@ -38,6 +45,8 @@ def train_encoder(encoder, objective, sampler, max_iter, learning_rate, watch, l
     log : callable
         ``log(step, terms)`` is given the loss terms of every step as a tensor; it
         should seldom look, since each look waits for the device.
+    ends_at_interrupt : bool
+        Whether KeyboardInterrupt ends it early, with a warning, or is raised.
 
     Returns
     -------
@@ -54,6 +63,8 @@ def train_encoder(encoder, objective, sampler, max_iter, learning_rate, watch, l
                 if watch.is_due(step) and watch.look(encoder, step):
                     break
     except KeyboardInterrupt:
+        if not ends_at_interrupt:
+            raise
         warnings.warn(
             f"training was interrupted after {len(curve)} of {max_iter} steps. Going "
             "on with the weights so far.",

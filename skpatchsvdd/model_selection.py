@@ -9,7 +9,7 @@ from sklearn.model_selection import ShuffleSplit, StratifiedKFold
 from sklearn.pipeline import Pipeline
 
 from skpatchsvdd._images import check_images, pixels_to_float
-from skpatchsvdd._labels import find_normal, labels_from_masks
+from skpatchsvdd._labels import check_is_list, find_normal, labels_from_masks
 from skpatchsvdd._probes import make_probes
 from skpatchsvdd.metrics import detection_auroc, pro_score, segmentation_auroc
 
@@ -37,8 +37,8 @@ class NormalOnlyKFold(StratifiedKFold):
     Parameters
     ----------
     n_splits : int, default=5
-        Number of folds, at least 2. There must be as many normal and as many abnormal
-        images.
+        Number of folds, at least 2. There must be as many normal images, four for two
+        folds, and as many abnormal ones.
     shuffle : bool, default=False
         Whether to shuffle the images of each kind first. False puts neighbours into one
         fold: images that are sorted by their defects should be shuffled.
@@ -90,7 +90,8 @@ class NormalOnlyKFold(StratifiedKFold):
         # One in each fold will do, but two folds train on one another: two in each.
         n_needed = 2 * _MIN_TRAIN if self.n_splits == 2 else self.n_splits
         if n_normal < n_needed:
-            other = f", or n_splits={n_normal}" if n_normal > _MIN_TRAIN else ""
+            fewer = min(n_normal, n_abnormal)
+            other = f", or n_splits={fewer}" if fewer > _MIN_TRAIN else ""
             raise ValueError(
                 f"n_splits={self.n_splits} needs at least {n_needed} normal images, to "
                 f"test one in each fold and to train on {_MIN_TRAIN} others, but y "
@@ -234,6 +235,14 @@ class SyntheticDefectScorer:
     n_copies: int = 2
     random_state: int = 0
 
+    def __post_init__(self):
+        for name, lowest in (("n_copies", 1), ("random_state", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, Integral) or value < lowest:
+                raise ValueError(
+                    f"{name} must be an integer of at least {lowest}, got {value!r}."
+                )
+
     def __call__(self, estimator, X, y=None):
         """Rate an estimator.
 
@@ -251,16 +260,18 @@ class SyntheticDefectScorer:
         auroc : float
             1 is perfect, 0.5 is chance.
         """
-        images = check_images(X)
+        images = _read_images(estimator, X)
         images = images.take(find_normal(y, len(images)))
+        if len(images) == 0:
+            raise ValueError(
+                "y calls all images abnormal. Pass normal ones, to put defects on."
+            )
         pixels = images.pixels
         rng = np.random.RandomState(self.random_state)
         copies, labels = make_probes(pixels_to_float(pixels), self.n_copies, rng)
-        if pixels.dtype == np.uint8:  # a pipeline may count on it
-            copies = (255 * copies).round().astype(np.uint8)
-        if np.ndim(X) == 3:
-            copies = copies[..., 0]
-        return detection_auroc(labels, estimator.score_samples(copies))
+        return detection_auroc(
+            labels, estimator.score_samples(_like(X, copies, pixels.dtype))
+        )
 
 
 def detection_scorer(estimator, X, y):
@@ -399,6 +410,7 @@ def _list_items(y):
             "y is None. Pass 1 for each normal and -1 for each abnormal image, or a "
             "mask for each image."
         )
+    check_is_list(y)
     return list(y)
 
 
@@ -423,8 +435,34 @@ def _check_masks(y):
     return masks
 
 
+def _read_images(estimator, X):
+    """Read images by an estimator's own parameters, where it has some."""
+    estimator = getattr(estimator, "best_estimator_", estimator)
+    size = getattr(estimator, "image_size", None)
+    if isinstance(estimator, Pipeline):  # whose steps may want images as they are
+        estimator = estimator.steps[-1][1]
+    shape = getattr(estimator, "image_shape", None)
+    return check_images(X, image_shape=shape, image_size=size)
+
+
+def _like(X, copies, dtype):
+    """Return copies of images in the form in which X came, which a pipeline may want.
+
+    As rows, or without an axis of channels, and as integers; `dtype` is that of files.
+    """
+    first = X[0] if isinstance(X, list) else X
+    dtype = getattr(first, "dtype", dtype)
+    if dtype.kind == "u":
+        copies = (np.iinfo(dtype).max * copies).round().astype(dtype)
+    n_axes = np.ndim(first) + isinstance(X, list)
+    if n_axes == 2:
+        return copies.reshape(len(copies), -1)
+    return copies[..., 0] if n_axes == 3 else copies
+
+
 def _maps_of(estimator, X):
     """Return the anomaly maps of images, which a Pipeline does not pass through."""
+    estimator = getattr(estimator, "best_estimator_", estimator)
     if isinstance(estimator, Pipeline):
         for _, step in estimator.steps[:-1]:
             if step is not None and step != "passthrough":

@@ -105,6 +105,29 @@ def test_baselines_fit_once_where_no_seed_matters(run):
     assert 0 <= rated["L2 autoencoder"] <= 1
 
 
+def test_other_images_have_other_figures(root, run):
+    _, first = run("random")
+    extra = root / "bottle/ground_truth/hole/readme.txt"
+    extra.write_text("new")
+    printed, again = run("random")
+    extra.unlink()
+    assert "cached" not in printed
+    assert again["rows"] == first["rows"]
+    assert run("random")[0].count("cached") == 4
+
+
+def test_a_view_goes_on_without_a_category_that_fails(run, tmp_path, monkeypatch):
+    views = importlib.import_module("_paper_views")
+
+    def fail(*args):
+        raise OSError("bottle/train/good/3.png is broken")
+
+    monkeypatch.setattr(views, "fit_patch_svdd", fail)
+    printed, _ = run("maps", "--picture", tmp_path / "x.png")
+    assert "FAILED bottle: OSError: bottle/train/good/3.png is broken" in printed
+    assert (tmp_path / "x.png").exists()
+
+
 def test_a_failed_fit_is_told_and_tried_again(run, monkeypatch):
     module = importlib.import_module("_paper_run")
     run_fit = module.run_fit
@@ -134,6 +157,9 @@ def test_a_failed_fit_is_told_and_tried_again(run, monkeypatch):
         (["losses", "--picture", "no/such/x.png"], "there is no folder no/such"),
         (["table1", "--device", "tpu9"], "--device"),
         (["table9"], "TABLE"),
+        (["table1", "--image-size", "0"], "--image-size must be positive"),
+        (["table1", "--cache", __file__], "--cache must be a folder"),
+        (["losses", "--picture", "x.xyz"], "--picture must end in one of"),
     ],
 )
 def test_bad_arguments_are_named(root, arguments, message, monkeypatch, capsys):

@@ -2,6 +2,7 @@ import pickle
 
 import numpy as np
 import pytest
+from PIL import Image
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.ensemble import IsolationForest
@@ -443,11 +444,6 @@ def test_made_up_defects_are_told_from_light(data):
 
 
 def test_made_up_defects_repeat_and_leave_abnormal_images_out(data):
-    class Watcher:
-        def score_samples(self, X):
-            self.seen = X
-            return np.arange(len(X), dtype=float)
-
     first, second, other, labelled = Watcher(), Watcher(), Watcher(), Watcher()
     SyntheticDefectScorer()(first, data.images)
     SyntheticDefectScorer()(second, data.images)
@@ -475,3 +471,69 @@ def test_a_search_without_labels(data, detector):
     scores = search.cv_results_["mean_test_score"]
     assert ((scores > 0) & (scores <= 1)).all()
     assert len(search.best_estimator_[-1].training_scores_) == len(X)
+
+
+class Watcher:
+    """Keeps the images that it is to score."""
+
+    def __init__(self, **params):
+        self.__dict__.update(params)
+
+    def score_samples(self, X):
+        self.seen = X
+        return np.arange(len(X), dtype=float)
+
+
+def test_copies_come_as_the_images_did(data, tmp_path):
+    scorer, bytes_ = SyntheticDefectScorer(), data.images
+    watcher = Watcher()
+    scorer(watcher, bytes_.astype(np.uint16) * 257)
+    assert watcher.seen.dtype == np.uint16
+    np.testing.assert_array_equal(watcher.seen[:8], bytes_.astype(np.uint16) * 257)
+    rows = Watcher(image_shape=(64, 64, 3))
+    scorer(rows, bytes_.reshape(8, -1))
+    np.testing.assert_array_equal(rows.seen[:8], bytes_.reshape(8, -1))
+    scorer(watcher, list(bytes_[..., 0]))
+    np.testing.assert_array_equal(watcher.seen[:8], bytes_[..., 0])
+    unequal = Watcher(image_size=48)
+    scorer(unequal, [x[: 64 - i] for i, x in enumerate(bytes_)])
+    assert unequal.seen.shape == (32, 48, 48, 3)
+    files = [tmp_path / f"{i}.png" for i in range(8)]
+    for file, image in zip(files, bytes_, strict=True):
+        Image.fromarray(image).save(file)
+    scorer(watcher, files)
+    np.testing.assert_array_equal(watcher.seen[:8], bytes_)
+
+
+def test_a_search_within_a_search_rates_pixels(data, detector):
+    search = GridSearchCV(
+        detector,
+        {"embedding_dim": [4, 8]},
+        scoring=SyntheticDefectScorer(),
+        cv=KFold(2),
+        error_score="raise",
+    ).fit(data.images[data.labels == 1])
+    found = segmentation_scorer(search, data.images, data.masks)
+    expected = segmentation_scorer(search.best_estimator_, data.images, data.masks)
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    "params",
+    [{"n_copies": 0}, {"n_copies": "2"}, {"random_state": np.random.RandomState(0)}],
+)
+def test_bad_parameters_of_the_scorer_are_named(params):
+    with pytest.raises(ValueError, match=f"{next(iter(params))} must be an integer"):
+        SyntheticDefectScorer(**params)
+
+
+def test_nothing_to_put_defects_on_is_explained(data):
+    with pytest.raises(ValueError, match="y calls all images abnormal"):
+        SyntheticDefectScorer()(Watcher(), data.images, [-1] * 8)
+
+
+def test_fewer_splits_are_advised_that_will_do(table):
+    X, _ = table
+    y = np.repeat([1, -1], [8, 6])
+    with pytest.raises(ValueError, match="or n_splits=6"):
+        next(NormalOnlyKFold(10).split(X[:14], y))

@@ -32,6 +32,17 @@ def test_more_images_join_the_bank(images):
     )
 
 
+def test_images_known_to_be_abnormal_do_not_join(images):
+    est = PatchSVDD(**QUICK).fit(images[:8])
+    est.partial_fit(images[8:], [1, -1, 1, -1])
+    assert len(est.training_scores_) == 10
+    np.testing.assert_array_equal(
+        est.score_samples(images[[8, 10]]), est.training_scores_[8:]
+    )
+    est.partial_fit(images[8:], [-1, -1, -1, -1])
+    assert len(est.training_scores_) == 10
+
+
 @pytest.mark.parametrize("training", ["dense", "paper"])
 def test_more_images_are_scored_without_themselves(images, training):
     est = PatchSVDD(training=training, **QUICK).fit(images[:8])

@@ -305,6 +305,75 @@ def test_lam_auto_fits_for_real_and_repeats(quick, normal, mixed):
     assert quick.lam_results_ is None
 
 
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"max_iter": 0},
+        {"encoder": "raw"},
+        {"loss": "svdd"},
+        {"loss": "svdd_prime", "training": "paper"},
+    ],
+)
+def test_lam_auto_tries_nothing_where_it_has_no_effect(quick, normal, params):
+    quick.set_params(lam="auto", **params).fit(normal)
+    assert quick.lam_ == (1e-3 if "training" in params else 0.3)
+    assert quick.lam_results_ is None
+
+
+def test_lam_auto_needs_four_images_to_choose(quick, normal):
+    quick.set_params(lam="auto")
+    assert quick.fit(normal[:3]).lam_results_ is None
+    assert quick.lam_ == 0.3
+    assert quick.fit(normal[:4]).lam_results_ is not None
+
+
+def test_kept_weights_keep_the_lam_they_were_trained_with(quick, normal):
+    quick.set_params(lam="auto").fit(normal)
+    quick.lam_, results = 3.0, quick.lam_results_
+    quick.set_params(warm_start=True, max_iter=0).fit(normal)
+    assert quick.lam_ == 3.0
+    assert quick.lam_results_ is results
+
+
+def test_an_interrupt_while_lam_is_chosen_changes_nothing(quick, normal, monkeypatch):
+    interrupt(monkeypatch, 3)
+    quick.set_params(lam="auto", max_iter=8)  # the second of three trials
+    with pytest.raises(KeyboardInterrupt):
+        quick.fit(normal)
+    assert not hasattr(quick, "encoder_")
+
+
+def test_what_a_fit_cannot_do_is_said_before_lam_is_chosen(quick, normal, monkeypatch):
+    monkeypatch.setattr(PatchSVDD, "_train_encoder", None)
+    quick.set_params(lam="auto", early_stopping=True, validation_fraction=0.9)
+    with pytest.raises(ValueError, match="too few to train on"):
+        quick.fit(normal[:4])
+
+
+def test_p_values_before_fit(quick, normal):
+    with pytest.raises(NotFittedError):
+        quick.p_values(normal)
+
+
+def test_a_mask_warns_of_its_own_parameter(fitted, mixed):
+    with pytest.warns(UserWarning, match="too few for alpha=0.01") as caught:
+        fitted.predict_mask(mixed.images[:1], alpha=0.01)
+    assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize("y", [5, np.array(5)])
+def test_one_label_for_all_is_explained(quick, normal, y):
+    with pytest.raises(ValueError, match="y must hold a label or a mask for each"):
+        quick.fit(normal, y)
+
+
+def test_labels_in_a_column_of_objects_count(quick, normal):
+    y = np.array([1, 1, 1, 1, 1, 1, -1, -1], dtype=object)
+    assert len(quick.fit(normal, y).training_scores_) == 6
+    names = np.array(["a"] * 8, dtype=object)
+    assert len(quick.fit(normal, names).training_scores_) == 8
+
+
 def test_known_and_new_images_can_be_mixed(fitted, normal, mixed):
     X = np.stack([mixed.images[0], normal[3], mixed.images[5], normal[0]])
     scores = fitted.score_samples(X)

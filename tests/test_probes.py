@@ -21,6 +21,14 @@ def test_copies_are_plain_relit_and_damaged(rng, shape):
     assert copies.max() <= 1
 
 
+def test_a_wider_scale_is_taken_for_0_to_1(rng):
+    images = make_images(rng)
+    images[0, 0, 0] = [0, 0.5, 1]
+    copies, _ = make_probes(images, 2, np.random.RandomState(0))
+    wide, _ = make_probes(4 * images - 2, 2, np.random.RandomState(0))
+    np.testing.assert_allclose(wide, 4 * copies - 2, atol=1e-5)
+
+
 @pytest.mark.parametrize("kind", DEFECTS)
 def test_defects_change_a_part_of_the_image(rng, kind):
     image = make_images(rng)[0]
