@@ -13,6 +13,7 @@ from _paper_tables import JOINED, PATCH_SVDD
 from sklearn.exceptions import ConvergenceWarning
 
 from skpatchsvdd import PatchSVDD
+from skpatchsvdd.analysis import intrinsic_dimension
 from skpatchsvdd.datasets import load_mvtec_ad
 from skpatchsvdd.metrics import detection_auroc, segmentation_auroc
 
@@ -174,10 +175,6 @@ def rate(test, maps, scores):
 def estimate_dimensions(est, train, seed):
     """Return the intrinsic dimension of the features of each scale, None for none."""
     if est.encoder == "raw":
-        return {}
-    try:
-        from skpatchsvdd.analysis import intrinsic_dimension
-    except ImportError:
         return {}
     chosen = train[spread(np.arange(len(train)), N_EMBEDDED)]
     result = {}

@@ -1,7 +1,6 @@
 """The run of all fits behind a table of paper.py, and the cache it goes on from."""
 
 import hashlib
-import importlib.util
 import json
 import math
 import os
@@ -9,7 +8,6 @@ import time
 from pathlib import Path
 
 from _paper_fits import run_fit
-from _paper_tables import DIMENSIONS
 
 import skpatchsvdd
 
@@ -25,8 +23,6 @@ class Run:
         Where figures are kept.
     n_fits : int
         How many there will be, with those from the cache.
-    columns : tuple of str
-        Figures that the table shows.
     device : torch.device
         Where to compute.
     quick : bool
@@ -40,8 +36,8 @@ class Run:
         Which fits raised what.
     """
 
-    def __init__(self, cache, n_fits, columns, device, quick):
-        self.cache, self.n_fits, self.columns = cache, n_fits, columns
+    def __init__(self, cache, n_fits, device, quick):
+        self.cache, self.n_fits = cache, n_fits
         self.device, self.quick = device, quick
         self.fits, self.failures = [], []
         self._n_begun = 0
@@ -65,7 +61,7 @@ class Run:
     def _find(self, images, line, seed):
         key = make_key(images, line, seed, self.device, self.quick)
         figures = self.cache.load(key)
-        if is_complete(figures, self.columns):
+        if figures is not None:
             return figures, "cached"
         start = time.perf_counter()
         figures = run_fit(images, line, seed, self.device)
@@ -136,15 +132,6 @@ def make_key(images, line, seed, device, quick):
         "image_size": images.image_size,
         "files": images.digest,
     }
-
-
-def is_complete(figures, columns):
-    """Whether kept figures hold what a table shows, as far as it can be had."""
-    if figures is None:
-        return False
-    wanted = set(columns) & set(DIMENSIONS)
-    known = importlib.util.find_spec("skpatchsvdd.analysis") is not None
-    return not (wanted and known) or any(name in figures for name in wanted)
 
 
 def make_fit(line, images, seed, figures):

@@ -50,6 +50,11 @@ def draw_view(view, images, lines, seed, device, file):
         Where to compute.
     file : str or path
         The picture.
+
+    Returns
+    -------
+    failures : list of str
+        Which categories are missing, and why.
     """
     from matplotlib.figure import Figure
 
@@ -57,6 +62,7 @@ def draw_view(view, images, lines, seed, device, file):
     size = (INCHES * n_columns, INCHES * len(images))
     figure = Figure(figsize=size, layout="constrained")
     rows = figure.subplots(len(images), n_columns, squeeze=False)
+    failures = []
     for one, axes in zip(images, rows, strict=True):
 
         def fit(line, one=one):
@@ -70,11 +76,13 @@ def draw_view(view, images, lines, seed, device, file):
         try:
             view.draw_row(axes, one, lines, fit)
         except Exception as error:
-            print(f"FAILED {one.category}: {type(error).__name__}: {error}", flush=True)
+            failures.append(f"{one.category}: {type(error).__name__}: {error}")
+            print(f"FAILED {failures[-1]}", flush=True)
         one.forget()
     for ax in rows.flat:
         ax.set(xticks=[], yticks=[])
     figure.savefig(file, dpi=120)
+    return failures
 
 
 def draw_maps(axes, images, lines, fit):

@@ -72,7 +72,7 @@ def show(view, images, choice, device, args):
     """Draw a picture, from fits of its own."""
     lines = view.make_lines(choice)
     try:
-        draw_view(view, images, lines, args.seeds[0], device, args.picture)
+        failures = draw_view(view, images, lines, args.seeds[0], device, args.picture)
     except KeyboardInterrupt:
         sys.exit("\ninterrupted: nothing is drawn")
     print(f"\n{machine_name(device)}: {args.picture}")
@@ -82,6 +82,7 @@ def show(view, images, choice, device, args):
         picture=args.picture,
         categories=[one.category for one in images],
         settings=[line.label for line in lines],
+        failures=failures,
     )
 
 
@@ -89,7 +90,7 @@ def measure(table, images, choice, device, args):
     """Fit what is not in the cache, and print a table."""
     lines = table.make_lines(choice)
     try:
-        fits, failures = run_all(images, lines, table.columns, device, args)
+        fits, failures = run_all(images, lines, device, args)
     except KeyboardInterrupt:
         sys.exit(f"\ninterrupted: the same command goes on from {args.cache}")
     rows = make_rows(fits, lines, table.columns)
@@ -183,7 +184,7 @@ def check_picture(parser, args):
         parser.error(f"--picture must end in one of {', '.join(known)}")
 
 
-def run_all(images, lines, columns, device, args):
+def run_all(images, lines, device, args):
     """Fit all that is not in the cache; return figures by line, and what failed."""
     pairs = [
         (shared, seed)
@@ -191,7 +192,7 @@ def run_all(images, lines, columns, device, args):
         for seed in (args.seeds if shared[0].is_seeded else args.seeds[:1])
     ]
     n_fits = len(images) * len(pairs)
-    run = Run(Cache(args.cache), n_fits, columns, device, args.quick)
+    run = Run(Cache(args.cache), n_fits, device, args.quick)
     for one in images:
         for shared, seed in pairs:
             run.add(one, shared, seed)

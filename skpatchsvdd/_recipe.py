@@ -36,10 +36,10 @@ _COLLAPSE, _NO_BETTER = 0.15, 0.05
 _TRAINING_BYTES = 2**30
 # What lam="auto" chooses from, by `training`, in trainings of this share of the steps;
 # the share of the images that are set aside, how many at most, and the copies of each
-# that get a defect. With fewer images than that nothing is tried.
+# that get a defect. With fewer images than `_MIN_TRIED` the middle one is taken.
 _LAMS = {"dense": (0.03, 0.3, 3.0), "paper": (1e-4, 1e-3, 1e-2)}
-_TRIAL = 1 / 4
 _MIN_TRIED = 4
+_TRIAL = 1 / 4
 _SET_ASIDE, _MAX_SET_ASIDE = 1 / 4, 24
 _N_PROBES = 4
 # Crops on which the first weights are rescaled.

@@ -123,8 +123,9 @@ def test_a_view_goes_on_without_a_category_that_fails(run, tmp_path, monkeypatch
         raise OSError("bottle/train/good/3.png is broken")
 
     monkeypatch.setattr(views, "fit_patch_svdd", fail)
-    printed, _ = run("maps", "--picture", tmp_path / "x.png")
-    assert "FAILED bottle: OSError: bottle/train/good/3.png is broken" in printed
+    printed, figures = run("maps", "--picture", tmp_path / "x.png")
+    assert figures["failures"] == ["bottle: OSError: bottle/train/good/3.png is broken"]
+    assert f"FAILED {figures['failures'][0]}" in printed
     assert (tmp_path / "x.png").exists()
 
 
