@@ -450,11 +450,12 @@ def _like(X, copies, dtype):
 
     As rows, or without an axis of channels, and as integers; `dtype` is that of files.
     """
-    first = X[0] if isinstance(X, list) else X
+    is_list = isinstance(X, list | tuple)
+    first = X[0] if is_list else X
     dtype = getattr(first, "dtype", dtype)
     if dtype.kind == "u":
         copies = (np.iinfo(dtype).max * copies).round().astype(dtype)
-    n_axes = np.ndim(first) + isinstance(X, list)
+    n_axes = np.ndim(first) + is_list
     if n_axes == 2:
         return copies.reshape(len(copies), -1)
     return copies[..., 0] if n_axes == 3 else copies

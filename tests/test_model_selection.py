@@ -493,8 +493,9 @@ def test_copies_come_as_the_images_did(data, tmp_path):
     rows = Watcher(image_shape=(64, 64, 3))
     scorer(rows, bytes_.reshape(8, -1))
     np.testing.assert_array_equal(rows.seen[:8], bytes_.reshape(8, -1))
-    scorer(watcher, list(bytes_[..., 0]))
-    np.testing.assert_array_equal(watcher.seen[:8], bytes_[..., 0])
+    for kind in (list, tuple):
+        scorer(watcher, kind(bytes_[..., 0]))
+        np.testing.assert_array_equal(watcher.seen[:8], bytes_[..., 0])
     unequal = Watcher(image_size=48)
     scorer(unequal, [x[: 64 - i] for i, x in enumerate(bytes_)])
     assert unequal.seen.shape == (32, 48, 48, 3)
