@@ -17,6 +17,8 @@ _N_FILLERS = 4096
 _QUERIES = 2**16
 _NUMBERS = 2**27
 _LOW_HALF = 2**32 - 1
+# Share of the rows from which on a query is faster compared with all of them.
+_MANY = 0.3
 
 
 class WholeSearch:
@@ -53,7 +55,8 @@ class TileSearch:
     """Finds the nearest row of each query, exactly, skipping clusters as on a CPU.
 
     The clusters that remain are cut into tiles of rows, their queries into tiles of
-    queries, and all pairs of tiles are multiplied together in few large calls.
+    queries, and all pairs of tiles are multiplied together in few large calls. A query
+    for which many clusters remain is compared with all rows.
 
     Parameters
     ----------
@@ -86,6 +89,7 @@ class TileSearch:
         self._cluster = cluster.repeat_interleave(self._n_tiles * _TILE_ROWS)
         self._bounds = ClusterBounds(centers, half_squares, starts)
         self._centers = centers
+        self._whole = None
 
     def query(self, features, places):
         """Return the distance of each patch to the nearest row.
@@ -101,7 +105,13 @@ class TileSearch:
         due = torch.zeros_like(bounds, dtype=torch.bool).scatter_(1, nearest, True)
         self._visit(found, due)
         bounds.scatter_(1, nearest, torch.inf)
-        self._visit(found, bounds < found.half_squares()[:, None])
+        due = bounds < found.half_squares()[:, None]
+        n_tiles = due.float() @ self._n_tiles.float()
+        far = (n_tiles > _MANY * self._n_tiles.sum()).nonzero()[:, 0]
+        due[far] = False
+        self._visit(found, due)
+        if len(far):
+            self._look_at_all(found, far)
         # The difference, which has all its digits, of the nearest row alone.
         row = found.row()
         difference = queries - self._centers[self._cluster[row]] - self._rows[row]
@@ -135,6 +145,23 @@ class TileSearch:
         trios = zip(*(x.split(size) for x in (part, tile, cluster)), strict=True)
         for some, tiles, clusters in trios:
             self._multiply(found, parts[some], tiles, clusters)
+
+    def _look_at_all(self, found, chosen):
+        """Look at all rows, for some of the queries."""
+        if self._whole is None:
+            self._whole = self._rows + self._centers[self._cluster]
+            squares = self._whole.square().sum(dim=1)
+            is_row = torch.isfinite(self._half_squares)
+            self._whole_half_squares = torch.where(is_row, squares / 2, torch.inf)
+        for some in chosen.split(max(_NUMBERS // len(self._whole), 1)):
+            x = found.queries[some]
+            products = torch.addmm(self._whole_half_squares, x, self._whole.T, alpha=-1)
+            if found.places is not None:
+                same = found.places[some][:, None] == self._owners
+                products.masked_fill_(same, torch.inf)
+            smallest, row = products.min(dim=1)
+            smallest += x.square().sum(dim=1) / 2
+            found.offer(some, smallest, row)
 
     def _multiply(self, found, queries, tile, cluster):
         """Look at one tile of rows for each tile of queries, (n, n_queries)."""

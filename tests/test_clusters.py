@@ -15,10 +15,20 @@ def make_rows(rng, n, n_features=8, spread=1.0):
     return (points[rng.integers(20, size=n)] + noise).astype(np.float32)
 
 
-@pytest.fixture(params=[ClusterSearch, TileSearch, WholeSearch])
+class ImpatientSearch(TileSearch):
+    """Compares every query with all rows for which a second cluster remains."""
+
+    def query(self, features, places):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(_tiles, "_MANY", 0)
+            return super().query(features, places)
+
+
+@pytest.fixture(params=[ClusterSearch, TileSearch, ImpatientSearch, WholeSearch])
 def search(request, monkeypatch):
     monkeypatch.setattr(_tiles, "_TILE_ROWS", 16)
     monkeypatch.setattr(_tiles, "_TILE_QUERIES", 4)
+    monkeypatch.setattr(_tiles, "_MANY", 1)
 
     def query(rows, queries, skipped=(), seed=0):
         clusters = Clusters(rows.copy(), seed)
@@ -97,6 +107,23 @@ def test_few_rows_are_looked_at(rng, monkeypatch, search, n_products):
     n_products.clear()
     search(rows, near)
     assert sum(n_products) < 0.15 * 500 * 20_000
+
+
+@pytest.mark.parametrize("search", [TileSearch], indirect=True)
+def test_far_queries_are_compared_with_all_rows_at_once(
+    rng, monkeypatch, search, n_products
+):
+    monkeypatch.setattr(_clusters, "_CLUSTER_ROWS", 200)
+    monkeypatch.setattr(_tiles, "_MANY", 0.1)
+    rows = make_rows(rng, 20_000)
+    near, far = rows[:100] + 0.01, rows.mean(axis=0) + 0.01 * rows[:7]
+    expected = nearest_distances(np.concatenate([near, far]), rows)
+    n_products.clear()
+    distances = search(rows, np.concatenate([near, far]))
+    np.testing.assert_allclose(distances, expected, rtol=1e-4)
+    n_rows = n_products[-1] / 7
+    assert 20_000 <= n_rows < 1.1 * 20_000
+    assert sum(n_products[:-1]) < 0.15 * 107 * 20_000
 
 
 def test_products_are_bounded(rng, monkeypatch, search, n_products):
