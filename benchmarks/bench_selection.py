@@ -3,7 +3,8 @@
 For each category and seed: PatchSVDD is fitted with each fixed lam and with lam="auto",
 which chooses among the same values by made-up defects. The table gives the image AUROC
 of each, that of the best fixed lam in hindsight, the share of it that "auto" reaches,
-and the time of its fit relative to a plain one.
+what it chose and by which scores of its trials, and the time of its fit relative to a
+plain one.
 
 A fifth of the training images is left out of every fit. Their p-values show whether the
 threshold keeps its promise: the share of p-values up to alpha should be alpha, and the
@@ -115,6 +116,11 @@ def measure(train, test, seed, device, args):
         "auto": dets["auto"],
         "share of best": dets["auto"] / max(fixed),
         "chosen": est.lam_,
+    }
+    trials = est.lam_results_ or {"lam": [], "score": []}  # with --max-iter 0
+    for lam, score in zip(trials["lam"], trials["score"], strict=True):
+        choice[f"trial {lam:g}"] = float(score)
+    choice |= {
         "tied": int(np.ptp(scores["auto"]) == 0),
         "times a fit": seconds["auto"] / seconds[PLAIN],
     }
@@ -148,9 +154,9 @@ def uniform_bound(n_values, n_scores):
 
 def summarize(choices, alarms):
     """Average over categories and seeds; count the alarms that are near the promise."""
-    numbers = [key for key in choices[0] if key not in ("category", "seed")]
+    names = ("category", "seed", "chosen")
+    numbers = [key for key in choices[0] if key not in names]
     means = {key: float(np.mean([row[key] for row in choices])) for key in numbers}
-    means.pop("chosen")
     within = {}
     for row in alarms:
         within.setdefault(row["category"], []).append(row["test/good 0.05"])

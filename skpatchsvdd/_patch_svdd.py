@@ -72,9 +72,10 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
         be tried. With ``training="paper"`` it is the paper's, 1e-3 is a good start, and
         a large one on uniform images draws all features to one point. "auto" tries
         three values, 0.03, 0.3 and 3 (the paper's: 1e-4, 1e-3 and 1e-2), with a quarter
-        of the steps each, and takes the one that best tells made-up defects on images
-        set aside from changes of light. Training then takes about twice as long. Where
-        it has no effect, and with fewer than four images, it is the middle one.
+        of the steps each, and measures how well they tell made-up defects on images set
+        aside from changes of light. It takes the smallest that is not clearly worse
+        than the best. Training then takes about twice as long. Where it has no effect,
+        and with fewer than four images, it is the middle one.
 
     embedding_dim : int, default=64
         The paper's D, the length of a feature.

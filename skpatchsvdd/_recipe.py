@@ -36,12 +36,15 @@ _COLLAPSE, _NO_BETTER = 0.15, 0.05
 _TRAINING_BYTES = 2**30
 # What lam="auto" chooses from, by `training`, in trainings of this share of the steps;
 # the share of the images that are set aside, how many at most, and the copies of each
-# that get a defect. With fewer images than `_MIN_TRIED` the middle one is taken.
+# that get a defect. The smallest is taken that no other one beats by more than
+# `_CLEARLY`: less is chance, with other seeds the differences vary by 0.02 to 0.05.
+# With fewer images than `_MIN_TRIED` the middle one is taken.
 _LAMS = {"dense": (0.03, 0.3, 3.0), "paper": (1e-4, 1e-3, 1e-2)}
 _MIN_TRIED = 4
 _TRIAL = 1 / 4
 _SET_ASIDE, _MAX_SET_ASIDE = 1 / 4, 24
-_N_PROBES = 4
+_N_PROBES = 8
+_CLEARLY = 0.05
 # Crops on which the first weights are rescaled.
 _N_STANDARD = 16
 _MAX_SEED = np.iinfo(np.int32).max
@@ -128,7 +131,8 @@ class TrainingMixin:
             table["fit_time"].append(time.perf_counter() - start)
             self._log(f"lam={lam:g} tells defects with {table['score'][-1]:.3f}")
         table = {name: np.array(column) for name, column in table.items()}
-        return float(table["lam"][table["score"].argmax()]), table
+        is_good = table["score"] >= table["score"].max() - _CLEARLY
+        return float(table["lam"][is_good.argmax()]), table
 
     def _resolve(self, name, device):
         """Return a parameter, or what its "auto" means on this device."""

@@ -261,6 +261,18 @@ def test_a_larger_share_gives_larger_masks(fitted, normal, mixed):
         fitted.predict_mask(normal, 0)
 
 
+def give_scores(monkeypatch, scores):
+    """Let trials of lam have these scores, one after the other."""
+    scores = iter(scores)
+    monkeypatch.setattr(
+        "skpatchsvdd._recipe.DefectCheck", lambda *args: lambda encoder: next(scores)
+    )
+    monkeypatch.setattr(
+        "skpatchsvdd._recipe.TrainingMixin._make_watch",
+        lambda *args: _watch.Watch(lambda encoder: 1.0, 10),
+    )
+
+
 def test_lam_is_chosen_by_made_up_defects(quick, normal, monkeypatch):
     tried = []
     original = PatchSVDD._train_encoder
@@ -270,14 +282,7 @@ def test_lam_is_chosen_by_made_up_defects(quick, normal, monkeypatch):
         return original(self, images, *args)
 
     monkeypatch.setattr(PatchSVDD, "_train_encoder", watch)
-    scores = iter([0.6, 0.9, 0.7])
-    monkeypatch.setattr(
-        "skpatchsvdd._recipe.DefectCheck", lambda *args: lambda encoder: next(scores)
-    )
-    monkeypatch.setattr(
-        "skpatchsvdd._recipe.TrainingMixin._make_watch",
-        lambda *args: _watch.Watch(lambda encoder: 1.0, 10),
-    )
+    give_scores(monkeypatch, [0.6, 0.9, 0.7])
     quick.set_params(lam="auto", max_iter=8).fit(normal)
     n = len(normal)
     n_others = n - round(n / 4)
@@ -288,6 +293,24 @@ def test_lam_is_chosen_by_made_up_defects(quick, normal, monkeypatch):
     assert quick.lam_results_["lam"].tolist() == [0.03, 0.3, 3.0]
     assert quick.lam_results_["score"].tolist() == [0.6, 0.9, 0.7]
     assert (quick.lam_results_["fit_time"] > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("scores", "chosen"),
+    [
+        ([0.6, 0.64, 0.7], 3.0),
+        ([0.6, 0.66, 0.7], 0.3),
+        ([0.66, 0.6, 0.7], 0.03),
+        ([0.7, 0.6, 0.5], 0.03),
+        ([0.5, 0.5, 0.5], 0.03),
+        ([0.0, 0.5, 0.5], 0.3),
+    ],
+)
+def test_the_smallest_lam_that_is_not_clearly_worse_is_chosen(
+    quick, normal, monkeypatch, scores, chosen
+):
+    give_scores(monkeypatch, scores)
+    assert quick.set_params(lam="auto").fit(normal).lam_ == chosen
 
 
 def test_lam_auto_fits_for_real_and_repeats(quick, normal, mixed):
