@@ -88,7 +88,8 @@ def draw_view(view, images, lines, seed, device, file):
 def draw_maps(axes, images, lines, fit):
     """Draw an image with its defect outlined, its map of each scale, and the joined.
 
-    It is the abnormal one of median score: neither the best nor the worst.
+    It is the abnormal one of median score: neither the best nor the worst. White is a
+    score of zero, the darkest red the largest of each map.
     """
     est = fit(lines[0])
     _, test = images.arrays()
@@ -101,7 +102,7 @@ def draw_maps(axes, images, lines, fit):
     if test.masks is not None:
         axes[0].contour(test.masks[chosen], levels=[0.5], colors="red", linewidths=1)
     for ax, scale in zip(axes[1:], (*est.patch_sizes_, None), strict=True):
-        ax.imshow(est.anomaly_map(image[None], scale)[0], cmap="Reds")
+        ax.imshow(est.anomaly_map(image[None], scale)[0], cmap="Reds", vmin=0)
         ax.set_title("joined" if scale is None else f"K={scale}", fontsize="small")
 
 
