@@ -43,10 +43,9 @@ class WholeSearch:
         return _query_parts(self._query_some, features, places, size)
 
     def _query_some(self, queries, places):
-        products = torch.addmm(self._half_squares, queries, self._rows.T, alpha=-1)
-        if places is not None:
-            products.masked_fill_(places[:, None] == self._owners, torch.inf)
-        smallest, row = products.min(dim=1)
+        smallest, row = _nearest(
+            queries, places, self._rows, self._half_squares, self._owners
+        )
         distances = (queries - self._rows[row]).square_().sum(dim=1).sqrt()
         return torch.where(torch.isinf(smallest), torch.inf, distances)
 
@@ -155,11 +154,10 @@ class TileSearch:
             self._whole_half_squares = torch.where(is_row, squares / 2, torch.inf)
         for some in chosen.split(max(_NUMBERS // len(self._whole), 1)):
             x = found.queries[some]
-            products = torch.addmm(self._whole_half_squares, x, self._whole.T, alpha=-1)
-            if found.places is not None:
-                same = found.places[some][:, None] == self._owners
-                products.masked_fill_(same, torch.inf)
-            smallest, row = products.min(dim=1)
+            places = None if found.places is None else found.places[some]
+            smallest, row = _nearest(
+                x, places, self._whole, self._whole_half_squares, self._owners
+            )
             smallest += x.square().sum(dim=1) / 2
             found.offer(some, smallest, row)
 
@@ -177,6 +175,17 @@ class TileSearch:
         smallest, row = products.min(dim=2)
         smallest += x.square().sum(dim=2) / 2
         found.offer(queries, smallest, row + tile[:, None] * _TILE_ROWS)
+
+
+def _nearest(queries, places, rows, half_squares, owners):
+    """Return half the squared distance of each query to its nearest row, and the row.
+
+    Half the square of the query itself is left out.
+    """
+    products = torch.addmm(half_squares, queries, rows.T, alpha=-1)
+    if places is not None:
+        products.masked_fill_(places[:, None] == owners, torch.inf)
+    return products.min(dim=1)
 
 
 def _query_parts(query, features, places, size):
