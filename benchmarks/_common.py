@@ -27,7 +27,7 @@ def find_categories(root, chosen=None):
     )
     if not found:
         sys.exit(f"{root} holds no category: no folder below it has train/good in it")
-    chosen = [name.rstrip("/") for name in chosen or found]
+    chosen = list(dict.fromkeys(name.rstrip("/") for name in chosen or found))
     missing = sorted(set(chosen) - set(found))
     if missing:
         sys.exit(f"{root} holds the categories {found}; not {missing}")

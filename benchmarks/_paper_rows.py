@@ -70,7 +70,7 @@ def average(fits, columns):
         values = [fit[name] for fit in fits if fit.get(name) is not None]
         result[name] = float(np.mean(values)) if values else None
         if name in QUALITY and len(fits) > 1:
-            result[f"{name} sd"] = float(np.std(values)) if values else None
+            result[f"{name} sd"] = float(np.std(values, ddof=1)) if values else None
     return result
 
 

@@ -7,6 +7,7 @@ import os
 import time
 from pathlib import Path
 
+from _common import machine_name
 from _paper_fits import run_fit
 
 import skpatchsvdd
@@ -79,12 +80,14 @@ class Run:
         if not self._fit_seconds:
             return bar
         mean = sum(self._fit_seconds) / len(self._fit_seconds)
-        left = mean * (self.n_fits - self._n_begun) / 60
-        return f"{bar}, about {math.ceil(left)} min left:"
+        n_left = self.n_fits - self._n_begun
+        if n_left == 0:
+            return f"{bar}:"
+        return f"{bar}, about {math.ceil(mean * n_left / 60)} min left:"
 
 
 class Cache:
-    """One JSON file a fit, in a folder that is made when the first one is kept.
+    """One JSON file a fit, in a folder.
 
     Parameters
     ----------
@@ -96,11 +99,13 @@ class Cache:
         self.folder = Path(folder)
 
     def load(self, key):
-        """Return what was kept under a key, or None."""
+        """Return what was kept under a key, or None if it is not there or damaged."""
         try:
-            return json.loads(self._path(key).read_text())["figures"]
-        except (FileNotFoundError, json.JSONDecodeError, KeyError):
+            figures = json.loads(self._path(key).read_text())["figures"]
+            rated = [part["det"] for part in figures["parts"].values()]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
+        return figures if rated else None
 
     def save(self, key, figures):
         """Keep figures under a key; the file is there whole or not at all."""
@@ -118,20 +123,21 @@ class Cache:
 
 def make_key(images, line, seed, device, quick):
     """Return all that a fit's figures depend on."""
-    return {
+    key = {
         "version": skpatchsvdd.__version__,
         "data": str(Path(images.root).resolve()),
         "category": images.category,
         "model": line.model,
         "params": line.params,
         "seed": seed,
-        "device": device.type,
+        "machine": machine_name(device),
         "quick": quick,
         "n_train": len(images.train_places),
         "n_test": len(images.test_places),
         "image_size": images.image_size,
         "files": images.digest,
     }
+    return key | {"timed": True} if line.is_timed else key
 
 
 def make_fit(line, images, seed, figures):
@@ -143,7 +149,7 @@ def make_fit(line, images, seed, figures):
 
 
 def describe(fits):
-    """Write det/seg of each line."""
-    rated = [[fit["det"], fit.get("seg")] for fit in fits]
-    texts = ["/".join(f"{x:.3f}" for x in pair if x is not None) for pair in rated]
-    return "det/seg " + ", ".join(texts)
+    """Write det/seg of each line, or det where there are no maps."""
+    names = [name for name in ("det", "seg") if fits[0].get(name) is not None]
+    texts = ["/".join(f"{fit[name]:.3f}" for name in names) for fit in fits]
+    return f"{'/'.join(names)} {', '.join(texts)}"

@@ -49,6 +49,8 @@ class Line:
         Where the line stands on the axis of a sweep.
     is_seeded : bool
         Whether a seed matters. Otherwise one fit stands for all.
+    is_timed : bool
+        Whether its times matter, so that no fit of another table may stand for it.
     """
 
     label: str
@@ -58,6 +60,7 @@ class Line:
     paper: dict = field(default_factory=dict)
     x: float | None = None
     is_seeded: bool = True
+    is_timed: bool = False
 
 
 @dataclass(frozen=True)
@@ -175,7 +178,8 @@ def random_lines(choice):
 
 
 def time_lines(choice):
-    return [Line("Patch SVDD", params=choice.params(), paper=paper.INSPECTION)]
+    own = choice.params()
+    return [Line("Patch SVDD", params=own, paper=paper.INSPECTION, is_timed=True)]
 
 
 def baselines_lines(choice):

@@ -81,7 +81,8 @@ def draw_view(view, images, lines, seed, device, file):
         one.forget()
     for ax in rows.flat:
         ax.set(xticks=[], yticks=[])
-    figure.savefig(file, dpi=120)
+    if len(failures) < len(images):
+        figure.savefig(file, dpi=120)
     return failures
 
 

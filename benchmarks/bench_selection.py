@@ -20,6 +20,7 @@ Example: python benchmarks/bench_selection.py --data DATA --seeds 0
 """
 
 import sys
+from pathlib import Path
 
 import numpy as np
 from _common import (
@@ -40,7 +41,7 @@ from skpatchsvdd.metrics import detection_auroc
 ALPHAS = (0.01, 0.05, 0.1)
 LEFT_OUT = 5  # every fifth image
 PLAIN = 0.3
-MIN_TRAIN = 10
+MIN_TRAIN = 20
 
 
 def main():
@@ -80,6 +81,11 @@ def parse_arguments():
     parser.add_argument("--max-iter", type=int, help="training steps")
     parser.add_argument("--device", default="auto")
     args = parser.parse_args()
+    if not Path(args.data).is_dir():
+        parser.error(f"--data: there is no folder {args.data}")
+    for name in ("n_train", "max_iter", "seeds"):
+        if np.min(getattr(args, name) or 0) < 0:
+            parser.error(f"--{name.replace('_', '-')} must not be negative")
     try:
         check_device(args.device)
     except ValueError as error:

@@ -12,7 +12,7 @@ TABLE is one of
   random     a random encoder and raw patches against a trained encoder
   time       seconds to inspect an image
   baselines  IsolationForest, OneClassSVM, LocalOutlierFactor, Deep SVDD and an
-             autoencoder on the same images
+             autoencoder on the same images, and PyOD's DeepSVDD where it is installed
   maps       a picture: of each class an abnormal image and its maps
   tsne       a picture: of each class the features that each loss leads to, by t-SNE,
              in colours of their direction from the centre and sizes of the distance
@@ -27,10 +27,10 @@ image are of an RTX 2080 Ti and an i7-5930K, with an approximate search.
 PatchSVDD trains in its own, dense way. --training paper trains and inspects as the
 paper does, with lambda=1e-3 where nothing else is said; it takes 12,000 steps.
 
-Figures are kept in --cache, one file for each fit. A run that was interrupted goes on
-where it stopped, and tables share their fits. Images are known by the names and sizes
-of their files. Whoever changes the code of the package should begin with an empty
-folder.
+Figures are kept in --cache, one file for each fit and machine. A run that was
+interrupted goes on where it stopped, and tables share their fits, but for the table of
+times. Images are known by the names and sizes of their files. Whoever changes the code
+of the package should begin with an empty folder.
 
 With an RBF kernel the one-class SVM is the classic SVDD, which is why there is one of
 them. A picture can be had of losses, lambda and dimension. maps and tsne are nothing
@@ -42,6 +42,7 @@ Example: python benchmarks/paper.py maps --data DATA --picture maps.png
 """
 
 import importlib.util
+import math
 import sys
 from pathlib import Path
 
@@ -54,6 +55,7 @@ from _paper_tables import SWEEPS, TABLES, Choice
 from _paper_views import VIEWS, draw_view
 
 from skpatchsvdd._device import check_device
+from skpatchsvdd._encoder import FLAT_PATCH
 
 
 def main():
@@ -75,15 +77,18 @@ def show(view, images, choice, device, args):
         failures = draw_view(view, images, lines, args.seeds[0], device, args.picture)
     except KeyboardInterrupt:
         sys.exit("\ninterrupted: nothing is drawn")
-    print(f"\n{machine_name(device)}: {args.picture}")
+    is_drawn = len(failures) < len(images)
+    drawn = args.picture if is_drawn else "nothing is drawn"
+    print(f"\n{machine_name(device)}: {drawn}")
     print_json(
         table=args.table,
         machine=machine_name(device),
-        picture=args.picture,
+        picture=args.picture if is_drawn else None,
         categories=[one.category for one in images],
         settings=[line.label for line in lines],
         failures=failures,
     )
+    end_with(failures)
 
 
 def measure(table, images, choice, device, args):
@@ -108,8 +113,13 @@ def measure(table, images, choice, device, args):
         failures=failures,
         fits=fits,
     )
-    if not rows:
-        sys.exit("nothing could be measured")
+    end_with(failures)
+
+
+def end_with(failures):
+    """End with an error if any fit failed."""
+    if failures:
+        sys.exit(f"failed: {len(failures)}, see above")
 
 
 def parse_arguments():
@@ -147,10 +157,8 @@ def check_arguments(parser, args):
     """Complain before the first fit, not after the last."""
     if not Path(args.data).is_dir():
         parser.error(f"--data: there is no folder {args.data}")
-    if args.values and args.table not in SWEEPS:
-        parser.error(f"--values is for {' and '.join(SWEEPS)}, not for {args.table}")
-    if args.table == "dimension" and any(x < 1 or x % 1 for x in args.values or ()):
-        parser.error(f"--values must be positive integers, got {args.values}")
+    if args.values:
+        check_values(parser, args)
     if args.table in VIEWS:
         args.picture = args.picture or f"{args.table}.png"
     if args.picture:
@@ -161,12 +169,26 @@ def check_arguments(parser, args):
         parser.error(f"--device: {error}")
     if args.image_size is None:
         args.image_size = 128 if args.quick else 256
-    if args.image_size < 1:
-        parser.error(f"--image-size must be positive, got {args.image_size}")
-    if Path(args.cache).is_file():
-        parser.error(f"--cache must be a folder, {args.cache} is a file")
-    args.seeds = args.seeds or ([0] if args.quick else [0, 1, 2])
+    if args.image_size < FLAT_PATCH:
+        parser.error(f"--image-size must be at least {FLAT_PATCH}, the largest patches")
+    args.seeds = list(dict.fromkeys(args.seeds or ([0] if args.quick else [0, 1, 2])))
+    if min(args.seeds) < 0:
+        parser.error(f"--seeds must not be negative, got {args.seeds}")
+    try:
+        Path(args.cache).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        parser.error(f"--cache must be a folder that can be written to: {error}")
     return args
+
+
+def check_values(parser, args):
+    if args.table not in SWEEPS:
+        parser.error(f"--values is for {' and '.join(SWEEPS)}, not for {args.table}")
+    if args.table == "dimension" and any(x < 1 or x % 1 for x in args.values):
+        parser.error(f"--values must be positive integers, got {args.values}")
+    if not all(0 <= x < math.inf for x in args.values):
+        parser.error(f"--values must be numbers of at least 0, got {args.values}")
+    args.values = tuple(dict.fromkeys(args.values))
 
 
 def check_picture(parser, args):

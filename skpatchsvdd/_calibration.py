@@ -1,14 +1,14 @@
 """The threshold between normal and abnormal images, and p-values."""
 
-import warnings
-
 import numpy as np
+
+from skpatchsvdd._warnings import warn
 
 # Products of a share and a number of images are rounded to this many digits.
 _DIGITS = 9
 
 
-def threshold_from_scores(scores, contamination, name="contamination", stacklevel=4):
+def threshold_from_scores(scores, contamination, name="contamination"):
     """Choose the score below which an image is called abnormal.
 
     If a new image is as likely to take any rank among n normal ones, it is one of the k
@@ -24,8 +24,6 @@ def threshold_from_scores(scores, contamination, name="contamination", stackleve
         that are called abnormal.
     name : str
         What the caller calls it.
-    stacklevel : int
-        Where a warning that images are too few is shown.
 
     Returns
     -------
@@ -37,12 +35,10 @@ def threshold_from_scores(scores, contamination, name="contamination", stackleve
     k = int(np.floor(np.round(contamination * (n + 1), _DIGITS)))
     if k == 0:
         n_needed = int(np.ceil(np.round(1 / contamination, _DIGITS))) - 1
-        warnings.warn(
+        warn(
             f"{n} images are too few for {name}={contamination:g}, which takes "
             f"{n_needed} of them. The threshold is the lowest score: about one in "
             f"{n + 1} new normal images will be called abnormal.",
-            UserWarning,
-            stacklevel=stacklevel,
         )
         return float(scores.min())
     return float(np.nextafter(np.sort(scores)[k - 1], np.inf))

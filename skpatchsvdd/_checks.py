@@ -1,6 +1,5 @@
 """Checks of `fit` that look at several parameters, at images together, or at scores."""
 
-import warnings
 from numbers import Integral
 
 import numpy as np
@@ -8,6 +7,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from skpatchsvdd._encoder import FLAT_PATCH, encoder_scales
 from skpatchsvdd._images import list_digests
+from skpatchsvdd._warnings import warn
 
 DEFAULT_STRIDES = {32: 4, 64: 16, 128: 16}
 # Scores are tied if they differ by no more than this share.
@@ -44,8 +44,8 @@ def check_strides(strides, encoder, patch_size, image_shape):
         isinstance(stride, Integral) and stride > 0 for stride in given
     ):
         raise ValueError(
-            f"strides must be {len(scales)} positive integers, one for each of the "
-            f"patch sizes {scales}, got {strides!r}."
+            "strides must be positive integers, one for each of the patch sizes "
+            f"{scales}, got {strides!r}."
         )
     return tuple(int(stride) for stride in given)
 
@@ -69,12 +69,10 @@ def digest_images(images):
     digests = list_digests(images)
     n_copies = len(digests) - len(set(digests))
     if n_copies:
-        warnings.warn(
+        warn(
             f"X holds {n_copies} copies of other images. Copies find each other in the "
             "bank and look too normal, so that the threshold is too strict: fit to "
             "each image once.",
-            UserWarning,
-            stacklevel=4,
         )
     return digests
 
@@ -87,11 +85,10 @@ def check_scores(scores):
             "learning_rate, and images of about 0..1."
         )
     if are_tied(scores):
-        warnings.warn(
+        warn(
             "all training images score the same, so the scores tell nothing. Are the "
             "images all the same?",
             ConvergenceWarning,
-            stacklevel=4,
         )
 
 
@@ -100,12 +97,12 @@ def are_tied(scores):
     return len(scores) > 2 and np.ptp(scores) <= _TIED * np.abs(scores).max()
 
 
-def warn_of_ties():
+def warn_of_ties(training):
     """Say that a training has collapsed and is undone."""
-    warnings.warn(
+    other = ", training='dense'" if training == "paper" else ""
+    warn(
         "training has drawn all features to one point, and all training images scored "
         "the same. Going on with the weights before training. Pass a smaller lam or "
-        "learning_rate, training='dense' or early_stopping=True.",
+        f"learning_rate{other}, or early_stopping=True.",
         ConvergenceWarning,
-        stacklevel=4,
     )

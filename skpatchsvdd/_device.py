@@ -1,12 +1,13 @@
 """Where torch computes: devices, threads and number formats."""
 
 import functools
-import warnings
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import torch
 from joblib import cpu_count
+
+from skpatchsvdd._warnings import warn
 
 
 def check_device(name):
@@ -37,11 +38,9 @@ def fallback_device(name):
     """Like `check_device`, but an absent device becomes the CPU, with a warning."""
     if name == "auto" or _is_available(_parse_device(name)):
         return check_device(name)
-    warnings.warn(
+    warn(
         f"device={name!r} is not available on this machine. Going on with the CPU; "
         "device='auto' would do so without a warning.",
-        UserWarning,
-        stacklevel=5,
     )
     return torch.device("cpu")
 

@@ -2,8 +2,8 @@
 
 import hashlib
 import os
-import warnings
-from numbers import Integral
+from collections.abc import Iterator, Mapping, Set
+from numbers import Integral, Number
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from sklearn.utils import check_array
 
 from skpatchsvdd._files import read_image, read_shape
+from skpatchsvdd._warnings import warn
 
 _LOOKS_LIKE_BYTES = 10.0
 _FEW_CHANNELS = 4
@@ -112,6 +113,12 @@ def check_images(X, *, image_shape=None, image_size=None):
     images : ImageStack
     """
     size = check_image_size(image_size)
+    if X is None or isinstance(X, Number | Mapping | Set | Iterator):
+        raise ValueError(
+            "X must be an array of images of shape (n_images, height, width) or "
+            "(n_images, height, width, n_channels), or a list of images or of paths "
+            f"of image files, got {type(X).__name__}."
+        )
     if _is_path(X):
         raise ValueError(
             f"X is {X!r}. Pass a list of paths to have files read, or what "
@@ -371,11 +378,9 @@ def _warn_if_not_scaled(arrays):
         return
     highest = max(x.max() for x in arrays)
     if highest > _LOOKS_LIKE_BYTES:
-        warnings.warn(
+        warn(
             f"X holds floats up to {highest:g}, which look like 0..255 but are "
             "taken as they are. Divide them by 255, or pass uint8.",
-            UserWarning,
-            stacklevel=7,
         )
 
 

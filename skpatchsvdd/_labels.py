@@ -5,6 +5,8 @@ from numbers import Real
 import numpy as np
 from sklearn.utils import check_consistent_length
 
+from skpatchsvdd._warnings import warn
+
 
 def labels_from_masks(masks):
     """Label images by their masks: -1 if any pixel of the mask is not 0, else 1."""
@@ -27,7 +29,7 @@ def find_normal(y, n_images):
     ----------
     y : array-like or None
         Labels 1 and -1, or masks of shape (n_images, height, width) or a list of them.
-        Anything else says nothing about normal and abnormal.
+        Other values say nothing about normal and abnormal.
     n_images : int
         How many images there are.
 
@@ -39,12 +41,41 @@ def find_normal(y, n_images):
     if y is None:
         return everyone
     check_is_list(y)
-    if all(np.ndim(mask) == 2 for mask in y):
+    if len(y) and all(np.ndim(mask) >= 2 for mask in y):
         y = labels_from_masks(y)
-    y = np.asarray(y)
-    if y.dtype == object and y.ndim == 1:  # numbers, as a table's column may hold them
-        y = np.array(y.tolist()) if all(isinstance(x, Real) for x in y) else y
-    if y.ndim != 1 or y.dtype.kind not in "if" or not set(np.unique(y)) <= {-1, 1}:
-        return everyone
+    y = _check_labels(y)
     check_consistent_length(everyone, y)
-    return np.flatnonzero(y == 1)
+    values = list(dict.fromkeys(y.tolist()))
+    others = [value for value in values if value not in (-1, 1)]
+    if not others:
+        return np.flatnonzero(y == 1)
+    if -1 in values or "-1" in values:
+        raise ValueError(
+            "y must hold 1 for normal and -1 for abnormal images and nothing else, "
+            f"got {others[0]!r} too."
+        )
+    if len(values) == 2:
+        warn(
+            "y is ignored, and all images are taken for normal: it holds "
+            f"{values[0]!r} and {values[1]!r}. Labels must be 1 for normal and -1 for "
+            "abnormal images."
+        )
+    return everyone
+
+
+def _check_labels(y):
+    """Return y as an array of numbers or strings, one for each image."""
+    try:
+        labels = np.asarray(y)
+    except ValueError:  # some labels, some masks
+        labels = np.array(None)
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.dtype == object and all(isinstance(x, Real | str) for x in labels.flat):
+        labels = np.array(labels.tolist())  # a table's column may be of objects
+    if labels.ndim != 1 or labels.dtype == object:
+        raise ValueError(
+            "y must hold a label for each image, 1 for normal and -1 for abnormal "
+            "ones, or a mask for each image, an array of shape (height, width)."
+        )
+    return labels

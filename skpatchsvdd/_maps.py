@@ -86,6 +86,15 @@ def resize_map(one_map, size):
     return x[0, 0].numpy()
 
 
+def cut_map(one_map, size, threshold):
+    """Return where a map, resized, is above a threshold: somewhere if the map is."""
+    resized = resize_map(one_map, size)
+    mask = resized > threshold
+    if one_map.max() > threshold:  # a peak may be lost when it is made smaller
+        mask.flat[resized.argmax()] = True
+    return mask
+
+
 @functools.lru_cache(maxsize=32)
 def _mean_matrix(length, patch_size, stride):
     """Weight of each patch in each pixel's mean along an axis, (length, n_patches)."""

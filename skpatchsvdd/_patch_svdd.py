@@ -25,7 +25,7 @@ from skpatchsvdd._device import check_device, fallback_device, torch_threads
 from skpatchsvdd._images import check_images, list_digests
 from skpatchsvdd._inspection import DenseEncoder, Inspector
 from skpatchsvdd._labels import find_normal
-from skpatchsvdd._maps import resize_map
+from skpatchsvdd._maps import cut_map, resize_map
 from skpatchsvdd._neighbors import make_index
 from skpatchsvdd._progress import Progress
 from skpatchsvdd._recipe import TrainingMixin
@@ -428,8 +428,9 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
         y : array-like of shape (n_images,) or (n_images, height, width), default=None
             Images labelled -1 among labels 1 and -1, and images whose mask has a pixel
             that is not 0, are left out: nothing is learnt from images known to be
-            abnormal, so that a search with labels may refit. Any other y is ignored,
-            and all images are taken for normal.
+            abnormal, so that a search with labels may refit. Other values are ignored,
+            and all images are taken for normal; a warning says so if they are two, such
+            as 0 and 1.
 
         Returns
         -------
@@ -460,7 +461,7 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
             known = digest_images(images)
             inspector, scores = self._make_bank(images, known, make_dense(encoder), rng)
             if curve and are_tied(scores):
-                warn_of_ties()
+                warn_of_ties(self.training)
                 encoder, watch.kept = watch.first_encoder, 0
                 dense = make_dense(encoder)
                 inspector, scores = self._make_bank(images, known, dense, rng)
@@ -662,13 +663,13 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
         if alpha is not None:
             if not isinstance(alpha, Real) or not 0 < alpha <= 0.5:
                 raise ValueError(f"alpha must be in (0, 0.5], got {alpha!r}.")
-            offset = threshold_from_scores(
-                self.training_scores_, alpha, name="alpha", stacklevel=3
-            )
-        maps = self.anomaly_map(X)
-        if isinstance(maps, list):
-            return [x > np.float64(-offset) for x in maps]
-        return maps > np.float64(-offset)
+            offset = threshold_from_scores(self.training_scores_, alpha, name="alpha")
+        images, maps = self._inspect(X)
+        masks = [
+            cut_map(x, size, np.float64(-offset))
+            for x, size in zip(maps, images.sizes, strict=True)
+        ]
+        return np.stack(masks) if images.came_in_one_size else masks
 
     def anomaly_map(self, X, scale=None):
         """Score every pixel: high is abnormal, low is normal.
@@ -687,12 +688,7 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
             float32, at the size of the images that came in; a list of maps for a list
             of images of unequal size.
         """
-        images = self._check_scored_images(X)
-        if scale is not None:
-            self._check_scale(scale, "scale")
-        with torch_threads(self.n_jobs):
-            maps = self._inspector().maps(images, scale)
-            maps = [one_map for batch in maps for one_map in batch]
+        images, maps = self._inspect(X, scale)
         maps = [resize_map(x, size) for x, size in zip(maps, images.sizes, strict=True)]
         return np.stack(maps) if images.came_in_one_size else maps
 
@@ -720,16 +716,28 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
             features = [dense.encode(batch)[scale].cpu() for _, batch in batches]
         return torch.cat(features).numpy()
 
+    def _inspect(self, X, scale=None):
+        """Return images and the list of their maps, at the size they are inspected."""
+        images = self._check_scored_images(X)
+        if scale is not None:
+            self._check_scale(scale, "scale")
+        with torch_threads(self.n_jobs):
+            maps = self._inspector().maps(images, scale)
+            return images, [one_map for batch in maps for one_map in batch]
+
     def _check_training_images(self, X, y):
         images = self._check_images(X)
-        normal = find_normal(y, len(images))
-        if len(normal) < len(images):
+        n_given = len(images)
+        normal = find_normal(y, n_given)
+        if len(normal) < n_given:
             images = images.take(normal)
         if len(images) < 2:
+            n_abnormal = n_given - len(images)
+            abnormal = f", and {n_abnormal} that y calls abnormal" if n_abnormal else ""
             raise ValueError(
-                f"X has {len(images)} sample to learn from, a normal image. Pass at "
-                "least two: the threshold comes from images that the bank does not "
-                "hold."
+                f"X has {len(images)} sample(s) to learn from{abnormal}. Pass at least "
+                "two normal images: the threshold comes from images that the bank does "
+                "not hold."
             )
         return images
 

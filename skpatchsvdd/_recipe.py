@@ -15,6 +15,7 @@ from skpatchsvdd._losses import make_dense_objective, make_patch_objective
 from skpatchsvdd._probes import make_probes
 from skpatchsvdd._sampling import PairSampler
 from skpatchsvdd._training import train_encoder
+from skpatchsvdd._warnings import warn
 from skpatchsvdd._watch import DefectCheck, Watch, make_copies
 
 # What "auto" means, by `training` and, for dense training, by device.
@@ -244,23 +245,20 @@ def _choose_images(images, places, rng):
 
 def _warn_if_one_place(image_shape, patch_size):
     if image_shape[:2] == (patch_size, patch_size):
-        warnings.warn(
+        warn(
             f"images of {patch_size} x {patch_size} hold a single patch of "
             f"patch_size={patch_size}, from whose place nothing can be learnt. Pass "
             "larger images, a smaller patch_size, or max_iter=0.",
-            UserWarning,
-            stacklevel=5,
         )
 
 
 def _warn_of_failure(watch):
     best = watch.best
-    warnings.warn(
+    warn(
         "training has failed: made-up defects were told with an AUROC of "
         f"{watch.scores[0]:.2f} before it, {watch.scores[best]:.2f} after "
         f"{watch.steps[best]} steps and {watch.scores[-1]:.2f} after "
         f"{watch.steps[-1]}. Going on with the best weights. Pass a larger batch_size "
         "or max_iter, another random_state, or early_stopping=True.",
         ConvergenceWarning,
-        stacklevel=6,
     )

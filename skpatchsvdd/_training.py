@@ -1,13 +1,13 @@
 """The loop that trains an encoder."""
 
 import math
-import warnings
 
 import numpy as np
 import torch
 from torch import nn
 
 from skpatchsvdd._device import as_current, exact_convolutions, training_autocast
+from skpatchsvdd._warnings import warn
 
 # Share of the steps over which the learning rate rises.
 _WARM_UP = 0.05
@@ -65,11 +65,9 @@ def train_encoder(
     except KeyboardInterrupt:
         if not ends_at_interrupt:
             raise
-        warnings.warn(
+        warn(
             f"training was interrupted after {len(curve)} of {max_iter} steps. Going "
             "on with the weights so far.",
-            UserWarning,
-            stacklevel=5,
         )
     n_terms = len(objective.weights)
     curve = torch.stack(curve).cpu().numpy() if curve else np.zeros((0, n_terms))

@@ -15,8 +15,9 @@ __all__ = ["PatchEmbeddingDisplay", "intrinsic_dimension"]
 
 # Share of the points, those with the largest ratios, of which only their number counts.
 _TAIL = 0.1
-# Features this near, in parts of their length, differ by rounding alone.
-_SAME = 1e-6
+# Features this near, in parts of their length, differ by rounding alone: by more than
+# the last digit of float32, since it adds up over the layers of an encoder.
+_SAME = 64 * np.finfo(np.float32).eps
 # The error is about 1 / sqrt(n) of the dimension: a quarter of it with so few points.
 _MIN_POINTS = 20
 # t-SNE weighs about this many neighbours of a point, and no more than a third of all.
@@ -64,8 +65,8 @@ def intrinsic_dimension(features, *, n_samples=2000, random_state=None):
 
     Notes
     -----
-    Of features that differ by no more than their last digits, as those of empty
-    background do, one is kept: distances between them would be noise.
+    Of features that differ by no more than the last digits of float32, as those of
+    empty background do, one is kept: distances between them would be noise.
 
     References
     ----------
@@ -89,7 +90,7 @@ def intrinsic_dimension(features, *, n_samples=2000, random_state=None):
     """
     features = _check_features(features)
     rng = check_random_state(random_state)
-    drawn = _draw_evenly(features.shape[:2], n_samples, rng)
+    drawn = _draw_evenly(features.shape[:2], n_samples, _MIN_POINTS, rng)
     return _dimension_of_ratios(_neighbor_ratios(features[drawn]))
 
 
@@ -182,13 +183,22 @@ class PatchEmbeddingDisplay:
         display : PatchEmbeddingDisplay
         """
         check_is_fitted(estimator)
+        if not hasattr(estimator, "embed"):
+            raise TypeError(
+                "estimator must be a PatchSVDD, got "
+                f"{type(estimator).__name__}. Of a pipeline or a search, pass the "
+                "fitted PatchSVDD inside it."
+            )
+        # Before the work, not after it.
         if axes is None:
-            import_pyplot()  # before the work, not after it
+            import_pyplot()
+        else:
+            _check_axes(axes)
         if patch_size is None:
             patch_size = estimator.patch_sizes_[-1]
         features = _check_features(estimator.embed(X, patch_size))
         rng = check_random_state(random_state)
-        drawn = _draw_evenly(features.shape[:2], n_samples, rng)
+        drawn = _draw_evenly(features.shape[:2], n_samples, _MIN_DRAWN, rng)
         points = _project(features[drawn], rng)
         theta, r = _polar_places(estimator, patch_size)
         display = cls(points, theta[drawn[1]], r[drawn[1]])
@@ -255,7 +265,7 @@ def _check_features(features):
     return features.reshape(len(features), -1, n_features)
 
 
-def _draw_evenly(shape, n_samples, rng):
+def _draw_evenly(shape, n_samples, lowest, rng):
     """Draw places of (n_images, n_places), as many of an image as of any other.
 
     Returns
@@ -264,11 +274,11 @@ def _draw_evenly(shape, n_samples, rng):
         Images, and places in them, in random order.
     """
     if n_samples is not None and (
-        not isinstance(n_samples, Integral) or n_samples < _MIN_DRAWN
+        not isinstance(n_samples, Integral) or n_samples < lowest
     ):
         raise ValueError(
-            f"n_samples must be an integer of at least {_MIN_DRAWN}, or None for all, "
-            f"got {n_samples!r}."
+            f"n_samples must be an integer of at least {lowest}, or None for all, got "
+            f"{n_samples!r}."
         )
     # One place of each image comes first, then a second one of each, and so on.
     turn = rng.random_sample(shape).argsort(axis=1) + rng.random_sample(shape)

@@ -10,6 +10,7 @@ from sklearn.pipeline import Pipeline
 
 from skpatchsvdd._images import check_images, pixels_to_float
 from skpatchsvdd._labels import check_is_list, find_normal, labels_from_masks
+from skpatchsvdd._pipelines import maps_of
 from skpatchsvdd._probes import make_probes
 from skpatchsvdd.metrics import detection_auroc, pro_score, segmentation_auroc
 
@@ -345,7 +346,7 @@ def segmentation_scorer(estimator, X, y):
     (array([1., 1.]), array([ True,  True]))
     """
     masks = _check_masks(y)
-    return segmentation_auroc(masks, _maps_of(estimator, X))
+    return segmentation_auroc(masks, maps_of(estimator, X))
 
 
 def pro_scorer(estimator, X, y):
@@ -381,7 +382,7 @@ def pro_scorer(estimator, X, y):
     True
     """
     masks = _check_masks(y)
-    return pro_score(masks, _maps_of(estimator, X))
+    return pro_score(masks, maps_of(estimator, X))
 
 
 def _labels_from(y):
@@ -389,11 +390,12 @@ def _labels_from(y):
     items = _list_items(y)
     if items and all(np.ndim(item) == 2 for item in items):
         return labels_from_masks(items)
-    shapes = [np.shape(item) for item in items if np.ndim(item)]
-    if shapes:
+    shapes = dict.fromkeys(np.shape(item) for item in items)
+    if any(shapes):
+        shapes = " and ".join(str(shape) for shape in shapes)
         raise ValueError(
             "y must be labels of shape (n_images,) or masks of shape (n_images, "
-            f"height, width), got an element of shape {shapes[0]}."
+            f"height, width), got elements of shape {shapes}."
         )
     unknown = [item for item in items if item not in (-1, 1)]
     if unknown:
@@ -438,10 +440,13 @@ def _check_masks(y):
 def _read_images(estimator, X):
     """Read images by an estimator's own parameters, where it has some."""
     estimator = getattr(estimator, "best_estimator_", estimator)
-    size = getattr(estimator, "image_size", None)
-    if isinstance(estimator, Pipeline):  # whose steps may want images as they are
+    is_pipeline = isinstance(estimator, Pipeline)
+    if is_pipeline:
         estimator = estimator.steps[-1][1]
     shape = getattr(estimator, "image_shape", None)
+    size = getattr(estimator, "image_size", None)
+    if is_pipeline and not isinstance(X, list | tuple):
+        size = None  # its steps may want images as they are
     return check_images(X, image_shape=shape, image_size=size)
 
 
@@ -459,20 +464,3 @@ def _like(X, copies, dtype):
     if n_axes == 2:
         return copies.reshape(len(copies), -1)
     return copies[..., 0] if n_axes == 3 else copies
-
-
-def _maps_of(estimator, X):
-    """Return the anomaly maps of images, which a Pipeline does not pass through."""
-    estimator = getattr(estimator, "best_estimator_", estimator)
-    if isinstance(estimator, Pipeline):
-        for _, step in estimator.steps[:-1]:
-            if step is not None and step != "passthrough":
-                X = step.transform(X)
-        return _maps_of(estimator.steps[-1][1], X)
-    if not hasattr(estimator, "anomaly_map"):
-        raise AttributeError(
-            f"{type(estimator).__name__} has no anomaly_map, so its pixels cannot be "
-            "rated. Pass a detector that has, such as PatchSVDD, or rate images by "
-            "detection_scorer."
-        )
-    return estimator.anomaly_map(X)

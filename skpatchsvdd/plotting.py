@@ -3,6 +3,8 @@
 import numpy as np
 from sklearn.utils.validation import check_consistent_length
 
+from skpatchsvdd._pipelines import maps_of
+
 __all__ = ["AnomalyMapDisplay"]
 
 
@@ -59,7 +61,8 @@ class AnomalyMapDisplay:
         Parameters
         ----------
         estimator : object
-            Anything fitted that has `anomaly_map`.
+            Anything fitted that has `anomaly_map`, or a pipeline that ends in it and
+            leaves the size of images as it is.
         X : array-like of shape (n_images, height, width[, n_channels]) or list
             The images.
         masks, titles, axes : object
@@ -71,7 +74,7 @@ class AnomalyMapDisplay:
         -------
         display : AnomalyMapDisplay
         """
-        maps = estimator.anomaly_map(X)
+        maps = maps_of(estimator, X)
         return cls.from_predictions(
             X, maps, masks=masks, titles=titles, axes=axes, **options
         )

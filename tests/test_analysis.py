@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import make_pipeline
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -67,7 +68,7 @@ def place_curved(points, seed):
 
 def triplets(n):
     """Points 0, 1, 3 on a line, n times and far apart: ratios 3, 2 and 3/2."""
-    return (1e3 * np.arange(n)[:, None] ** 2 + [0, 1, 3]).reshape(-1, 1)
+    return (100 * np.arange(n)[:, None] ** 2 + [0, 1, 3]).reshape(-1, 1)
 
 
 @pytest.mark.parametrize("place", [place_flat, place_curved])
@@ -133,9 +134,20 @@ def test_features_of_empty_images_are_copies(random_encoder, images):
         intrinsic_dimension(features)
 
 
+@pytest.mark.parametrize("value", [0, 100, 255])
+def test_rounding_of_a_trained_encoder_is_no_feature(images, value):
+    est = PatchSVDD(patch_size=32, max_iter=5, batch_size=2, random_state=0)
+    est.fit(images)
+    empty = np.full((3, *images.shape[1:]), value, dtype=np.uint8)
+    with pytest.raises(ValueError, match="fewer than 20 distinct points"):
+        intrinsic_dimension(est.embed(empty, 32))
+    with pytest.raises(ValueError, match="same feature"):
+        PatchEmbeddingDisplay.from_estimator(est, empty)
+
+
 def test_sampling_takes_as_many_patches_of_each_image():
     # The patches of an image make a triplet. One of each lie as the images do; two of
-    # any image would make a ratio of hundreds.
+    # any image would make a ratio of dozens.
     features = triplets(30).reshape(30, 1, 3, 1)
     expected = intrinsic_dimension(features.reshape(-1, 1))
     assert intrinsic_dimension(features) == expected
@@ -188,10 +200,10 @@ def test_features_without_a_dimension_are_refused(features, match):
 
 @pytest.mark.parametrize("n_samples", [0, 3, 2.5, "all"])
 def test_bad_n_samples_are_refused(n_samples, random_encoder, images):
-    match = f"n_samples must be an integer of at least 4.*got {n_samples!r}"
-    with pytest.raises(ValueError, match=match):
+    match = "n_samples must be an integer of at least {}.*got {!r}"
+    with pytest.raises(ValueError, match=match.format(20, n_samples)):
         intrinsic_dimension(np.eye(30), n_samples=n_samples)
-    with pytest.raises(ValueError, match=match):
+    with pytest.raises(ValueError, match=match.format(4, n_samples)):
         PatchEmbeddingDisplay.from_estimator(
             random_encoder, images, n_samples=n_samples
         )
@@ -353,6 +365,10 @@ def test_display_refuses_what_it_cannot_draw(random_encoder, images):
         draw(random_encoder, images, patch_size=64)
     with pytest.raises(ValueError, match="same feature"):
         draw(random_encoder, np.zeros_like(images))
+    with pytest.raises(ValueError, match=r"axes must be two.* got 3"):
+        draw(random_encoder, images, axes=[None] * 3)
+    with pytest.raises(TypeError, match="pass the fitted PatchSVDD inside it"):
+        draw(make_pipeline(random_encoder), images)
     assert not plt.get_fignums()
 
 

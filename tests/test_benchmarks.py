@@ -1,5 +1,6 @@
 """The scripts in benchmarks/: their arguments, their tables, and what they keep."""
 
+import contextlib
 import importlib
 import json
 import sys
@@ -48,13 +49,17 @@ def run(root, tmp_path, monkeypatch, capsys):
     """Run a table of paper.py; return what it prints and the JSON of the last line."""
     paper = importlib.import_module("paper")
 
-    def call(table, *arguments):
+    def call(table, *arguments, n_failures=0):
         argv = ["paper.py", table, "--data", root, "--cache", tmp_path / "cache"]
         argv += ["--quick", "--image-size", 96, "--device", "cpu", *arguments]
         monkeypatch.setattr(sys, "argv", [str(x) for x in argv])
-        paper.main()
+        fails = pytest.raises(SystemExit, match="see above") if n_failures else None
+        with fails or contextlib.nullcontext():
+            paper.main()
         printed = capsys.readouterr().out
-        return printed, json.loads(printed.splitlines()[-1])
+        figures = json.loads(printed.splitlines()[-1])
+        assert len(figures["failures"]) == n_failures
+        return printed, figures
 
     return call
 
@@ -81,6 +86,18 @@ def test_tables_share_fits_and_stand_beside_the_paper(run):
     printed, table1 = run("table1")
     assert printed.count("cached") == 1
     assert table1["rows"][0]["det"] == by_setting["joined"]["det"]
+
+
+def test_times_are_of_a_fit_of_their_own(run):
+    run("table1")
+    assert "cached" not in run("time")[0]
+    assert run("time")[0].count("cached") == 1
+
+
+def test_what_is_said_twice_counts_once(run):
+    _, figures = run("lambda", "--values", 0.3, 0.3, "--seeds", 0, 0)
+    assert [row["fits"] for row in figures["rows"]] == [1]
+    assert len(figures["means"]) == 1
 
 
 def test_joined_maps_are_those_of_the_estimator(root, run):
@@ -123,10 +140,14 @@ def test_a_view_goes_on_without_a_category_that_fails(run, tmp_path, monkeypatch
         raise OSError("bottle/train/good/3.png is broken")
 
     monkeypatch.setattr(views, "fit_patch_svdd", fail)
-    printed, figures = run("maps", "--picture", tmp_path / "x.png")
+    picture = tmp_path / "x.png"
+    printed, figures = run("maps", "--picture", picture, n_failures=1)
     assert figures["failures"] == ["bottle: OSError: bottle/train/good/3.png is broken"]
     assert f"FAILED {figures['failures'][0]}" in printed
-    assert (tmp_path / "x.png").exists()
+    # Without any it draws nothing.
+    assert "nothing is drawn" in printed
+    assert figures["picture"] is None
+    assert not picture.exists()
 
 
 def test_a_failed_fit_is_told_and_tried_again(run, monkeypatch):
@@ -139,7 +160,7 @@ def test_a_failed_fit_is_told_and_tried_again(run, monkeypatch):
         return run_fit(images, line, seed, device)
 
     monkeypatch.setattr(module, "run_fit", fail)
-    printed, figures = run("dimension", "--values", 8, 16)
+    printed, figures = run("dimension", "--values", 8, 16, n_failures=1)
     assert [row["setting"] for row in figures["rows"]] == ["D=16"]
     assert figures["failures"] == ["bottle, D=8, seed 0: RuntimeError: no memory"]
     monkeypatch.setattr(module, "run_fit", run_fit)
@@ -158,7 +179,10 @@ def test_a_failed_fit_is_told_and_tried_again(run, monkeypatch):
         (["losses", "--picture", "no/such/x.png"], "there is no folder no/such"),
         (["table1", "--device", "tpu9"], "--device"),
         (["table9"], "TABLE"),
-        (["table1", "--image-size", "0"], "--image-size must be positive"),
+        (["lambda", "--values", "-1"], "must be numbers of at least 0"),
+        (["lambda", "--values", "nan"], "must be numbers of at least 0"),
+        (["table1", "--seeds", "0", "-1"], "--seeds must not be negative"),
+        (["table1", "--image-size", "63"], "--image-size must be at least 64"),
         (["table1", "--cache", __file__], "--cache must be a folder"),
         (["losses", "--picture", "x.xyz"], "--picture must end in one of"),
     ],
@@ -210,7 +234,7 @@ def test_means_weigh_categories_alike():
     ]
     rows = rows_of.make_rows(fits, [line], ("det",))
     assert [row["det"] for row in rows] == pytest.approx([0.6, 1.0])
-    assert [row["det sd"] for row in rows[:1]] == pytest.approx([0.1])
+    assert [row["det sd"] for row in rows[:1]] == pytest.approx([0.02**0.5])
     means = rows_of.make_means(rows, [line], ("det",))
     assert [row["det"] for row in means] == pytest.approx([0.8, 0.6])
     assert [row["paper det"] for row in means] == pytest.approx([0.8, 0.9])
@@ -234,11 +258,18 @@ def test_half_a_cache_file_is_no_figure(tmp_path):
     cache = run.Cache(tmp_path / "new")
     key = {"category": "a/b", "model": "PatchSVDD", "seed": 0}
     assert cache.load(key) is None
-    cache.save(key, {"det": 1.0})
-    assert cache.load(key) == {"det": 1.0}
+    figures = {"parts": {"joined": {"det": 1.0}}}
+    cache.save(key, figures)
+    assert cache.load(key) == figures
     [path] = (tmp_path / "new").iterdir()
-    path.write_text(path.read_text()[:10])
-    assert cache.load(key) is None
+    whole = path.read_bytes()
+    parts = (b"{}", b'{"parts": {}}', b'{"parts": {"joined": {}}}', b"null")
+    damaged = [b'{"figures": ' + part + b"}" for part in parts]
+    for text in (whole[:10], b"", b"\xff\xfe\x00", b"null", b"[]", *damaged):
+        path.write_bytes(text)
+        assert cache.load(key) is None
+    path.write_bytes(whole)
+    assert cache.load(key) == figures
 
 
 def test_distance_from_uniform():

@@ -102,6 +102,13 @@ def test_byte_order_does_not_matter(rng):
     )
 
 
+@pytest.mark.parametrize("X", [None, 3.0, {"a": 1}, {1, 2}, iter([])])
+def test_what_cannot_be_images_is_named(X):
+    match = f"X must be an array of images.*got {type(X).__name__}"
+    with pytest.raises(ValueError, match=match):
+        check_images(X)
+
+
 def test_lists_are_warned_about_once(rng):
     X = list(make_bytes(rng, 3, 6, 6).astype(float))
     with pytest.warns(UserWarning, match="look like") as caught:

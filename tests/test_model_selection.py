@@ -171,7 +171,7 @@ def test_masks_split_like_labels(cv, table, rng):
         ([1, 1, 1, 0], "1 for normal and -1 for abnormal images, or a mask.*got 0"),
         (["good", "bad"], "got 'good'"),
         ([1, None], "got None"),
-        (np.ones((4, 1)), r"masks of shape.*got an element of shape \(1,\)"),
+        (np.ones((4, 1)), r"masks of shape.*got elements of shape \(1,\)"),
         ([np.ones((2, 2)), np.ones((2, 2, 3))], r"of shape \(2, 2\)"),
         ([1] * 5, r"y holds 5 normal images and no abnormal one \(-1\).*KFold"),
         (np.zeros((5, 4, 4)), "y holds 5 normal images and no abnormal one"),
@@ -417,6 +417,14 @@ def test_a_search_refits_on_normal_images_alone(data, detector, splitter):
         assert len(best.training_scores_) == len(normal)
         expected = clone(best).fit(normal).score_samples(data.images)
         np.testing.assert_array_equal(search.score_samples(data.images), expected)
+
+
+def test_made_up_defects_in_a_pipeline_of_unequal_images(data, detector):
+    images = [*data.images[:3], data.images[3][:-5]]
+    detector = clone(detector).set_params(image_size=64)
+    scorer = SyntheticDefectScorer()
+    pipeline = make_pipeline(FunctionTransformer(), detector).fit(images)
+    assert scorer(pipeline, images) == scorer(pipeline[-1], images)
 
 
 class Difference:

@@ -2,6 +2,7 @@ import copy
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import joblib
 import numpy as np
@@ -16,10 +17,13 @@ from reference import (
 )
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
 
 from skpatchsvdd import PatchSVDD, _training, _watch
 from skpatchsvdd.datasets import make_textures
 from skpatchsvdd.metrics import detection_auroc, segmentation_auroc
+from skpatchsvdd.model_selection import SyntheticDefectScorer
 
 QUICK = {"embedding_dim": 8, "max_iter": 2, "batch_size": 4, "random_state": 0}
 
@@ -216,14 +220,72 @@ def test_images_known_to_be_abnormal_are_not_learnt_from(quick, mixed):
         np.testing.assert_array_equal(quick.score_samples(mixed.images), expected)
 
 
-@pytest.mark.parametrize("change", [lambda y: None, lambda y: y > 0, lambda y: y + 1])
-def test_any_other_y_is_ignored(quick, mixed, change):
-    quick.fit(mixed.images, change(mixed.labels))
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda y, masks: y[:, None],
+        lambda y, masks: [[label] for label in y],
+        lambda y, masks: y.astype(object),
+        lambda y, masks: masks[..., None],
+    ],
+)
+def test_labels_and_masks_may_have_an_axis_too_many(quick, mixed, change):
+    quick.fit(mixed.images, change(mixed.labels, mixed.masks))
+    assert len(quick.training_scores_) == (mixed.labels == 1).sum()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda y: None,
+        lambda y: np.arange(len(y)),
+        lambda y: np.arange(len(y)) / 3,
+        lambda y: np.zeros(len(y)),
+        lambda y: [f"part {i}" for i in range(len(y))],
+    ],
+)
+def test_other_values_of_y_are_ignored(quick, mixed, change):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        quick.fit(mixed.images, change(mixed.labels))
     assert len(quick.training_scores_) == len(mixed.images)
 
 
+@pytest.mark.parametrize(
+    "change", [lambda y: y > 0, lambda y: y + 1, lambda y: np.where(y > 0, "ok", "bad")]
+)
+def test_labels_of_another_kind_are_warned_about(quick, mixed, change):
+    with pytest.warns(
+        UserWarning, match=r"y is ignored.*1 for normal and -1"
+    ) as caught:
+        quick.fit(mixed.images, change(mixed.labels))
+    assert caught[0].filename == __file__
+    assert len(quick.training_scores_) == len(mixed.images)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda y, masks: np.r_[0, y[1:]], "and nothing else, got 0 too"),
+        (lambda y, masks: np.r_[np.nan, y[1:]], "and nothing else, got nan too"),
+        (lambda y, masks: y.astype(str), "and nothing else, got '"),
+        (lambda y, masks: [1, *masks[1:]], "or a mask for each image"),
+        (lambda y, masks: [None, *masks[1:]], "or a mask for each image"),
+        (lambda y, masks: [None, *y[1:]], "or a mask for each image"),
+        (lambda y, masks: np.c_[y, y], "or a mask for each image"),
+        (lambda y, masks: [Path("a.png")] * len(y), "or a mask for each image"),
+        (lambda y, masks: [0, 1, 0], "inconsistent numbers of samples"),
+        (lambda y, masks: "abc", "y must hold a label"),
+    ],
+)
+def test_a_y_that_is_not_understood_is_an_error(quick, mixed, change, message):
+    with pytest.raises(ValueError, match=message):
+        quick.fit(mixed.images, change(mixed.labels, mixed.masks))
+
+
 def test_a_y_without_normal_images_is_an_error(quick, normal):
-    with pytest.raises(ValueError, match="X has 0 sample to learn from"):
+    message = r"X has 0 sample\(s\) to learn from, and \d+ that y calls abnormal"
+    with pytest.raises(ValueError, match=message):
         quick.fit(normal, [-1] * len(normal))
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         quick.fit(normal, [-1, 1])
@@ -237,6 +299,17 @@ def test_p_values_follow_the_training_scores(fitted, normal, mixed):
     assert (np.diff(p_values[order]) >= 0).all()
     ranks = np.sort(fitted.p_values(normal))
     np.testing.assert_allclose(ranks, (2 + np.arange(len(normal))) / (1 + len(normal)))
+
+
+@pytest.mark.parametrize("image_size", [33, 48, 200])
+def test_an_image_is_abnormal_if_a_pixel_is_at_any_size(
+    quick, normal, mixed, image_size
+):
+    quick.set_params(image_size=image_size, patch_size=32, contamination=0.4)
+    quick.fit(normal)
+    for images in (mixed.images, normal):
+        is_touched = quick.predict_mask(images).any(axis=(1, 2))
+        np.testing.assert_array_equal(quick.predict(images) == -1, is_touched)
 
 
 @pytest.mark.parametrize("contamination", ["auto", 0.25])
@@ -382,6 +455,26 @@ def test_a_mask_warns_of_its_own_parameter(fitted, mixed):
     with pytest.warns(UserWarning, match="too few for alpha=0.01") as caught:
         fitted.predict_mask(mixed.images[:1], alpha=0.01)
     assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda est, X: clone(est).fit(X),
+        lambda est, X: est.score_samples(X),
+        lambda est, X: est.predict(X),
+        lambda est, X: est.p_values(X),
+        lambda est, X: est.predict_mask(X),
+        lambda est, X: make_pipeline(est).predict(X),
+        lambda est, X: GridSearchCV(
+            est, {"lam": [0.3]}, scoring=SyntheticDefectScorer(), cv=2
+        ).fit(X),
+    ],
+)
+def test_warnings_point_to_the_line_of_the_call(fitted, normal, call):
+    with pytest.warns(UserWarning, match="look like 0..255") as caught:
+        call(fitted, normal * 255.0)
+    assert {warning.filename for warning in caught} == {__file__}
 
 
 @pytest.mark.parametrize("y", [5, np.array(5)])
@@ -669,8 +762,8 @@ def test_images_of_another_shape_cannot_be_scored(fitted):
         ({"lam": -1}, "'lam' parameter"),
         ({"embedding_dim": 0}, "'embedding_dim' parameter"),
         ({"patch_size": 48}, "'patch_size' parameter .* must be .*Got 48"),
-        ({"strides": (4, 16)}, r"strides must be 1 positive integers.*\(32,\)"),
-        ({"strides": (0,)}, "strides must be 1 positive integers"),
+        ({"strides": (4, 16)}, r"strides must be positive integers.*\(32,\)"),
+        ({"strides": (0,)}, "strides must be positive integers"),
         ({"encoder": "resnet"}, "'encoder' parameter"),
         (
             {"encoder": "flat"},

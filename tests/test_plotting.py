@@ -4,6 +4,8 @@ import sys
 import matplotlib
 import numpy as np
 import pytest
+from sklearn.neighbors import LocalOutlierFactor
+from sklearn.pipeline import make_pipeline
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -29,6 +31,15 @@ def test_display_has_a_row_for_each_image(fitted, mixed):
     np.testing.assert_array_equal(
         display.axes_[5, 2].images[0].get_array(), display.maps[5]
     )
+
+
+def test_display_takes_a_pipeline(fitted, mixed):
+    make = AnomalyMapDisplay.from_estimator
+    plain = make(fitted, mixed.images[:2])
+    piped = make(make_pipeline("passthrough", fitted), mixed.images[:2])
+    np.testing.assert_array_equal(piped.maps, plain.maps)
+    with pytest.raises(AttributeError, match="LocalOutlierFactor has no anomaly_map"):
+        make(LocalOutlierFactor(), mixed.images[:2])
 
 
 def test_maps_share_one_colour_scale(fitted, mixed):

@@ -1,0 +1,19 @@
+"""What a Pipeline or a search does not pass through."""
+
+from sklearn.pipeline import Pipeline
+
+
+def maps_of(estimator, X):
+    """Return the anomaly maps of images by an estimator, a pipeline or a search."""
+    estimator = getattr(estimator, "best_estimator_", estimator)
+    if isinstance(estimator, Pipeline):
+        for _, step in estimator.steps[:-1]:
+            if step is not None and step != "passthrough":
+                X = step.transform(X)
+        return maps_of(estimator.steps[-1][1], X)
+    if not hasattr(estimator, "anomaly_map"):
+        raise AttributeError(
+            f"{type(estimator).__name__} has no anomaly_map, so there is nothing to "
+            "know about pixels. Pass a detector that has, such as PatchSVDD."
+        )
+    return estimator.anomaly_map(X)
