@@ -26,11 +26,14 @@ class View:
         ``count_columns(lines)`` says how many parts a row has.
     draw_row : callable
         ``draw_row(axes, images, lines, fit)`` draws a row of what ``fit(line)`` gives.
+    caption : str
+        What its colours mean.
     """
 
     make_lines: Callable
     count_columns: Callable
     draw_row: Callable
+    caption: str
 
 
 def draw_view(view, images, lines, seed, device, file):
@@ -81,6 +84,7 @@ def draw_view(view, images, lines, seed, device, file):
         one.forget()
     for ax in rows.flat:
         ax.set(xticks=[], yticks=[])
+    figure.supxlabel(view.caption, fontsize="small")
     if len(failures) < len(images):
         figure.savefig(file, dpi=120)
     return failures
@@ -133,6 +137,16 @@ def project(est, images):
 
 
 VIEWS = {
-    "maps": View(table1_lines, lambda lines: 4, draw_maps),
-    "tsne": View(losses_lines, len, draw_features),
+    "maps": View(
+        table1_lines,
+        lambda lines: 4,
+        draw_maps,
+        "outlined: the defect; white: a score of 0; darkest: the largest of each map",
+    ),
+    "tsne": View(
+        losses_lines,
+        len,
+        draw_features,
+        "colours: directions from the image's centre; sizes: distances from it",
+    ),
 }

@@ -11,6 +11,7 @@ import skpatchsvdd
 
 ROOT = Path(skpatchsvdd.__file__).parent
 FLOORS = [
+    {"_pipelines", "_warnings"},
     {
         "_device",
         "_files",
