@@ -22,6 +22,33 @@ def check_is_list(y):
         )
 
 
+def read_labels(y):
+    """Return the labels in y, or those of the masks in it, as a list."""
+    check_is_list(y)
+    items = list(y)
+    if items and all(np.ndim(item) == 2 for item in items):
+        return labels_from_masks(items).tolist()
+    shapes = dict.fromkeys(np.shape(item) for item in items)
+    if any(shapes):
+        shapes = " and ".join(str(shape) for shape in shapes)
+        raise ValueError(
+            "y must be labels of shape (n_images,) or masks of shape (n_images, "
+            f"height, width), got elements of shape {shapes}."
+        )
+    return [x.item() if isinstance(x, np.generic) else x for x in items]
+
+
+def check_labels(labels):
+    """Return a list of labels as an array, or raise if any is neither 1 nor -1."""
+    for label in labels:
+        if label not in (-1, 1):
+            raise ValueError(
+                "y must hold 1 for normal and -1 for abnormal images, or a mask for "
+                f"each image, got {label!r}."
+            )
+    return np.array(labels, dtype=int)
+
+
 def find_normal(y, n_images):
     """Return the places of the images that y does not call abnormal.
 
@@ -29,7 +56,7 @@ def find_normal(y, n_images):
     ----------
     y : array-like or None
         Labels 1 and -1, or masks of shape (n_images, height, width) or a list of them.
-        Other values say nothing about normal and abnormal.
+        Other numbers and strings say nothing about normal and abnormal.
     n_images : int
         How many images there are.
 
@@ -40,20 +67,11 @@ def find_normal(y, n_images):
     everyone = np.arange(n_images)
     if y is None:
         return everyone
-    check_is_list(y)
-    if len(y) and all(np.ndim(mask) >= 2 for mask in y):
-        y = labels_from_masks(y)
-    y = _check_labels(y)
-    check_consistent_length(everyone, y)
-    values = list(dict.fromkeys(y.tolist()))
-    others = [value for value in values if value not in (-1, 1)]
-    if not others:
-        return np.flatnonzero(y == 1)
-    if -1 in values or "-1" in values:
-        raise ValueError(
-            "y must hold 1 for normal and -1 for abnormal images and nothing else, "
-            f"got {others[0]!r} too."
-        )
+    labels = read_labels(y)
+    check_consistent_length(everyone, labels)
+    values = list(dict.fromkeys(labels))
+    if any(x in (-1, "-1") or not isinstance(x, Real | str) for x in values):
+        return np.flatnonzero(check_labels(labels) == 1)
     if len(values) == 2:
         warn(
             "y is ignored, and all images are taken for normal: it holds "
@@ -61,21 +79,3 @@ def find_normal(y, n_images):
             "abnormal images."
         )
     return everyone
-
-
-def _check_labels(y):
-    """Return y as an array of numbers or strings, one for each image."""
-    try:
-        labels = np.asarray(y)
-    except ValueError:  # some labels, some masks
-        labels = np.array(None)
-    if labels.ndim == 2 and labels.shape[1] == 1:
-        labels = labels[:, 0]
-    if labels.dtype == object and all(isinstance(x, Real | str) for x in labels.flat):
-        labels = np.array(labels.tolist())  # a table's column may be of objects
-    if labels.ndim != 1 or labels.dtype == object:
-        raise ValueError(
-            "y must hold a label for each image, 1 for normal and -1 for abnormal "
-            "ones, or a mask for each image, an array of shape (height, width)."
-        )
-    return labels

@@ -4,7 +4,7 @@ import sys
 import warnings
 
 # Whose frames lie between a user's call and a warning.
-_BETWEEN = {"skpatchsvdd", "sklearn", "joblib", "contextlib"}
+_BETWEEN = {"skpatchsvdd", "sklearn", "joblib"}
 
 
 def warn(message, category=UserWarning):

@@ -9,7 +9,7 @@ from sklearn.model_selection import ShuffleSplit, StratifiedKFold
 from sklearn.pipeline import Pipeline
 
 from skpatchsvdd._images import check_images, pixels_to_float
-from skpatchsvdd._labels import check_is_list, find_normal, labels_from_masks
+from skpatchsvdd._labels import check_is_list, check_labels, find_normal, read_labels
 from skpatchsvdd._pipelines import maps_of
 from skpatchsvdd._probes import make_probes
 from skpatchsvdd.metrics import detection_auroc, pro_score, segmentation_auroc
@@ -387,33 +387,17 @@ def pro_scorer(estimator, X, y):
 
 def _labels_from(y):
     """Return 1 for each normal and -1 for each abnormal image of labels or masks."""
-    items = _list_items(y)
-    if items and all(np.ndim(item) == 2 for item in items):
-        return labels_from_masks(items)
-    shapes = dict.fromkeys(np.shape(item) for item in items)
-    if any(shapes):
-        shapes = " and ".join(str(shape) for shape in shapes)
-        raise ValueError(
-            "y must be labels of shape (n_images,) or masks of shape (n_images, "
-            f"height, width), got elements of shape {shapes}."
-        )
-    unknown = [item for item in items if item not in (-1, 1)]
-    if unknown:
-        raise ValueError(
-            "y must hold 1 for normal and -1 for abnormal images, or a mask for each "
-            f"image, got {np.asarray(unknown[0]).item()!r}."
-        )
-    return np.array(items, dtype=int)
+    return check_labels(read_labels(_check_given(y)))
 
 
-def _list_items(y):
+def _check_given(y):
     if y is None:
         raise ValueError(
             "y is None. Pass 1 for each normal and -1 for each abnormal image, or a "
             "mask for each image."
         )
     check_is_list(y)
-    return list(y)
+    return y
 
 
 def _count_kinds(labels):
@@ -428,7 +412,7 @@ def _count_kinds(labels):
 
 
 def _check_masks(y):
-    masks = _list_items(y)
+    masks = list(_check_given(y))
     if any(np.ndim(mask) == 0 for mask in masks):
         raise ValueError(
             "y holds labels, but pixels are rated by masks. Pass masks of shape "
