@@ -47,6 +47,7 @@ def make_means(rows, lines, columns):
     settings = dict.fromkeys(row["setting"] for row in rows)
     counts = Counter(row["category"] for row in rows)
     rows = [row for row in rows if counts[row["category"]] == len(settings)]
+    known = find_known(rows, columns + tuple(beside({}, columns)))
     means = []
     for line in lines:
         own = [row for row in rows if row["setting"] == line.label]
@@ -54,33 +55,47 @@ def make_means(rows, lines, columns):
             continue
         names = {"category": MEAN, "setting": line.label}
         theirs = beside(line.paper.get(MEAN, {}), columns)
-        means.append(names | average_rows(own, columns) | theirs)
+        means.append(names | average_rows(own, columns, known) | theirs)
         theirs = tuple(theirs)
         shared = [row for row in own if any(row[x] is not None for x in theirs)]
         if shared:  # theirs over the very same classes
             names["category"] = SHARED_MEAN
-            means.append(names | average_rows(shared, columns + theirs))
+            means.append(names | average_rows(shared, columns + theirs, known))
     return means
+
+
+def find_known(rows, columns):
+    """Return the categories in which any line has a figure, for each column."""
+    return {
+        name: {row["category"] for row in rows if row[name] is not None}
+        for name in columns
+    }
 
 
 def average(fits, columns):
     """Return how many fits there are, their means, and the spread of the quality."""
     result = {"fits": len(fits)}
     for name in columns:
-        values = [fit[name] for fit in fits if fit.get(name) is not None]
-        result[name] = float(np.mean(values)) if values else None
+        values = [fit.get(name) for fit in fits]
+        result[name] = mean_of_all(values)
         if name in QUALITY and len(fits) > 1:
-            result[f"{name} sd"] = float(np.std(values, ddof=1)) if values else None
+            is_known = result[name] is not None
+            result[f"{name} sd"] = float(np.std(values, ddof=1)) if is_known else None
     return result
 
 
-def average_rows(rows, columns):
+def average_rows(rows, columns, known):
     """Return means over rows, and how many fits are behind them."""
     result = {"fits": sum(row["fits"] for row in rows)}
     for name in columns:
-        values = [row[name] for row in rows if row[name] is not None]
-        result[name] = float(np.mean(values)) if values else None
+        values = [row[name] for row in rows if row["category"] in known[name]]
+        result[name] = mean_of_all(values)
     return result
+
+
+def mean_of_all(values):
+    """Return the mean, or None where a value lacks: the others' mean would mislead."""
+    return float(np.mean(values)) if values and None not in values else None
 
 
 def beside(theirs, columns):

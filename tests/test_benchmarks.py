@@ -253,6 +253,30 @@ def test_means_are_over_the_same_categories():
     assert [(row["setting"], row["det"]) for row in means] == [("a", 0.5), ("b", 0.7)]
 
 
+def test_means_lack_what_a_fit_lacks():
+    tables = importlib.import_module("_paper_tables")
+    rows_of = importlib.import_module("_paper_rows")
+    lines = [tables.Line("a"), tables.Line("b")]
+    names = ("category", "label", "det", "seg")
+    fits = [
+        dict(zip(names, values, strict=True)) | {"class": ""}
+        for values in (
+            ("masks", "a", 0.5, 0.7),
+            ("masks", "b", 0.5, 0.9),
+            ("masks", "b", 0.7, None),
+            ("no masks", "a", 0.9, None),
+            ("no masks", "b", 0.9, None),
+        )
+    ]
+    rows = rows_of.make_rows(fits, lines, ("det", "seg"))
+    assert [row["seg"] for row in rows] == [0.7, None, None, None]
+    assert rows[1]["det sd"] == pytest.approx(0.02**0.5)
+    assert rows[1]["seg sd"] is None
+    means = rows_of.make_means(rows, lines, ("det", "seg"))
+    assert [row["det"] for row in means] == pytest.approx([0.7, 0.75])
+    assert [row["seg"] for row in means] == [0.7, None]
+
+
 def test_half_a_cache_file_is_no_figure(tmp_path):
     run = importlib.import_module("_paper_run")
     cache = run.Cache(tmp_path / "new")
