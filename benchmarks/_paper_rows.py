@@ -108,7 +108,8 @@ def printable(rows):
     names = list(dict.fromkeys(name for row in rows for name in row))
     used = [name for name in names if any(row.get(name) is not None for row in rows)]
     used = [name for name in used if _ours(name) in used]
-    used.sort(key=lambda name: names.index(_ours(name)))  # the paper's right of ours
+    # The spread and then the paper's figure right of ours.
+    used.sort(key=lambda name: (names.index(_ours(name)), name.startswith("paper ")))
     return [{name: _text(name, row.get(name)) for name in used} for row in rows]
 
 

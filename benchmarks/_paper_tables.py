@@ -48,7 +48,7 @@ class Line:
     x : float or None
         Where the line stands on the axis of a sweep.
     is_seeded : bool
-        Whether a seed matters. Otherwise one fit stands for all.
+        Whether a seed matters much. Otherwise one fit stands for all.
     is_timed : bool
         Whether its times matter, so that no fit of another table may stand for it.
     """

@@ -25,11 +25,13 @@ def main():
     parser.add_argument("--max-iter", type=int, help="training steps")
     parser.add_argument("--bank-size", type=int, help="patches of each scale")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--image-size", type=int, help="resize images to this")
     parser.add_argument("--device", default="auto")
     args = parser.parse_args()
     device = check_device(args.device)
-    train = load_mvtec_ad(args.data, args.category).images
-    test = load_mvtec_ad(args.data, args.category, split="test")
+    size = {"image_size": args.image_size}
+    train = load_mvtec_ad(args.data, args.category, **size).images
+    test = load_mvtec_ad(args.data, args.category, split="test", **size)
     good = test.images[test.labels == 1]
     more, others = good[::2], good[1::2]
     params = {"random_state": args.seed, "device": args.device}

@@ -51,8 +51,9 @@ print(time.perf_counter() - start)
 def main():
     args = parse_arguments()
     device = check_device(args.device)
-    train = load_mvtec_ad(args.data, args.category).images
-    test = load_mvtec_ad(args.data, args.category, split="test")
+    size = {"image_size": args.image_size}
+    train = load_mvtec_ad(args.data, args.category, **size).images
+    test = load_mvtec_ad(args.data, args.category, split="test", **size)
     est = PatchSVDD(
         random_state=0,
         device=args.device,
@@ -82,6 +83,7 @@ def parse_arguments():
         help="pynndescent compiles for a minute",
     )
     parser.add_argument("--n-plain", type=int, default=2, help="images the slow ways")
+    parser.add_argument("--image-size", type=int, help="resize images to this")
     parser.add_argument("--device", default="auto")
     return parser.parse_args()
 

@@ -34,13 +34,14 @@ def main():
     parser.add_argument("--category", required=True, help="such as mvtec/bottle")
     parser.add_argument("--max-iter", type=int, default=20, help="training steps")
     parser.add_argument("--skip-large", action="store_true", help="no large images")
+    parser.add_argument("--image-size", type=int, help="resize images to this")
     parser.add_argument("--device", default="auto")
     args = parser.parse_args()
     params = {"max_iter": args.max_iter, "random_state": 0, "device": args.device}
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         idle = alone(do_nothing)["peak MB"]
-        model = (args.data, args.category, params, folder)
+        model = (args.data, args.category, args.image_size, params, folder)
         calls = [
             ("fit", fit, *model),
             ("score 50", score, folder, "model", 50),
@@ -76,16 +77,16 @@ def do_nothing():
     pass
 
 
-def fit(data, category, params, folder):
+def fit(data, category, image_size, params, folder):
     """Fit to a category, and leave a model and images to score for later."""
-    images = load_mvtec_ad(data, category).images
+    images = load_mvtec_ad(data, category, image_size=image_size).images
     joblib.dump(PatchSVDD(**params).fit(images), Path(folder, "model.joblib"))
     save_images(folder, "model", images, 1000)
 
 
-def fit_large(data, category, params, folder):
+def fit_large(data, category, image_size, params, folder):
     """Fit to two large images, side by side what the category shows."""
-    images = load_mvtec_ad(data, category).images
+    images = load_mvtec_ad(data, category, image_size=image_size).images
     n_rows, n_cols = (
         -(-n // size) for n, size in zip(LARGE, images.shape[1:], strict=False)
     )

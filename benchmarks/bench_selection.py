@@ -49,9 +49,10 @@ def main():
     device = check_device(args.device)
     categories = find_categories(args.data, args.categories)
     choices, alarms = [], []
+    size = {"image_size": args.image_size}
     for category in categories:
-        train = load_mvtec_ad(args.data, category).images[: args.n_train]
-        test = load_mvtec_ad(args.data, category, split="test")
+        train = load_mvtec_ad(args.data, category, **size).images[: args.n_train]
+        test = load_mvtec_ad(args.data, category, split="test", **size)
         check_images(category, train, test.labels)
         for seed in args.seeds:
             rows = measure(train, test, seed, device, args)
@@ -79,6 +80,7 @@ def parse_arguments():
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--n-train", type=int, help="use the first training images")
     parser.add_argument("--max-iter", type=int, help="training steps")
+    parser.add_argument("--image-size", type=int, help="resize images to this")
     parser.add_argument("--device", default="auto")
     args = parser.parse_args()
     if not Path(args.data).is_dir():

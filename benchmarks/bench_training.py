@@ -60,9 +60,10 @@ def main():
     device = check_device(args.device)
     warm_up(args.device)
     rows = []
+    size = {"image_size": args.image_size}
     for category in find_categories(args.data, args.categories):
-        train = check_images(load_mvtec_ad(args.data, category).images)
-        test = load_mvtec_ad(args.data, category, split="test")
+        train = check_images(load_mvtec_ad(args.data, category, **size).images)
+        test = load_mvtec_ad(args.data, category, split="test", **size)
         for seed in args.seeds:
             row = {"category": category, "seed": seed}
             rows.append(row | compare(train, test, seed, device, args))
@@ -85,6 +86,7 @@ def parse_arguments():
     parser.add_argument("--factor", type=float, default=20)
     n_cores = len(os.sched_getaffinity(0))
     parser.add_argument("--workers", type=int, default=max(n_cores - 2, 1))
+    parser.add_argument("--image-size", type=int, help="resize images to this")
     parser.add_argument("--device", default="auto")
     return parser.parse_args()
 

@@ -107,7 +107,7 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
 
     damage_weight : float, default=1.0
         Weight of the term that, in dense training, keeps patches with made-up defects
-        away from the same patches without them. 0 leaves it out.
+        away from all patches without them. 0 leaves it out.
 
     light : "auto" or float in [0, 1], default="auto"
         Share of slow changes of brightness across an image, those of more than about
