@@ -277,6 +277,17 @@ def test_means_lack_what_a_fit_lacks():
     assert [row["seg"] for row in means] == [0.7, None]
 
 
+def test_columns_stand_in_order_whatever_the_first_row_has():
+    rows_of = importlib.import_module("_paper_rows")
+    rows = [
+        {"setting": "one seed", "det": 0.5, "paper det": 0.7},
+        {"setting": "two", "det": 0.5, "det sd": 0.1, "paper det": None},
+    ]
+    shown = rows_of.printable(rows)
+    assert list(shown[0]) == ["setting", "det", "det sd", "paper det"]
+    assert list(shown[1].values()) == ["two", "0.500", "0.100", ""]
+
+
 def test_half_a_cache_file_is_no_figure(tmp_path):
     run = importlib.import_module("_paper_run")
     cache = run.Cache(tmp_path / "new")
