@@ -42,7 +42,8 @@ def make_rows(fits, lines, columns):
 def make_means(rows, lines, columns):
     """Average rows over categories: all, and those that the paper has too.
 
-    A category that lacks a line, because a fit failed, counts for none of the lines.
+    A category that lacks a line, because a fit failed, counts for none of the lines. A
+    line that lacks a figure where others have it has no mean of it.
     """
     settings = dict.fromkeys(row["setting"] for row in rows)
     counts = Counter(row["category"] for row in rows)

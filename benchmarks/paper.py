@@ -21,8 +21,9 @@ det and seg are areas under the ROC curve of images and of pixels, means over th
 with the paper's figures beside them where it prints any: for classes of MVTec AD, found
 by the last part of a category's path, or for the mean of its 15 classes. "undone" is
 the share of fits whose training failed and was undone, as PatchSVDD does with a
-warning: their figures are those of random or of early weights. The paper's 0.48 s an
-image are of an RTX 2080 Ti and an i7-5930K, with an approximate search.
+warning: their figures are those of random or of early weights. "ID", an intrinsic
+dimension, is empty where features nearly all coincide, and so is its mean. The paper's
+0.48 s an image are of an RTX 2080 Ti and an i7-5930K, with an approximate search.
 
 PatchSVDD trains in its own, dense way. --training paper trains and inspects as the
 paper does, with lambda=1e-3 where nothing else is said; it takes 12,000 steps.
@@ -174,11 +175,16 @@ def check_arguments(parser, args):
     args.seeds = list(dict.fromkeys(args.seeds or ([0] if args.quick else [0, 1, 2])))
     if min(args.seeds) < 0:
         parser.error(f"--seeds must not be negative, got {args.seeds}")
+    if args.table in TABLES:
+        make_cache(parser, args)
+    return args
+
+
+def make_cache(parser, args):
     try:
         Path(args.cache).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         parser.error(f"--cache must be a folder that can be written to: {error}")
-    return args
 
 
 def check_values(parser, args):

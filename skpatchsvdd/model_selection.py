@@ -387,7 +387,8 @@ def pro_scorer(estimator, X, y):
 
 def _labels_from(y):
     """Return 1 for each normal and -1 for each abnormal image of labels or masks."""
-    return check_labels(read_labels(_check_given(y)))
+    _check_given(y)
+    return check_labels(read_labels(y))
 
 
 def _check_given(y):
@@ -396,8 +397,6 @@ def _check_given(y):
             "y is None. Pass 1 for each normal and -1 for each abnormal image, or a "
             "mask for each image."
         )
-    check_is_list(y)
-    return y
 
 
 def _count_kinds(labels):
@@ -412,7 +411,9 @@ def _count_kinds(labels):
 
 
 def _check_masks(y):
-    masks = list(_check_given(y))
+    _check_given(y)
+    check_is_list(y)
+    masks = list(y)
     if any(np.ndim(mask) == 0 for mask in masks):
         raise ValueError(
             "y holds labels, but pixels are rated by masks. Pass masks of shape "

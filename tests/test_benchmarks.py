@@ -220,6 +220,7 @@ def test_views_have_a_row_for_each_category(view, n_columns, run, tmp_path):
     picture = Image.open(file)
     assert picture.width / picture.height == pytest.approx(n_columns)
     assert len(np.unique(np.asarray(picture))) > 50
+    assert not (tmp_path / "cache").exists()  # of which it has no use
 
 
 def test_means_weigh_categories_alike():
