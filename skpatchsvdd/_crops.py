@@ -5,6 +5,7 @@ from typing import NamedTuple
 import torch
 
 from skpatchsvdd._damage import damage_images
+from skpatchsvdd._device import training_layout
 from skpatchsvdd._draws import Draws
 from skpatchsvdd._images import pixels_to_float
 from skpatchsvdd._light import REACH, damp_windows, relight
@@ -20,15 +21,15 @@ _VISIBLE = 0.04
 
 
 class Crops(NamedTuple):
-    """Three views of each of n crops.
+    """Two views of each of n crops.
 
     Attributes
     ----------
-    views : tensor of shape (3 * n, n_channels, size, size)
-        The crops; the same, half of them shifted by up to two pixels; the same with
-        defects. Each view has a light and noise of its own.
+    views : tensor of shape (2 * n, n_channels, size, size)
+        The crops; then the same with synthetic defects, half of them shifted by up to
+        two pixels. Each view has a light and noise of its own.
     is_damaged : tensor of shape (n, 1, size, size)
-        1 where the third view shows a defect, 0 elsewhere.
+        1 where the second view shows a defect, 0 elsewhere.
     """
 
     views: torch.Tensor
@@ -63,19 +64,29 @@ class CropSampler:
         self._draws = Draws(generator)
 
     def crops(self, n_crops):
-        """Draw n crops and three views of each."""
+        """Draw n crops and two views of each, the second with defects."""
+        first, second, corners = self._draw_views(n_crops)
+        damaged = damage_images(second, self._draws)
+        change = (damaged - second).abs().amax(dim=1, keepdim=True)
+        change = change[:, :, REACH:-REACH, REACH:-REACH]
+        views = self._finish(torch.cat([first, damaged]), corners)
+        return Crops(views, (change > _VISIBLE).float())
+
+    def intact_crops(self, n_crops):
+        """Draw n crops and two views of each, both without defects."""
+        first, second, corners = self._draw_views(n_crops)
+        views = self._finish(torch.cat([first, second]), corners)
+        return Crops(views, torch.zeros_like(views[:n_crops, :1]))
+
+    def _draw_views(self, n_crops):
+        """Draw windows, the same ones shifted, and the corners of both."""
         shape = self.images.shape
         index, corner = draw_corners(n_crops, shape, self.crop_size, self._draws)
         shift = self._draws.integers(-SHIFT, SHIFT + 1, (n_crops, 2))
         shift = shift * self._draws.integers(0, 2, (n_crops, 1))
         shifted = clip_corners(corner + shift, shape, self.crop_size)
-        first = self._windows(index, corner)
-        damaged = damage_images(first, self._draws)
-        views = torch.cat([first, self._windows(index, shifted), damaged])
-        corners = torch.cat([corner, shifted, corner])
-        change = (damaged - first).abs().amax(dim=1, keepdim=True)
-        change = change[:, :, REACH:-REACH, REACH:-REACH]
-        return Crops(self._finish(views, corners), (change > _VISIBLE).float())
+        first, second = (self._windows(index, x) for x in (corner, shifted))
+        return first, second, torch.cat([corner, shifted])
 
     def plain(self, n_crops):
         """Draw n crops with another light and noise, (n, n_channels, size, size)."""
@@ -89,7 +100,7 @@ class CropSampler:
         windows = windows - self._cut(self.center, corners)
         image_size = self.images.shape[1:3]
         windows = damp_windows(windows, corners, image_size, self._light)
-        return windows.contiguous(memory_format=torch.channels_last)
+        return windows.contiguous(memory_format=training_layout(self.device))
 
     def _windows(self, index, corner):
         return self._cut(self.images, corner, index)

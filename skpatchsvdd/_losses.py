@@ -16,8 +16,9 @@ _SLOPE = 0.1
 # Batches of patches whose mean initial feature is the centre of the "svdd" loss.
 _N_CENTER_BATCHES = 8
 _CENTER_BATCH = 128
-# Pairs drawn from each crop, for each scale.
-_N_PAIRS = 256
+# Pairs of a step for each scale, and of each crop at least. Drawing more of them from
+# features that are there anyway costs little, and few crops need it most.
+_N_PAIRS, _MIN_PAIRS = 4096, 256
 # Deviation of a feature to which the mean distance of random patches is held, and how
 # firmly. The other dense terms do not change when all features grow or shrink.
 _FEATURE_STD = 0.5
@@ -162,21 +163,22 @@ class DenseLoss(nn.Module):
     .. math:: L = L_{SSL} + \lambda L_{SVDD'} + \mu L_{damage} + 0.1 L_{scale}
 
     :math:`L_{SSL}` is the paper's. The other terms compare distances and do not change
-    when all features shrink. With a patch :math:`p`, the same patch :math:`p'` in
-    another light and shifted by a pixel or two, a random patch :math:`q`, the patch
-    :math:`\tilde p` with a made-up defect and all patches :math:`B` of the batch
-    without one,
+    when all features shrink. Each patch :math:`p` is seen twice. The second view
+    :math:`p'` has another light, half of the times it is shifted by a pixel or two, and
+    some of its patches have a synthetic defect: :math:`D` is the set of these,
+    :math:`I` of the others. With a random patch :math:`q` and all first views :math:`B`
+    of the batch,
 
     .. math::
 
-        L_{SVDD'} = \log \left(
+        L_{SVDD'} = \underset{I}{\operatorname{mean}} \log \left(
             1 + \frac{\| f(p) - f(p') \|}{\| f(p) - f(q) \|} \right), \quad
-        L_{damage} = \log \left(
-            1 + \frac{\| f(p) - f(p') \|}
-                {\min_{b \in B} \| f(\tilde p) - f(b) \|} \right).
+        L_{damage} = \underset{D}{\operatorname{mean}} \log \left(
+            1 + \frac{r}{\min_{b \in B} \| f(p') - f(b) \|} \right), \quad
+        r = \underset{I}{\operatorname{mean}} \| f(p) - f(p') \|.
 
-    Below the last line is what inspection measures, the distance to the nearest normal
-    patch.
+    The denominator of the second is what inspection measures, the distance to the
+    nearest normal patch.
 
     :math:`L_{scale}` is the squared difference between the mean of
     :math:`\log \| f(p) - f(q) \|` and what it is for features of deviation 0.5: the
@@ -199,6 +201,7 @@ class DenseLoss(nn.Module):
         self.weights = {
             f"{name}_{k}": weight for k in self.sizes for name, weight in terms.items()
         }
+        self.has_damage = damage_weight > 0
         self.classifiers = _make_classifiers(encoder)
         n_features = encoder.config[1]
         self.log_distance = math.log(_FEATURE_STD * math.sqrt(2 * n_features))
@@ -211,7 +214,8 @@ class DenseLoss(nn.Module):
             )
             for size, stride in zip(self.sizes, self.strides, strict=True)
         ]
-        return sampler.crops(self.n_crops), pairs
+        draw_crops = sampler.crops if self.has_damage else sampler.intact_crops
+        return draw_crops(self.n_crops), pairs
 
     def forward(self, encoder, batch):
         """Return the loss terms."""
@@ -220,22 +224,24 @@ class DenseLoss(nn.Module):
         losses = []
         for i, parts in enumerate(zip(maps, pairs, self.classifiers, strict=True)):
             features, (first, second, direction), classifier = parts
-            plain, shifted, damaged = features.permute(0, 2, 3, 1).float().chunk(3)
+            plain, other = features.permute(0, 2, 3, 1).float().chunk(2)
             share = damaged_share(crops.is_damaged, self.sizes[i], self.strides[i])
-            x, near = _pick(plain, first), _pick(shifted, first)
-            logits = classifier(x - _pick(shifted, second))
+            x, seen_again = pick_cells(plain, first), pick_cells(other, first)
+            logits = classifier(x - pick_cells(other, second))
             position = F.cross_entropy(logits.float(), direction)
-            svdd, scale = self._contrast(x, near)
-            damage = damage_loss(x, near, _pick(damaged, first), _pick(share, first))
+            share = pick_cells(share[..., None], first)[:, 0]
+            svdd, scale = self._contrast(x, seen_again, share)
+            damage = damage_loss(x, seen_again, share)
             losses += [position, svdd, damage, scale]
         return dict(zip(self.weights, losses, strict=True))
 
-    def _contrast(self, x, shifted):
+    def _contrast(self, x, seen_again, share):
         """Return the SVDD' and the scale term."""
         # Far enough in the batch to be another crop, where there are several.
         apart = distance(x, x.roll(len(x) // 2, dims=0), dim=1) + _TINY
-        svdd = torch.log1p(distance(x, shifted, dim=1) / apart).mean()
-        return svdd, (apart.log().mean() - self.log_distance).square()
+        svdd = torch.log1p(distance(x, seen_again, dim=1) / apart)
+        scale = (apart.log().mean() - self.log_distance).square()
+        return weighted_mean(svdd, share == 0), scale
 
 
 class DenseSVDDLoss(nn.Module):
@@ -279,24 +285,28 @@ def svdd_prime_loss(features):
     return (first - second).norm(dim=1).mean()
 
 
-def damage_loss(plain, shifted, damaged, share):
-    """How far damaged patches lie from the nearest plain one, compared with shifted.
+def damage_loss(plain, seen_again, share):
+    """How far damaged patches lie from the nearest plain one, compared with others.
 
     Parameters
     ----------
-    plain, shifted, damaged : tensors of shape (n, D)
-        Features of the same patches in three views.
+    plain, seen_again : tensors of shape (n, D)
+        Features of the same patches in both views.
     share : tensor of shape (n,)
-        Share of each patch's pixels that is damaged.
+        Fraction of the pixels of each patch that is damaged in the second view.
     """
     weight = (share / _FULLY_DAMAGED).clamp(max=1) * (share > _DAMAGED)
     others = plain[:: math.ceil(len(plain) / _N_COMPARED)]
-    nearest = torch.minimum(
-        distance(damaged, plain, dim=1),
-        distance(damaged, others[find_nearest(damaged, others)], dim=1),
-    )
-    ratio = distance(plain, shifted, dim=1) / nearest
-    return (torch.log1p(ratio) * weight).sum() / (weight.sum() + 1)
+    between = distance(plain, seen_again, dim=1)
+    nearest = others[find_nearest(seen_again, others)]
+    nearest = torch.minimum(between, distance(seen_again, nearest, dim=1))
+    usual = weighted_mean(between, share == 0)
+    return weighted_mean(torch.log1p(usual / nearest), weight)
+
+
+def weighted_mean(values, weights):
+    """Mean of values by weights of up to 1, drawn to 0 where these are few."""
+    return (values * weights).sum() / (weights.sum() + 1)
 
 
 @torch.no_grad()
@@ -332,7 +342,8 @@ def draw_pairs(n_crops, crop_size, patch_size, stride, draws):
     direction : tensor of shape (n_pairs,)
         Index into the eight directions.
     """
-    n_pairs = n_crops * _N_PAIRS
+    n_each = max(_N_PAIRS // n_crops, _MIN_PAIRS)
+    n_pairs = n_crops * n_each
     n_cells = (crop_size - patch_size) // stride + 1
     high = min(patch_size // stride, n_cells)
     low = 3 * patch_size // 4 // stride
@@ -343,7 +354,7 @@ def draw_pairs(n_crops, crop_size, patch_size, stride, draws):
     step = sign * draws.integers(low, max(high, low + 1), (n_pairs, 2))
     room = n_cells - step.abs()
     cell = (draws.uniform(0, 1, (n_pairs, 2)) * room).long() - step.clamp(max=0)
-    crop = torch.arange(n_crops, device=draws.device).repeat_interleave(_N_PAIRS)
+    crop = torch.arange(n_crops, device=draws.device).repeat_interleave(n_each)
     first = torch.cat([crop[:, None], cell], dim=1)
     second = torch.cat([crop[:, None], cell + step], dim=1)
     return first, second, direction
@@ -359,9 +370,15 @@ def direction_signs(direction):
     return torch.stack([rows, cell % 3], dim=1) - 1
 
 
-def _pick(maps, cells):
+def pick_cells(maps, cells):
     """Features (n, D) of cells (n, 3) of maps (n_crops, rows, cols, D)."""
-    return maps[tuple(cells.unbind(dim=1))]
+    if maps.device.type != "cpu":
+        return maps[tuple(cells.unbind(dim=1))]
+    # On a CPU the gradient of an indexed read is summed by all threads in any order.
+    # That of a lookup is not, and repeats to the last bit.
+    _, rows, cols, _ = maps.shape
+    crop, row, col = cells.unbind(dim=1)
+    return F.embedding((crop * rows + row) * cols + col, maps.flatten(0, 2))
 
 
 def damaged_share(is_damaged, patch_size, stride):

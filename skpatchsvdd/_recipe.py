@@ -10,6 +10,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from skpatchsvdd._crops import CropSampler
+from skpatchsvdd._device import training_layout
 from skpatchsvdd._encoder import make_encoder
 from skpatchsvdd._losses import make_dense_objective, make_patch_objective
 from skpatchsvdd._probes import make_probes
@@ -21,7 +22,7 @@ from skpatchsvdd._watch import DefectCheck, Watch, make_copies
 # What "auto" means, by `training` and, for dense training, by device.
 _AUTO = {
     ("dense", "gpu"): {"max_iter": 1000, "batch_size": 16, "learning_rate": 1e-3},
-    ("dense", "cpu"): {"max_iter": 500, "batch_size": 8, "learning_rate": 1e-3},
+    ("dense", "cpu"): {"max_iter": 240, "batch_size": 6, "learning_rate": 1.5e-3},
     ("paper", "gpu"): {"max_iter": 12000, "batch_size": 64, "learning_rate": 3e-4},
     ("paper", "cpu"): {"max_iter": 12000, "batch_size": 64, "learning_rate": 3e-4},
 }
@@ -68,7 +69,7 @@ class TrainingMixin:
         checked, trained = self._split_images(len(images), rng)
         watch = self._make_watch(images, checked, make_dense, max_iter, cpu)
         watch.look(encoder, 0)
-        encoder.to(device, memory_format=torch.channels_last).requires_grad_(True)
+        encoder.to(device, memory_format=training_layout(device)).requires_grad_(True)
         trained = _choose_images(images, trained, rng)
         pixels = torch.tensor(images.take(trained).pixels, device=device)
         sampler, objective = self._make_objective(

@@ -4,6 +4,7 @@ import torch
 
 from skpatchsvdd import _losses
 from skpatchsvdd._crops import CropSampler
+from skpatchsvdd._device import torch_threads
 from skpatchsvdd._draws import Draws
 from skpatchsvdd._encoder import make_encoder
 from skpatchsvdd._losses import (
@@ -15,6 +16,7 @@ from skpatchsvdd._losses import (
     find_nearest,
     make_dense_objective,
     make_patch_objective,
+    pick_cells,
     position_loss,
     svdd_prime_loss,
 )
@@ -69,14 +71,15 @@ def test_distance_by_hand_and_its_gradient_at_zero():
 
 
 def test_damage_loss_by_hand():
-    plain = torch.tensor([[0.0], [10.0], [20.0]])
-    shifted = plain + 1
-    # The second one is nearer to the third plain patch than to its own.
-    damaged = torch.tensor([[1.0], [17.0], [20.1]])
+    plain = torch.tensor([[0.0], [10.0], [20.0], [40.0], [60.0]])
+    # The second one is nearer to the third plain patch than to its own; the last two
+    # are intact, and 1 and 3 away from where they were.
+    seen_again = torch.tensor([[1.0], [17.0], [20.1], [41.0], [63.0]])
     # Fully, half, and too little damaged to count.
-    share = torch.tensor([0.5, 0.015, 0.005])
-    expected = (np.log(2) + 0.5 * np.log(4 / 3)) / (1 + 0.5 + 1)
-    loss = damage_loss(plain, shifted, damaged, share)
+    share = torch.tensor([0.5, 0.015, 0.005, 0.0, 0.0])
+    usual = (1 + 3) / (2 + 1)
+    expected = (np.log(1 + usual / 1) + 0.5 * np.log(1 + usual / 3)) / (1 + 0.5 + 1)
+    loss = damage_loss(plain, seen_again, share)
     assert loss.item() == pytest.approx(expected, rel=1e-5)
 
 
@@ -84,10 +87,42 @@ def test_damage_loss_compares_with_a_part_of_a_large_batch(monkeypatch):
     monkeypatch.setattr(_losses, "_N_COMPARED", 2)
     plain = torch.tensor([[0.0], [10.0], [20.0], [30.0]])
     # Of the others, the first and the third are looked at.
-    damaged = torch.tensor([[19.0], [29.0], [26.0], [28.0]])
-    loss = damage_loss(plain, plain + 1, damaged, torch.ones(4))
-    nearest = np.array([1, 9, 6, 2])
-    assert loss.item() == pytest.approx(np.log(1 + 1 / nearest).sum() / 5, rel=1e-5)
+    seen_again = torch.tensor([[19.0], [27.0], [26.0], [31.0]])
+    share = torch.tensor([1.0, 1.0, 1.0, 0.0])
+    nearest, usual = np.array([1, 7, 6]), 1 / 2
+    loss = damage_loss(plain, seen_again, share)
+    assert loss.item() == pytest.approx(np.log(1 + usual / nearest).sum() / 4, rel=1e-5)
+
+
+def test_svdd_term_leaves_damaged_patches_out():
+    _, _, objective = make_dense()
+    x = torch.tensor([[0.0], [1.0], [10.0], [20.0]])  # each 10 or 19 from another
+    share = torch.tensor([0.0, 0.2, 0.001, 0.0])
+    svdd, _ = objective._contrast(x, x + torch.tensor([[2.0], [9], [9], [3]]), share)
+    expected = (np.log(1 + 2 / 10) + np.log(1 + 3 / 19)) / (2 + 1)
+    assert svdd.item() == pytest.approx(expected, rel=1e-4)
+
+
+def test_cells_are_picked_from_their_crop():
+    maps = torch.arange(2 * 3 * 4 * 5).view(2, 3, 4, 5).float()
+    cells = torch.tensor([[0, 0, 0], [1, 2, 3], [1, 0, 2]])
+    expected = torch.stack([maps[0, 0, 0], maps[1, 2, 3], maps[1, 0, 2]])
+    assert torch.equal(pick_cells(maps, cells), expected)
+
+
+def test_gradients_of_picked_cells_repeat_to_the_last_bit():
+    generator = torch.Generator().manual_seed(0)
+    maps = torch.zeros(2, 5, 5, 64, requires_grad=True)
+    cells = [torch.randint(n, (4096,), generator=generator) for n in maps.shape[:3]]
+    weights = torch.randn(4096, 64, generator=generator)
+    with torch_threads(2):
+        gradients = [
+            torch.autograd.grad(
+                (pick_cells(maps, torch.stack(cells, dim=1)) * weights).sum(), maps
+            )[0]
+            for _ in range(8)
+        ]
+    assert all(torch.equal(gradient, gradients[0]) for gradient in gradients)
 
 
 def test_find_nearest_equals_the_plain_way():
@@ -106,7 +141,7 @@ def test_direction_signs_are_the_directions():
 def test_pairs_lie_in_their_direction_and_inside(patch_size):
     draws = Draws(torch.Generator().manual_seed(0))
     first, second, direction = draw_pairs(16, 128, patch_size, 2, draws)
-    assert len(first) == 16 * 256
+    assert len(first) == 4096
     assert torch.equal(first[:, 0], second[:, 0])
     step = (second - first)[:, 1:]
     sign = torch.tensor(DIRECTIONS)[direction]
@@ -171,7 +206,7 @@ def test_dense_terms_have_their_names_and_gradients(loss, kind):
     terms = objective(encoder, objective.draw(sampler))
     names = [f"{term}_{k}" for k in encoder.patch_sizes for term in TERMS[loss]]
     assert list(terms) == list(objective.weights) == names
-    for term in terms.values():
+    for term in [terms[name] for name in names if objective.weights[name] > 0]:
         gradients = torch.autograd.grad(
             term, list(encoder.parameters()), retain_graph=True, allow_unused=True
         )
@@ -181,28 +216,41 @@ def test_dense_terms_have_their_names_and_gradients(loss, kind):
 def test_dense_terms_do_not_reward_shrinking():
     _, _, objective = make_dense()
     x = torch.randn(64, 8, generator=torch.Generator().manual_seed(0))
-    near = x + 0.1
-    svdd, scale = objective._contrast(x, near)
-    small, shrunk = objective._contrast(x / 100, near / 100)
+    near, intact = x + 0.1, torch.zeros(64)
+    svdd, scale = objective._contrast(x, near, intact)
+    small, shrunk = objective._contrast(x / 100, near / 100, intact)
     assert small.item() == pytest.approx(svdd.item(), rel=1e-3)
     assert shrunk > scale + 10
     one_point = torch.zeros(64, 8)
-    assert objective._contrast(one_point, one_point)[0] > svdd
+    assert objective._contrast(one_point, one_point, intact)[0] > svdd
 
 
 def test_dense_scale_term_is_least_at_a_deviation_of_a_half():
     _, _, objective = make_dense()
     x = torch.randn(4096, 8, generator=torch.Generator().manual_seed(0))
-    scales = [objective._contrast(x * std, x)[1].item() for std in (0.25, 0.5, 1.0)]
+    intact = torch.zeros(4096)
+    scales = [
+        objective._contrast(x * std, x, intact)[1].item() for std in (0.25, 0.5, 1.0)
+    ]
     assert scales[1] < 0.01
     assert min(scales[0], scales[2]) > 0.3
 
 
-def test_a_dense_batch_is_three_views_and_pairs_for_each_scale():
-    _, sampler, objective = make_dense()
+@pytest.mark.parametrize("damage_weight", [0.0, 1.0])
+def test_a_dense_batch_is_two_views_and_pairs_for_each_scale(damage_weight):
+    _, sampler, objective = make_dense(damage_weight=damage_weight)
     crops, pairs = objective.draw(sampler)
-    assert crops.views.shape == (9, 3, 98, 98)
+    assert crops.views.shape == (6, 3, 98, 98)
+    assert crops.is_damaged.any() == (damage_weight > 0)
     assert len(pairs) == 2
+
+
+@pytest.mark.parametrize(("n_crops", "n_pairs"), [(1, 4096), (6, 4092), (32, 8192)])
+def test_a_step_has_many_pairs_and_every_crop_some(n_crops, n_pairs):
+    draws = Draws(torch.Generator().manual_seed(0))
+    first, _, _ = draw_pairs(n_crops, 128, 32, 2, draws)
+    assert len(first) == n_pairs
+    assert first[:, 0].unique().tolist() == list(range(n_crops))
 
 
 @pytest.mark.parametrize(("patch_size", "stride"), [(32, 2), (64, 2), (64, 8)])
