@@ -3,6 +3,8 @@
 import numpy as np
 import torch
 
+from skpatchsvdd._nearest import Nearest, product_error
+
 # Rows of a cluster, about, and clusters at most.
 _CLUSTER_ROWS = 1024
 _MAX_CLUSTERS = 512
@@ -10,11 +12,12 @@ _MAX_CLUSTERS = 512
 _N_ROUNDS = 6
 _SAMPLE_ROWS = 128  # for each cluster
 _ASSIGNED = 4096  # rows at a time
-# Share of the typical radius by which bounds are lowered, for rounding errors.
-_SLACK = 1e-3
-# Products, and queries, held at a time.
-_PRODUCTS = 2**21
+# Products, pairs of a query and a cluster, and queries, held at a time.
+_PRODUCTS = 2**19
+_PAIRS = 2**13
 _QUERIES = 2**13
+# Added where errors are none, so that a number is below its sum with one.
+_TINY = torch.finfo(torch.float32).tiny
 # Nearest clusters tried one after the other for patches that have found nothing yet.
 _N_TRIES = 4
 
@@ -27,8 +30,7 @@ class Clusters:
     centers : ndarray of shape (n_clusters, n_features)
         The centres.
     rows : ndarray of shape (n_rows, n_features)
-        The rows, cluster by cluster, less their centre: the differences are small, and
-        expanded squares of them keep their digits.
+        The rows as they were given, cluster by cluster.
     starts : ndarray of shape (n_clusters + 1,)
         Where each cluster begins, and the end of the last one.
     order : ndarray of shape (n_rows,)
@@ -42,10 +44,10 @@ class Clusters:
         centers = find_centers(x, n_clusters, generator)
         cluster = _assign(x, centers)
         order = cluster.argsort(stable=True)
-        cluster = cluster[order]
+        cluster = cluster[order].cpu().numpy()
         self.centers = centers.cpu().numpy()
-        self.rows = x[order].sub_(centers[cluster]).cpu().numpy()
-        self.starts = np.searchsorted(cluster.cpu().numpy(), np.arange(n_clusters + 1))
+        self.rows = x[order].cpu().numpy()
+        self.starts = np.searchsorted(cluster, np.arange(n_clusters + 1))
         self.order = order.cpu().numpy()
 
 
@@ -63,21 +65,27 @@ def find_centers(x, n_clusters, generator):
 
 
 def _assign(x, centers):
-    """Return the nearest centre of each row."""
+    """Return the nearest centre of each row, up to rounding errors."""
+    origin = centers.mean(dim=0)
+    centers = centers - origin
     half_squares = centers.square().sum(dim=1) / 2
+    # Not a transposed view: on ARM, torch would multiply with that far more slowly.
+    columns = centers.T.contiguous()
     return torch.cat(
         [
-            torch.addmm(half_squares, part, centers.T, alpha=-1).argmin(dim=1)
+            torch.addmm(half_squares, part - origin, columns, alpha=-1).argmin(dim=1)
             for part in x.split(_ASSIGNED)
         ]
     )
 
 
 class ClusterBounds:
-    """How near the rows of each cluster can be to a query.
+    """How near the rows of each cluster can be to a query, for certain.
 
     By the radius of the cluster around its centre, and because its rows are nearer to
-    that centre than to the one nearest to the query.
+    that centre than to the one nearest to the query. Squared distances to centres are
+    expanded, around the mean of the centres. What rounding may have changed in them,
+    and in those by which rows were given to clusters, is allowed for.
 
     Parameters
     ----------
@@ -87,20 +95,29 @@ class ClusterBounds:
         Half the squared distance of each row to its centre.
     starts : ndarray of shape (n_clusters + 1,)
         Where each cluster begins, and the end of the last one.
+
+    Attributes
+    ----------
+    radii : tensor of shape (n_clusters,)
+        Distances to the centre that no row of the cluster exceeds.
     """
 
     def __init__(self, centers, half_squares, starts):
-        self._centers = centers
-        self._squares = centers.square().sum(dim=1)
+        self._origin = centers.mean(dim=0)
+        self._error = product_error(centers.shape[1])
         cluster = np.arange(len(centers)).repeat(np.diff(starts))
         cluster = torch.from_numpy(cluster).to(centers.device)
-        largest = torch.zeros_like(self._squares)
+        largest = centers.new_zeros(len(centers))
         largest.scatter_reduce_(0, cluster, half_squares, "amax")
-        self._radii = (2 * largest).sqrt()
-        self._slack = _SLACK * float(self._radii.mean())
+        self.radii = (2 * (1 + self._error) * largest).sqrt()
         self._between = torch.cdist(
             centers, centers, compute_mode="donot_use_mm_for_euclid_dist"
-        )
+        ).clamp_(min=_TINY)
+        centers = centers - self._origin
+        self._columns = centers.T.contiguous()
+        self._squares = centers.square().sum(dim=1)
+        farthest = (self._squares.sqrt() + self.radii).max().square()
+        self._misplaced = 2 * self._error * (farthest + self._squares.max())
 
     def __call__(self, queries):
         """Compare queries with all clusters.
@@ -108,26 +125,33 @@ class ClusterBounds:
         Returns
         -------
         squares : tensor of shape (n_queries, n_clusters)
-            Squared distances to the centres.
+            Squared distances to the centres, about.
         bounds : tensor of shape (n_queries, n_clusters)
-            Half squares that no row of the cluster can fall below.
+            Half squares that no row of the cluster falls below.
         """
-        squares = torch.addmm(self._squares, queries, self._centers.T, alpha=-2)
-        squares += queries.square().sum(dim=1, keepdim=True)
-        squares.clamp_(min=0)
+        x = queries - self._origin
+        own_squares = x.square().sum(dim=1, keepdim=True)
+        squares = torch.addmm(self._squares, x, self._columns, alpha=-2) + own_squares
+        low = squares - 2 * self._error * (self._squares + own_squares)
         nearest, own = squares.min(dim=1, keepdim=True)
-        between = self._between[own[:, 0]].clamp_(min=1e-12)
-        bounds = torch.maximum(
-            squares.sqrt() - self._radii, (squares - nearest) / (2 * between)
+        high = nearest + 2 * self._error * (
+            self._squares[own[:, 0], None] + own_squares
         )
-        return squares, (bounds - self._slack).clamp_(min=0).square_() / 2
+        beyond = (low - high) / 2 - self._misplaced  # the plane between two centres
+        bounds = beyond.div_(self._between[own[:, 0]])
+        torch.maximum(bounds, low.clamp_(min=0).sqrt_() - self.radii, out=bounds)
+        return squares, bounds.clamp_(min=0).square_().mul_(0.5 - 2 * self._error)
 
 
 class ClusterSearch:
     """Finds the nearest row of each query, exactly.
 
+    A distance returned is that of a row, and at most (1 + 1e-5) times that of the
+    nearest row, wherever the rows lie. (It is rounded as float32 sums are, too.)
+
     With a distance found already, a cluster is skipped if all of its rows must be
-    farther away.
+    farther away. In the others, rows are compared by expanded squares around the
+    centre, and those that may be nearer, for all that rounding allows, by differences.
 
     Parameters
     ----------
@@ -142,10 +166,9 @@ class ClusterSearch:
         self._centers = centers
         self._starts = starts.tolist()
         self._owners = owners
-        self._half_squares = torch.cat(
-            [part.square().sum(dim=1) / 2 for part in rows.split(2**16)]
-        )
+        self._half_squares = half_squares_within(rows, centers, starts)
         self._bounds = ClusterBounds(centers, self._half_squares, starts)
+        self._error = product_error(rows.shape[1])
 
     def query(self, features, places):
         """Return the distance of each patch to the nearest row.
@@ -153,7 +176,7 @@ class ClusterSearch:
         Parameters
         ----------
         features : tensor of shape (n_images, n_patches, n_features)
-            In the coordinates of the centres.
+            In the coordinates of the rows.
         places : list of int of length n_images
             For each image, the image whose rows are left out, or -1.
 
@@ -166,83 +189,98 @@ class ClusterSearch:
         return torch.stack([self._query_image(*pair) for pair in pairs])
 
     def _query_image(self, queries, place):
-        skipped = np.flatnonzero(self._owners == place) if place >= 0 else None
+        skipped = _Skipped(self._owners, place, self._starts)
         parts = queries.split(_QUERIES)
         return torch.cat([self._query_some(part, skipped) for part in parts])
 
     def _query_some(self, queries, skipped):
-        found = _Found(queries, skipped, self._starts)
-        squares, bounds = self._bounds(queries)
-        untried = squares
+        found = Nearest(queries, self._rows)
+        untried, bounds = self._bounds(queries)
         for _ in range(_N_TRIES):
-            pending = found.pending()
+            pending = torch.isinf(found.half_squares).nonzero()[:, 0]
             if len(pending) == 0:
                 break
             nearest = untried[pending].argmin(dim=1)
-            self._visit_pairs(found, *_sort_pairs(nearest, pending))
+            self._visit_pairs(found, skipped, *_sort_pairs(nearest, pending))
             untried[pending, nearest] = torch.inf
             bounds[pending, nearest] = torch.inf
         clusters, rows = (found.half_squares > bounds.T).nonzero().unbind(dim=1)
-        self._visit_pairs(found, clusters, rows)
-        # The difference, which has all its digits, of the nearest row alone.
-        nearest = queries - self._centers[found.cluster]
-        distances = (nearest - self._rows[found.row]).norm(dim=1)
-        return torch.where(found.row >= 0, distances, torch.inf)
+        self._visit_pairs(found, skipped, clusters, rows)
+        return found.distances()
 
-    def _visit_pairs(self, found, clusters, rows):
+    def _visit_pairs(self, found, skipped, clusters, queries):
         """Look at the rows of a cluster for some queries; clusters ascend."""
+        parts = zip(clusters.split(_PAIRS), queries.split(_PAIRS), strict=True)
+        for cluster, query in parts:
+            x = found.queries[query] - self._centers[cluster]
+            own = torch.linalg.vecdot(x, x) / 2
+            errors = self._error * (2 * own + self._bounds.radii[cluster].square())
+            errors.clamp_(min=_TINY)
+            limits = found.limits(query, own, errors)
+            # A transposed view instead of a copy is slow on ARM.
+            columns = torch.cat([x.T, limits[None], 2 * errors[None]])
+            near = [
+                self._visit(number, columns[:, start:stop], start, skipped)
+                for number, start, stop in self._split(cluster)
+            ]
+            if near:
+                rows, pairs = map(torch.cat, zip(*near, strict=True))
+                found.offer(query[pairs], rows)
+
+    def _split(self, clusters):
+        """Cut pairs into runs of one cluster each: its number, start and stop."""
         numbers, counts = clusters.unique_consecutive(return_counts=True)
-        parts = rows.split(counts.tolist())
-        for number, part in zip(numbers.tolist(), parts, strict=True):
+        stop = 0
+        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
+            start, stop = stop, stop + count
             n_rows = self._starts[number + 1] - self._starts[number]
-            if n_rows > 0:
-                for some in part.split(max(_PRODUCTS // n_rows, 1)):
-                    self._visit(found, number, some)
+            size = max(_PRODUCTS // max(n_rows, 1), 1)
+            for i in range(start, stop if n_rows else start, size):
+                yield number, i, min(i + size, stop)
 
-    def _visit(self, found, cluster, queries):
+    def _visit(self, cluster, columns, first_pair, skipped):
+        """Return pairs of a row and a query that may be nearer than what was found.
+
+        In the columns are queries, less the centre, their limits and errors.
+        """
         start, stop = self._starts[cluster], self._starts[cluster + 1]
-        x = found.queries[queries] - self._centers[cluster]
         products = torch.addmm(
-            self._half_squares[start:stop], x, self._rows[start:stop].T, alpha=-1
-        )
-        skipped = found.skipped_in(cluster)
-        if len(skipped):
-            products[:, skipped] = torch.inf
-        smallest, row = products.min(dim=1)
-        found.offer(queries, smallest + x.square().sum(dim=1) / 2, row + start, cluster)
+            self._half_squares[start:stop, None],
+            self._rows[start:stop] - self._centers[cluster],
+            columns[:-2],
+            alpha=-1,
+        )  # (n_rows, n_queries)
+        left_out = skipped.within(cluster)
+        if len(left_out):
+            products[left_out] = torch.inf
+        # What is larger by two errors than another one is not the nearest.
+        limits = torch.minimum(products.amin(dim=0) + columns[-1], columns[-2])
+        rows, queries = (products < limits).nonzero().unbind(dim=1)
+        return rows + start, queries + first_pair
 
 
-class _Found:
-    """What has been found so far for each of some queries."""
+def half_squares_within(rows, centers, starts):
+    """Return half the squared distance of each row to its centre, (n_rows,)."""
+    parts = rows.split(np.diff(starts).tolist())
+    squares = [
+        (part - center).square_().sum(dim=1)
+        for part, center in zip(parts, centers, strict=True)
+    ]
+    return torch.cat(squares) / 2
 
-    def __init__(self, queries, skipped, starts):
-        n = len(queries)
-        self.queries = queries
-        self.half_squares = torch.full((n,), torch.inf)  # of the distances
-        self.row = torch.full((n,), -1)
-        self.cluster = torch.zeros(n, dtype=torch.long)
-        self._skipped, self._starts = skipped, starts
-        if skipped is not None:
-            self._ends = np.searchsorted(skipped, starts)
 
-    def pending(self):
-        """Return the queries for which nothing has been found."""
-        return torch.isinf(self.half_squares).nonzero()[:, 0]
+class _Skipped:
+    """Rows that are left out, by cluster."""
 
-    def skipped_in(self, cluster):
-        """Places of the rows of a cluster that are left out."""
-        if self._skipped is None:
-            return ()
-        rows = self._skipped[self._ends[cluster] : self._ends[cluster + 1]]
+    def __init__(self, owners, place, starts):
+        self._rows = np.flatnonzero(owners == place) if place >= 0 else np.arange(0)
+        self._ends = np.searchsorted(self._rows, starts)
+        self._starts = starts
+
+    def within(self, cluster):
+        """Return the places of those rows in a cluster."""
+        rows = self._rows[self._ends[cluster] : self._ends[cluster + 1]]
         return torch.from_numpy(rows - self._starts[cluster])
-
-    def offer(self, queries, half_squares, row, cluster):
-        """Take what is nearer than what has been found before."""
-        before = self.half_squares[queries]
-        nearer = half_squares < before
-        self.half_squares[queries] = torch.where(nearer, half_squares, before)
-        self.row[queries] = torch.where(nearer, row, self.row[queries])
-        self.cluster[queries[nearer]] = cluster
 
 
 def _sort_pairs(clusters, queries):

@@ -76,13 +76,13 @@ class ExactIndex:
     """Exact search in torch.
 
     From the first search on, the rows lie in clusters, most of which can be skipped.
-    Candidates are found by the expanded square and decided by the norm of the
-    difference, so small distances keep their digits.
+    Candidates are found by the expanded square and decided by the difference: a
+    distance is that of a row, and at most (1 + 1e-5) times that of the nearest one.
 
     Parameters
     ----------
     bank : Bank
-        Normal features; centred in place.
+        Normal features.
     seed : int
         Seed of the clusters, which change how fast a search is, not what it finds.
     """
@@ -90,16 +90,10 @@ class ExactIndex:
     gives_bounds = False
 
     def __init__(self, bank, seed=0):
-        rows = bank.rows
-        self.center = rows.mean(axis=0, dtype=np.float64).astype(np.float32)
-        self.rows = np.subtract(rows, self.center, out=rows)
-        self.owners = bank.owners
+        self.rows, self.owners = bank
         self._has_others = bank.owners[0] != bank.owners[-1]
-        # One cluster around the origin, for as long as there is no need for more.
-        self.centers = np.zeros((1, rows.shape[1]), dtype=np.float32)
-        self.starts = np.array([0, len(rows)])
+        self.centers = self.starts = None  # of clusters, as long as there is no need
         self._seed = seed
-        self._is_clustered = False
         self._searches = {}
 
     def __len__(self):
@@ -107,10 +101,8 @@ class ExactIndex:
 
     def bank(self):
         """Return a copy of the bank."""
-        cluster = np.arange(len(self.centers)).repeat(np.diff(self.starts))
         order = np.argsort(self.owners, kind="stable")
-        rows = self.rows[order] + (self.centers[cluster[order]] + self.center)
-        return Bank(rows, self.owners[order])
+        return Bank(self.rows[order], self.owners[order])
 
     def query(self, features, places=None):
         """Return the distance of each patch to the nearest row of the bank.
@@ -127,18 +119,16 @@ class ExactIndex:
         -------
         distances : tensor of shape (n_images, n_patches)
         """
-        features = features - _as_tensor(self.center).to(features.device)
         if places is None or not self._has_others:
             places = [-1] * len(features)
         return self._search_on(features.device).query(features, places)
 
     def _search_on(self, device):
         """Return the search on a device; rows are clustered and moved there once."""
-        if not self._is_clustered:
+        if self.centers is None:
             clusters = Clusters(self.rows, self._seed, device)
             self.rows, self.centers = clusters.rows, clusters.centers
             self.starts, self.owners = clusters.starts, self.owners[clusters.order]
-            self._is_clustered = True
         if device not in self._searches:
             rows, centers = (
                 _as_tensor(x).to(device) for x in (self.rows, self.centers)

@@ -4,8 +4,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from skpatchsvdd._clusters import ClusterBounds
+from skpatchsvdd._clusters import ClusterBounds, half_squares_within
 from skpatchsvdd._device import halve_without_memory
+from skpatchsvdd._nearest import Nearest, product_error
 
 # Rows of a cluster, and queries that look at them, of one small matrix product.
 _TILE_ROWS = 256
@@ -24,15 +25,15 @@ _MANY = 0.3
 class WholeSearch:
     """Compares each query with all rows: the fastest way where they are few.
 
-    Parameters are those of `TileSearch`.
+    Distances are as exact as those of `ClusterSearch`. Parameters are those of
+    `TileSearch`.
     """
 
     def __init__(self, rows, centers, starts, owners):
-        cluster = np.arange(len(centers)).repeat(np.diff(starts))
-        rows = rows + centers[torch.from_numpy(cluster).to(rows.device)]
+        owners = torch.from_numpy(owners).to(rows.device)
+        is_row = torch.ones_like(owners, dtype=torch.bool)
         self._rows = _align(rows)
-        self._half_squares = self._rows.square().sum(dim=1) / 2
-        self._owners = torch.from_numpy(owners).to(rows.device)
+        self._all = _AllRows(self._rows, is_row, owners)
 
     def query(self, features, places):
         """Return the distance of each patch to the nearest row.
@@ -43,17 +44,18 @@ class WholeSearch:
         return _query_parts(self._query_some, features, places, size)
 
     def _query_some(self, queries, places):
-        smallest, row = _nearest(
-            queries, places, self._rows, self._half_squares, self._owners
-        )
-        distances = (queries - self._rows[row]).square_().sum(dim=1).sqrt()
-        return torch.where(torch.isinf(smallest), torch.inf, distances)
+        found = Nearest(queries, self._rows)
+        chosen = torch.arange(len(queries), device=queries.device)
+        self._all.look(found, chosen, places)
+        return found.distances()
 
 
 class TileSearch:
-    """Finds the nearest row of each query, exactly, skipping clusters as on a CPU.
+    """Finds the nearest row of each query, skipping clusters as on a CPU.
 
-    The clusters that remain are cut into tiles of rows, their queries into tiles of
+    Distances are as exact as those of `ClusterSearch`. Each query looks at the nearest
+    cluster first, then at all that may hold a row that is nearer than the one found
+    there. The clusters are cut into tiles of rows, their queries into tiles of
     queries, and all pairs of tiles are multiplied together in few large calls. A query
     for which many clusters remain is compared with all rows.
 
@@ -76,7 +78,7 @@ class TileSearch:
         place = np.arange(len(rows)) + shift.repeat(n_rows)
         place = torch.from_numpy(place).to(rows.device)
         size = int(n_tiles.sum()) * _TILE_ROWS
-        half_squares = rows.square().sum(dim=1) / 2
+        half_squares = half_squares_within(rows, centers, starts)
         self._rows = rows.new_zeros(size, rows.shape[1]).index_copy_(0, place, rows)
         self._half_squares = rows.new_full((size,), torch.inf)
         self._half_squares.index_copy_(0, place, half_squares)
@@ -86,9 +88,11 @@ class TileSearch:
         self._first_tile = self._n_tiles.cumsum(0) - self._n_tiles
         cluster = torch.arange(len(centers), device=rows.device)
         self._cluster = cluster.repeat_interleave(self._n_tiles * _TILE_ROWS)
+        self._differences = self._rows - centers[self._cluster]
         self._bounds = ClusterBounds(centers, half_squares, starts)
+        self._error = product_error(rows.shape[1])
         self._centers = centers
-        self._whole = None
+        self._all = None
 
     def query(self, features, places):
         """Return the distance of each patch to the nearest row.
@@ -99,26 +103,28 @@ class TileSearch:
 
     def _query_some(self, queries, places):
         squares, bounds = self._bounds(queries)
-        found = _Found(queries, places)
+        found = _Found(queries, places, self._rows)
         nearest = squares.argmin(dim=1, keepdim=True)
         due = torch.zeros_like(bounds, dtype=torch.bool).scatter_(1, nearest, True)
-        self._visit(found, due)
-        bounds.scatter_(1, nearest, torch.inf)
-        due = bounds < found.half_squares()[:, None]
+        self._visit(found, due, self._offer_smallest)
+        found.decide_smallest()
+        half_squares = found.half_squares[: found.n]
+        due = bounds < half_squares[:, None]
         n_tiles = due.float() @ self._n_tiles.float()
-        far = (n_tiles > _MANY * self._n_tiles.sum()).nonzero()[:, 0]
+        many = n_tiles > _MANY * self._n_tiles.sum()
+        far = (many | torch.isinf(half_squares)).nonzero()[:, 0]
         due[far] = False
-        self._visit(found, due)
+        self._visit(found, due, self._offer_near)
         if len(far):
             self._look_at_all(found, far)
-        # The difference, which has all its digits, of the nearest row alone.
-        row = found.row()
-        difference = queries - self._centers[self._cluster[row]] - self._rows[row]
-        distances = difference.square_().sum(dim=1).sqrt()
-        return torch.where(torch.isinf(found.half_squares()), torch.inf, distances)
+        return found.distances()[: found.n]
 
-    def _visit(self, found, due):
-        """Look at the clusters that are due, a mask (n_queries, n_clusters)."""
+    def _visit(self, found, due, offer):
+        """Look at the clusters that are due, a mask (n_queries, n_clusters).
+
+        ``offer(found, queries, tiles, clusters)`` is called with some tiles of queries,
+        (n, n_queries), and the tile of rows that each of them looks at.
+        """
         clusters, queries = due.T.nonzero().unbind(dim=1)  # clusters ascend
         counts = due.sum(dim=0)
         n_parts = (counts + _TILE_QUERIES - 1) // _TILE_QUERIES  # tiles of queries
@@ -143,49 +149,92 @@ class TileSearch:
         size = max(_NUMBERS // each, 1)
         trios = zip(*(x.split(size) for x in (part, tile, cluster)), strict=True)
         for some, tiles, clusters in trios:
-            self._multiply(found, parts[some], tiles, clusters)
+            offer(found, parts[some], tiles, clusters)
 
     def _look_at_all(self, found, chosen):
         """Look at all rows, for some of the queries."""
-        if self._whole is None:
-            self._whole = self._rows + self._centers[self._cluster]
-            squares = self._whole.square().sum(dim=1)
+        if self._all is None:
             is_row = torch.isfinite(self._half_squares)
-            self._whole_half_squares = torch.where(is_row, squares / 2, torch.inf)
-        for some in chosen.split(max(_NUMBERS // len(self._whole), 1)):
-            x = found.queries[some]
+            self._all = _AllRows(self._rows, is_row, self._owners)
+        for some in chosen.split(max(_NUMBERS // len(self._rows), 1)):
             places = None if found.places is None else found.places[some]
-            smallest, row = _nearest(
-                x, places, self._whole, self._whole_half_squares, self._owners
-            )
-            smallest += x.square().sum(dim=1) / 2
-            found.offer(some, smallest, row)
+            self._all.look(found, some, places)
+
+    def _offer_smallest(self, found, queries, tile, cluster):
+        """Offer the row of the smallest product."""
+        products, own = self._multiply(found, queries, tile, cluster)
+        smallest, row = products.min(dim=2)
+        found.offer_about(queries, smallest + own, row + tile[:, None] * _TILE_ROWS)
+
+    def _offer_near(self, found, queries, tile, cluster):
+        """Offer all rows that may be nearer than what has been found."""
+        products, own = self._multiply(found, queries, tile, cluster)
+        radii = self._bounds.radii[cluster][:, None]
+        errors = self._error * (2 * own + radii.square())
+        near = products < found.limits(queries, own, errors)[:, :, None]
+        pair, query, row = near.nonzero().unbind(dim=1)
+        found.offer(queries[pair, query], row + tile[pair] * _TILE_ROWS)
 
     def _multiply(self, found, queries, tile, cluster):
-        """Look at one tile of rows for each tile of queries, (n, n_queries)."""
+        """Return the products of tiles, and half the squares of the queries."""
         rows, half_squares, owners = (
             x.view(-1, _TILE_ROWS, *x.shape[1:])[tile]
-            for x in (self._rows, self._half_squares, self._owners)
+            for x in (self._differences, self._half_squares, self._owners)
         )
         x = found.queries[queries] - self._centers[cluster][:, None]
         products = torch.baddbmm(half_squares[:, None], x, rows.mT, alpha=-1)
         if found.places is not None:
             same = found.places[queries][:, :, None] == owners[:, None]
             products.masked_fill_(same, torch.inf)
-        smallest, row = products.min(dim=2)
-        smallest += x.square().sum(dim=2) / 2
-        found.offer(queries, smallest, row + tile[:, None] * _TILE_ROWS)
+        return products, x.square().sum(dim=2) / 2
 
 
-def _nearest(queries, places, rows, half_squares, owners):
-    """Return half the squared distance of each query to its nearest row, and the row.
+class _AllRows:
+    """Rows around their mean, all of which are looked at.
 
-    Half the square of the query itself is left out.
+    Parameters
+    ----------
+    rows : tensor of shape (n_rows, n_features)
+        The rows.
+    is_row : tensor of bool of shape (n_rows,)
+        Which of them are not there to fill up.
+    owners : tensor of shape (n_rows,)
+        Which image each row is from.
     """
-    products = torch.addmm(half_squares, queries, rows.T, alpha=-1)
-    if places is not None:
-        products.masked_fill_(places[:, None] == owners, torch.inf)
-    return products.min(dim=1)
+
+    def __init__(self, rows, is_row, owners):
+        self._center = rows[is_row].mean(dim=0)
+        self._differences = rows - self._center
+        squares = self._differences.square().sum(dim=1)
+        self._largest = squares[is_row].max()
+        self._half_squares = torch.where(is_row, squares / 2, torch.inf)
+        self._owners = owners
+        self._error = product_error(rows.shape[1])
+
+    def look(self, found, queries, places):
+        """Offer the row of the smallest product, then all that may be nearer.
+
+        Parameters
+        ----------
+        found : Nearest
+            What has been found before, of these rows.
+        queries : tensor of int of shape (n,)
+            Places of some queries.
+        places : tensor of shape (n,) or None
+            For each of them, the image whose rows are left out.
+        """
+        x = found.queries[queries] - self._center
+        products = torch.addmm(self._half_squares, x, self._differences.T, alpha=-1)
+        if places is not None:
+            products.masked_fill_(places[:, None] == self._owners, torch.inf)
+        smallest, row = products.min(dim=1)
+        has_row = torch.isfinite(smallest)
+        found.offer(queries[has_row], row[has_row])
+        own = x.square().sum(dim=1) / 2
+        errors = self._error * (2 * own + self._largest)
+        near = products < found.limits(queries, own, errors)[:, None]
+        query, row = near.nonzero().unbind(dim=1)
+        found.offer(queries[query], row)
 
 
 def _query_parts(query, features, places, size):
@@ -208,33 +257,32 @@ def _align(x):
     return F.pad(x, (0, -x.shape[1] % 8))
 
 
-class _Found:
-    """What has been found so far for each of some queries.
+class _Found(Nearest):
+    """What has been found so far for each of some queries, and for some fillers.
 
-    A half square and the row it belongs to are one integer, of which the smallest can
-    be kept in any order: the bits of a float that is not negative, read as an integer,
-    grow with it.
+    What is offered by about its half square is one integer with the row it belongs to,
+    of which the smallest can be kept in any order: the bits of a float that is not
+    negative, read as an integer, grow with it.
     """
 
-    def __init__(self, queries, places):
+    def __init__(self, queries, places, rows):
+        super().__init__(F.pad(queries, (0, 0, 0, _N_FILLERS)), rows)
         self.n = len(queries)
-        self.queries = F.pad(queries, (0, 0, 0, _N_FILLERS))
+        self.half_squares[self.n :] = 0  # fillers need nothing
         if places is not None:
             places = F.pad(places, (0, _N_FILLERS), value=-1)
         self.places = places
-        nothing = torch.full_like(self.queries[:, 0], torch.inf)
+        nothing = torch.full_like(self.half_squares, torch.inf)
         self._keys = nothing.view(torch.int32).long() << 32
 
-    def offer(self, queries, half_squares, rows):
-        """Take what is nearer than what has been found before."""
+    def offer_about(self, queries, half_squares, rows):
+        """Remember the row of the smallest half square for each query."""
         bits = half_squares.clamp_(min=0).view(torch.int32).long()
         keys = (bits << 32) | rows
         self._keys.scatter_reduce_(0, queries.flatten(), keys.flatten(), "amin")
 
-    def half_squares(self):
-        """Return half the squared distance of each query, infinite if there is none."""
-        return (self._keys[: self.n] >> 32).int().view(torch.float32)
-
-    def row(self):
-        """Return the row found for each query."""
-        return self._keys[: self.n] & _LOW_HALF
+    def decide_smallest(self):
+        """Offer the rows that were remembered."""
+        half_squares = (self._keys[: self.n] >> 32).int().view(torch.float32)
+        queries = torch.isfinite(half_squares).nonzero()[:, 0]
+        self.offer(queries, self._keys[queries] & _LOW_HALF)

@@ -24,6 +24,7 @@ FLOORS = [
     },
     {
         "_clusters",
+        "_nearest",
         "_tiles",
         "_probes",
         "_encoder",
