@@ -555,23 +555,35 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
     def fit_predict(self, X, y=None):
         """Fit to images and tell which of them are abnormal.
 
-        Each image is scored against a bank that does not hold it. With
-        ``contamination="auto"``, which trusts the training images, all are normal.
+        Each image is scored against a bank that does not hold it: those that are learnt
+        from without their own patches, those that y calls abnormal as new images. With
+        ``contamination="auto"``, which trusts the training images, all that are learnt
+        from are normal.
 
         Parameters
         ----------
         X : array-like of shape (n_images, height, width[, n_channels])
             Images, as for `fit`.
-        y : Ignored
-            Present for API consistency.
+        y : array-like of shape (n_images,) or (n_images, height, width), default=None
+            As for `fit`: images that it calls abnormal are not learnt from.
 
         Returns
         -------
         labels : ndarray of shape (n_images,)
-            -1 for abnormal images, 1 for normal ones.
+            -1 for abnormal images, 1 for normal ones, of all images in X.
         """
-        self.fit(X)
-        return _labels(self.training_scores_ - self.offset_)
+        self.fit(X, y)
+        if y is None:
+            return _labels(self.training_scores_ - self.offset_)
+        images = self._check_images(X)
+        learnt = dict(zip(self._known, self.training_scores_, strict=True))
+        scores = np.array([learnt.get(x, np.nan) for x in list_digests(images)])
+        is_new = np.isnan(scores)
+        if is_new.any():
+            with torch_threads(self.n_jobs):
+                new = images.take(np.flatnonzero(is_new))
+                scores[is_new] = self._inspector().scores(new)
+        return _labels(scores - self.offset_)
 
     def score_samples(self, X):
         """Score images: high is normal, low is abnormal.

@@ -19,6 +19,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 
 from skpatchsvdd import PatchSVDD, _training, _watch
 from skpatchsvdd.datasets import make_textures
@@ -218,6 +219,25 @@ def test_images_known_to_be_abnormal_are_not_learnt_from(quick, mixed):
         assert quick.bank_size_ == bank_size
         assert len(quick.training_scores_) == is_normal.sum()
         np.testing.assert_array_equal(quick.score_samples(mixed.images), expected)
+
+
+@pytest.mark.parametrize("wrap", [make_pipeline, lambda *steps: steps[-1]])
+def test_fit_predict_does_not_learn_from_abnormal_images(quick, normal, rng, wrap):
+    noise = rng.integers(0, 256, (2, 48, 48, 3), dtype=np.uint8)
+    X = np.concatenate([noise[:1], normal, noise[1:]])
+    y = np.r_[-1, np.ones(len(normal), dtype=int), -1]
+    masks = np.broadcast_to((y == -1)[:, None, None], (len(y), 48, 48))
+    est = wrap(FunctionTransformer(), quick.set_params(max_iter=0))
+    for labels in (y, list(y), masks):
+        np.testing.assert_array_equal(est.fit_predict(X, labels), y)
+        assert len(quick.training_scores_) == len(normal)
+
+
+def test_fit_predict_with_other_values_of_y_learns_from_all_images(quick, mixed):
+    expected = clone(quick).fit_predict(mixed.images)
+    labels = quick.fit_predict(mixed.images, np.arange(len(mixed.images)))
+    assert len(quick.training_scores_) == len(mixed.images)
+    np.testing.assert_array_equal(labels, expected)
 
 
 @pytest.mark.parametrize(
