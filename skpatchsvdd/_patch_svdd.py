@@ -530,17 +530,17 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
             inspector = self._inspector()
             dense = inspector.encoder
             former = [index.bank() for index in self._indexes]
-            progress = self._progress("adding images", len(new))
-            banks = collect_banks(
-                dense,
-                images,
-                self._units,
-                self.bank_size,
-                rng,
-                former,
-                n_former=len(self._known),
-                progress=progress,
-            )
+            with self._progress("adding images", len(new)) as progress:
+                banks = collect_banks(
+                    dense,
+                    images,
+                    self._units,
+                    self.bank_size,
+                    rng,
+                    former,
+                    n_former=len(self._known),
+                    progress=progress,
+                )
             inspector = inspector.extend(
                 self._index_banks(banks, dense.device, rng), known
             )
@@ -793,10 +793,10 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
         for size, unit in zip(dense.patch_sizes, units, strict=True):
             counts = "count" if unit > 0 else "do not count"
             self._log(f"places of patches of {size} {counts}")
-        progress = self._progress("encoding images", len(images))
-        banks = collect_banks(
-            dense, images, units, self.bank_size, rng, progress=progress
-        )
+        with self._progress("encoding images", len(images)) as progress:
+            banks = collect_banks(
+                dense, images, units, self.bank_size, rng, progress=progress
+            )
         indexes = self._index_banks(banks, dense.device, rng)
         inspector = Inspector(
             dense,
@@ -808,8 +808,8 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
             self.tolerance,
         )
         label = "scoring images, each without its own patches"
-        progress = self._progress(label, len(images))
-        return inspector, inspector.scores(images, progress)
+        with self._progress(label, len(images)) as progress:
+            return inspector, inspector.scores(images, progress)
 
     def _set_bank(self, indexes, known):
         sizes = map(len, indexes)

@@ -13,6 +13,7 @@ from skpatchsvdd._crops import CropSampler
 from skpatchsvdd._encoder import make_encoder
 from skpatchsvdd._losses import make_dense_objective, make_patch_objective
 from skpatchsvdd._probes import make_probes
+from skpatchsvdd._progress import TrainingLog
 from skpatchsvdd._sampling import PairSampler
 from skpatchsvdd._training import train_encoder
 from skpatchsvdd._warnings import warn
@@ -217,21 +218,11 @@ class TrainingMixin:
         return copy.deepcopy(self.encoder_)
 
     def _training_log(self, names, max_iter):
-        """Return a function that draws a bar, or reports the losses twenty times."""
-        every = max(max_iter // 20, 1)
-        start = time.perf_counter()
-        progress = self._progress("training", max_iter)
-
-        def log(step, terms):
-            if self.verbose < 2:
-                progress(step)
-            elif step % every == 0:
-                pairs = zip(names, terms.tolist(), strict=True)
-                losses = "  ".join(f"{name} {value:.4f}" for name, value in pairs)
-                seconds = time.perf_counter() - start
-                self._log(f"step {step}  {seconds:.1f} s  {losses}", level=2)
-
-        return log
+        """Return what draws a bar, or reports the losses twenty times."""
+        report = self._log if self.verbose >= 2 else None
+        return TrainingLog(
+            self._progress("training", max_iter), report, names, max_iter
+        )
 
 
 def _choose_images(images, places, rng):

@@ -606,6 +606,19 @@ def test_an_interrupted_training_leaves_a_usable_estimator(
     assert len(np.unique(quick.score_samples(mixed.images))) == len(mixed.images)
 
 
+def test_a_bar_ends_its_line_before_an_interrupt_is_warned_about(
+    quick, normal, monkeypatch, capsys
+):
+    interrupt(monkeypatch, 3)
+    said = []
+    monkeypatch.setattr(
+        _training, "warn", lambda *args: said.append(capsys.readouterr().out)
+    )
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    quick.set_params(max_iter=50, verbose=1).fit(normal)
+    assert said[0].endswith("training #............................. 3 of 50\n")
+
+
 def test_early_stopping_keeps_the_best_weights(normal, monkeypatch):
     scores = iter([0.5, 0.8, 0.9, 0.7, 0.7, 0.7, 0.7])
     seen = []
