@@ -115,6 +115,10 @@ class Watch:
         """Place of the best score among all checks; the later one of equals."""
         return len(self.scores) - 1 - int(np.argmax(self.scores[::-1]))
 
+    def forget_images(self):
+        """Let go of the check, and with it of the images it looks at."""
+        self._check = None
+
     def is_due(self, step):
         """Whether to look after this many steps."""
         return step % self._every == 0

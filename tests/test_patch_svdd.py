@@ -1,4 +1,5 @@
 import copy
+import pickle
 import subprocess
 import sys
 import warnings
@@ -824,12 +825,84 @@ def test_failed_fit_leaves_the_estimator_as_it_was(
     def fail(*args):
         raise error
 
-    monkeypatch.setattr("skpatchsvdd._patch_svdd.Inspector.scores", fail)
-    with pytest.raises(error):
+    monkeypatch.setattr(PatchSVDD, "_index_banks", fail)
+    with pytest.raises(error), pytest.warns(UserWarning, match="weights are kept"):
         quick.fit(mixed.images)
     monkeypatch.undo()
-    assert vars(quick) == state
+    assert {**vars(quick), "_unfinished": None} == state
     np.testing.assert_array_equal(quick.score_samples(mixed.images), scores)
+
+
+def fail_after_training(est, X, monkeypatch):
+    """Press Ctrl-C while the bank is indexed."""
+
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PatchSVDD, "_index_banks", interrupted)
+        with pytest.raises(KeyboardInterrupt), pytest.warns(UserWarning, match="kept"):
+            est.fit(X)
+
+
+@pytest.mark.parametrize("lam", [0.1, "auto"])
+def test_a_fit_goes_on_from_a_training_that_was_not_lost(
+    quick, normal, monkeypatch, lam
+):
+    fail_after_training(quick.set_params(lam=lam), normal, monkeypatch)
+    with pytest.raises(NotFittedError):
+        quick.predict(normal)
+    kept = quick._unfinished
+    est = pickle.loads(pickle.dumps(quick))
+    monkeypatch.setattr(_training, "descend", None)  # no step is taken
+    est.set_params(warm_start=True, max_iter=0).fit(normal)
+    assert est.n_iter_ == est.best_iter_ == 2
+    assert est.lam_ == kept.lam
+    assert (est.lam_results_ is None) == (lam != "auto")
+    assert list(est.loss_curve_) == list(kept.curve)
+    assert est.validation_scores_.tolist() == kept.watch.scores
+    pairs = zip(est.encoder_.parameters(), kept.encoder.parameters(), strict=True)
+    assert all(torch.equal(one, other) for one, other in pairs)
+    est.fit(normal)  # from encoder_, as ever
+    assert est.n_iter_ == 0
+
+
+def test_kept_weights_are_not_part_of_a_fitted_estimator(
+    quick, normal, mixed, monkeypatch
+):
+    scores = quick.fit(normal).score_samples(mixed.images)
+    weights = quick.encoder_
+    fail_after_training(quick, mixed.images, monkeypatch)
+    np.testing.assert_array_equal(quick.score_samples(mixed.images), scores)
+    assert quick.encoder_ is weights
+    assert clone(quick)._unfinished is None
+    quick.fit(normal)  # from the start, without warm_start
+    np.testing.assert_array_equal(quick.score_samples(mixed.images), scores)
+    assert quick._unfinished is None
+
+
+def test_nothing_is_kept_where_nothing_was_trained(quick, normal, monkeypatch):
+    def fail(*args):
+        raise MemoryError
+
+    monkeypatch.setattr(PatchSVDD, "_index_banks", fail)
+    with pytest.raises(MemoryError):
+        quick.set_params(max_iter=0).fit(normal)
+    assert quick._unfinished is None
+
+
+def test_kept_weights_hold_no_images(quick, normal, monkeypatch):
+    fail_after_training(quick.set_params(max_iter=1), normal, monkeypatch)
+    n_weights = sum(p.numel() for p in quick._unfinished.encoder.parameters())
+    assert len(pickle.dumps(quick)) < 3 * 4 * n_weights + normal.nbytes // 2
+
+
+def test_training_goes_on_from_kept_weights(quick, normal, monkeypatch):
+    fail_after_training(quick, normal, monkeypatch)
+    kept = quick._unfinished.encoder
+    quick.set_params(warm_start=True, max_iter=1, learning_rate=1e-9).fit(normal)
+    assert quick.n_iter_ == 1
+    torch.testing.assert_close(quick.encoder_.small[0].weight, kept.small[0].weight)
 
 
 def test_warm_start_goes_on_from_the_weights(quick, normal, mixed):
