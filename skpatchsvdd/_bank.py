@@ -85,7 +85,8 @@ def collect_banks(
                 _, n_patches, n_features = x.shape
                 n_seen = (n_former + len(images)) * n_patches
                 size = rows_to_keep(bank_size, n_seen, n_features)
-                coresets.append(Coreset(size, n_seen, rng, encoder.device))
+                coreset = Coreset(size, n_seen, n_features, rng, encoder.device)
+                coresets.append(coreset)
                 if bank is not None:
                     coresets[-1].add(*bank)
         owners = np.arange(n_former + start, n_former + start + len(batch))

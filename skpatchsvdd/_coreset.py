@@ -7,8 +7,10 @@ import torch
 _PROJECTED = 16
 # Rows among which the next ones are chosen before all distances are brought up to date.
 _N_CANDIDATES = 512
-# Rows that are waited for, besides those chosen so far, before choosing again.
+# Rows that are waited for, besides those chosen so far, before choosing again: so many,
+# or as many as take so many bytes. Half as many as are chosen in any case.
 _WAITING = 2**17
+_WAITING_BYTES = 2**26
 # Squared distances up to this share of the largest square are rounding errors.
 _ROUNDING = 1e-6
 # Products held at a time: on a CPU as many as stay in its cache.
@@ -24,25 +26,26 @@ class Coreset:
         Rows to keep, at most.
     n_expected : int
         Rows that will come, at most. If all of them can be kept, they are.
+    n_features : int
+        Length of a row.
     rng : RandomState
         Draws the projection in which distances are compared.
     device : torch.device
         Where they are.
     """
 
-    def __init__(self, size, n_expected, rng, device):
+    def __init__(self, size, n_expected, n_features, rng, device):
         self.size = size
-        self.capacity = min(n_expected, size + max(_WAITING, size // 2))
+        n_waiting = min(_WAITING, max(_WAITING_BYTES // (4 * n_features), 1))
+        self.capacity = min(n_expected, size + max(n_waiting, size // 2))
         self._seed = int(rng.randint(np.iinfo(np.int32).max))
         self._device = device
-        self._rows = None
+        self._rows = np.empty((self.capacity, n_features), dtype=np.float32)
         self._owners = np.empty(self.capacity, dtype=np.int32)
         self._n_held = 0
 
     def add(self, rows, owners):
         """Take in rows (n, n_features), float32, and whose they are, (n,)."""
-        if self._rows is None:
-            self._rows = np.empty((self.capacity, rows.shape[1]), dtype=np.float32)
         while len(rows):
             if self._n_held == self.capacity:
                 self._reduce()

@@ -30,7 +30,7 @@ class ImageStack:
     read : callable
         ``read(places)``, with a slice or an array of int, gives those images as an
         array of shape (n, height, width, n_channels), uint8, or float32 on the 0..1
-        scale.
+        scale, in any layout: the stack hands out contiguous ones.
     image_shape : tuple of (height, width, n_channels)
         Shape of every image.
     sizes : list of (height, width)
@@ -38,12 +38,17 @@ class ImageStack:
     """
 
     def __init__(self, read, image_shape, sizes):
-        self._read = read
+        self._source = read
         self.image_shape = tuple(image_shape)
         self.sizes = sizes
 
     def __len__(self):
         return len(self.sizes)
+
+    def _read(self, places):
+        # X may be any view: with negative strides, which torch refuses, or in another
+        # order of memory, in which a network would round differently.
+        return np.ascontiguousarray(self._source(places))
 
     @property
     def pixels(self):

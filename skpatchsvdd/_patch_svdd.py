@@ -28,7 +28,7 @@ from skpatchsvdd._labels import find_normal
 from skpatchsvdd._maps import cut_map, resize_map
 from skpatchsvdd._neighbors import make_index
 from skpatchsvdd._progress import Progress
-from skpatchsvdd._recipe import TrainingMixin
+from skpatchsvdd._recipe import Training, TrainingMixin
 
 # What "auto" means for how images are inspected, by `training` or for raw patches.
 _AUTO_INSPECTION = {
@@ -190,8 +190,9 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
         search; smaller pixels of the map may be too large in any case.
 
     warm_start : bool, default=False
-        True lets `fit` go on from the weights in `encoder_`, with a new optimiser, and
-        build the bank anew. With ``max_iter=0`` the weights are kept as they are.
+        True lets `fit` go on from the weights in `encoder_`, or from those of a later
+        `fit` that was interrupted after its training, with a new optimiser, and build
+        the bank anew. With ``max_iter=0`` the weights are kept as they are.
 
     device : str, default="auto"
         "auto" (CUDA where there is a GPU, the CPU elsewhere), "cpu", "cuda", "cuda:1"
@@ -411,10 +412,16 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
     def fit(self, X, y=None):
         """Learn from normal images what normal patches look like.
 
-        Nothing changes in the estimator until all is done: a call that fails leaves it
-        as it was. An interrupt (Ctrl-C) while training ends the training early, with a
-        warning, and `fit` goes on with the weights so far; at any other time, such as
-        while ``lam="auto"`` is chosen, it ends `fit`.
+        Nothing changes in the estimator until all is done: a call that fails leaves its
+        scores as they were. An interrupt (Ctrl-C) while training ends the training
+        early, with a warning, and `fit` goes on with the weights so far; at any other
+        time, such as while ``lam="auto"`` is chosen, it ends `fit`.
+
+        Where `fit` is interrupted or fails after the training, while the bank is built,
+        the trained weights are kept aside, and a warning says so.
+        ``set_params(warm_start=True, max_iter=0).fit(X)`` goes on from them; so it does
+        in another process, from a pickle. A clone does not have them, and the next
+        `fit` that ends well drops them.
 
         Parameters
         ----------
@@ -458,13 +465,16 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
             trained = copy.copy(self)
             trained.lam = lam
             encoder, curve, watch = trained._train_encoder(*parts, rng)
-            known = digest_images(images)
-            inspector, scores = self._make_bank(images, known, make_dense(encoder), rng)
-            if curve and are_tied(scores):
-                warn_of_ties(self.training)
-                encoder, watch.kept = watch.first_encoder, 0
+            training = Training(encoder, curve, watch, lam, lam_results)
+            with self._kept_if_unfinished(training):
+                known = digest_images(images)
                 dense = make_dense(encoder)
                 inspector, scores = self._make_bank(images, known, dense, rng)
+                if curve and are_tied(scores):
+                    warn_of_ties(self.training)
+                    encoder, watch.kept = watch.first_encoder, 0
+                    dense = make_dense(encoder)
+                    inspector, scores = self._make_bank(images, known, dense, rng)
         check_scores(scores)
 
         self.encoder_ = encoder
@@ -487,6 +497,7 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
         self._units = inspector.units
         self._light = light
         self._aggregation = self.aggregation
+        self._unfinished = None
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -530,17 +541,17 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
             inspector = self._inspector()
             dense = inspector.encoder
             former = [index.bank() for index in self._indexes]
-            progress = self._progress("adding images", len(new))
-            banks = collect_banks(
-                dense,
-                images,
-                self._units,
-                self.bank_size,
-                rng,
-                former,
-                n_former=len(self._known),
-                progress=progress,
-            )
+            with self._progress("adding images", len(new)) as progress:
+                banks = collect_banks(
+                    dense,
+                    images,
+                    self._units,
+                    self.bank_size,
+                    rng,
+                    former,
+                    n_former=len(self._known),
+                    progress=progress,
+                )
             inspector = inspector.extend(
                 self._index_banks(banks, dense.device, rng), known
             )
@@ -555,23 +566,35 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
     def fit_predict(self, X, y=None):
         """Fit to images and tell which of them are abnormal.
 
-        Each image is scored against a bank that does not hold it. With
-        ``contamination="auto"``, which trusts the training images, all are normal.
+        Each image is scored against a bank that does not hold it: those that are learnt
+        from without their own patches, those that y calls abnormal as new images. With
+        ``contamination="auto"``, which trusts the training images, all that are learnt
+        from are normal.
 
         Parameters
         ----------
         X : array-like of shape (n_images, height, width[, n_channels])
             Images, as for `fit`.
-        y : Ignored
-            Present for API consistency.
+        y : array-like of shape (n_images,) or (n_images, height, width), default=None
+            As for `fit`: images that it calls abnormal are not learnt from.
 
         Returns
         -------
         labels : ndarray of shape (n_images,)
-            -1 for abnormal images, 1 for normal ones.
+            -1 for abnormal images, 1 for normal ones, of all images in X.
         """
-        self.fit(X)
-        return _labels(self.training_scores_ - self.offset_)
+        self.fit(X, y)
+        if y is None:
+            return _labels(self.training_scores_ - self.offset_)
+        images = self._check_images(X)
+        learnt = dict(zip(self._known, self.training_scores_, strict=True))
+        scores = np.array([learnt.get(x, np.nan) for x in list_digests(images)])
+        is_new = np.isnan(scores)
+        if is_new.any():
+            with torch_threads(self.n_jobs):
+                new = images.take(np.flatnonzero(is_new))
+                scores[is_new] = self._inspector().scores(new)
+        return _labels(scores - self.offset_)
 
     def score_samples(self, X):
         """Score images: high is normal, low is abnormal.
@@ -781,10 +804,10 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
         for size, unit in zip(dense.patch_sizes, units, strict=True):
             counts = "count" if unit > 0 else "do not count"
             self._log(f"places of patches of {size} {counts}")
-        progress = self._progress("encoding images", len(images))
-        banks = collect_banks(
-            dense, images, units, self.bank_size, rng, progress=progress
-        )
+        with self._progress("encoding images", len(images)) as progress:
+            banks = collect_banks(
+                dense, images, units, self.bank_size, rng, progress=progress
+            )
         indexes = self._index_banks(banks, dense.device, rng)
         inspector = Inspector(
             dense,
@@ -796,8 +819,8 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
             self.tolerance,
         )
         label = "scoring images, each without its own patches"
-        progress = self._progress(label, len(images))
-        return inspector, inspector.scores(images, progress)
+        with self._progress(label, len(images)) as progress:
+            return inspector, inspector.scores(images, progress)
 
     def _set_bank(self, indexes, known):
         sizes = map(len, indexes)

@@ -4,6 +4,8 @@ import copy
 import functools
 import time
 import warnings
+from contextlib import contextmanager
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -14,6 +16,7 @@ from skpatchsvdd._device import training_layout
 from skpatchsvdd._encoder import make_encoder
 from skpatchsvdd._losses import make_dense_objective, make_patch_objective
 from skpatchsvdd._probes import make_probes
+from skpatchsvdd._progress import TrainingLog
 from skpatchsvdd._sampling import PairSampler
 from skpatchsvdd._training import train_encoder
 from skpatchsvdd._warnings import warn
@@ -52,8 +55,46 @@ _N_STANDARD = 16
 _MAX_SEED = np.iinfo(np.int32).max
 
 
+class Training(NamedTuple):
+    """A finished training: the encoder, on the CPU, and how it came about."""
+
+    encoder: torch.nn.Module
+    curve: dict
+    watch: Watch
+    lam: float
+    lam_results: dict | None
+
+
 class TrainingMixin:
     """The part of the estimator that trains an encoder by its parameters."""
+
+    # The training of a fit that came no further. No underscore at the end: such an
+    # estimator is not fitted by it.
+    _unfinished = None
+
+    @contextmanager
+    def _kept_if_unfinished(self, training):
+        """Keep a training if what follows it is interrupted or fails."""
+        try:
+            yield
+        except BaseException as error:
+            if training.curve:
+                training.watch.forget_images()
+                self._unfinished = training
+                warn(
+                    f"fit has ended with {type(error).__name__} after its training. "
+                    "The trained weights are kept: set_params(warm_start=True, "
+                    "max_iter=0).fit(X) goes on from them, without training again."
+                )
+            raise
+
+    def _former_encoder(self):
+        """Return the encoder whose weights a warm start goes on from, or None."""
+        if not self.warm_start:
+            return None
+        if self._unfinished is not None:
+            return self._unfinished.encoder
+        return getattr(self, "encoder_", None)
 
     def _train_encoder(
         self, images, center, light, make_dense, device, rng, ends_at_interrupt=True
@@ -63,6 +104,8 @@ class TrainingMixin:
         generator = torch.Generator(device).manual_seed(int(rng.randint(_MAX_SEED)))
         encoder = self._initial_encoder(images.image_shape[2], cpu)
         max_iter = self._resolve("max_iter", device)
+        if max_iter == 0 and self.warm_start and self._unfinished is not None:
+            return encoder, self._unfinished.curve, self._unfinished.watch
         if max_iter == 0 or self.encoder == "raw":
             return encoder, {}, Watch(None, 1)
         _warn_if_one_place(images.image_shape, self.patch_size)
@@ -92,8 +135,11 @@ class TrainingMixin:
         """Return `lam`, and, if it had to be chosen, what by: a table of trials."""
         if self.lam != "auto":
             return self.lam, None
-        if self.warm_start and self.max_iter == 0 and hasattr(self, "lam_"):
-            return self.lam_, self.lam_results_
+        if self.warm_start and self.max_iter == 0:
+            if self._unfinished is not None:
+                return self._unfinished.lam, self._unfinished.lam_results
+            if hasattr(self, "lam_"):
+                return self.lam_, self.lam_results_
         matters = self.loss == "patch_svdd" and self.encoder != "raw"
         if not matters or self.max_iter == 0 or len(images) < _MIN_TRIED:
             return _LAMS[self.training][1], None
@@ -179,7 +225,7 @@ class TrainingMixin:
             )
             return sampler, objective
         sampler = CropSampler(pixels, center, generator, self.patch_size, light)
-        if not self.warm_start or not hasattr(self, "encoder_"):
+        if self._former_encoder() is None:
             encoder.standardize(sampler.plain(_N_STANDARD))
         objective = make_dense_objective(
             self.loss, self.lam, self.damage_weight, encoder, sampler, batch_size, cpu
@@ -202,37 +248,24 @@ class TrainingMixin:
         encoder = make_encoder(
             self.encoder, n_channels, self.embedding_dim, self.patch_size, generator
         )
-        if not (self.warm_start and hasattr(self, "encoder_")):
+        former = self._former_encoder()
+        if former is None:
             return encoder
-        if (type(encoder), encoder.config) != (
-            type(self.encoder_),
-            self.encoder_.config,
-        ):
+        if (type(encoder), encoder.config) != (type(former), former.config):
             raise ValueError(
-                "warm_start=True cannot go on from the weights in encoder_, a "
-                f"{type(self.encoder_).__name__} with (channels, embedding_dim, "
-                f"patch_size) = {self.encoder_.config}: this fit needs a "
-                f"{type(encoder).__name__} with {encoder.config}. Keep these, or pass "
-                "warm_start=False."
+                "warm_start=True cannot go on from the weights of the last training, a "
+                f"{type(former).__name__} with (channels, embedding_dim, patch_size) = "
+                f"{former.config}: this fit needs a {type(encoder).__name__} with "
+                f"{encoder.config}. Keep these, or pass warm_start=False."
             )
-        return copy.deepcopy(self.encoder_)
+        return copy.deepcopy(former)
 
     def _training_log(self, names, max_iter):
-        """Return a function that draws a bar, or reports the losses twenty times."""
-        every = max(max_iter // 20, 1)
-        start = time.perf_counter()
-        progress = self._progress("training", max_iter)
-
-        def log(step, terms):
-            if self.verbose < 2:
-                progress(step)
-            elif step % every == 0:
-                pairs = zip(names, terms.tolist(), strict=True)
-                losses = "  ".join(f"{name} {value:.4f}" for name, value in pairs)
-                seconds = time.perf_counter() - start
-                self._log(f"step {step}  {seconds:.1f} s  {losses}", level=2)
-
-        return log
+        """Return what draws a bar, or reports the losses twenty times."""
+        report = self._log if self.verbose >= 2 else None
+        return TrainingLog(
+            self._progress("training", max_iter), report, names, max_iter
+        )
 
 
 def _choose_images(images, places, rng):

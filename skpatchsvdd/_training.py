@@ -42,9 +42,10 @@ def train_encoder(
     watch : Watch
         ``watch.look(encoder, step)`` after steps for which ``watch.is_due(step)``; a
         true answer ends the training.
-    log : callable
+    log : TrainingLog
         ``log(step, terms)`` is given the loss terms of every step as a tensor; it
-        should seldom look, since each look waits for the device.
+        should seldom look, since each look waits for the device. It is left, as a
+        context, before anything else is said.
     ends_at_interrupt : bool
         Whether KeyboardInterrupt ends it early, with a warning, or is raised.
 
@@ -56,7 +57,7 @@ def train_encoder(
     steps = run_steps(encoder, objective, sampler, max_iter, learning_rate)
     curve = []
     try:
-        with exact_convolutions(), as_current(sampler.device):
+        with log, exact_convolutions(), as_current(sampler.device):
             for step, terms in enumerate(steps, start=1):
                 curve.append(terms)
                 log(step, terms)

@@ -57,6 +57,8 @@ class DefectCheck:
         others = np.setdiff1d(np.arange(len(images)), chosen)
         spaced = np.linspace(0, len(others) - 1, min(_N_BANK, len(others))).astype(int)
         self._bank = images.take(others[spaced])
+        # How much places count is seen between images: two at least.
+        self._compared = self._bank if len(self._bank) > 1 else images
         copies, self._labels = make_copies(pixels_to_float(images.take(chosen).pixels))
         self._images = stack_images(copies)
         self._make_dense = make_dense
@@ -68,7 +70,7 @@ class DefectCheck:
         strides = tuple(k // 4 for k in encoder.patch_sizes)
         dense = self._make_dense(encoder, strides, self._window)
         rng = np.random.RandomState(0)  # the same encoder scores the same
-        units = find_units(dense, self._bank, self._place_weight, rng)
+        units = find_units(dense, self._compared, self._place_weight, rng)
         banks = collect_banks(dense, self._bank, units, None, rng)
         indexes = [make_index(x, "exact", dense.device, None, 0) for x in banks]
         inspector = Inspector(dense, indexes, [], 0, self._aggregation, units)
@@ -112,6 +114,10 @@ class Watch:
     def best(self):
         """Place of the best score among all checks; the later one of equals."""
         return len(self.scores) - 1 - int(np.argmax(self.scores[::-1]))
+
+    def forget_images(self):
+        """Let go of the check, and with it of the images it looks at."""
+        self._check = None
 
     def is_due(self, step):
         """Whether to look after this many steps."""

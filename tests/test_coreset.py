@@ -34,7 +34,8 @@ def test_copies_are_chosen_once(rng):
 
 
 def fill(size, rows, n_parts, seed=0):
-    coreset = Coreset(size, len(rows), np.random.RandomState(seed), CPU)
+    rng = np.random.RandomState(seed)
+    coreset = Coreset(size, *rows.shape, rng, CPU)
     owners = np.arange(len(rows)) // 100
     for part in np.array_split(np.arange(len(rows)), n_parts):
         coreset.add(rows[part], owners[part])
@@ -61,11 +62,24 @@ def test_a_stream_is_covered(rng, monkeypatch):
     assert cdist(rows, kept).min(axis=1).max() < cdist(rows, random).min(axis=1).max()
 
 
+def capacity(size, n_expected, n_features=8):
+    rng = np.random.RandomState(0)
+    return Coreset(size, n_expected, n_features, rng, CPU).capacity
+
+
 def test_memory_is_bounded(monkeypatch):
     monkeypatch.setattr(_coreset, "_WAITING", 300)
-    assert Coreset(200, 5000, np.random.RandomState(0), CPU).capacity == 500
-    assert Coreset(200, 400, np.random.RandomState(0), CPU).capacity == 400
-    assert Coreset(1000, 5000, np.random.RandomState(0), CPU).capacity == 1500
+    assert capacity(200, 5000) == 500
+    assert capacity(200, 400) == 400
+    assert capacity(1000, 5000) == 1500
+
+
+def test_memory_is_bounded_in_bytes_where_rows_are_long():
+    assert capacity(10_000, 10**6, n_features=64) == 10_000 + 2**17
+    n_pixels = 64 * 64 * 3  # of a raw patch, 49 kB
+    for size in (100, 10_000):
+        n_others = capacity(size, 10**6, n_pixels) - size
+        assert n_others * 4 * n_pixels <= max(2**26, size * 2 * n_pixels)
 
 
 def test_the_same_seed_chooses_the_same_rows(rng):

@@ -1,4 +1,5 @@
 import copy
+import pickle
 import subprocess
 import sys
 import warnings
@@ -19,6 +20,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 
 from skpatchsvdd import PatchSVDD, _training, _watch
 from skpatchsvdd.datasets import make_textures
@@ -218,6 +220,25 @@ def test_images_known_to_be_abnormal_are_not_learnt_from(quick, mixed):
         assert quick.bank_size_ == bank_size
         assert len(quick.training_scores_) == is_normal.sum()
         np.testing.assert_array_equal(quick.score_samples(mixed.images), expected)
+
+
+@pytest.mark.parametrize("wrap", [make_pipeline, lambda *steps: steps[-1]])
+def test_fit_predict_does_not_learn_from_abnormal_images(quick, normal, rng, wrap):
+    noise = rng.integers(0, 256, (2, 48, 48, 3), dtype=np.uint8)
+    X = np.concatenate([noise[:1], normal, noise[1:]])
+    y = np.r_[-1, np.ones(len(normal), dtype=int), -1]
+    masks = np.broadcast_to((y == -1)[:, None, None], (len(y), 48, 48))
+    est = wrap(FunctionTransformer(), quick.set_params(max_iter=0))
+    for labels in (y, list(y), masks):
+        np.testing.assert_array_equal(est.fit_predict(X, labels), y)
+        assert len(quick.training_scores_) == len(normal)
+
+
+def test_fit_predict_with_other_values_of_y_learns_from_all_images(quick, mixed):
+    expected = clone(quick).fit_predict(mixed.images)
+    labels = quick.fit_predict(mixed.images, np.arange(len(mixed.images)))
+    assert len(quick.training_scores_) == len(mixed.images)
+    np.testing.assert_array_equal(labels, expected)
 
 
 @pytest.mark.parametrize(
@@ -586,6 +607,19 @@ def test_an_interrupted_training_leaves_a_usable_estimator(
     assert len(np.unique(quick.score_samples(mixed.images))) == len(mixed.images)
 
 
+def test_a_bar_ends_its_line_before_an_interrupt_is_warned_about(
+    quick, normal, monkeypatch, capsys
+):
+    interrupt(monkeypatch, 3)
+    said = []
+    monkeypatch.setattr(
+        _training, "warn", lambda *args: said.append(capsys.readouterr().out)
+    )
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    quick.set_params(max_iter=50, verbose=1).fit(normal)
+    assert said[0].endswith("training #............................. 3 of 50\n")
+
+
 def test_early_stopping_keeps_the_best_weights(normal, monkeypatch):
     scores = iter([0.5, 0.8, 0.9, 0.7, 0.7, 0.7, 0.7])
     seen = []
@@ -791,12 +825,84 @@ def test_failed_fit_leaves_the_estimator_as_it_was(
     def fail(*args):
         raise error
 
-    monkeypatch.setattr("skpatchsvdd._patch_svdd.Inspector.scores", fail)
-    with pytest.raises(error):
+    monkeypatch.setattr(PatchSVDD, "_index_banks", fail)
+    with pytest.raises(error), pytest.warns(UserWarning, match="weights are kept"):
         quick.fit(mixed.images)
     monkeypatch.undo()
-    assert vars(quick) == state
+    assert {**vars(quick), "_unfinished": None} == state
     np.testing.assert_array_equal(quick.score_samples(mixed.images), scores)
+
+
+def fail_after_training(est, X, monkeypatch):
+    """Press Ctrl-C while the bank is indexed."""
+
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PatchSVDD, "_index_banks", interrupted)
+        with pytest.raises(KeyboardInterrupt), pytest.warns(UserWarning, match="kept"):
+            est.fit(X)
+
+
+@pytest.mark.parametrize("lam", [0.1, "auto"])
+def test_a_fit_goes_on_from_a_training_that_was_not_lost(
+    quick, normal, monkeypatch, lam
+):
+    fail_after_training(quick.set_params(lam=lam), normal, monkeypatch)
+    with pytest.raises(NotFittedError):
+        quick.predict(normal)
+    kept = quick._unfinished
+    est = pickle.loads(pickle.dumps(quick))
+    monkeypatch.setattr(_training, "descend", None)  # no step is taken
+    est.set_params(warm_start=True, max_iter=0).fit(normal)
+    assert est.n_iter_ == est.best_iter_ == 2
+    assert est.lam_ == kept.lam
+    assert (est.lam_results_ is None) == (lam != "auto")
+    assert list(est.loss_curve_) == list(kept.curve)
+    assert est.validation_scores_.tolist() == kept.watch.scores
+    pairs = zip(est.encoder_.parameters(), kept.encoder.parameters(), strict=True)
+    assert all(torch.equal(one, other) for one, other in pairs)
+    est.fit(normal)  # from encoder_, as ever
+    assert est.n_iter_ == 0
+
+
+def test_kept_weights_are_not_part_of_a_fitted_estimator(
+    quick, normal, mixed, monkeypatch
+):
+    scores = quick.fit(normal).score_samples(mixed.images)
+    weights = quick.encoder_
+    fail_after_training(quick, mixed.images, monkeypatch)
+    np.testing.assert_array_equal(quick.score_samples(mixed.images), scores)
+    assert quick.encoder_ is weights
+    assert clone(quick)._unfinished is None
+    quick.fit(normal)  # from the start, without warm_start
+    np.testing.assert_array_equal(quick.score_samples(mixed.images), scores)
+    assert quick._unfinished is None
+
+
+def test_nothing_is_kept_where_nothing_was_trained(quick, normal, monkeypatch):
+    def fail(*args):
+        raise MemoryError
+
+    monkeypatch.setattr(PatchSVDD, "_index_banks", fail)
+    with pytest.raises(MemoryError):
+        quick.set_params(max_iter=0).fit(normal)
+    assert quick._unfinished is None
+
+
+def test_kept_weights_hold_no_images(quick, normal, monkeypatch):
+    fail_after_training(quick.set_params(max_iter=1), normal, monkeypatch)
+    n_weights = sum(p.numel() for p in quick._unfinished.encoder.parameters())
+    assert len(pickle.dumps(quick)) < 3 * 4 * n_weights + normal.nbytes // 2
+
+
+def test_training_goes_on_from_kept_weights(quick, normal, monkeypatch):
+    fail_after_training(quick, normal, monkeypatch)
+    kept = quick._unfinished.encoder
+    quick.set_params(warm_start=True, max_iter=1, learning_rate=1e-9).fit(normal)
+    assert quick.n_iter_ == 1
+    torch.testing.assert_close(quick.encoder_.small[0].weight, kept.small[0].weight)
 
 
 def test_warm_start_goes_on_from_the_weights(quick, normal, mixed):

@@ -27,5 +27,30 @@ def test_a_file_gets_one_line(capsys, total):
     assert out.endswith(f"{total:,} of {total:,}\n")
 
 
+@pytest.mark.parametrize("is_terminal", [True, False])
+@pytest.mark.parametrize("done", [1, 7, 59])
+def test_a_bar_that_stops_ends_its_line(capsys, monkeypatch, is_terminal, done):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
+    with Progress("counting", 60, True) as progress:
+        progress(done)
+    out = capsys.readouterr().out
+    assert out.endswith(f" {done} of 60\n")
+    assert out.count("\n") == 1
+
+
+@pytest.mark.parametrize(("done", "is_shown"), [(0, True), (7, False)])
+def test_a_bar_that_was_not_drawn_ends_nothing(capsys, done, is_shown):
+    with Progress("counting", 60, is_shown) as progress:
+        if done:
+            progress(done)
+    assert capsys.readouterr().out == ""
+
+
+def test_a_complete_bar_ends_its_line_once(capsys):
+    with Progress("counting", 60, True) as progress:
+        progress(60)
+    assert capsys.readouterr().out.count("\n") == 1
+
+
 def test_nothing_is_drawn_unless_asked_for(capsys):
     assert run(capsys, is_shown=False) == ""

@@ -1,3 +1,5 @@
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import torch
@@ -38,8 +40,20 @@ def make_dense_parts(loss="patch_svdd", images=None, patch_size=64):
     return encoder, objective, sampler
 
 
-def train(parts, max_iter, learning_rate=1e-3, watch=None, log=lambda *args: None):
+class Log(nullcontext):
+    """Notes the steps it is told of."""
+
+    def __init__(self):
+        super().__init__()
+        self.steps = []
+
+    def __call__(self, step, terms):
+        self.steps.append(step)
+
+
+def train(parts, max_iter, learning_rate=1e-3, watch=None, log=None):
     watch = Watch(None, max_iter + 1) if watch is None else watch
+    log = Log() if log is None else log
     return train_encoder(*parts, max_iter, learning_rate, watch, log)
 
 
@@ -47,11 +61,11 @@ def train(parts, max_iter, learning_rate=1e-3, watch=None, log=lambda *args: Non
 @pytest.mark.parametrize("loss", ["patch_svdd", "svdd_prime", "svdd"])
 def test_loss_curve_has_every_term_at_every_step(make_parts, loss):
     parts = make_parts(loss)
-    seen = []
-    curve = train(parts, 3, log=lambda step, terms: seen.append(step))
+    log = Log()
+    curve = train(parts, 3, log=log)
     assert list(curve) == list(parts[1].weights)
     assert all(values.shape == (3,) for values in curve.values())
-    assert seen == [1, 2, 3]
+    assert log.steps == [1, 2, 3]
 
 
 @pytest.mark.parametrize("make_parts", [make_paper_parts, make_dense_parts])

@@ -12,8 +12,9 @@ from skpatchsvdd._watch import DefectCheck, Watch, make_copies
 from skpatchsvdd.datasets import make_textures
 
 
-def make_check(seed=0):
-    images = check_images(make_textures(10, image_size=64, random_state=0).images)
+def make_check(seed=0, n_images=10, chosen=(1, 5, 8)):
+    images = make_textures(n_images, image_size=64, random_state=0).images
+    images = check_images(images)
 
     def make_dense(encoder, strides, window):
         device = torch.device("cpu")
@@ -24,8 +25,7 @@ def make_check(seed=0):
     copies = functools.partial(
         make_copies, generator=torch.Generator().manual_seed(seed)
     )
-    chosen = np.array([1, 5, 8])
-    return DefectCheck(images, chosen, make_dense, "multiply", "auto", copies)
+    return DefectCheck(images, np.array(chosen), make_dense, "multiply", "auto", copies)
 
 
 def make_small_encoder(kind="hierarchical"):
@@ -59,6 +59,22 @@ def test_the_middle_of_large_images_is_looked_at(monkeypatch):
     assert check._window == (slice(12, 52), slice(12, 52))
     assert check._images.image_shape == check._bank.image_shape == (40, 40, 3)
     assert 0 < check(make_small_encoder()) <= 1
+
+
+@pytest.mark.parametrize(("n_images", "n_compared"), [(2, 2), (3, 2), (10, 9)])
+def test_how_much_places_count_is_seen_between_images(
+    monkeypatch, n_images, n_compared
+):
+    seen = []
+    find_units = _watch.find_units
+
+    def watched(encoder, images, place_weight, rng):
+        seen.append(len(images))
+        return find_units(encoder, images, place_weight, rng)
+
+    monkeypatch.setattr(_watch, "find_units", watched)
+    make_check(n_images=n_images, chosen=[1])(make_small_encoder())
+    assert seen == [n_compared]
 
 
 def run_watch(scores, patience=None):

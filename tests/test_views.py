@@ -1,0 +1,182 @@
+"""Any numpy view of images gives what a contiguous copy of it gives."""
+
+import matplotlib
+import numpy as np
+import pytest
+
+from skpatchsvdd import PatchSVDD
+from skpatchsvdd._images import check_images, list_digests
+from skpatchsvdd.analysis import PatchEmbeddingDisplay, intrinsic_dimension
+from skpatchsvdd.metrics import best_f1, detection_auroc, pro_score, segmentation_auroc
+from skpatchsvdd.model_selection import SyntheticDefectScorer
+from skpatchsvdd.plotting import AnomalyMapDisplay
+
+matplotlib.use("Agg")
+
+PARAMS = {"patch_size": 32, "embedding_dim": 8, "batch_size": 2, "random_state": 0}
+
+
+def read_only(X):
+    X = X.copy()
+    X.flags.writeable = False
+    return X
+
+
+VIEWS = {
+    "channels reversed": lambda X: X[..., ::-1],
+    "rows reversed": lambda X: X[:, ::-1],
+    "images reversed": lambda X: X[::-1],
+    "repeated": lambda X: np.broadcast_to(X[..., :1], X.shape),
+    "column-major": np.asfortranarray,
+    "channels first": lambda X: np.array(X.transpose(0, 3, 1, 2)).transpose(0, 2, 3, 1),
+    "read-only": read_only,
+    "sliced": lambda X: X.repeat(2, axis=1).repeat(2, axis=2)[:, ::2, 1::2],
+    "uint16, swapped": lambda X: (X.astype(np.uint16) * 257).astype(">u2"),
+    "float32, swapped": lambda X: (X / np.float32(255)).astype(">f4"),
+    "float64, all": lambda X: np.asfortranarray((X / 255).astype(">f8"))[:, ::-1],
+}
+# Those that torch refuses, or that other code might read in another order.
+HARD_VIEWS = ("channels reversed", "column-major", "float64, all")
+
+
+@pytest.fixture(scope="module")
+def images(normal):
+    return normal[:4, :40, :40]
+
+
+@pytest.fixture(scope="module")
+def model(normal):
+    return PatchSVDD(max_iter=0, **PARAMS).fit(normal[4:, :40, :40])
+
+
+@pytest.fixture(params=HARD_VIEWS, scope="module")
+def view(request, images):
+    return VIEWS[request.param](images)
+
+
+def plain(X):
+    """Return a contiguous copy in the machine's own order of bytes."""
+    return np.array(X, dtype=X.dtype.newbyteorder("="), order="C")
+
+
+@pytest.mark.parametrize("form", [np.asarray, list], ids=["array", "list"])
+@pytest.mark.parametrize("size", [None, 20])
+@pytest.mark.parametrize("name", VIEWS)
+def test_a_stack_hands_out_contiguous_images(images, name, form, size):
+    X = VIEWS[name](images)
+    expected = check_images(plain(X), image_size=size)
+    stack = check_images(form(X), image_size=size)
+    window = (slice(3, 17), slice(2, 19))
+    for change in (
+        lambda x: x,
+        lambda x: x.take([3, 0]),
+        lambda x: x.crop(window),
+        lambda x: x.take([2, 1]).crop(window),
+    ):
+        pixels = change(stack).pixels
+        assert pixels.flags.c_contiguous
+        assert pixels.dtype in (np.uint8, np.float32)
+        np.testing.assert_array_equal(pixels, change(expected).pixels)
+    assert list_digests(stack) == list_digests(expected)
+
+
+def test_a_mapped_view_is_read_batch_by_batch(images, tmp_path, monkeypatch):
+    np.save(tmp_path / "x.npy", (images / 255).astype(">f4"))
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")[..., ::-1]
+    copied = []
+    copy = np.ascontiguousarray
+    monkeypatch.setattr(
+        np, "ascontiguousarray", lambda x: copied.append(len(x)) or copy(x)
+    )
+    batches = check_images(mapped).batches(3)
+    assert copied == []
+    np.testing.assert_allclose(next(batches)[1], images[:3, ..., ::-1] / 255, rtol=1e-6)
+    assert copied == [3]
+
+
+@pytest.mark.parametrize("form", [np.asarray, list], ids=["array", "list"])
+def test_swapped_floats_that_are_not_finite_are_refused(images, form):
+    X = (images / 255).astype(">f4")
+    X[1, 2, 3, 0] = np.nan
+    with pytest.raises(ValueError, match="contains NaN"):
+        check_images(form(X))
+
+
+def test_views_are_scored_as_their_copies(model, view):
+    for X in (view, list(view)):
+        np.testing.assert_array_equal(model.embed(X, 32), model.embed(plain(view), 32))
+    for method in (
+        model.score_samples,
+        model.decision_function,
+        model.predict,
+        model.p_values,
+        model.predict_mask,
+        model.anomaly_map,
+    ):
+        np.testing.assert_array_equal(method(view), method(plain(view)))
+
+
+@pytest.mark.parametrize("training", ["dense", "paper"])
+def test_views_are_fitted_as_their_copies(view, training):
+    results = []
+    for X in (view, plain(view)):
+        est = PatchSVDD(max_iter=1, training=training, **PARAMS)
+        labels = est.fit_predict(X[:3])
+        scores = est.partial_fit(X[1:]).training_scores_
+        results.append(np.concatenate([labels, scores, est.score_samples(X)]))
+    np.testing.assert_array_equal(*results)
+
+
+def test_rows_may_be_views(images):
+    rows = images.reshape(len(images), -1)
+    est = PatchSVDD(max_iter=0, image_shape=(40, 40, 3), **PARAMS)
+    expected = est.fit(rows[:, ::-1].copy()).score_samples(rows)
+    scores = est.fit(rows[:, ::-1]).score_samples(np.asfortranarray(rows))
+    np.testing.assert_array_equal(scores, expected)
+
+
+@pytest.mark.filterwarnings("ignore:all training images score the same")
+def test_copies_in_a_repeated_image_are_warned_about(images):
+    X = np.broadcast_to(images[0], images.shape)
+    with pytest.warns(UserWarning, match="X holds 3 copies"):
+        PatchSVDD(max_iter=0, **PARAMS).fit(X)
+
+
+def test_scorer_takes_views(model, view):
+    scorer = SyntheticDefectScorer(n_copies=1)
+    assert scorer(model, view) == scorer(model, plain(view))
+
+
+def test_displays_draw_views(model, view):
+    maps = model.anomaly_map(view[:2]).astype(">f4")
+    masks = (maps > maps.mean())[:, ::-1]
+    for display in (
+        AnomalyMapDisplay.from_estimator(model, view[:1]),
+        AnomalyMapDisplay.from_predictions(view[:2], maps[:, ::-1], masks=masks),
+        PatchEmbeddingDisplay.from_estimator(model, view, n_samples=8, random_state=0),
+    ):
+        display.figure_.canvas.draw()
+        matplotlib.pyplot.close(display.figure_)
+
+
+@pytest.mark.parametrize(
+    "change", [lambda x: x[..., ::-1], np.asfortranarray, lambda x: x.astype(">f4")]
+)
+def test_dimension_takes_views(rng, change):
+    features = change(rng.normal(size=(10, 3, 3, 4)).astype(np.float32))
+    dimensions = [
+        intrinsic_dimension(x, random_state=0) for x in (features, plain(features))
+    ]
+    assert dimensions[0] == pytest.approx(dimensions[1])
+
+
+@pytest.mark.parametrize("change", [lambda x: x[:, ::-1], lambda x: x.astype(">f4")])
+def test_metrics_take_views(rng, change):
+    masks = change(rng.random((4, 20, 20)) > 0.9)
+    maps = change(rng.random((4, 20, 20)))
+    for metric in (segmentation_auroc, pro_score):
+        assert metric(masks, maps) == metric(plain(masks), plain(maps))
+    labels = np.array([1, 1, -1, -1]).astype(">i8")[::-1]
+    scores = maps[:, 0, 0]
+    for metric in (detection_auroc, best_f1):
+        assert metric(labels, scores) == metric(plain(labels), plain(scores))
