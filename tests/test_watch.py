@@ -3,6 +3,7 @@ import functools
 import numpy as np
 import pytest
 import torch
+from settings import SEED
 
 from skpatchsvdd import _watch
 from skpatchsvdd._encoder import make_encoder
@@ -13,7 +14,7 @@ from skpatchsvdd.datasets import make_textures
 
 
 def make_check(seed=0):
-    images = check_images(make_textures(10, image_size=64, random_state=0).images)
+    images = check_images(make_textures(10, image_size=64, random_state=SEED).images)
 
     def make_dense(encoder, strides, window):
         device = torch.device("cpu")
@@ -29,7 +30,7 @@ def make_check(seed=0):
 
 
 def make_small_encoder(kind="hierarchical"):
-    return make_encoder(kind, 3, 8, 32, torch.Generator().manual_seed(0))
+    return make_encoder(kind, 3, 8, 32, torch.Generator().manual_seed(SEED))
 
 
 def test_raw_patches_tell_defects():
