@@ -187,8 +187,9 @@ def search_plain(model, images, encode):
     scales = dense.add_places(encode(dense, x / np.float32(255)), model._units)
     maps = []
     for i, (features, bank) in enumerate(zip(scales, banks, strict=True)):
-        queries = features.flatten(0, 2)
         bank = torch.from_numpy(bank).to(dense.device)
+        center = bank.mean(dim=0)  # far from the origin cdist would lose digits
+        queries, bank = features.flatten(0, 2) - center, bank - center
         smallest = torch.stack(
             [torch.cdist(queries, part).amin(dim=1) for part in bank.split(PLAIN_CHUNK)]
         ).amin(dim=0)

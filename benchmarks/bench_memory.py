@@ -1,15 +1,14 @@
 """How much memory fit and scoring take at their peak, each in a process of its own.
 
 fit learns from a category's training images. score_samples then reads 50 and 1,000
-image files, batch by batch, and one image of 4000 x 3000 pixels with
-a model fitted to two such images, of whose patches it keeps 16,000. The last column is
-what a process takes with all packages imported and nothing done.
+image files, or as many as --n-files says, batch by batch, and one image of 4000 x 3000
+pixels with a model fitted to two such images, of whose patches it keeps 16,000. The
+last column is what a process takes with all packages imported and nothing done.
 
 Example: python benchmarks/bench_memory.py --data DATA --category mvtec/bottle
 """
 
 import multiprocessing
-import resource
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -33,6 +32,9 @@ def main():
     parser.add_argument("--data", required=True, help="folder of the data set")
     parser.add_argument("--category", required=True, help="such as mvtec/bottle")
     parser.add_argument("--max-iter", type=int, default=20, help="training steps")
+    parser.add_argument(
+        "--n-files", nargs="+", type=int, default=[50, 1000], help="files to score"
+    )
     parser.add_argument("--skip-large", action="store_true", help="no large images")
     parser.add_argument("--image-size", type=int, help="resize images to this")
     parser.add_argument("--device", default="auto")
@@ -42,14 +44,14 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         idle = alone(do_nothing)["peak MB"]
         model = (args.data, args.category, args.image_size, params, folder)
-        calls = [
-            ("fit", fit, *model),
-            ("score 50", score, folder, "model", 50),
-            ("score 1000", score, folder, "model", 1000),
-            ("fit, two of 4000 x 3000", fit_large, *model),
-            ("score one of 4000 x 3000", score, folder, "large", 1),
-        ]
-        for name, call, *arguments in calls[: 3 if args.skip_large else None]:
+        calls = [("fit", fit, *model, max(args.n_files))]
+        calls += [(f"score {n}", score, folder, "model", n) for n in args.n_files]
+        if not args.skip_large:
+            calls += [
+                ("fit, two of 4000 x 3000", fit_large, *model),
+                ("score one of 4000 x 3000", score, folder, "large", 1),
+            ]
+        for name, call, *arguments in calls:
             rows.append({"call": name} | alone(call, *arguments) | {"idle MB": idle})
             print_table(rows[-1:])
     machine = machine_name(check_device(args.device))
@@ -68,20 +70,31 @@ def alone(call, *arguments):
 def measure(call, arguments):
     start = time.perf_counter()
     call(*arguments)
-    seconds = time.perf_counter() - start
-    peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {"peak MB": peak / 1e6, "s": seconds}
+    return {"peak MB": peak_memory() / 1e6, "s": time.perf_counter() - start}
+
+
+def peak_memory():
+    """Return the most bytes that this process has had in memory.
+
+    getrusage would count what the process that started this one had.
+    """
+    [line] = [
+        line
+        for line in Path("/proc/self/status").read_text().splitlines()
+        if line.startswith("VmHWM:")
+    ]
+    return 1024 * int(line.split()[1])
 
 
 def do_nothing():
     pass
 
 
-def fit(data, category, image_size, params, folder):
+def fit(data, category, image_size, params, folder, n_files):
     """Fit to a category, and leave a model and images to score for later."""
     images = load_mvtec_ad(data, category, image_size=image_size).images
     joblib.dump(PatchSVDD(**params).fit(images), Path(folder, "model.joblib"))
-    save_images(folder, "model", images, 1000)
+    save_images(folder, "model", images, n_files)
 
 
 def fit_large(data, category, image_size, params, folder):

@@ -38,12 +38,17 @@ FIGURES = ("det", "seg", "pro")
 
 
 class TimedPatchSVDD(PatchSVDD):
-    """Keeps the seconds that training took, without bank and threshold."""
+    """Keeps the seconds of the last training, without bank and threshold.
 
-    def _train_encoder(self, *args):
-        with stopwatch(args[4]) as seconds:
-            result = super()._train_encoder(*args)
-        self.training_seconds = seconds[0]
+    On the class, since ``fit`` trains a copy of the estimator.
+    """
+
+    training_seconds = None
+
+    def _train_encoder(self, *args, **kwargs):
+        with stopwatch(check_device(self.device)) as seconds:
+            result = super()._train_encoder(*args, **kwargs)
+        TimedPatchSVDD.training_seconds = seconds[0]
         return result
 
 
@@ -51,9 +56,10 @@ def main():
     args = parse_arguments()
     device = check_device(args.device)
     rows = []
+    size = {"image_size": args.image_size}
     for category in find_categories(args.data, args.categories):
-        train = load_mvtec_ad(args.data, category).images[: args.n_train]
-        test = load_mvtec_ad(args.data, category, split="test")
+        train = load_mvtec_ad(args.data, category, **size).images[: args.n_train]
+        test = load_mvtec_ad(args.data, category, split="test", **size)
         for name, seed, parameters in list_fits(args):
             est = TimedPatchSVDD(random_state=seed, device=args.device, **parameters)
             row = {"category": category, "setting": name, "seed": seed}
@@ -81,7 +87,7 @@ def parse_arguments():
     )
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--lam", nargs="+", type=float, help="default setting only")
-    parser.add_argument("--max-iter", type=int, help="default setting only")
+    parser.add_argument("--max-iter", type=int, help="steps of default and paper")
     parser.add_argument("--n-train", type=int, help="first training images alone")
     parser.add_argument("--image-size", type=int, help="resize images to this")
     parser.add_argument("--neighbors", default="auto")
@@ -91,17 +97,16 @@ def parse_arguments():
 
 def list_fits(args):
     """Yield the name, the seed and the parameters of every fit of a category."""
-    common = {"neighbors": args.neighbors, "image_size": args.image_size}
     for name in args.settings:
-        variants = {name: SETTINGS[name]}
-        if name == "default":
-            own = {} if args.max_iter is None else {"max_iter": args.max_iter}
-            variants = {name: own}
-            if args.lam:
-                variants = {f"lam={lam:g}": {"lam": lam, **own} for lam in args.lam}
+        own = {"neighbors": args.neighbors} | SETTINGS[name]
+        if name in ("default", "paper") and args.max_iter is not None:
+            own["max_iter"] = args.max_iter
+        variants = {name: own}
+        if name == "default" and args.lam:
+            variants = {f"lam={lam:g}": {"lam": lam, **own} for lam in args.lam}
         for label, parameters in variants.items():
             for seed in args.seeds:
-                yield label, seed, common | parameters
+                yield label, seed, parameters
 
 
 def measure(est, images, test, device):
@@ -122,7 +127,7 @@ def measure(est, images, test, device):
         "collapsed": int(mended),
         "false alarms": float(np.mean(scores[good] < est.offset_)),
         "found": float(np.mean(scores[~good] < est.offset_)),
-        "train s": est.training_seconds,
+        "train s": TimedPatchSVDD.training_seconds,
         "fit s": fit_s[0],
         "ms an image": 1000 * score_s[0] / len(maps),
     }

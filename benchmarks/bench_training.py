@@ -13,8 +13,9 @@ times; if it has not arrived by then, the ratio is at least --factor.
 Libraries are loaded before the clocks start. Random weights that have arrived count as
 0 seconds, and give no ratio: choose a higher --target.
 
-Also how far a step is from the floor: its operations over the speed of a large bf16
-product, and its bytes over the speed of a large copy, both measured in this run.
+Also how far a step is from the floor: its operations over the speed of a large product
+in the format it trains in, bf16 or float32, and its bytes over the speed of a large
+copy, both measured in this run.
 
 Example: python benchmarks/bench_training.py --data DATA --categories mvtec/bottle
 """
@@ -37,7 +38,7 @@ from _common import (
 from skpatchsvdd import PatchSVDD
 from skpatchsvdd._bank import collect_banks, find_units
 from skpatchsvdd._crops import crop_size
-from skpatchsvdd._device import check_device
+from skpatchsvdd._device import check_device, training_autocast
 from skpatchsvdd._encoder import make_encoder
 from skpatchsvdd._images import check_images
 from skpatchsvdd._inspection import DenseEncoder, Inspector
@@ -49,7 +50,6 @@ from skpatchsvdd.datasets import load_mvtec_ad
 from skpatchsvdd.metrics import detection_auroc
 
 SIZES = (32, 64)
-N_PAIRS = 64
 LAM, RATE = 1e-3, 1e-4
 N_LOOKS, N_PLAIN_LOOKS = 20, 8
 STRIDES = (8, 16)
@@ -71,7 +71,9 @@ def main():
     print(f"\n{machine_name(device)}\n")
     print_table(rows)
     step_ms = [row["ms a step"] for row in rows]
-    floor = measure_floor(device, step_ms, crop_size(train.image_shape[:2], SIZES[-1]))
+    n_crops = make_estimator(0, args)._resolve("batch_size", device)
+    size = crop_size(train.image_shape[:2], SIZES[-1])
+    floor = measure_floor(device, step_ms, n_crops, size)
     print()
     print_table([floor])
     print_json(machine=machine_name(device), rows=rows, floor=floor)
@@ -84,6 +86,10 @@ def parse_arguments():
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--target", type=float, default=0.98, help="image AUROC")
     parser.add_argument("--factor", type=float, default=20)
+    parser.add_argument("--max-iter", type=int, help="steps of the estimator")
+    parser.add_argument(
+        "--n-pairs", type=int, default=64, help="pairs of a loss in the plain loop"
+    )
     n_cores = len(os.sched_getaffinity(0))
     parser.add_argument("--workers", type=int, default=max(n_cores - 2, 1))
     parser.add_argument("--image-size", type=int, help="resize images to this")
@@ -93,19 +99,24 @@ def parse_arguments():
 
 def warm_up(device):
     """Fit once to noise: a GPU's libraries are loaded on first use."""
-    noise = np.random.default_rng(0).random((4, 128, 128, 3), dtype=np.float32)
-    PatchSVDD(max_iter=5, batch_size=2, device=device).fit(noise)
+    noise = np.random.default_rng(0).random((4, 72, 72, 3), dtype=np.float32)
+    PatchSVDD(max_iter=5, batch_size=1, device=device).fit(noise)
+
+
+def make_estimator(seed, args):
+    """Make the estimator as it is by default, but for what the arguments say."""
+    given = {} if args.max_iter is None else {"max_iter": args.max_iter}
+    return PatchSVDD(random_state=seed, device=args.device, **given)
 
 
 def compare(train, test, seed, device, args):
     """Train both ways and return one row."""
-    ours, ours_s, n_steps, step_s = run_ours(train, test, seed, device, args.target)
+    est = make_estimator(seed, args)
+    ours, ours_s, n_steps, step_s = run_ours(est, train, test, device, args.target)
     limit = args.factor * (ours_s or step_s * n_steps)  # also if we never arrive
-    plain, plain_s, plain_step_s = run_plain(
-        train, test, seed, device, args.target, limit, args.workers
-    )
-    n_ours = PatchSVDD()._resolve("batch_size", device) * 256 * 2 * len(SIZES)
-    n_plain = N_PAIRS * 2 * len(SIZES)
+    plain, plain_s, plain_step_s = run_plain(train, test, seed, device, limit, args)
+    n_ours = est._resolve("batch_size", device) * 256 * 2 * len(SIZES)
+    n_plain = args.n_pairs * 2 * len(SIZES)
     return {
         "ms a step": 1000 * step_s,
         "plain ms": 1000 * plain_step_s,
@@ -141,21 +152,20 @@ class TimedWatch(Watch):
         return False
 
 
-def run_ours(train, test, seed, device, target):
+def run_ours(est, train, test, device, target):
     """Return scores, seconds to the target, steps and seconds a step."""
-    est = PatchSVDD(random_state=seed, device=str(device))
     center, light = est._center_of(train), est._resolve_inspection("light")
     max_iter = est._resolve("max_iter", device)
     evaluate = make_evaluation(train, test, center, light, device)
-    watch = TimedWatch(evaluate, max_iter // N_LOOKS, target, device)
+    watch = TimedWatch(evaluate, max(max_iter // N_LOOKS, 1), target, device)
     est._make_watch = lambda *args: watch
-    rng = np.random.RandomState(seed)
+    rng = np.random.RandomState(est.random_state)
     with stopwatch(device) as seconds:
         est._train_encoder(train, center, light, None, device, rng)
     return watch.scores, watch.arrival, max_iter, (seconds[0] - watch.spent) / max_iter
 
 
-def run_plain(train, test, seed, device, target, limit, n_workers):
+def run_plain(train, test, seed, device, limit, args):
     """Return scores, seconds to the target and seconds a step."""
     generator = torch.Generator().manual_seed(seed)
     center = train.mean_image()
@@ -163,20 +173,20 @@ def run_plain(train, test, seed, device, target, limit, n_workers):
     encoder = encoder.to(device).requires_grad_(True)
     evaluate = make_evaluation(train, test, center, 1.0, device)
     objective = make_patch_objective(
-        "patch_svdd", LAM, encoder, _OnDevice(device), N_PAIRS, generator
+        "patch_svdd", LAM, encoder, _OnDevice(device), args.n_pairs, generator
     )
     parameters = [*encoder.parameters(), *objective.parameters()]
     optimizer = torch.optim.Adam(parameters, lr=RATE)
     loader = torch.utils.data.DataLoader(
-        PlainPairs(train.pixels, center, seed),
+        PlainPairs(train.pixels, center, seed, args.n_pairs),
         batch_size=None,
-        num_workers=n_workers,
+        num_workers=args.workers,
         pin_memory=device.type == "cuda",
     )
     watch = None
     for step, batch in enumerate(loader):
         if watch is None:  # the loader's start does not count
-            watch = TimedWatch(evaluate, 1, target, device)
+            watch = TimedWatch(evaluate, 1, args.target, device)
         plain_step(encoder, objective, optimizer, batch, device)
         elapsed = time.perf_counter() - watch.start - watch.spent
         if elapsed > limit * (len(watch.scores) + 1) / N_PLAIN_LOOKS:
@@ -207,8 +217,9 @@ class _OnDevice:
 class PlainPairs(torch.utils.data.IterableDataset):
     """Pairs of patches cut out one by one on the host, as the paper draws them."""
 
-    def __init__(self, pixels, center, seed):
-        self.pixels, self.center, self.seed = pixels, center, seed
+    def __init__(self, pixels, center, seed, n_pairs):
+        self.pixels, self.center = pixels, center
+        self.seed, self.n_pairs = seed, n_pairs
 
     def __iter__(self):
         worker = torch.utils.data.get_worker_info()
@@ -221,7 +232,7 @@ class PlainPairs(torch.utils.data.IterableDataset):
 
     def _position_pairs(self, rng, k):
         firsts, seconds, directions = [], [], []
-        for _ in range(N_PAIRS):
+        for _ in range(self.n_pairs):
             image, row, col = self._draw(rng, k)
             direction = rng.integers(8)
             down, right = DIRECTIONS[direction] * rng.integers(3 * k // 4, k, 2)
@@ -234,7 +245,7 @@ class PlainPairs(torch.utils.data.IterableDataset):
         shifts = range(-(k // 32), k // 32 + 1)
         shifts = [s for s in itertools.product(shifts, shifts) if s != (0, 0)]
         firsts, seconds = [], []
-        for _ in range(N_PAIRS):
+        for _ in range(self.n_pairs):
             image, row, col = self._draw(rng, k)
             down, right = shifts[rng.integers(len(shifts))]
             firsts.append(self._cut(image, row, col, k))
@@ -276,15 +287,17 @@ def make_evaluation(train, test, center, light, device):
     return evaluate
 
 
-def measure_floor(device, step_ms, size):
+def measure_floor(device, step_ms, n_crops, size):
     """Count a step's operations and bytes; compare with a large product and copy."""
     encoder = make_encoder("hierarchical", 3, 64, 64, torch.Generator())
-    n_views = 3 * PatchSVDD()._resolve("batch_size", device)
+    n_views = 3 * n_crops
     operations, values = count_step(encoder, size)
-    operations, n_bytes = n_views * operations, 2 * n_views * values
-    product, copy = measure_speeds(device)
+    dtype = training_dtype(device)
+    operations, n_bytes = n_views * operations, dtype.itemsize * n_views * values
+    product, copy = measure_speeds(device, dtype)
     floor = max(operations / product, n_bytes / copy)
     return {
+        "format": str(dtype).removeprefix("torch."),
         "GFLOP a step": operations / 1e9,
         "GB a step": n_bytes / 1e9,
         "product TFLOP/s": product / 1e12,
@@ -314,10 +327,17 @@ def count_step(encoder, size):
     return operations, values
 
 
-def measure_speeds(device, n=8192):
-    """Operations a second of a bf16 product, bytes a second of a copy."""
-    n = n if device.type == "cuda" else n // 4
-    a = torch.randn(n, n, device=device, dtype=torch.bfloat16)
+def training_dtype(device):
+    """Return the format in which the estimator computes its products in training."""
+    one = torch.ones(1, 1, device=device)
+    with training_autocast(device):
+        return (one @ one).dtype
+
+
+def measure_speeds(device, dtype, n=8192):
+    """Operations a second of a product, bytes a second of a copy."""
+    n = n if device.type == "cuda" else n // 8
+    a = torch.randn(n, n, device=device, dtype=dtype)
     b = torch.empty_like(a)
     products, copies = [], []
     for _ in range(5):

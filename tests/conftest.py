@@ -1,38 +1,87 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
+from PIL import Image
+from settings import SEED, apply_settings, describe
 
 from skpatchsvdd import PatchSVDD
 from skpatchsvdd.datasets import make_textures
 
 
+def pytest_report_header():
+    return describe()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _settings():
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        apply_settings(monkeypatch)
+        yield
+
+
 @pytest.fixture(scope="session")
 def normal():
     """Eight normal images of 48 x 48."""
-    return make_textures(8, image_size=48, random_state=0).images
+    return make_textures(8, image_size=48, random_state=SEED).images
 
 
 @pytest.fixture(scope="session")
 def mixed():
     """Four normal and four damaged images of 48 x 48."""
-    return make_textures(8, image_size=48, anomaly_fraction=0.5, random_state=1)
+    return make_textures(8, image_size=48, anomaly_fraction=0.5, random_state=SEED + 1)
 
 
 @pytest.fixture
 def quick():
     """An estimator that fits in a fraction of a second."""
     return PatchSVDD(
-        patch_size=32, embedding_dim=8, max_iter=2, batch_size=4, random_state=0
+        patch_size=32, embedding_dim=8, max_iter=2, batch_size=4, random_state=SEED
     )
+
+
+@pytest.fixture
+def untrained():
+    """An estimator with random weights: a fit of it repeats on any machine."""
+    return PatchSVDD(patch_size=32, embedding_dim=8, max_iter=0, random_state=SEED)
 
 
 @pytest.fixture(scope="session")
 def fitted(normal):
     """A fitted estimator. Tests must not change it."""
     return PatchSVDD(
-        patch_size=32, embedding_dim=8, max_iter=2, batch_size=4, random_state=0
+        patch_size=32, embedding_dim=8, max_iter=2, batch_size=4, random_state=SEED
     ).fit(normal)
 
 
 @pytest.fixture
 def rng():
-    return np.random.default_rng(0)
+    return np.random.default_rng(SEED)
+
+
+@pytest.fixture
+def benchmarks(monkeypatch):
+    """Make the scripts of benchmarks/ modules that can be imported."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parent.parent / "benchmarks"))
+
+
+@pytest.fixture(scope="session")
+def root(tmp_path_factory):
+    """A data set of one class, whose name the paper knows, in MVTec AD's layout."""
+    root = tmp_path_factory.mktemp("data")
+    train = make_textures(20, image_size=72, random_state=SEED)
+    test = make_textures(6, image_size=72, anomaly_fraction=0.5, random_state=SEED + 1)
+    for i, image in enumerate(train.images):
+        save(root / f"bottle/train/good/{i:02}.png", image)
+    for i, (image, label) in enumerate(zip(test.images, test.labels, strict=True)):
+        kind = "good" if label == 1 else "hole"
+        save(root / f"bottle/test/{kind}/{i}.png", image)
+        if label == -1:
+            mask = 255 * np.asarray(test.masks[i], dtype=np.uint8)
+            save(root / f"bottle/ground_truth/hole/{i}_mask.png", mask)
+    return root
+
+
+def save(path, image):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(image).save(path)

@@ -3,6 +3,7 @@ import sys
 import matplotlib
 import numpy as np
 import pytest
+from settings import SEED
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
@@ -30,7 +31,7 @@ def close_figures():
 
 @pytest.fixture(scope="module")
 def images():
-    return make_textures(6, image_size=64, random_state=0).images
+    return make_textures(6, image_size=64, random_state=SEED).images
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,7 @@ def fit_random_encoder(X, **parameters):
         embedding_dim=8,
         max_iter=0,
         n_jobs=1,
-        random_state=0,
+        random_state=SEED,
         **parameters,
     )
     return est.fit(X)
@@ -136,7 +137,7 @@ def test_features_of_empty_images_are_copies(random_encoder, images):
 
 @pytest.mark.parametrize("value", [0, 100, 255])
 def test_rounding_of_a_trained_encoder_is_no_feature(images, value):
-    est = PatchSVDD(patch_size=32, max_iter=5, batch_size=2, random_state=0)
+    est = PatchSVDD(patch_size=32, max_iter=5, batch_size=2, random_state=SEED)
     est.fit(images)
     empty = np.full((3, *images.shape[1:]), value, dtype=np.uint8)
     with pytest.raises(ValueError, match="fewer than 20 distinct points"):

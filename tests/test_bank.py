@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from settings import SEED
 
 from skpatchsvdd import PatchSVDD, _bank
 from skpatchsvdd._bank import collect_banks, find_units, rows_to_keep
@@ -10,16 +11,18 @@ from skpatchsvdd._inspection import DenseEncoder
 from skpatchsvdd.datasets import make_textures
 from skpatchsvdd.metrics import detection_auroc
 
-QUICK = {"embedding_dim": 8, "patch_size": 32, "max_iter": 0, "random_state": 0}
+QUICK = {"embedding_dim": 8, "patch_size": 32, "max_iter": 0, "random_state": SEED}
 
 
 @pytest.fixture
 def images():
-    return make_textures(6, image_size=64, random_state=0).images
+    return make_textures(6, image_size=64, random_state=SEED).images
 
 
 def make_dense(strides=(8,)):
-    encoder = make_encoder("hierarchical", 3, 8, 32, torch.Generator().manual_seed(0))
+    encoder = make_encoder(
+        "hierarchical", 3, 8, 32, torch.Generator().manual_seed(SEED)
+    )
     center = np.full((1, 1, 1), 0.5, dtype=np.float32)
     return DenseEncoder(encoder, (64, 64), center, 0.3, strides, torch.device("cpu"))
 
@@ -84,8 +87,8 @@ def test_bank_size_is_obeyed(images, bank_size, kept):
 
 
 def test_a_small_bank_tells_almost_as_much():
-    train = make_textures(12, image_size=96, random_state=0).images
-    test = make_textures(20, image_size=96, anomaly_fraction=0.5, random_state=1)
+    train = make_textures(12, image_size=96, random_state=SEED).images
+    test = make_textures(20, image_size=96, anomaly_fraction=0.5, random_state=SEED + 1)
     auroc = {
         size: detection_auroc(
             test.labels,

@@ -1,57 +1,28 @@
-"""The scripts in benchmarks/: their arguments, their tables, and what they keep."""
+"""benchmarks/paper.py: its arguments, its tables, its pictures and what it keeps."""
 
 import contextlib
 import importlib
 import json
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from skpatchsvdd import PatchSVDD
-from skpatchsvdd.datasets import make_textures
-
-BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
-SCRIPTS = [path.stem for path in sorted(BENCHMARKS.glob("[!_]*.py"))]
-
-
-@pytest.fixture(autouse=True)
-def _importable(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    """A data set of one class, whose name the paper knows, in MVTec AD's layout."""
-    root = tmp_path_factory.mktemp("data")
-    train = make_textures(6, image_size=96, random_state=0)
-    test = make_textures(6, image_size=96, anomaly_fraction=0.5, random_state=1)
-    for i, image in enumerate(train.images):
-        save(root / f"bottle/train/good/{i}.png", image)
-    for i, (image, label) in enumerate(zip(test.images, test.labels, strict=True)):
-        kind = "good" if label == 1 else "hole"
-        save(root / f"bottle/test/{kind}/{i}.png", image)
-        if label == -1:
-            mask = 255 * np.asarray(test.masks[i], dtype=np.uint8)
-            save(root / f"bottle/ground_truth/hole/{i}_mask.png", mask)
-    return root
-
-
-def save(path, image):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(image).save(path)
+pytestmark = pytest.mark.usefixtures("benchmarks")
 
 
 @pytest.fixture
 def run(root, tmp_path, monkeypatch, capsys):
     """Run a table of paper.py; return what it prints and the JSON of the last line."""
     paper = importlib.import_module("paper")
+    tables = importlib.import_module("_paper_tables")
+    monkeypatch.setattr(tables, "QUICK_STEPS", 2)
+    monkeypatch.setattr(tables, "QUICK_BATCH", 1)
 
     def call(table, *arguments, n_failures=0):
         argv = ["paper.py", table, "--data", root, "--cache", tmp_path / "cache"]
-        argv += ["--quick", "--image-size", 96, "--device", "cpu", *arguments]
+        argv += ["--quick", "--image-size", 72, "--device", "cpu", *arguments]
         monkeypatch.setattr(sys, "argv", [str(x) for x in argv])
         fails = pytest.raises(SystemExit, match="see above") if n_failures else None
         with fails or contextlib.nullcontext():
@@ -62,15 +33,6 @@ def run(root, tmp_path, monkeypatch, capsys):
         return printed, figures
 
     return call
-
-
-@pytest.mark.parametrize("script", SCRIPTS)
-def test_scripts_have_help(script, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", [f"{script}.py", "--help"])
-    with pytest.raises(SystemExit) as end:
-        importlib.import_module(script).main()
-    assert end.value.code == 0
-    assert "Example: python benchmarks/" in capsys.readouterr().out
 
 
 def test_tables_share_fits_and_stand_beside_the_paper(run):
@@ -100,15 +62,22 @@ def test_what_is_said_twice_counts_once(run):
     assert len(figures["means"]) == 1
 
 
-def test_joined_maps_are_those_of_the_estimator(root, run):
-    _, figures = run("table1")
+def test_joined_maps_are_those_of_the_estimator(root, run, monkeypatch):
     fits = importlib.import_module("_paper_fits")
-    train, test = fits.Images(root, "bottle", 96, True).arrays()
-    est = PatchSVDD(max_iter=20, batch_size=4, random_state=0, device="cpu").fit(train)
+    fit, fitted = fits.fit_patch_svdd, []
+
+    def keep(*args):
+        fitted.append(fit(*args))
+        return fitted[-1]
+
+    monkeypatch.setattr(fits, "fit_patch_svdd", keep)
+    _, figures = run("table1")
+    [(est, _, _)] = fitted  # the one fit that the figures are of
+    _, test = fits.Images(root, "bottle", 72, True).arrays()
     maps = est.anomaly_map(test.images)
     expected = fits.rate(test, maps, est.score_samples(test.images))
     row = figures["rows"][0]
-    assert [row["det"], row["seg"]] == pytest.approx(list(expected.values()), abs=1e-6)
+    assert [row["det"], row["seg"]] == pytest.approx(list(expected.values()), abs=1e-4)
 
 
 def test_baselines_fit_once_where_no_seed_matters(run):
@@ -129,7 +98,10 @@ def test_other_images_have_other_figures(root, run):
     printed, again = run("random")
     extra.unlink()
     assert "cached" not in printed
-    assert again["rows"] == first["rows"]
+    for before, after in zip(first["rows"], again["rows"], strict=True):
+        assert after["setting"] == before["setting"]
+        if after["setting"] != "trained":  # a training may end elsewhere
+            assert after["det"] == pytest.approx(before["det"])
     assert run("random")[0].count("cached") == 4
 
 
@@ -306,12 +278,3 @@ def test_half_a_cache_file_is_no_figure(tmp_path):
         assert cache.load(key) is None
     path.write_bytes(whole)
     assert cache.load(key) == figures
-
-
-def test_distance_from_uniform():
-    selection = importlib.import_module("bench_selection")
-    even = (np.arange(100) + 0.5) / 100
-    assert selection.distance_from_uniform(even) == pytest.approx(0.005)
-    assert selection.distance_from_uniform(even / 2) == pytest.approx(0.5, abs=0.01)
-    assert selection.share(np.array([0.01, 0.05, 0.2]), 0.05) == pytest.approx(2 / 3)
-    assert selection.uniform_bound(50, 50) == pytest.approx(0.272)

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from settings import SEED
 
 from skpatchsvdd._calibration import p_values_from_scores, threshold_from_scores
 
@@ -7,7 +8,7 @@ from skpatchsvdd._calibration import p_values_from_scores, threshold_from_scores
 @pytest.mark.parametrize("n", [19, 20, 39, 100])
 @pytest.mark.parametrize("alpha", [0.05, 0.1, 0.5])
 def test_new_normal_images_raise_as_many_alarms_as_promised(n, alpha):
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(SEED)
     rates = []
     for _ in range(4000):
         scores = rng.normal(size=n + 1)
@@ -33,7 +34,7 @@ def test_p_values_count_the_images_that_score_no_higher():
 
 
 def test_p_values_of_normal_images_are_uniform():
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(SEED)
     p_values = [
         p_values_from_scores(*np.split(rng.normal(size=20), [19]))[0]
         for _ in range(4000)
@@ -44,7 +45,7 @@ def test_p_values_of_normal_images_are_uniform():
 
 @pytest.mark.parametrize("alpha", [0.05, 0.2, 0.5])
 def test_threshold_and_p_values_agree(alpha):
-    rng = np.random.default_rng(1)
+    rng = np.random.default_rng(SEED + 1)
     scores, new = rng.normal(size=50), rng.normal(size=500)
     alarms = new < threshold_from_scores(scores, alpha)
     np.testing.assert_array_equal(alarms, p_values_from_scores(scores, new) <= alpha)

@@ -6,6 +6,7 @@ from textwrap import dedent
 
 import numpy as np
 import pytest
+from settings import SEED
 from sklearn.base import clone
 from sklearn.model_selection import KFold
 
@@ -45,7 +46,7 @@ def cluster():
 
 @pytest.fixture(scope="module")
 def data():
-    return make_textures(24, image_size=64, anomaly_fraction=1 / 3, random_state=0)
+    return make_textures(24, image_size=64, anomaly_fraction=1 / 3, random_state=SEED)
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +58,7 @@ def est():
         max_iter=2,
         batch_size=2,
         n_jobs=1,
-        random_state=0,
+        random_state=SEED,
     )
 
 

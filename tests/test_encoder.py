@@ -5,12 +5,13 @@ import numpy as np
 import pytest
 import torch
 from reference import encode_patchwise
+from settings import SEED
 
 from skpatchsvdd._encoder import encoder_scales, grid_shape, make_encoder
 
 
 def make(kind, patch_size=64, n_channels=3, embedding_dim=8, seed=0):
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(SEED + seed)
     return make_encoder(kind, n_channels, embedding_dim, patch_size, generator)
 
 
@@ -24,7 +25,9 @@ def make_lively(*args, **kwargs):
 
 
 def random_images(n, channels, height, width, seed=0):
-    return torch.rand(n, channels, height, width, generator=torch.manual_seed(seed))
+    return torch.rand(
+        n, channels, height, width, generator=torch.manual_seed(SEED + seed)
+    )
 
 
 def check_dense_equals_patchwise(encoder, images, strides):

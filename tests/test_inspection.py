@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from settings import SEED
 
 from skpatchsvdd import _inspection
 from skpatchsvdd._bank import collect_banks
@@ -12,7 +13,7 @@ from skpatchsvdd._neighbors import ExactIndex
 
 
 def make_dense(kind, size, strides, light=0.3):
-    encoder = make_encoder(kind, 3, 8, 64, torch.Generator().manual_seed(0))
+    encoder = make_encoder(kind, 3, 8, 64, torch.Generator().manual_seed(SEED))
     center = np.full((1, 1, 1), 0.5, dtype=np.float32)
     return DenseEncoder(encoder, size, center, light, strides, torch.device("cpu"))
 

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 from reference import damp_slow_changes
+from settings import SEED
 
 from skpatchsvdd._draws import Draws
 from skpatchsvdd._light import REACH, blur_weights, damp_light, damp_windows, relight
@@ -56,7 +57,7 @@ def test_blur_weights_sum_to_one_and_leave_out_what_is_not_there():
 
 
 def test_relighting_adds_one_level_to_each_image(images):
-    relit = relight(images, Draws(torch.Generator().manual_seed(0)))
+    relit = relight(images, Draws(torch.Generator().manual_seed(SEED)))
     levels = (relit - images).flatten(1)
     torch.testing.assert_close(levels, levels[:, :1].expand_as(levels))
     assert 0 < levels.abs().max() <= 0.03 + 1e-6

@@ -3,6 +3,7 @@ import pickle
 import numpy as np
 import pytest
 from PIL import Image
+from settings import SEED
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.ensemble import IsolationForest
@@ -38,7 +39,7 @@ SPLITTERS = [
 @pytest.fixture(scope="module")
 def data():
     """Five normal and three damaged images of 64 x 64."""
-    return make_textures(8, image_size=64, anomaly_fraction=0.4, random_state=0)
+    return make_textures(8, image_size=64, anomaly_fraction=0.4, random_state=SEED)
 
 
 @pytest.fixture
@@ -50,7 +51,7 @@ def detector():
         max_iter=0,
         batch_size=2,
         n_jobs=1,
-        random_state=0,
+        random_state=SEED,
     )
 
 
@@ -62,7 +63,7 @@ def forest():
 @pytest.fixture(scope="module")
 def table():
     """Twenty normal and ten abnormal rows, mixed."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(SEED)
     y = rng.permutation(np.repeat([1, -1], [20, 10]))
     return rng.normal(size=(30, 3)) + (y == -1)[:, None], y
 

@@ -1,15 +1,16 @@
 import numpy as np
 import pytest
+from settings import SEED
 
 from skpatchsvdd import PatchSVDD
 from skpatchsvdd.datasets import make_textures
 
-QUICK = {"embedding_dim": 8, "patch_size": 32, "max_iter": 0, "random_state": 0}
+QUICK = {"embedding_dim": 8, "patch_size": 32, "max_iter": 0, "random_state": SEED}
 
 
 @pytest.fixture
 def images():
-    return make_textures(12, image_size=64, random_state=0).images
+    return make_textures(12, image_size=64, random_state=SEED).images
 
 
 def test_more_images_join_the_bank(images):

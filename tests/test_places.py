@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.spatial.distance import cdist
+from settings import SEED
 
 from skpatchsvdd import PatchSVDD, _places
 from skpatchsvdd._places import add_places, compare_images, find_unit
@@ -23,7 +24,9 @@ def test_a_unit_of_zero_adds_nothing():
 
 
 def compare(features, stride=4):
-    return compare_images(torch.from_numpy(features), stride, np.random.RandomState(0))
+    return compare_images(
+        torch.from_numpy(features), stride, np.random.RandomState(SEED)
+    )
 
 
 def test_images_are_compared_as_the_plain_way_does(rng):
@@ -113,7 +116,7 @@ def test_a_misplaced_part_stands_out_only_where_places_count(rng):
     labels = np.repeat([1, -1], 6)
     scores = {
         weight: PatchSVDD(
-            patch_size=32, max_iter=0, place_weight=weight, random_state=0
+            patch_size=32, max_iter=0, place_weight=weight, random_state=SEED
         )
         .fit(train)
         .score_samples(np.concatenate([good, bad]))
@@ -130,7 +133,7 @@ def test_a_misplaced_part_stands_out_only_where_places_count(rng):
 def test_places_do_not_change_features(rng):
     images = make_parts(rng, 4, 36)
     features = [
-        PatchSVDD(patch_size=32, max_iter=0, place_weight=weight, random_state=0)
+        PatchSVDD(patch_size=32, max_iter=0, place_weight=weight, random_state=SEED)
         .fit(images)
         .embed(images, 32)
         for weight in (0, 20)

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from settings import SEED
 
 from skpatchsvdd._defects import DEFECTS
 from skpatchsvdd._probes import change_light, damage, make_probes
@@ -12,7 +13,7 @@ def make_images(rng, shape=(3, 80, 60, 3)):
 @pytest.mark.parametrize("shape", [(2, 80, 60, 3), (2, 64, 90, 1)])
 def test_copies_are_plain_relit_and_damaged(rng, shape):
     images = make_images(rng, shape)
-    copies, labels = make_probes(images, 3, np.random.RandomState(0))
+    copies, labels = make_probes(images, 3, np.random.RandomState(SEED))
     assert copies.shape == (10, *shape[1:])
     assert copies.dtype == np.float32
     assert labels.tolist() == [1] * 4 + [-1] * 6
@@ -24,8 +25,8 @@ def test_copies_are_plain_relit_and_damaged(rng, shape):
 def test_a_wider_scale_is_taken_for_0_to_1(rng):
     images = make_images(rng)
     images[0, 0, 0] = [0, 0.5, 1]
-    copies, _ = make_probes(images, 2, np.random.RandomState(0))
-    wide, _ = make_probes(4 * images - 2, 2, np.random.RandomState(0))
+    copies, _ = make_probes(images, 2, np.random.RandomState(SEED))
+    wide, _ = make_probes(4 * images - 2, 2, np.random.RandomState(SEED))
     np.testing.assert_allclose(wide, 4 * copies - 2, atol=1e-5)
 
 
@@ -51,6 +52,6 @@ def test_defects_have_several_sizes():
 
 def test_light_changes_everywhere_and_slowly(rng):
     image = make_images(rng)[0]
-    change = change_light(image, np.random.RandomState(0)) - image
+    change = change_light(image, np.random.RandomState(SEED)) - image
     assert 0.001 < np.abs(change).mean() < 0.1
     assert np.abs(change).max() < 0.15

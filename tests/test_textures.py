@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from settings import SEED
 
 from skpatchsvdd.datasets import make_textures
 
@@ -9,7 +10,7 @@ KINDS = ["fabric", "wood", "leather", "mesh", "gear"]
 @pytest.mark.parametrize("kind", KINDS)
 def test_shapes_labels_and_masks_agree(kind):
     data = make_textures(
-        10, image_size=64, anomaly_fraction=0.7, kind=kind, random_state=0
+        10, image_size=64, anomaly_fraction=0.7, kind=kind, random_state=SEED
     )
     assert data.images.shape == (10, 64, 64, 3)
     assert data.images.dtype == np.uint8
@@ -23,9 +24,9 @@ def test_shapes_labels_and_masks_agree(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_defects_change_the_image_inside_the_mask_alone(kind):
     """The same seed makes the same surface, with or without a defect."""
-    whole = make_textures(6, image_size=96, kind=kind, random_state=3)
+    whole = make_textures(6, image_size=96, kind=kind, random_state=SEED + 3)
     broken = make_textures(
-        6, image_size=96, anomaly_fraction=1, kind=kind, random_state=3
+        6, image_size=96, anomaly_fraction=1, kind=kind, random_state=SEED + 3
     )
     masks = broken.masks
     assert (masks.mean(axis=(1, 2)) < 0.25).all()
@@ -44,7 +45,7 @@ def test_random_state_makes_images_reproducible():
 
 
 def test_images_of_a_kind_differ():
-    images = make_textures(5, image_size=48, random_state=0).images
+    images = make_textures(5, image_size=48, random_state=SEED).images
     assert len({image.tobytes() for image in images}) == 5
 
 

@@ -3,6 +3,7 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 import torch
+from settings import SEED
 
 from skpatchsvdd import _training
 from skpatchsvdd._crops import CropSampler
@@ -23,7 +24,7 @@ def make_waves(size=96):
 
 def make_paper_parts(loss, lam=0.5, patch_size=64):
     images = make_waves()
-    cpu = torch.Generator().manual_seed(0)
+    cpu = torch.Generator().manual_seed(SEED)
     encoder = make_encoder("hierarchical", 3, 8, patch_size, cpu)
     sampler = PairSampler(images, torch.zeros_like(images[0]), cpu)
     objective = make_patch_objective(loss, lam, encoder, sampler, 8, cpu)
@@ -32,7 +33,7 @@ def make_paper_parts(loss, lam=0.5, patch_size=64):
 
 def make_dense_parts(loss="patch_svdd", images=None, patch_size=64):
     images = make_waves() if images is None else images
-    cpu = torch.Generator().manual_seed(0)
+    cpu = torch.Generator().manual_seed(SEED)
     encoder = make_encoder("hierarchical", 3, 8, patch_size, cpu)
     sampler = CropSampler(images, images.mean(dim=0), cpu, patch_size, 0.3)
     encoder.standardize(sampler.plain(4))
@@ -86,7 +87,7 @@ def test_the_paper_s_training_learns_positions():
 
 
 def test_dense_training_learns_positions_and_invariance():
-    images = make_textures(6, kind="gear", image_size=96, random_state=0).images
+    images = make_textures(6, kind="gear", image_size=96, random_state=SEED).images
     images = torch.from_numpy(images[:, 8:88, 8:88]).float() / 255
     parts = make_dense_parts(images=images, patch_size=32)
     curve = train(parts, 150, learning_rate=1e-3)

@@ -3,6 +3,7 @@ import functools
 import numpy as np
 import pytest
 import torch
+from settings import SEED
 
 from skpatchsvdd import _watch
 from skpatchsvdd._encoder import make_encoder
@@ -13,7 +14,7 @@ from skpatchsvdd.datasets import make_textures
 
 
 def make_check(seed=0, n_images=10, chosen=(1, 5, 8)):
-    images = make_textures(n_images, image_size=64, random_state=0).images
+    images = make_textures(n_images, image_size=64, random_state=SEED).images
     images = check_images(images)
 
     def make_dense(encoder, strides, window):
@@ -29,7 +30,7 @@ def make_check(seed=0, n_images=10, chosen=(1, 5, 8)):
 
 
 def make_small_encoder(kind="hierarchical"):
-    return make_encoder(kind, 3, 8, 32, torch.Generator().manual_seed(0))
+    return make_encoder(kind, 3, 8, 32, torch.Generator().manual_seed(SEED))
 
 
 def test_raw_patches_tell_defects():

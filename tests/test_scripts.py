@@ -1,0 +1,179 @@
+"""The scripts in benchmarks/, each run once, small, on synthetic images."""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from skpatchsvdd import PatchSVDD
+
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+SCRIPTS = [path.stem for path in sorted(BENCHMARKS.glob("[!_]*.py"))]
+
+pytestmark = pytest.mark.usefixtures("benchmarks")
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Run a script with a small estimator; return the figures of its last line."""
+    defaults = PatchSVDD.__init__.__kwdefaults__
+    monkeypatch.setitem(defaults, "embedding_dim", 8)
+    monkeypatch.setitem(defaults, "batch_size", 1)
+
+    def call(script, *arguments):
+        argv = [f"{script}.py", *arguments]
+        monkeypatch.setattr(sys, "argv", [str(argument) for argument in argv])
+        with torch.random.fork_rng():
+            importlib.import_module(script).main()
+        return json.loads(capsys.readouterr().out.splitlines()[-1])
+
+    n_threads = torch.get_num_threads()
+    yield call
+    torch.set_num_threads(n_threads)
+
+
+@pytest.fixture
+def category(root):
+    """Arguments of scripts that take one category."""
+    return "--data", root, "--category", "bottle", "--device", "cpu"
+
+
+@pytest.fixture
+def categories(root):
+    """Arguments of scripts that take several."""
+    return "--data", root, "--categories", "bottle", "--device", "cpu"
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_scripts_have_help(script, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", [f"{script}.py", "--help"])
+    with pytest.raises(SystemExit) as end:
+        importlib.import_module(script).main()
+    assert end.value.code == 0
+    assert "Example: python benchmarks/" in capsys.readouterr().out
+
+
+def test_every_script_is_run():
+    """paper.py by test_benchmarks.py, the others here."""
+    tests = Path(__file__).read_text()
+    others = [name for name in SCRIPTS if name.startswith("bench_")]
+    assert [name for name in others if f'"{name}",' not in tests] == []
+
+
+def test_quality(run, categories):
+    settings = ["default", "random", "raw", "paper"]
+    figures = run(
+        "bench_quality",
+        *(*categories, "--settings", *settings, "--seeds", 0),
+        *("--max-iter", 1, "--n-train", 6, "--image-size", 64),
+    )
+    assert [row["setting"] for row in figures["rows"]] == settings
+    for row in figures["rows"]:
+        assert min(row["det"], row["seg"], row["pro"]) >= 0
+        assert max(row["det"], row["seg"], row["pro"]) <= 1
+        assert 0 < row["train s"] < row["fit s"]
+    by_setting = {row["setting"]: row["train s"] for row in figures["rows"]}
+    assert by_setting["random"] < by_setting["default"]
+    assert [row["fits"] for row in figures["means"]] == [1, 1, 1, 1]
+
+
+def test_quality_by_lam(run, categories):
+    figures = run(
+        "bench_quality",
+        *(*categories, "--settings", "default", "--seeds", 0, 1),
+        *("--lam", 0.01, 1, "--max-iter", 0, "--n-train", 4),
+    )
+    assert [row["setting"] for row in figures["means"]] == ["lam=0.01", "lam=1"]
+    assert [row["fits"] for row in figures["means"]] == [2, 2]
+
+
+def test_training(run, categories):
+    figures = run(
+        "bench_training",
+        *(*categories, "--max-iter", 1),
+        *("--factor", 0.1, "--workers", 1, "--n-pairs", 2),
+    )
+    [row] = figures["rows"]
+    assert min(row["ms a step"], row["plain ms"], row["pairs a s"]) > 0
+    assert min(row["best det"], row["plain det"]) >= 0
+    assert max(row["best det"], row["plain det"]) <= 1
+    assert figures["floor"]["ms a step"] == row["ms a step"]
+    assert figures["floor"]["GFLOP a step"] > 0
+
+
+def test_inspection(run, category):
+    ways = ["plain", "dense, all rows", "exact", "reduced"]
+    figures = run(
+        "bench_inspection",
+        *(*category, "--max-iter", 0, "--ways", *ways),
+        *("--n-train", 4, "--bank-size", 50, "--n-plain", 1),
+    )
+    by_way = {row["way"]: row for row in figures["rows"]}
+    assert list(by_way) == ways
+    for way in ways[:3]:
+        assert by_way[way]["worst error"] < 1e-3
+        assert by_way[way]["rows"] == 4 * (11**2 + 1)
+    assert by_way["reduced"]["rows"] == 50 + 4
+    assert by_way["exact"]["load, first score s"] > 0
+
+
+def test_memory(run, category):
+    figures = run(
+        "bench_memory", *(*category, "--max-iter", 0, "--n-files", 3, "--skip-large")
+    )
+    assert [row["call"] for row in figures["rows"]] == ["fit", "score 3"]
+    for row in figures["rows"]:
+        assert row["peak MB"] > row["idle MB"] > 0
+
+
+def test_metrics(run):
+    figures = run("bench_metrics", "--maps", 4, "--size", 64)
+    assert figures["difference"] < 1e-6
+    assert min(figures["sklearn_s"], figures["auroc_s"], figures["pro_s"]) > 0
+
+
+def test_embedding(run):
+    figures = run("bench_embedding", "--size", 80, "--repeats", 1, "--device", "cpu")
+    assert figures["largest_difference"] < 1e-4
+    ratio = figures["patchwise_ms"] / figures["dense_ms"]
+    assert figures["ratio"] == pytest.approx(ratio)
+
+
+def test_selection(run, categories):
+    figures = run("bench_selection", *categories, "--seeds", 0, "--max-iter", 1)
+    [choice], [alarm] = figures["choices"], figures["alarms"]
+    lams = [float(name[4:]) for name in choice if name.startswith("lam=")]
+    assert choice["best"] == max(choice[f"lam={lam:g}"] for lam in lams)
+    assert choice["chosen"] in lams
+    assert all(0 <= choice[f"trial {lam:g}"] <= 1 for lam in lams)
+    assert 0 <= alarm["left out 0.05"] <= alarm["left out 0.1"] <= 1
+    assert figures["means"]["uniform"] in ("0 of 1", "1 of 1")
+
+
+def test_selection_needs_images(run, categories):
+    with pytest.raises(SystemExit, match="5 training images, 20 are needed"):
+        run("bench_selection", *categories, "--n-train", 5)
+
+
+def test_drift(run, category):
+    figures = run("bench_drift", *category, "--max-iter", 0)
+    before, after = figures["rows"][:2]
+    assert (before["after"], after["after"]) == ("fit", "partial_fit")
+    assert (before["images learnt"], after["images learnt"]) == (20, 22)
+    for row in (before, after):
+        assert 0 < row["lowest p-value"] <= 1
+        assert 0 <= row["alarms 0.01"] <= row["alarms 0.1"] <= 1
+        assert 0 <= row["det"] <= 1
+
+
+def test_distance_from_uniform():
+    selection = importlib.import_module("bench_selection")
+    even = (np.arange(100) + 0.5) / 100
+    assert selection.distance_from_uniform(even) == pytest.approx(0.005)
+    assert selection.distance_from_uniform(even / 2) == pytest.approx(0.5, abs=0.01)
+    assert selection.share(np.array([0.01, 0.05, 0.2]), 0.05) == pytest.approx(2 / 3)
+    assert selection.uniform_bound(50, 50) == pytest.approx(0.272)
