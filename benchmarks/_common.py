@@ -4,6 +4,8 @@ import argparse
 import json
 import os
 import platform
+import re
+import subprocess
 import sys
 import time
 from contextlib import contextmanager
@@ -38,8 +40,18 @@ def machine_name(device):
     """Name the processor that computes, and how many cores or which GPU."""
     if torch.device(device).type == "cuda":
         return f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
-    cores = len(os.sched_getaffinity(0))
-    return f"{platform.machine()} CPU, {cores} cores, torch {torch.__version__}"
+    cores = min(len(os.sched_getaffinity(0)), torch.get_num_threads())
+    return f"{processor_name()}, {cores} cores, torch {torch.__version__}"
+
+
+def processor_name():
+    """Name the processor as lscpu does, or else its kind."""
+    try:
+        lines = subprocess.run(["lscpu"], capture_output=True, text=True).stdout
+    except OSError:
+        lines = ""
+    names = re.findall(r"Model name:\s*(.*)", lines)
+    return f"{names[0]} ({platform.machine()})" if names else platform.machine()
 
 
 @contextmanager

@@ -12,9 +12,13 @@ so far.
 The encoder is trained once, or left random with --max-iter 0. With --n-train 50 100 200
 all of it is repeated with as many training images.
 
+With --formats, on a CPU, only the exact search: how long encoding and searching take in
+each number format of this processor.
+
 Example: python benchmarks/bench_inspection.py --data DATA --category mvtec/bottle
 """
 
+import argparse
 import copy
 import resource
 import subprocess
@@ -26,6 +30,7 @@ import joblib
 import numpy as np
 import torch
 from _common import machine_name, make_parser, print_json, print_table, stopwatch
+from _formats import is_one_format, measure_formats
 
 from skpatchsvdd import PatchSVDD
 from skpatchsvdd._bank import collect_banks
@@ -37,6 +42,7 @@ from skpatchsvdd.datasets import load_mvtec_ad
 from skpatchsvdd.metrics import detection_auroc
 
 PLAIN_CHUNK = 2**15
+N_TIMED = 20
 # Packages are imported before the clock starts, but for what only scoring needs.
 FIRST_SCORE = """
 import sys, time
@@ -50,16 +56,22 @@ print(time.perf_counter() - start)
 
 def main():
     args = parse_arguments()
-    device = check_device(args.device)
+    if is_one_format():
+        print_json(**time_parts(args))
+        return
+    device = check_device("cpu" if args.formats else args.device)
     size = {"image_size": args.image_size}
     train = load_mvtec_ad(args.data, args.category, **size).images
     test = load_mvtec_ad(args.data, args.category, split="test", **size)
     est = PatchSVDD(
         random_state=0,
-        device=args.device,
-        bank_size=100,
+        device=device.type,
+        bank_size=None if args.formats else 100,
         **({} if args.max_iter is None else {"max_iter": args.max_iter}),
-    ).fit(train)
+    ).fit(train[: args.n_train[0]] if args.formats and args.n_train else train)
+    if args.formats:
+        show_formats(est)
+        return
     rows = []
     for n_train in args.n_train or [len(train)]:
         rows += measure(est, train[:n_train], test, device, args)
@@ -85,7 +97,42 @@ def parse_arguments():
     parser.add_argument("--n-plain", type=int, default=2, help="images the slow ways")
     parser.add_argument("--image-size", type=int, help="resize images to this")
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--formats", action="store_true", help="formats of a CPU")
+    parser.add_argument("--model", help=argparse.SUPPRESS)  # of one format
     return parser.parse_args()
+
+
+def show_formats(est):
+    """Time a fitted estimator in every format of the processor."""
+    machine = machine_name("cpu")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "model.joblib")
+        joblib.dump(est, path)
+        rows = measure_formats("--model", str(path))
+    print(f"\n{machine}")
+    print_json(machine=machine, formats=rows)
+
+
+def time_parts(args):
+    """Time encoding and scoring with a saved model; return one format's figures."""
+    est = joblib.load(args.model)
+    test = load_mvtec_ad(
+        args.data, args.category, split="test", image_size=args.image_size
+    )
+    images = test.images[:N_TIMED]
+    est.score_samples(images[:1])  # whatever is set up on first use
+    with stopwatch() as encode_s:
+        for image in images:
+            est.embed(image[None], est.patch_sizes_[0])
+    with stopwatch() as score_s:
+        for image in images:
+            est.score_samples(image[None])
+    return {
+        "rows": sum(est.bank_size_.values()),
+        "encoding ms": 1000 * encode_s[0] / len(images),
+        "rest ms": 1000 * (score_s[0] - encode_s[0]) / len(images),
+        "ms an image": 1000 * score_s[0] / len(images),
+    }
 
 
 def measure(est, train, test, device, args):

@@ -17,6 +17,9 @@ Also how far a step is from the floor: its operations over the speed of a large 
 in the format it trains in, bf16 or float32, and its bytes over the speed of a large
 copy, both measured in this run.
 
+With --formats, nothing of that: on a CPU, the time of a step and of the whole training
+of the first category, and their operations, in each number format of this processor.
+
 Example: python benchmarks/bench_training.py --data DATA --categories mvtec/bottle
 """
 
@@ -34,6 +37,7 @@ from _common import (
     print_table,
     stopwatch,
 )
+from _formats import is_one_format, measure_formats
 
 from skpatchsvdd import PatchSVDD
 from skpatchsvdd._bank import collect_banks, find_units
@@ -50,6 +54,9 @@ from skpatchsvdd.datasets import load_mvtec_ad
 from skpatchsvdd.metrics import detection_auroc
 
 SIZES = (32, 64)
+N_VIEWS = 2
+N_PAIRS = 4096  # of a step, for each loss and scale
+N_TIMED_IMAGES, N_TIMED_STEPS = 16, 5
 LAM, RATE = 1e-3, 1e-4
 N_LOOKS, N_PLAIN_LOOKS = 20, 8
 STRIDES = (8, 16)
@@ -57,6 +64,9 @@ STRIDES = (8, 16)
 
 def main():
     args = parse_arguments()
+    if args.formats:
+        show_formats(args)
+        return
     device = check_device(args.device)
     warm_up(args.device)
     rows = []
@@ -71,9 +81,7 @@ def main():
     print(f"\n{machine_name(device)}\n")
     print_table(rows)
     step_ms = [row["ms a step"] for row in rows]
-    n_crops = make_estimator(0, args)._resolve("batch_size", device)
-    size = crop_size(train.image_shape[:2], SIZES[-1])
-    floor = measure_floor(device, step_ms, n_crops, size)
+    floor = measure_floor(device, step_ms, *count_step(train, device, args))
     print()
     print_table([floor])
     print_json(machine=machine_name(device), rows=rows, floor=floor)
@@ -94,7 +102,58 @@ def parse_arguments():
     parser.add_argument("--workers", type=int, default=max(n_cores - 2, 1))
     parser.add_argument("--image-size", type=int, help="resize images to this")
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--formats", action="store_true", help="formats of a CPU")
     return parser.parse_args()
+
+
+def show_formats(args):
+    """Time a step in every format of the processor, or in the one it is set to."""
+    if is_one_format():
+        print_json(**time_steps(args))
+        return
+    machine = machine_name("cpu")
+    rows = measure_formats()
+    print(f"\n{machine}")
+    print_json(machine=machine, formats=rows)
+
+
+def time_steps(args):
+    """Time some steps on the CPU; return the figures of one format."""
+    device = torch.device("cpu")
+    category = find_categories(args.data, args.categories)[0]
+    train = load_mvtec_ad(args.data, category, image_size=args.image_size).images
+    train = check_images(train[:N_TIMED_IMAGES])
+    est = make_estimator(0, args)
+    n_steps = est._resolve("max_iter", device)
+    est.max_iter = N_TIMED_STEPS
+    watch = ClockWatch(None, 1)
+    est._make_watch = lambda *args: watch
+    center, light = est._center_of(train), est._resolve_inspection("light")
+    rng = np.random.RandomState(0)
+    est._train_encoder(train, center, light, None, device, rng)
+    seconds = float(np.median(np.diff(watch.times)[1:]))  # the first sets things up
+    operations, _ = count_step(train, device, args)
+    return {
+        "trains in": str(training_dtype(device)).removeprefix("torch."),
+        "ms a step": 1000 * seconds,
+        "GFLOP a step": operations / 1e9,
+        "GFLOP/s": operations / seconds / 1e9,
+        "steps": n_steps,
+        "TFLOP in all": n_steps * operations / 1e12,
+        "training s": n_steps * seconds,
+    }
+
+
+class ClockWatch(Watch):
+    """Looks at the clock after every step, and at nothing else."""
+
+    times = ()
+
+    def look(self, encoder, step):
+        """Keep the time."""
+        self.times = (*self.times, time.perf_counter())
+        self.steps, self.scores = [0], [1.0]
+        return False
 
 
 def warm_up(device):
@@ -115,7 +174,7 @@ def compare(train, test, seed, device, args):
     ours, ours_s, n_steps, step_s = run_ours(est, train, test, device, args.target)
     limit = args.factor * (ours_s or step_s * n_steps)  # also if we never arrive
     plain, plain_s, plain_step_s = run_plain(train, test, seed, device, limit, args)
-    n_ours = est._resolve("batch_size", device) * 256 * 2 * len(SIZES)
+    n_ours = N_PAIRS * 2 * len(SIZES)
     n_plain = args.n_pairs * 2 * len(SIZES)
     return {
         "ms a step": 1000 * step_s,
@@ -287,13 +346,10 @@ def make_evaluation(train, test, center, light, device):
     return evaluate
 
 
-def measure_floor(device, step_ms, n_crops, size):
-    """Count a step's operations and bytes; compare with a large product and copy."""
-    encoder = make_encoder("hierarchical", 3, 64, 64, torch.Generator())
-    n_views = 3 * n_crops
-    operations, values = count_step(encoder, size)
+def measure_floor(device, step_ms, operations, values):
+    """Compare a step's operations and bytes with a large product and copy."""
     dtype = training_dtype(device)
-    operations, n_bytes = n_views * operations, dtype.itemsize * n_views * values
+    n_bytes = dtype.itemsize * values
     product, copy = measure_speeds(device, dtype)
     floor = max(operations / product, n_bytes / copy)
     return {
@@ -308,15 +364,21 @@ def measure_floor(device, step_ms, n_crops, size):
     }
 
 
-def count_step(encoder, size):
-    """Operations, and values read or written, of a forward and backward pass.
+def count_step(train, device, args):
+    """Operations, and values read or written, of a step of the estimator.
 
     A convolution is run three times: forward, for the gradient of its input and for
     that of its weights. Each reads two of input, output and their gradients and writes
     the third.
     """
+    est = make_estimator(0, args)
+    n_channels = train.image_shape[2]
+    encoder = make_encoder(
+        "hierarchical", n_channels, est.embedding_dim, SIZES[-1], torch.Generator()
+    )
+    size = crop_size(train.image_shape[:2], SIZES[-1])
+    inputs = n_channels * size**2
     operations = values = 0
-    inputs = encoder.config[0] * size**2
     for i, conv in enumerate([*encoder.small, *encoder.big[0]]):
         span = {8: 16, 9: 0}.get(i, conv.kernel_size[0] - 1)
         size = (size - span - 1) // conv.stride[0] + 1
@@ -324,7 +386,8 @@ def count_step(encoder, size):
         operations += 3 * 2 * conv.weight[0].numel() * outputs
         values += 3 * (inputs + outputs)
         inputs = outputs
-    return operations, values
+    n_views = N_VIEWS * est._resolve("batch_size", device)
+    return n_views * operations, n_views * values
 
 
 def training_dtype(device):
