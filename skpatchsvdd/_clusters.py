@@ -82,42 +82,57 @@ def _assign(x, centers):
 class ClusterBounds:
     """How near the rows of each cluster can be to a query, for certain.
 
-    By the radius of the cluster around its centre, and because its rows are nearer to
-    that centre than to the one nearest to the query. Squared distances to centres are
-    expanded, around the mean of the centres. What rounding may have changed in them,
-    and in those by which rows were given to clusters, is allowed for.
+    By the radius of the cluster around its centre, and because its rows lie beyond a
+    plane, across the line from the centre nearest to the query. Squared distances to
+    centres are expanded, around the mean of the centres; what rounding may have changed
+    in them is allowed for.
 
     Parameters
     ----------
-    centers : tensor of shape (n_clusters, n_features)
-        The centres.
-    half_squares : tensor of shape (n_rows,)
-        Half the squared distance of each row to its centre.
-    starts : ndarray of shape (n_clusters + 1,)
-        Where each cluster begins, and the end of the last one.
+    rows, centers, starts : tensors and ndarray
+        See `Clusters`.
 
     Attributes
     ----------
+    half_squares : tensor of shape (n_rows,)
+        Half the squared distance of each row to its centre.
     radii : tensor of shape (n_clusters,)
         Distances to the centre that no row of the cluster exceeds.
     """
 
-    def __init__(self, centers, half_squares, starts):
-        self._origin = centers.mean(dim=0)
+    def __init__(self, rows, centers, starts):
         self._error = product_error(centers.shape[1])
-        cluster = np.arange(len(centers)).repeat(np.diff(starts))
-        cluster = torch.from_numpy(cluster).to(centers.device)
-        largest = centers.new_zeros(len(centers))
-        largest.scatter_reduce_(0, cluster, half_squares, "amax")
-        self.radii = (2 * (1 + self._error) * largest).sqrt()
-        self._between = torch.cdist(
+        between = torch.cdist(
             centers, centers, compute_mode="donot_use_mm_for_euclid_dist"
-        ).clamp_(min=_TINY)
+        )
+        self._between = between.clamp_(min=_TINY)
+        self._margins = torch.full_like(between, torch.inf)
+        self.radii = centers.new_zeros(len(centers))
+        self.half_squares = rows.new_empty(len(rows))
+        for cluster in np.flatnonzero(np.diff(starts)):
+            part = slice(starts[cluster], starts[cluster + 1])
+            self._measure(cluster, rows[part], centers, self.half_squares[part])
+        self._origin = centers.mean(dim=0)
         centers = centers - self._origin
         self._columns = centers.T.contiguous()
         self._squares = centers.square().sum(dim=1)
-        farthest = (self._squares.sqrt() + self.radii).max().square()
-        self._misplaced = 2 * self._error * (farthest + self._squares.max())
+
+    def _measure(self, cluster, rows, centers, half_squares):
+        """Find the radius of a cluster, and how far other centres are from its rows.
+
+        The margin is what half the squared distance to another centre has more than
+        that to the own one, at least.
+        """
+        rows = rows - centers[cluster]
+        torch.linalg.vecdot(rows, rows, out=half_squares)
+        half_squares /= 2
+        square = 2 * (1 + self._error) * half_squares.max()
+        between = self._between[cluster].square()
+        away = (centers[cluster] - centers).T.contiguous()
+        smallest = torch.stack([(x @ away).amin(dim=0) for x in rows.split(_ASSIGNED)])
+        errors = self._error * (between + square)
+        self.radii[cluster] = square.sqrt()
+        self._margins[:, cluster] = smallest.amin(dim=0) + between / 2 - errors
 
     def __call__(self, queries):
         """Compare queries with all clusters.
@@ -137,8 +152,9 @@ class ClusterBounds:
         high = nearest + 2 * self._error * (
             self._squares[own[:, 0], None] + own_squares
         )
-        beyond = (low - high) / 2 - self._misplaced  # the plane between two centres
-        bounds = beyond.div_(self._between[own[:, 0]])
+        own = own[:, 0]
+        beyond = (low - high) / 2 + self._margins[own]  # the plane
+        bounds = beyond.div_(self._between[own])
         torch.maximum(bounds, low.clamp_(min=0).sqrt_() - self.radii, out=bounds)
         return squares, bounds.clamp_(min=0).square_().mul_(0.5 - 2 * self._error)
 
@@ -166,8 +182,8 @@ class ClusterSearch:
         self._centers = centers
         self._starts = starts.tolist()
         self._owners = owners
-        self._half_squares = half_squares_within(rows, centers, starts)
-        self._bounds = ClusterBounds(centers, self._half_squares, starts)
+        self._bounds = ClusterBounds(rows, centers, starts)
+        self._half_squares = self._bounds.half_squares
         self._error = product_error(rows.shape[1])
 
     def query(self, features, places):
@@ -224,8 +240,8 @@ class ClusterSearch:
                 for number, start, stop in self._split(cluster)
             ]
             if near:
-                rows, pairs = map(torch.cat, zip(*near, strict=True))
-                found.offer(query[pairs], rows)
+                rows, pairs = map(np.concatenate, zip(*near, strict=True))
+                found.offer(query[pairs], torch.from_numpy(rows))
 
     def _split(self, clusters):
         """Cut pairs into runs of one cluster each: its number, start and stop."""
@@ -255,18 +271,10 @@ class ClusterSearch:
             products[left_out] = torch.inf
         # What is larger by two errors than another one is not the nearest.
         limits = torch.minimum(products.amin(dim=0) + columns[-1], columns[-2])
-        rows, queries = (products < limits).nonzero().unbind(dim=1)
+        # numpy finds the few faster than torch.
+        near = np.flatnonzero(products.numpy() < limits.numpy())
+        rows, queries = np.divmod(near, len(limits))
         return rows + start, queries + first_pair
-
-
-def half_squares_within(rows, centers, starts):
-    """Return half the squared distance of each row to its centre, (n_rows,)."""
-    parts = rows.split(np.diff(starts).tolist())
-    squares = [
-        (part - center).square_().sum(dim=1)
-        for part, center in zip(parts, centers, strict=True)
-    ]
-    return torch.cat(squares) / 2
 
 
 class _Skipped:

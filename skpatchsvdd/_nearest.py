@@ -6,7 +6,7 @@ import torch
 _TOLERANCE = 1e-5
 # Numbers of differences held at a time.
 _CPU_NUMBERS = 2**20
-_GPU_NUMBERS = 2**26
+_GPU_NUMBERS = 2**24
 
 
 def product_error(n_features):

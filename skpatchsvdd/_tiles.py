@@ -4,7 +4,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from skpatchsvdd._clusters import ClusterBounds, half_squares_within
+from skpatchsvdd._clusters import ClusterBounds
 from skpatchsvdd._device import halve_without_memory
 from skpatchsvdd._nearest import Nearest, product_error
 
@@ -78,10 +78,10 @@ class TileSearch:
         place = np.arange(len(rows)) + shift.repeat(n_rows)
         place = torch.from_numpy(place).to(rows.device)
         size = int(n_tiles.sum()) * _TILE_ROWS
-        half_squares = half_squares_within(rows, centers, starts)
+        self._bounds = ClusterBounds(rows, centers, starts)
         self._rows = rows.new_zeros(size, rows.shape[1]).index_copy_(0, place, rows)
         self._half_squares = rows.new_full((size,), torch.inf)
-        self._half_squares.index_copy_(0, place, half_squares)
+        self._half_squares.index_copy_(0, place, self._bounds.half_squares)
         owners = torch.from_numpy(owners).to(place)
         self._owners = place.new_full((size,), -2).index_copy_(0, place, owners)
         self._n_tiles = torch.from_numpy(n_tiles).to(rows.device)
@@ -89,7 +89,6 @@ class TileSearch:
         cluster = torch.arange(len(centers), device=rows.device)
         self._cluster = cluster.repeat_interleave(self._n_tiles * _TILE_ROWS)
         self._differences = self._rows - centers[self._cluster]
-        self._bounds = ClusterBounds(centers, half_squares, starts)
         self._error = product_error(rows.shape[1])
         self._centers = centers
         self._all = None

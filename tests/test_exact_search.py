@@ -6,6 +6,7 @@ import torch
 from reference import nearest_distances
 
 from skpatchsvdd import _clusters, _neighbors, _tiles
+from skpatchsvdd._clusters import ClusterBounds
 from skpatchsvdd._nearest import Nearest, product_error
 from skpatchsvdd._neighbors import Bank, ExactIndex
 
@@ -100,11 +101,26 @@ def test_distances_are_those_of_the_nearest_rows(rng, search, name, place):
     np.testing.assert_allclose(distances, expected, rtol=1.2e-5)
 
 
+@pytest.mark.parametrize("name", CLOUDS)
+def test_bounds_hold_whichever_rows_a_cluster_has(rng, name):
+    rows = np.float32(CLOUDS[name](rng, 400))
+    queries = make_queries(rng, rows, CLOUDS[name])
+    starts = np.array([0, 100, 100, 330, 400])  # one is empty
+    centers = np.stack([rows[0], rows[1], rows[0], rows[150:].mean(axis=0)])
+    arrays = (torch.from_numpy(x) for x in (rows, centers))
+    _, bounds = ClusterBounds(*arrays, starts)(torch.from_numpy(queries))
+    for cluster in (0, 2, 3):
+        part = rows[starts[cluster] : starts[cluster + 1]]
+        half_squares = nearest_distances(queries, part) ** 2 / 2
+        assert (bounds[:, cluster].numpy() <= half_squares).all()
+    assert torch.isinf(bounds[:, 1]).all()
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_rounding_stays_below_its_bound(seed):
     rng = np.random.default_rng(seed)
     for n_features in (1, 16, 66, 300):
-        x, y = cloud(rng, 2000, n_features=n_features).astype(np.float32), 1
+        x = cloud(rng, 2000, n_features=n_features).astype(np.float32)
         y = (x * (1 + 1e-3 * rng.standard_normal(x.shape))).astype(np.float32)
         a, b = torch.from_numpy(x), torch.from_numpy(y)
         own, half = (v.square().sum(dim=1) / 2 for v in (a, b))
