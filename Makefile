@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: demo test docs lint clean
+.PHONY: demo test test-numerics test-numerics-quick docs lint clean
 
 # Each stamp is one set of extras, so that every target installs just what it needs.
 $(VENV)/.%: setup.cfg pyproject.toml constraints.txt
@@ -21,6 +21,14 @@ lint: $(VENV)/.test
 
 test: lint
 	$(BIN)/python -m pytest
+
+# The tests that compute, under one setting of formats, kernels, threads and seeds after
+# the other; and under several at once.
+test-numerics: $(VENV)/.test
+	$(BIN)/python tests/numerics.py
+
+test-numerics-quick: $(VENV)/.test
+	$(BIN)/python tests/numerics.py quick
 
 docs: $(VENV)/.docs
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html

@@ -128,9 +128,11 @@ def test_empty_background_does_not_count(rng):
     assert intrinsic_dimension(mixed) == pytest.approx(expected, rel=0.02)
 
 
-def test_features_of_empty_images_are_copies(random_encoder, images):
+def test_features_of_empty_images_are_copies(random_encoder, images, rng):
     features = random_encoder.embed(np.zeros_like(images), 32)
-    assert len(np.unique(features.reshape(-1, 8), axis=0)) > 20  # by rounding
+    # Some machines round some of them otherwise: here all are.
+    features *= 1 + np.float32(2**-23) * rng.integers(-3, 4, features.shape)
+    assert len(np.unique(features.reshape(-1, 8), axis=0)) > 20
     with pytest.raises(ValueError, match="fewer than 20 distinct points, of 486 drawn"):
         intrinsic_dimension(features)
 

@@ -16,13 +16,13 @@ pytestmark = pytest.mark.usefixtures("benchmarks")
 def run(root, tmp_path, monkeypatch, capsys):
     """Run a table of paper.py; return what it prints and the JSON of the last line."""
     paper = importlib.import_module("paper")
-    tables = importlib.import_module("_paper_tables")
-    monkeypatch.setattr(tables, "QUICK_STEPS", 2)
-    monkeypatch.setattr(tables, "QUICK_BATCH", 1)
+    monkeypatch.setattr("_paper_fits.QUICK_IMAGES", 6)
+    monkeypatch.setattr("_paper_tables.QUICK_STEPS", 2)
+    monkeypatch.setattr("_paper_tables.QUICK_BATCH", 1)
 
     def call(table, *arguments, n_failures=0):
         argv = ["paper.py", table, "--data", root, "--cache", tmp_path / "cache"]
-        argv += ["--quick", "--image-size", 72, "--device", "cpu", *arguments]
+        argv += ["--quick", "--image-size", 80, "--device", "cpu", *arguments]
         monkeypatch.setattr(sys, "argv", [str(x) for x in argv])
         fails = pytest.raises(SystemExit, match="see above") if n_failures else None
         with fails or contextlib.nullcontext():
@@ -73,7 +73,7 @@ def test_joined_maps_are_those_of_the_estimator(root, run, monkeypatch):
     monkeypatch.setattr(fits, "fit_patch_svdd", keep)
     _, figures = run("table1")
     [(est, _, _)] = fitted  # the one fit that the figures are of
-    _, test = fits.Images(root, "bottle", 72, True).arrays()
+    _, test = fits.Images(root, "bottle", 80, True).arrays()
     maps = est.anomaly_map(test.images)
     expected = fits.rate(test, maps, est.score_samples(test.images))
     row = figures["rows"][0]

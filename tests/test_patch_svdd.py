@@ -23,7 +23,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from skpatchsvdd import PatchSVDD, _training, _watch
+from skpatchsvdd import PatchSVDD, _recipe, _training, _watch
 from skpatchsvdd._images import check_images
 from skpatchsvdd._maps import resize_map
 from skpatchsvdd.datasets import make_textures
@@ -113,6 +113,7 @@ def test_embed_gives_the_features_of_each_patch(fitted, mixed):
 
 def test_learnt_attributes(normal):
     est = PatchSVDD(patch_size=128, strides=(16, 16, 32), **QUICK)
+    est.set_params(batch_size=1)
     est.fit(make_textures(3, image_size=130, random_state=SEED).images)
     assert est.image_shape_ == (130, 130, 3)
     assert est.n_features_in_ == 130 * 130 * 3
@@ -330,7 +331,7 @@ def test_p_values_follow_the_training_scores(fitted, normal, mixed):
     np.testing.assert_allclose(ranks, (2 + np.arange(len(normal))) / (1 + len(normal)))
 
 
-@pytest.mark.parametrize("image_size", [33, 48, 200])
+@pytest.mark.parametrize("image_size", [33, 48, 100])
 def test_an_image_is_abnormal_if_a_pixel_is_at_any_size(
     quick, normal, mixed, image_size
 ):
@@ -647,12 +648,13 @@ def test_early_stopping_keeps_the_best_weights(normal, monkeypatch):
         return next(scores)
 
     monkeypatch.setattr(_watch.DefectCheck, "__call__", check)
+    monkeypatch.setattr(_recipe, "_CHECK_EVERY", 2)
     est = PatchSVDD(patch_size=32, early_stopping=True, **QUICK)
-    est.set_params(max_iter=400, batch_size=1).fit(normal)
-    assert est.n_iter_ == 6 * 33
-    assert est.validation_steps_.tolist() == [33 * i for i in range(7)]
+    est.set_params(max_iter=36, batch_size=1).fit(normal)
+    assert est.n_iter_ == 6 * 3
+    assert est.validation_steps_.tolist() == [3 * i for i in range(7)]
     assert est.validation_scores_.tolist() == [0.5, 0.8, 0.9, 0.7, 0.7, 0.7, 0.7]
-    assert est.best_iter_ == 66
+    assert est.best_iter_ == 6
     for kept, best in zip(est.encoder_.parameters(), seen[2], strict=True):
         assert torch.equal(kept, best)
 

@@ -1,0 +1,81 @@
+"""The tests under other arithmetic: none may lean on the last bits of a machine.
+
+Runs the suite once for each setting, prints what each took, and fails if any fails.
+Left out are tests that compute nothing: of arguments, files, pictures and documents.
+
+Example: python tests/numerics.py
+Example: python tests/numerics.py quick
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from settings import PREFIX
+
+TESTS = Path(__file__).parent
+SETTINGS = {
+    "float32": {"BF16": 0},
+    "bf16": {"BF16": 1},
+    "no oneDNN": {"ONEDNN": 0},
+    "one thread": {"THREADS": 1},
+    "two threads": {"THREADS": 2},
+    "seed 1": {"SEED": 1},
+    "seed 2": {"SEED": 2},
+    "plain kernels": {},
+}
+# Several at once, for every change of the code.
+QUICK = {"quick": {"ONEDNN": 0, "THREADS": 1, "SEED": 1}}
+# torch's own name for "use no instructions beyond those that all processors have".
+PLAIN = {"ATEN_CPU_CAPABILITY": "default"}
+LEFT_OUT = (
+    "test_calibration.py",
+    "test_datasets.py",
+    "test_images.py",
+    "test_metrics.py",
+    "test_package.py",
+    "test_plotting.py",
+    "test_progress.py",
+    "test_scripts.py",
+)
+
+
+def main():
+    names = parse_arguments()
+    rows = [run(name) for name in names]
+    print()
+    for name, seconds, is_passed in rows:
+        print(f"{name:14}{seconds:7.0f} s  {'passed' if is_passed else 'FAILED'}")
+    sys.exit(not all(is_passed for _, _, is_passed in rows))
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    known = [*SETTINGS, *QUICK]
+    parser.add_argument("names", nargs="*", metavar="SETTING", help=", ".join(known))
+    names = parser.parse_args().names or list(SETTINGS)
+    unknown = sorted(set(names) - set(known))
+    if unknown:
+        parser.error(f"SETTING must be one of {known}, got {unknown}")
+    return names
+
+
+def run(name):
+    """Run the tests under one setting; return its name, its seconds and the outcome."""
+    given = {f"{PREFIX}{key}": str(x) for key, x in (SETTINGS | QUICK)[name].items()}
+    given |= PLAIN if name == "plain kernels" else {}
+    print(f"\n{name}: {given}", flush=True)
+    command = [sys.executable, "-m", "pytest", "-q", str(TESTS)]
+    command += [f"--ignore={TESTS / file}" for file in LEFT_OUT]
+    start = time.perf_counter()
+    code = subprocess.run(command, env=os.environ | given, check=False).returncode
+    return name, time.perf_counter() - start, code == 0
+
+
+if __name__ == "__main__":
+    main()
