@@ -16,8 +16,8 @@ TIMES = ("s an image", "s in batches", "fit s", "patches")
 QUICK_STEPS = 20
 QUICK_BATCH = 4
 BASELINE_STEPS = 1000
-# The weight of the SVDD' term with training="paper": the authors' README.
-PAPER_LAM = 1e-3
+# The weight of the SVDD' term where none is given.
+DEFAULT_LAM = {"dense": 0.3, "paper": 1e-3}
 LAMS = {
     "dense": (0.0, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
     "paper": (0.0, 1e-4, 1e-3, 1e-2, 1e-1, 1.0),
@@ -82,8 +82,6 @@ class Choice:
     def params(self, **own):
         """Join the parameters of all fits and a line's own."""
         params = {"training": self.training}
-        if self.training == "paper":
-            params["lam"] = PAPER_LAM
         if self.quick:
             params |= {"max_iter": QUICK_STEPS, "batch_size": QUICK_BATCH}
         return params | own
@@ -140,7 +138,7 @@ def scales_lines(choice):
 
 
 def lambda_lines(choice):
-    default = PAPER_LAM if choice.training == "paper" else 0.3
+    default = DEFAULT_LAM[choice.training]
     lams = (QUICK_LAMS if choice.quick else LAMS)[choice.training]
     return [
         Line(

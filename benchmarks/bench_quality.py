@@ -32,7 +32,7 @@ SETTINGS = {
     "default": {},
     "random": {"max_iter": 0},
     "raw": {"encoder": "raw", "strides": (16, 16)},
-    "paper": {"training": "paper", "lam": 1e-3},
+    "paper": {"training": "paper"},
 }
 FIGURES = ("det", "seg", "pro")
 

@@ -61,7 +61,15 @@ def make_dense_objective(
     return objective.to(sampler.device)
 
 
-class PatchSVDDLoss(nn.Module):
+class PaperLoss(nn.Module):
+    """How the paper's losses are minimised: Adam as it is, in float32."""
+
+    schedule = "constant"
+    precision = "float32"
+    max_gradient = math.inf
+
+
+class PatchSVDDLoss(PaperLoss):
     r"""The paper's loss, summed over the scales.
 
     .. math:: L = L_{SSL} + \lambda L_{SVDD'}
@@ -70,8 +78,6 @@ class PatchSVDDLoss(nn.Module):
     features, in which of eight directions one patch lies from another;
     :math:`L_{SVDD'} = \| f(p) - f(p') \|_2` with :math:`p'` close to :math:`p`.
     """
-
-    max_gradient = math.inf
 
     def __init__(self, encoder, lam, batch_size):
         super().__init__()
@@ -106,10 +112,8 @@ class PatchSVDDLoss(nn.Module):
         return dict(zip(self.weights, losses, strict=True))
 
 
-class SVDDPrimeLoss(nn.Module):
+class SVDDPrimeLoss(PaperLoss):
     """The SVDD' loss alone, without the position task (the paper's ablation)."""
-
-    max_gradient = math.inf
 
     def __init__(self, encoder, batch_size):
         super().__init__()
@@ -128,13 +132,11 @@ class SVDDPrimeLoss(nn.Module):
         return dict(zip(self.weights, losses, strict=True))
 
 
-class SVDDLoss(nn.Module):
+class SVDDLoss(PaperLoss):
     r"""Deep SVDD on patches: :math:`\| f(p) - c \|_2` with one centre a scale.
 
     The centre is the mean of the initial features and does not move.
     """
-
-    max_gradient = math.inf
 
     def __init__(self, encoder, sampler, batch_size):
         super().__init__()
@@ -185,6 +187,8 @@ class DenseLoss(nn.Module):
     tanh at the end neither saturates nor fades.
     """
 
+    schedule = "cosine"
+    precision = "mixed"
     max_gradient = _DENSE_GRADIENT
 
     def __init__(self, encoder, position_weight, lam, damage_weight, n_crops):
@@ -247,6 +251,8 @@ class DenseLoss(nn.Module):
 class DenseSVDDLoss(nn.Module):
     """Deep SVDD on all patches of crops; see `SVDDLoss`."""
 
+    schedule = "cosine"
+    precision = "mixed"
     max_gradient = math.inf
 
     def __init__(self, encoder, sampler, n_crops):

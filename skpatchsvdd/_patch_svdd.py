@@ -66,11 +66,11 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
 
     Parameters
     ----------
-    lam : float or "auto", default=0.3
-        The paper's :math:`\lambda \ge 0`, the weight of :math:`L_{SVDD'}`. In dense
-        training that term does not change when all features shrink, and any value can
-        be tried. With ``training="paper"`` it is the paper's, 1e-3 is a good start, and
-        a large one on uniform images draws all features to one point. "auto" tries
+    lam : float, "auto" or None, default=None
+        The paper's :math:`\lambda \ge 0`, the weight of :math:`L_{SVDD'}`. None is 0.3,
+        and 1e-3 with ``training="paper"``. In dense training that term does not change
+        when all features shrink, and any value can be tried; the paper's own term draws
+        all features of uniform images to one point if its weight is large. "auto" tries
         three values, 0.03, 0.3 and 3 (the paper's: 1e-4, 1e-3 and 1e-2), with a quarter
         of the steps each, and measures how well they tell made-up defects on images set
         aside from changes of light. It takes the smallest that is not clearly worse
@@ -101,9 +101,11 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
     training : {"dense", "paper"}, default="dense"
         "dense" encodes crops of 128 x 128 pixels as whole maps and draws all pairs
         from them; each crop is seen in three views, of which one is shifted, one has
-        made-up defects, and each has its own light. "paper" is the paper's training to
-        the letter, on pairs of patches cut out one by one: it needs many more steps,
-        and collapses on some images.
+        made-up defects, and each has its own light. "paper" is the paper's training, on
+        pairs of patches cut out one by one, in float32: it needs many more steps, and
+        collapses on some images. Only the number of its steps, and what is done when it
+        fails, is not the authors'; the :ref:`user guide <paper_training>` lists all
+        differences.
 
     damage_weight : float, default=1.0
         Weight of the term that, in dense training, keeps patches with made-up defects
@@ -138,15 +140,19 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
 
     max_iter : "auto" or int, default="auto"
         Optimisation steps. 0 keeps the random weights, the paper's random encoder.
-        "auto" is 1000 on a GPU and 500 on a CPU; 12000 with ``training="paper"``.
+        "auto" is 1000 on a GPU and 500 on a CPU; 12000 with ``training="paper"``, whose
+        authors take ``300 * 100 * n_images / 64`` steps: 300 epochs of 100 pairs of
+        each image, 64 at a time.
 
     batch_size : "auto" or int, default="auto"
         Crops a step; with ``training="paper"``, pairs of patches a step for each loss
         and scale. "auto" is 16 crops on a GPU and 8 on a CPU, or 64 pairs.
 
     learning_rate : "auto" or float, default="auto"
-        Largest step size of Adam. It rises over the first twentieth of the steps and
-        falls to 0 along half a cosine. "auto" is 1e-3; 3e-4 with ``training="paper"``.
+        Step size of Adam. In dense training it is the largest one: it rises over the
+        first twentieth of the steps and falls to 0 along half a cosine. With
+        ``training="paper"`` it is that of every step. "auto" is 1e-3; 1e-4 with
+        ``training="paper"``.
 
     early_stopping : bool, default=False
         Whether to set `validation_fraction` of the images aside while training, to
@@ -307,7 +313,7 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
     """
 
     _parameter_constraints = {  # noqa: RUF012
-        "lam": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
+        "lam": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left"), None],
         "embedding_dim": [Interval(Integral, 1, None, closed="left")],
         "patch_size": [Options(Integral, set(DEFAULT_STRIDES))],
         "strides": ["array-like", None],
@@ -352,7 +358,7 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
     def __init__(
         self,
         *,
-        lam=0.3,
+        lam=None,
         embedding_dim=64,
         patch_size=64,
         strides=None,

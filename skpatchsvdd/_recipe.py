@@ -26,8 +26,8 @@ from skpatchsvdd._watch import DefectCheck, Watch, make_copies
 _AUTO = {
     ("dense", "gpu"): {"max_iter": 1000, "batch_size": 16, "learning_rate": 1e-3},
     ("dense", "cpu"): {"max_iter": 240, "batch_size": 6, "learning_rate": 1.5e-3},
-    ("paper", "gpu"): {"max_iter": 12000, "batch_size": 64, "learning_rate": 3e-4},
-    ("paper", "cpu"): {"max_iter": 12000, "batch_size": 64, "learning_rate": 3e-4},
+    ("paper", "gpu"): {"max_iter": 12000, "batch_size": 64, "learning_rate": 1e-4},
+    ("paper", "cpu"): {"max_iter": 12000, "batch_size": 64, "learning_rate": 1e-4},
 }
 # How often a training is checked, and after how many checks without a better score
 # early stopping ends it.
@@ -39,7 +39,8 @@ _CHECK_EVERY = 25
 _COLLAPSE, _NO_BETTER = 0.15, 0.05
 # Bytes of the images that are trained on, at most.
 _TRAINING_BYTES = 2**30
-# What lam="auto" chooses from, by `training`, in trainings of this share of the steps;
+# What lam="auto" chooses from, by `training`, the middle one being what lam=None means;
+# it does so in trainings of this share of the steps;
 # the share of the images that are set aside, how many at most, and the copies of each
 # that get a defect. The smallest is taken that no other one beats by more than
 # `_CLEARLY`: less is chance, with other seeds the differences vary by 0.02 to 0.05.
@@ -134,7 +135,7 @@ class TrainingMixin:
     def _choose_lam(self, images, center, light, make_dense, device, rng):
         """Return `lam`, and, if it had to be chosen, what by: a table of trials."""
         if self.lam != "auto":
-            return self.lam, None
+            return self._given_lam(), None
         if self.warm_start and self.max_iter == 0:
             if self._unfinished is not None:
                 return self._unfinished.lam, self._unfinished.lam_results
@@ -182,6 +183,10 @@ class TrainingMixin:
         is_good = table["score"] >= table["score"].max() - _CLEARLY
         return float(table["lam"][is_good.argmax()]), table
 
+    def _given_lam(self):
+        """Return `lam`, or what None means."""
+        return _LAMS[self.training][1] if self.lam is None else self.lam
+
     def _resolve(self, name, device):
         """Return a parameter, or what its "auto" means on this device."""
         value = getattr(self, name)
@@ -221,14 +226,20 @@ class TrainingMixin:
         if self.training == "paper":
             sampler = PairSampler(pixels, center, generator)
             objective = make_patch_objective(
-                self.loss, self.lam, encoder, sampler, batch_size, cpu
+                self.loss, self._given_lam(), encoder, sampler, batch_size, cpu
             )
             return sampler, objective
         sampler = CropSampler(pixels, center, generator, self.patch_size, light)
         if self._former_encoder() is None:
             encoder.standardize(sampler.plain(_N_STANDARD))
         objective = make_dense_objective(
-            self.loss, self.lam, self.damage_weight, encoder, sampler, batch_size, cpu
+            self.loss,
+            self._given_lam(),
+            self.damage_weight,
+            encoder,
+            sampler,
+            batch_size,
+            cpu,
         )
         return sampler, objective
 

@@ -1,6 +1,7 @@
 """The loop that trains an encoder."""
 
 import math
+from contextlib import nullcontext
 
 import numpy as np
 import torch
@@ -33,6 +34,9 @@ def train_encoder(
         ``objective.draw(sampler)`` gives a batch, ``objective(encoder, batch)`` a dict
         of loss terms, ``objective.weights`` their weights and
         ``objective.max_gradient`` the norm to which the encoder's gradient is clipped.
+        ``objective.schedule`` is how the learning rate runs: "cosine", a short rise and
+        half a cosine to 0, or "constant". ``objective.precision`` is "mixed", with bf16
+        where the device is faster with it, or "float32".
     sampler : PairSampler or CropSampler
         Where the batches come from.
     max_iter : int
@@ -86,14 +90,15 @@ def run_steps(encoder, objective, sampler, max_iter, learning_rate):
     if sampler.device.type == "cuda":
         take_step = GraphedStep(take_step, sampler.generator)
     for step in range(max_iter):
-        set_rate(optimizer, learning_rate * schedule(step, max_iter))
+        share = SCHEDULES[objective.schedule](step, max_iter)
+        set_rate(optimizer, learning_rate * share)
         yield take_step().clone()
 
 
 def descend(encoder, objective, sampler, optimizer):
     """Draw a batch, measure the losses, step downhill; return the loss terms, (n,)."""
     batch = objective.draw(sampler)
-    with training_autocast(sampler.device):
+    with number_format(objective.precision, sampler.device):
         terms = objective(encoder, batch)
     loss = sum(objective.weights[name] * term for name, term in terms.items())
     optimizer.zero_grad(set_to_none=True)
@@ -103,12 +108,25 @@ def descend(encoder, objective, sampler, optimizer):
     return torch.stack(list(terms.values())).detach()
 
 
+def number_format(precision, device):
+    """Context of the numbers that an objective is computed in."""
+    return training_autocast(device) if precision == "mixed" else nullcontext()
+
+
 def schedule(step, max_iter):
     """Share of the learning rate at a step: a short rise, then half a cosine to 0."""
     warm_up = max(_WARM_UP * max_iter, 1)
     if step < warm_up:
         return (step + 1) / (warm_up + 1)
     return 0.5 + 0.5 * math.cos(math.pi * (step - warm_up) / (max_iter - warm_up))
+
+
+def constant(step, max_iter):
+    """Share of the learning rate at a step: all of it."""
+    return 1.0
+
+
+SCHEDULES = {"cosine": schedule, "constant": constant}
 
 
 def make_optimizer(parameters, device):

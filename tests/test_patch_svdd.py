@@ -581,8 +581,34 @@ def test_auto_settings_depend_on_training_and_device():
 
     assert resolve("cuda") == (1000, 16, 1e-3)
     assert resolve("cpu") == (500, 8, 1e-3)
-    assert resolve("cpu", training="paper") == (12000, 64, 3e-4)
+    assert resolve("cpu", training="paper") == (12000, 64, 1e-4)
     assert resolve("cpu", max_iter=7, batch_size=2, learning_rate=0.5) == (7, 2, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("training", "given", "used"),
+    [
+        ("dense", None, 0.3),
+        ("paper", None, 1e-3),
+        ("dense", 0.0, 0.0),
+        ("paper", 0.3, 0.3),
+    ],
+)
+def test_the_default_lam_is_that_of_the_training(
+    quick, normal, monkeypatch, training, given, used
+):
+    weights = []
+    descend = _training.descend
+
+    def watched(encoder, objective, sampler, optimizer):
+        weights.append(objective.weights["svdd_32"])
+        return descend(encoder, objective, sampler, optimizer)
+
+    monkeypatch.setattr(_training, "descend", watched)
+    assert PatchSVDD().lam is None
+    quick.set_params(training=training, lam=given, max_iter=1).fit(normal[:2])
+    assert quick.lam_ == used
+    assert weights == [used]
 
 
 def test_the_paper_s_training_subtracts_the_mean_image(quick, normal):

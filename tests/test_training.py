@@ -159,6 +159,47 @@ def test_schedule_rises_then_falls_to_zero():
     assert schedule(0, 1) > 0
 
 
+def rates(parts, n_steps, learning_rate, monkeypatch):
+    """Step sizes that Adam is told."""
+    told = []
+
+    def note(encoder, objective, sampler, optimizer):
+        told.append(optimizer.param_groups[0]["lr"])
+        return torch.zeros(len(objective.weights))
+
+    monkeypatch.setattr(_training, "descend", note)
+    train(parts, n_steps, learning_rate)
+    return told
+
+
+@pytest.mark.parametrize("loss", ["patch_svdd", "svdd_prime", "svdd"])
+def test_the_paper_s_step_size_is_constant(monkeypatch, loss):
+    parts = make_paper_parts(loss, patch_size=32)
+    assert rates(parts, 4, 1e-4, monkeypatch) == [1e-4] * 4
+
+
+@pytest.mark.parametrize("loss", ["patch_svdd", "svdd_prime", "svdd"])
+def test_the_dense_step_size_rises_and_falls(monkeypatch, loss):
+    parts = make_dense_parts(loss, patch_size=32)
+    expected = [1e-3 * schedule(step, 4) for step in range(4)]
+    assert rates(parts, 4, 1e-3, monkeypatch) == expected
+
+
+@pytest.mark.parametrize("loss", ["patch_svdd", "svdd_prime", "svdd"])
+@pytest.mark.parametrize(
+    ("make_parts", "is_mixed"), [(make_paper_parts, False), (make_dense_parts, True)]
+)
+def test_the_paper_s_training_is_in_float32(monkeypatch, loss, make_parts, is_mixed):
+    entered = []
+    monkeypatch.setattr(
+        _training,
+        "training_autocast",
+        lambda device: entered.append(device) or nullcontext(),
+    )
+    train(make_parts(loss, patch_size=32), 1)
+    assert bool(entered) == is_mixed
+
+
 def test_diverged_training_is_an_error():
     curve = np.ones((4, 2))
     assert check_curve(curve) is curve
