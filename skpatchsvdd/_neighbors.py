@@ -65,7 +65,7 @@ class Bank(NamedTuple):
     rows : ndarray of shape (n_rows, n_features)
         Features, float32.
     owners : ndarray of shape (n_rows,)
-        Which image each row is from, in ascending order.
+        Whose each row is: the number of an image, or of a group of images.
     """
 
     rows: np.ndarray
@@ -94,7 +94,7 @@ class ExactIndex:
         self.center = rows.mean(axis=0, dtype=np.float64).astype(np.float32)
         self.rows = np.subtract(rows, self.center, out=rows)
         self.owners = bank.owners
-        self._has_others = bank.owners[0] != bank.owners[-1]
+        self._has_others = bool((bank.owners != bank.owners[0]).any())
         # One cluster around the origin, for as long as there is no need for more.
         self.centers = np.zeros((1, rows.shape[1]), dtype=np.float32)
         self.starts = np.array([0, len(rows)])
@@ -120,7 +120,7 @@ class ExactIndex:
         features : tensor of shape (n_images, n_patches, n_features)
             float32, on any device.
         places : list of int of length n_images, or None
-            For each image, the image whose rows are left out, or -1. They are not if
+            For each image, the owner whose rows are left out, or -1. They are not if
             there are no others.
 
         Returns
