@@ -308,6 +308,28 @@ def test_half_a_cache_file_is_no_figure(tmp_path):
     assert cache.load(key) == figures
 
 
+def test_calibration_shows_groups_held_out_images_and_drift(
+    tmp_path, monkeypatch, capsys
+):
+    train = make_textures(12, image_size=96, random_state=0).images
+    test = make_textures(4, image_size=96, anomaly_fraction=0.5, random_state=1)
+    for i, image in enumerate(train):
+        save(tmp_path / f"cloth/train/good/{i // 2}_{i % 2}.png", image)
+    for i, image in enumerate(test.images):
+        save(tmp_path / f"cloth/test/{'good' if i < 2 else 'hole'}/{i}.png", image)
+    argv = ["x", "--data", tmp_path, "--grouped", "cloth", "--quick", "--device", "cpu"]
+    monkeypatch.setattr(sys, "argv", [str(x) for x in argv])
+    importlib.import_module("bench_calibration").main()
+    figures = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert [row["groups"] for row in figures["groups"]] == ["without", "with"] * 2
+    assert figures["groups"][1]["promised"] == pytest.approx(
+        1 / 2
+    )  # one strip of three
+    assert figures["groups"][3]["promised"] == pytest.approx(1 / 4)  # all three
+    assert figures["held out"][0]["left out"] == 2
+    assert "another category" in figures["drift"][0]
+
+
 def test_distance_from_uniform():
     selection = importlib.import_module("bench_selection")
     even = (np.arange(100) + 0.5) / 100
