@@ -47,7 +47,15 @@ def find_units(encoder, images, place_weight, rng):
 
 
 def collect_banks(
-    encoder, images, units, bank_size, rng, former=None, n_former=0, progress=None
+    encoder,
+    images,
+    units,
+    bank_size,
+    rng,
+    former=None,
+    n_former=0,
+    progress=None,
+    owners=None,
 ):
     """Encode all patches of a stack of images, and keep what the banks have room for.
 
@@ -69,6 +77,8 @@ def collect_banks(
         Number of images that is from.
     progress : callable or None
         ``progress(n)`` is told how many images are done.
+    owners : ndarray of int of shape (n_images,) or None
+        Whose the patches of each image are. None numbers the images, from `n_former`.
 
     Returns
     -------
@@ -76,6 +86,8 @@ def collect_banks(
         One for each scale.
     """
     coresets = None
+    if owners is None:
+        owners = np.arange(n_former, n_former + len(images))
     for start, batch in images.batches(encoder.batch_size):
         scales = encoder.add_places(encoder.encode(batch), units)
         scales = [x.flatten(1, 2).cpu().numpy() for x in scales]  # (n, n_patches, D)
@@ -89,9 +101,9 @@ def collect_banks(
                 coresets.append(coreset)
                 if bank is not None:
                     coresets[-1].add(*bank)
-        owners = np.arange(n_former + start, n_former + start + len(batch))
+        own = owners[start : start + len(batch)]
         for coreset, x in zip(coresets, scales, strict=True):
-            coreset.add(x.reshape(-1, x.shape[2]), owners.repeat(x.shape[1]))
+            coreset.add(x.reshape(-1, x.shape[2]), own.repeat(x.shape[1]))
         if progress is not None:
             progress(start + len(batch))
     return [Bank(*coreset.result()) for coreset in coresets]

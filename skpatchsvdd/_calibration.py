@@ -4,24 +4,27 @@ import numpy as np
 
 from skpatchsvdd._warnings import warn
 
-# Products of a share and a number of images are rounded to this many digits.
+# Sums of fractions are rounded to this many digits before they are compared.
 _DIGITS = 9
 
 
-def threshold_from_scores(scores, contamination, name="contamination"):
+def threshold_from_scores(scores, contamination, groups=None, name="contamination"):
     """Choose the score below which an image is called abnormal.
 
-    If a new image is as likely to take any rank among n normal ones, it is one of the k
-    lowest with a probability of k / (n + 1). The threshold lies just above the k-th
-    score, with the largest k for which that is at most `contamination`.
+    It is where `p_values_from_scores` passes `contamination`: images below it have
+    p-values of at most that, and images above it larger ones. Without groups, it lies
+    just above the k-th of n scores, with the largest k for which k / (n + 1) is at most
+    `contamination`.
 
     Parameters
     ----------
     scores : ndarray of shape (n_images,)
         Scores, high for normal, of normal images that the bank does not hold.
     contamination : "auto" or float
-        "auto" is just below the lowest score; a float is the share of new normal images
-        that are called abnormal.
+        "auto" is just below the lowest score; a float is the fraction of new normal
+        images that are called abnormal.
+    groups : ndarray of shape (n_images,) or None
+        The group of each image. None makes each image its own group.
     name : str
         What the caller calls it.
 
@@ -31,24 +34,29 @@ def threshold_from_scores(scores, contamination, name="contamination"):
     """
     if contamination == "auto":
         return float(scores.min())
-    n = len(scores)
-    k = int(np.floor(np.round(contamination * (n + 1), _DIGITS)))
-    if k == 0:
-        n_needed = int(np.ceil(np.round(1 / contamination, _DIGITS))) - 1
-        warn(
-            f"{n} images are too few for {name}={contamination:g}, which takes "
-            f"{n_needed} of them. The threshold is the lowest score: about one in "
-            f"{n + 1} new normal images will be called abnormal.",
-        )
+    order, sums, n_groups = _sum_fractions(scores, groups)
+    allowed = np.round(contamination * (n_groups + 1), _DIGITS)
+    if allowed < 1:
+        _warn_of_few(contamination, name, n_groups, groups is not None)
         return float(scores.min())
-    return float(np.nextafter(np.sort(scores)[k - 1], np.inf))
+    # With ties, the sum at a score is that of the last one of its equals.
+    sums = sums[np.searchsorted(order, order, side="right")]
+    return float(np.nextafter(order[np.argmax(1 + sums > allowed)], np.inf))
 
 
-def p_values_from_scores(scores, new):
-    """Return the share of normal images that score no higher than each new one.
+def p_values_from_scores(scores, new, groups=None):
+    r"""Return how unusual new images would be among normal ones.
 
-    The new image counts as one of them, so that the share is never 0, and, for a normal
-    image, at most a with a probability of at most a.
+    With G groups, of which group g has the :math:`n_g` scores :math:`s_{gi}`, a new
+    score s has the p-value
+
+    .. math:: \frac{1}{G + 1} \left(
+        1 + \sum_g \frac{|\{i : s_{gi} \le s\}|}{n_g} \right).
+
+    If groups are exchangeable, and images within a group are, a normal image of a new
+    group has a p-value of at most a with a probability of at most a, for any a and any
+    sizes of the groups [1]_ [2]_. Where each image is its own group, this is the
+    fraction of images that score no higher, the new one counted among them.
 
     Parameters
     ----------
@@ -56,10 +64,50 @@ def p_values_from_scores(scores, new):
         Scores of normal images that the bank does not hold.
     new : ndarray of shape (n_new,)
         Scores of new images.
+    groups : ndarray of shape (n_images,) or None
+        The group of each image. None makes each image its own group.
 
     Returns
     -------
     p_values : ndarray of shape (n_new,)
+
+    References
+    ----------
+    .. [1] R. Dunn, L. Wasserman and A. Ramdas, "Distribution-free prediction sets for
+       two-layer hierarchical models", Journal of the American Statistical Association,
+       2022.
+    .. [2] Y. Lee, R. F. Barber and R. Willett, "Distribution-free inference with
+       hierarchical data", arXiv:2306.06342, 2023.
     """
-    n_lower = np.searchsorted(np.sort(scores), new, side="right")
-    return (1 + n_lower) / (len(scores) + 1)
+    order, sums, n_groups = _sum_fractions(scores, groups)
+    return (1 + sums[np.searchsorted(order, new, side="right")]) / (n_groups + 1)
+
+
+def fraction_weights(groups):
+    """Return 1 / the size of its group for each image, and the number of groups."""
+    _, inverse, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    return 1 / sizes[inverse], len(sizes)
+
+
+def _sum_fractions(scores, groups):
+    """Return scores in order, sums of fractions of groups up to each, and G.
+
+    ``sums[k]`` is that of the k lowest scores.
+    """
+    groups = np.arange(len(scores)) if groups is None else groups
+    weights, n_groups = fraction_weights(groups)
+    order = np.argsort(scores, kind="stable")
+    sums = np.round(np.cumsum(weights[order]), _DIGITS)
+    return scores[order], np.concatenate([[0.0], sums]), n_groups
+
+
+def _warn_of_few(contamination, name, n_groups, are_groups):
+    n_needed = int(np.ceil(np.round(1 / contamination, _DIGITS))) - 1
+    unit = "groups" if are_groups else "images"
+    whose = "images of new groups" if are_groups else "new normal images"
+    more = " Pass images of more groups for a smaller fraction." if are_groups else ""
+    warn(
+        f"{name}={contamination:g} needs at least {n_needed} {unit} to calibrate on, "
+        f"got {n_groups}. The threshold is their lowest score: up to about one in "
+        f"{n_groups + 1} {whose} will be called abnormal.{more}",
+    )

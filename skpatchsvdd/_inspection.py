@@ -165,10 +165,21 @@ class Inspector:
         How places were appended to the features of the bank, by scale.
     tolerance : float
         Share by which a score may be too large where an index is approximate.
+    owners : ndarray of int of shape (n_known,) or None
+        Whose patches in the bank are left out for each known image: those of all images
+        of its group. None leaves out its own.
     """
 
     def __init__(
-        self, encoder, indexes, known, n_averaged, aggregation, units, tolerance=0.0
+        self,
+        encoder,
+        indexes,
+        known,
+        n_averaged,
+        aggregation,
+        units,
+        tolerance=0.0,
+        owners=None,
     ):
         self.encoder = encoder
         self.indexes = indexes
@@ -176,14 +187,16 @@ class Inspector:
         self.aggregation = aggregation
         self.tolerance = tolerance
         # A centre that is one number is nobody's mean.
-        self._n_averaged = n_averaged if encoder.center.size > 1 else 0
+        self.n_averaged = n_averaged if encoder.center.size > 1 else 0
         self._known = KnownImages(known)
+        self._owners = owners
 
-    def extend(self, indexes, known):
+    def extend(self, indexes, known, owners=None):
         """Return an inspector that knows more."""
         other = copy.copy(self)
         other.indexes = indexes
         other._known = KnownImages(known)
+        other._owners = owners
         return other
 
     def maps(self, images, scale=None):
@@ -223,7 +236,13 @@ class Inspector:
             places = [self._known.find(image) for image in batch]
             features = self.encoder.encode(self._leave_out_of_mean(batch, places))
             features = self.encoder.add_places(features, self.units)
-            yield self._join(self._search(features, places, chosen))
+            yield self._join(self._search(features, self._own(places), chosen))
+
+    def _own(self, places):
+        """Return the owners that known images at some places have in the bank."""
+        if self._owners is None:
+            return places
+        return [place if place < 0 else int(self._owners[place]) for place in places]
 
     def _search(self, features, places, chosen):
         """Return the distances of all patches, {scale: (n, rows, cols)}."""
@@ -288,7 +307,7 @@ class Inspector:
         With the mean m of n images, x less the mean of the others is
         (x - m) * n / (n - 1).
         """
-        n = self._n_averaged
+        n = self.n_averaged
         has_share = (np.array(places) >= 0) & (np.array(places) < n)
         if n < 2 or not has_share.any():
             return batch

@@ -65,7 +65,7 @@ class Bank(NamedTuple):
     rows : ndarray of shape (n_rows, n_features)
         Features, float32.
     owners : ndarray of shape (n_rows,)
-        Which image each row is from, in ascending order.
+        Whose each row is: the number of an image, or of a group of images.
     """
 
     rows: np.ndarray
@@ -91,7 +91,7 @@ class ExactIndex:
 
     def __init__(self, bank, seed=0):
         self.rows, self.owners = bank
-        self._has_others = bank.owners[0] != bank.owners[-1]
+        self._has_others = bool((bank.owners != bank.owners[0]).any())
         self.centers = self.starts = None  # of clusters, as long as there is no need
         self._seed = seed
         self._searches = {}
@@ -112,7 +112,7 @@ class ExactIndex:
         features : tensor of shape (n_images, n_patches, n_features)
             float32, on any device.
         places : list of int of length n_images, or None
-            For each image, the image whose rows are left out, or -1. They are not if
+            For each image, the owner whose rows are left out, or -1. They are not if
             there are no others.
 
         Returns

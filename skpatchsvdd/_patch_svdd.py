@@ -22,6 +22,14 @@ from skpatchsvdd._checks import (
     warn_of_ties,
 )
 from skpatchsvdd._device import check_device, fallback_device, torch_threads
+from skpatchsvdd._groups import (
+    check_count,
+    check_groups,
+    choose_aside,
+    find_unseen,
+    number_owners,
+    warn_if_grouped,
+)
 from skpatchsvdd._images import check_images, list_digests
 from skpatchsvdd._inspection import DenseEncoder, Inspector
 from skpatchsvdd._labels import find_normal
@@ -29,6 +37,7 @@ from skpatchsvdd._maps import cut_map, resize_map
 from skpatchsvdd._neighbors import make_index
 from skpatchsvdd._progress import Progress
 from skpatchsvdd._recipe import Training, TrainingMixin
+from skpatchsvdd.drift import drift_test
 
 # What "auto" means for how images are inspected, by `training` or for raw patches.
 _AUTO_INSPECTION = {
@@ -180,6 +189,8 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
         A float puts `offset_` where at most this share of new normal images is called
         abnormal, and about this share of the training images. Both hold for images
         taken as the training images were; `p_values` lets you choose a share later.
+        With `groups`, the scores are those of groups that the encoder has not seen, and
+        both hold for images of new groups; see `fit`.
 
     neighbors : {"auto", "exact", "pynndescent"}, default="auto"
         How the nearest normal patch is found. "exact" sorts the bank into clusters and
@@ -235,8 +246,16 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
         ``decision_function(X) = score_samples(X) - offset_``.
 
     training_scores_ : ndarray of shape (n_images,)
-        Score of each training image against the bank without its own patches. High is
-        normal: the lowest ones are worth a look before the training set is trusted.
+        Score of each training image against the bank without its own patches; with
+        `groups`, without those of all images of its group. High is normal: the lowest
+        ones are worth a look before the training set is trusted.
+
+    calibrates_ : ndarray of bool of shape (n_images,)
+        Whose of these scores `offset_` and `p_values` come from. All without `groups`;
+        with them, those of the groups that the encoder was not trained on.
+
+    groups_ : ndarray of shape (n_images,) or None
+        The group of each training image, if `fit` was given groups.
 
     center_ : ndarray of shape (height, width, n_channels) or (1, 1, 1)
         What is subtracted from every image: 0.5, the middle of the 0..1 scale, or, with
@@ -415,7 +434,7 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
         self.verbose = verbose
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None):
+    def fit(self, X, y=None, groups=None):
         """Learn from normal images what normal patches look like.
 
         Nothing changes in the estimator until all is done: a call that fails leaves its
@@ -444,44 +463,58 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
             abnormal, so that a search with labels may refit. Other values are ignored,
             and all images are taken for normal; a warning says so if they are two, such
             as 0 and 1.
+        groups : array-like of shape (n_images,), default=None
+            Which images belong together, as tiles of one sheet, frames of one video or
+            pictures of one lot do: a number or a name for each, at least two different
+            ones. Half of the groups, a random choice, are set aside while the encoder
+            is trained. Their images are scored without any patch of their own group in
+            the bank, as an image of a new group will be, and `offset_` and `p_values`
+            come from these scores alone; each group counts the same. All images join
+            the bank. Without training (``max_iter=0``) all groups calibrate. Give none
+            if images are independent of each other; a warning says if they look as if
+            they were not.
 
         Returns
         -------
         self : PatchSVDD
             The fitted estimator.
         """
-        images = self._check_training_images(X, y)
+        images, groups = self._check_training_images(X, y, groups)
         strides = check_strides(
             self.strides, self.encoder, self.patch_size, images.image_shape
         )
         device = check_device(self.device)
         rng = check_random_state(self.random_state)
         light = self._resolve_inspection("light")
+        known = digest_images(images)
+        owners, shown, calibrates = self._split_groups(groups, known, device, rng)
+        seen = images if len(shown) == len(images) else images.take(shown)
         with torch_threads(self.n_jobs):
-            center = self._center_of(images)
+            center = self._center_of(seen)
 
             def make_dense(encoder, strides=strides, window=_WHOLE):
                 size = images.crop(window).image_shape[:2]
                 part = center if center.size == 1 else center[window]
                 return DenseEncoder(encoder, size, part, light, strides, device)
 
-            parts = (images, center, light, make_dense, device)
+            parts = (seen, center, light, make_dense, device)
             # A copy, so that what follows is as if this lam had been given.
             lam, lam_results = self._choose_lam(*parts, copy.deepcopy(rng))
             trained = copy.copy(self)
             trained.lam = lam
             encoder, curve, watch = trained._train_encoder(*parts, rng)
             training = Training(encoder, curve, watch, lam, lam_results)
+            parts = (images, seen, known, owners)
             with self._kept_if_unfinished(training):
-                known = digest_images(images)
-                dense = make_dense(encoder)
-                inspector, scores = self._make_bank(images, known, dense, rng)
+                inspector, scores = self._make_bank(*parts, make_dense(encoder), rng)
                 if curve and are_tied(scores):
                     warn_of_ties(self.training)
                     encoder, watch.kept = watch.first_encoder, 0
                     dense = make_dense(encoder)
-                    inspector, scores = self._make_bank(images, known, dense, rng)
+                    inspector, scores = self._make_bank(*parts, dense, rng)
         check_scores(scores)
+        if groups is None:
+            warn_if_grouped(images)
 
         self.encoder_ = encoder
         self.lam_ = lam
@@ -496,10 +529,10 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
         self.best_iter_ = watch.kept
         self.validation_steps_ = np.array(watch.steps, dtype=int)
         self.validation_scores_ = np.array(watch.scores)
-        self.training_scores_ = scores
-        self.offset_ = threshold_from_scores(scores, self.contamination)
-        self._set_bank(inspector.indexes, known)
-        self._n_averaged = len(known)
+        self._n_averaged = inspector.n_averaged
+        self._set_seen({known[i] for i in shown} if curve else set())
+        self._calibrate(scores, groups, calibrates)
+        self._set_bank(inspector.indexes, known, owners)
         self._units = inspector.units
         self._light = light
         self._aggregation = self.aggregation
@@ -507,7 +540,7 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def partial_fit(self, X, y=None):
+    def partial_fit(self, X, y=None, groups=None):
         """Let the patches of more normal images join the bank, without training.
 
         For normal images that look different from those of `fit`: another batch of
@@ -524,24 +557,31 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
             already are left out.
         y : array-like of shape (n_images,) or (n_images, height, width), default=None
             As for `fit`: images that it calls abnormal are left out.
+        groups : array-like of shape (n_images,), default=None
+            As for `fit`; needed if, and only if, `fit` was given groups. A label that
+            the estimator knows continues that group. Images of new groups calibrate:
+            the encoder has not seen them.
 
         Returns
         -------
         self : PatchSVDD
             The estimator: `bank_size_`, `training_scores_`, to which the scores of the
-            new images are appended, and `offset_` have changed. One that is not fitted
-            yet is fitted.
+            new images are appended, `calibrates_`, `groups_` and `offset_` have
+            changed. One that is not fitted yet is fitted.
         """
         if not hasattr(self, "encoder_"):
-            return self.fit(X, y)
+            return self.fit(X, y, groups)
         images = self._check_scored_images(X)
-        images = images.take(find_normal(y, len(images)))
+        groups = self._check_more_groups(groups, len(images))
+        normal = find_normal(y, len(images))
+        images, groups = images.take(normal), None if groups is None else groups[normal]
         digests = list_digests(images)
         first = {digest: i for i, digest in reversed(list(enumerate(digests)))}
         new = sorted(i for digest, i in first.items() if digest not in self._known)
         if not new:
             return self
         images, known = images.take(new), self._known + [digests[i] for i in new]
+        groups, owners, calibrates = self._continue_groups(groups, new)
         rng = check_random_state(self.random_state)
         with torch_threads(self.n_jobs):
             inspector = self._inspector()
@@ -557,19 +597,18 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
                     former,
                     n_former=len(self._known),
                     progress=progress,
+                    owners=owners[len(self._known) :],
                 )
-            inspector = inspector.extend(
-                self._index_banks(banks, dense.device, rng), known
-            )
+            indexes = self._index_banks(banks, dense.device, rng)
+            inspector = inspector.extend(indexes, known, owners)
             scores = inspector.scores(images)
         scores = np.concatenate([self.training_scores_, scores])
         check_scores(scores)
-        self.training_scores_ = scores
-        self.offset_ = threshold_from_scores(scores, self.contamination)
-        self._set_bank(inspector.indexes, known)
+        self._calibrate(scores, groups, calibrates)
+        self._set_bank(inspector.indexes, known, owners)
         return self
 
-    def fit_predict(self, X, y=None):
+    def fit_predict(self, X, y=None, groups=None):
         """Fit to images and tell which of them are abnormal.
 
         Each image is scored against a bank that does not hold it: those that are learnt
@@ -583,13 +622,15 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
             Images, as for `fit`.
         y : array-like of shape (n_images,) or (n_images, height, width), default=None
             As for `fit`: images that it calls abnormal are not learnt from.
+        groups : array-like of shape (n_images,), default=None
+            As for `fit`.
 
         Returns
         -------
         labels : ndarray of shape (n_images,)
             -1 for abnormal images, 1 for normal ones, of all images in X.
         """
-        self.fit(X, y)
+        self.fit(X, y, groups)
         if y is None:
             return _labels(self.training_scores_ - self.offset_)
         images = self._check_images(X)
@@ -665,10 +706,48 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
             number), each scored against a bank that does not hold it. Raising an alarm
             at ``p_values(X) <= a`` calls a share of about a of new normal images
             abnormal, for any a, if they are taken as the training images were. They are
-            for new images: a training image would count itself.
+            for new images: a training image would count itself. With `groups`,
+            (1 + the sum over the calibrating groups of the fraction of their images
+            that score no higher) / (1 + the number of these groups), which promises the
+            same for images of new groups.
         """
         check_is_fitted(self)
-        return p_values_from_scores(self.training_scores_, self.score_samples(X))
+        scores, groups = self._calibration_set()
+        return p_values_from_scores(scores, self.score_samples(X), groups)
+
+    def check_drift(self, X, defect_fraction=0.2, level=0.01):
+        """Tell whether images still look as the threshold takes for granted.
+
+        Give it a batch of recent images, without a choice by their scores. If it says
+        that they have drifted, the threshold no longer keeps its promise:
+        `partial_fit` with normal ones of them, or `fit` again.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_images, height, width[, n_channels])
+            New images, as for `fit`, most of them normal. With `groups`, they count as
+            one new group.
+        defect_fraction : float in [0, 1), default=0.2
+            Fraction of the images that may be abnormal, at most. Abnormal images, if
+            they are not more, are not taken for drift.
+        level : float in [0, 1), default=0.01
+            How often images that have not drifted may be said to have, at most.
+
+        Returns
+        -------
+        result : DriftResult
+            With `p_value`, `statistic`, `drifted` and a one-line `verdict`; see
+            :func:`skpatchsvdd.drift.drift_test`.
+        """
+        check_is_fitted(self)
+        scores, groups = self._calibration_set()
+        return drift_test(
+            scores,
+            self.score_samples(X),
+            groups,
+            defect_fraction=defect_fraction,
+            level=level,
+        )
 
     def predict_mask(self, X, alpha=None):
         """Tell normal pixels from abnormal ones.
@@ -692,7 +771,8 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
         if alpha is not None:
             if not isinstance(alpha, Real) or not 0 < alpha <= 0.5:
                 raise ValueError(f"alpha must be in (0, 0.5], got {alpha!r}.")
-            offset = threshold_from_scores(self.training_scores_, alpha, name="alpha")
+            scores, groups = self._calibration_set()
+            offset = threshold_from_scores(scores, alpha, groups, name="alpha")
         images, maps = self._inspect(X)
         masks = [
             cut_map(x, size, np.float64(-offset))
@@ -754,12 +834,14 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
             maps = self._inspector().maps(images, scale)
             return images, [one_map for batch in maps for one_map in batch]
 
-    def _check_training_images(self, X, y):
+    def _check_training_images(self, X, y, groups):
         images = self._check_images(X)
         n_given = len(images)
+        groups = check_groups(groups, n_given)
         normal = find_normal(y, n_given)
         if len(normal) < n_given:
             images = images.take(normal)
+            groups = None if groups is None else groups[normal]
         if len(images) < 2:
             n_abnormal = n_given - len(images)
             abnormal = f", and {n_abnormal} that y calls abnormal" if n_abnormal else ""
@@ -768,7 +850,78 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
                 "two normal images: the threshold comes from images that the bank does "
                 "not hold."
             )
-        return images
+        check_count(groups)
+        return images, groups
+
+    def _split_groups(self, groups, known, device, rng):
+        """Choose the groups to train on and those to calibrate on.
+
+        Returns
+        -------
+        owners : ndarray of int of shape (n_images,)
+            The number of each image's group; without groups, its own.
+        shown : ndarray of int
+            Places of the images to train on.
+        calibrates : ndarray of bool of shape (n_images,)
+        """
+        everyone = np.arange(len(known))
+        if groups is None:
+            return everyone, everyone, np.ones(len(known), dtype=bool)
+        owners = number_owners(groups)
+        goes_on = self.warm_start and hasattr(self, "encoder_")
+        former = self._seen if goes_on else set()
+        unseen = find_unseen(owners, np.array([x in former for x in known]))
+        if self._resolve("max_iter", device) == 0 or self.encoder == "raw":
+            return owners, everyone, np.isin(owners, unseen)
+        is_aside = np.isin(owners, choose_aside(owners, unseen, rng))
+        return owners, np.flatnonzero(~is_aside), is_aside
+
+    def _check_more_groups(self, groups, n_images):
+        if groups is None and self.groups_ is not None:
+            raise ValueError(
+                "fit was given groups, and partial_fit was not. Pass groups, such as "
+                "groups=['lot 7'] * len(X) for images of one new group."
+            )
+        if groups is not None and self.groups_ is None:
+            raise ValueError(
+                "partial_fit was given groups, and fit was not. Pass groups to fit "
+                "too, so that it calibrates on groups that the encoder has not seen."
+            )
+        return check_groups(groups, n_images)
+
+    def _continue_groups(self, groups, new):
+        """Return groups, owners and who calibrates, of former and new images."""
+        n_former = len(self._known)
+        if groups is None:
+            owners = np.arange(n_former + len(new))
+            return None, owners, np.ones(len(owners), dtype=bool)
+        owners = number_owners(groups[new], self.groups_)
+        # A group that the encoder has seen does not calibrate, nor do its new images.
+        seen = self._owners[~self.calibrates_]
+        calibrates = np.concatenate([self.calibrates_, ~np.isin(owners, seen)])
+        owners = np.concatenate([self._owners, owners])
+        return np.concatenate([self.groups_, groups[new]]), owners, calibrates
+
+    def _set_seen(self, digests):
+        """Remember the images that the encoder has been trained on."""
+        goes_on = self.warm_start and hasattr(self, "_seen")
+        self._seen = digests | self._seen if goes_on else digests
+
+    def _calibrate(self, scores, groups, calibrates):
+        """Set the threshold, and what it and p-values come from."""
+        chosen = None if groups is None else groups[calibrates]
+        self.offset_ = threshold_from_scores(
+            scores[calibrates], self.contamination, chosen
+        )
+        self.training_scores_ = scores
+        self.groups_ = groups
+        self.calibrates_ = calibrates
+
+    def _calibration_set(self):
+        """Return the scores that p-values come from, and their groups or None."""
+        chosen = self.calibrates_
+        groups = None if self.groups_ is None else self.groups_[chosen]
+        return self.training_scores_[chosen], groups
 
     def _check_images(self, X):
         return check_images(X, image_shape=self.image_shape, image_size=self.image_size)
@@ -803,36 +956,45 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
         kind = "raw" if self.encoder == "raw" else self.training
         return _AUTO_INSPECTION[kind][name] if value == "auto" else value
 
-    def _make_bank(self, images, known, dense, rng):
+    def _make_bank(self, images, seen, known, owners, dense, rng):
         """Index the features of all images; score each without its own patches."""
         weight = self._resolve_inspection("place_weight")
-        units = find_units(dense, images, weight, rng)
+        units = find_units(dense, seen, weight, rng)
         for size, unit in zip(dense.patch_sizes, units, strict=True):
             counts = "count" if unit > 0 else "do not count"
             self._log(f"places of patches of {size} {counts}")
         with self._progress("encoding images", len(images)) as progress:
             banks = collect_banks(
-                dense, images, units, self.bank_size, rng, progress=progress
+                dense,
+                images,
+                units,
+                self.bank_size,
+                rng,
+                progress=progress,
+                owners=owners,
             )
         indexes = self._index_banks(banks, dense.device, rng)
         inspector = Inspector(
             dense,
             indexes,
             known,
-            len(known),
+            # Of the images of some groups alone, the mean is no calibrating one's.
+            len(known) if len(seen) == len(known) else 0,
             self.aggregation,
             units,
             self.tolerance,
+            owners,
         )
         label = "scoring images, each without its own patches"
         with self._progress(label, len(images)) as progress:
             return inspector, inspector.scores(images, progress)
 
-    def _set_bank(self, indexes, known):
+    def _set_bank(self, indexes, known, owners):
         sizes = map(len, indexes)
         self.bank_size_ = dict(zip(self.patch_sizes_, sizes, strict=True))
         self._indexes = indexes
         self._known = known
+        self._owners = owners
 
     def _index_banks(self, banks, device, rng):
         indexes = []
@@ -871,6 +1033,7 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
             self._aggregation,
             self._units,
             self.tolerance,
+            self._owners,
         )
 
     def _log(self, message, level=1):

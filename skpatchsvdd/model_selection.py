@@ -5,9 +5,17 @@ from math import ceil
 from numbers import Integral, Real
 
 import numpy as np
-from sklearn.model_selection import ShuffleSplit, StratifiedKFold
+from sklearn.model_selection import (
+    GroupKFold,
+    GroupShuffleSplit,
+    KFold,
+    ShuffleSplit,
+    StratifiedKFold,
+)
 from sklearn.pipeline import Pipeline
+from sklearn.utils import check_consistent_length
 
+from skpatchsvdd._groups import check_groups
 from skpatchsvdd._images import check_images, pixels_to_float
 from skpatchsvdd._labels import check_is_list, check_labels, find_normal, read_labels
 from skpatchsvdd._pipelines import maps_of
@@ -61,6 +69,9 @@ class NormalOnlyKFold(StratifiedKFold):
     [0 1 2 3] [4 5 8]
     """
 
+    # Groups, where they are given, are for the folds; as for scikit-learn's GroupKFold.
+    __metadata_request__split = {"groups": True}  # noqa: RUF012
+
     def split(self, X, y=None, groups=None):
         """Yield the places of the images to train on and of those to test.
 
@@ -71,8 +82,10 @@ class NormalOnlyKFold(StratifiedKFold):
         y : array-like of shape (n_images,) or (n_images, height, width), or list
             1 for normal images and -1 for abnormal ones; or masks, of which that of an
             abnormal image has a pixel that is not 0.
-        groups : object, default=None
-            Ignored, with a warning.
+        groups : array-like of shape (n_images,), default=None
+            Which images belong together, as tiles of one sheet do. Normal images of a
+            group are tested in one fold, and so never trained on and tested at once.
+            Abnormal images are spread over the folds whatever their group.
 
         Yields
         ------
@@ -82,21 +95,42 @@ class NormalOnlyKFold(StratifiedKFold):
             Places of the images of this fold.
         """
         labels = _labels_from(y)
-        self._check_kinds(labels)
-        for train, test in super().split(X, labels, groups):
+        check_consistent_length(X, labels)
+        groups = check_groups(groups, len(labels))
+        self._check_kinds(labels, groups)
+        if groups is not None:
+            yield from self._split_groups(labels, groups)
+            return
+        for train, test in super().split(X, labels):
             yield train[labels[train] == 1], test
 
-    def _check_kinds(self, labels):
+    def _split_groups(self, labels, groups):
+        normal, abnormal = np.flatnonzero(labels == 1), np.flatnonzero(labels == -1)
+        params = {"n_splits": self.n_splits, "shuffle": self.shuffle}
+        params["random_state"] = self.random_state
+        folds = zip(
+            GroupKFold(**params).split(normal, groups=groups[normal]),
+            KFold(**params).split(abnormal),
+            strict=True,
+        )
+        for (train, test), (_, tested) in folds:
+            yield normal[train], np.union1d(normal[test], abnormal[tested])
+
+    def _check_kinds(self, labels, groups):
         n_normal, n_abnormal = _count_kinds(labels)
+        what = "normal images"
+        if groups is not None:
+            n_normal = len(np.unique(groups[labels == 1]))
+            what = "groups of normal images"
         # One in each fold will do, but two folds train on one another: two in each.
         n_needed = 2 * _MIN_TRAIN if self.n_splits == 2 else self.n_splits
         if n_normal < n_needed:
             fewer = min(n_normal, n_abnormal)
             other = f", or n_splits={fewer}" if fewer > _MIN_TRAIN else ""
             raise ValueError(
-                f"n_splits={self.n_splits} needs at least {n_needed} normal images, to "
+                f"n_splits={self.n_splits} needs at least {n_needed} {what}, to "
                 f"test one in each fold and to train on {_MIN_TRAIN} others, but y "
-                f"holds {n_normal}. Pass more normal images{other}."
+                f"holds {n_normal}. Pass more {what}{other}."
             )
         if n_abnormal < self.n_splits:
             fewer = f"n_splits={n_abnormal} or " if n_abnormal > 1 else ""
@@ -140,6 +174,8 @@ class NormalOnlyShuffleSplit(ShuffleSplit):
     [0 1 2 4] [3 5 6 7]
     """
 
+    __metadata_request__split = {"groups": True}  # noqa: RUF012
+
     def __init__(self, n_splits=10, *, test_size=0.2, random_state=None):
         if not isinstance(n_splits, Integral) or n_splits < 1:
             raise ValueError(f"n_splits must be a positive integer, got {n_splits!r}.")
@@ -157,8 +193,10 @@ class NormalOnlyShuffleSplit(ShuffleSplit):
         y : array-like of shape (n_images,) or (n_images, height, width), or list
             1 for normal images and -1 for abnormal ones; or masks, of which that of an
             abnormal image has a pixel that is not 0.
-        groups : object, default=None
-            Ignored, with a warning.
+        groups : array-like of shape (n_images,), default=None
+            Which images belong together, as tiles of one sheet do. No group has normal
+            images on both sides, and `test_size` is a share of the groups or their
+            number. All abnormal images are tested, whatever their group.
 
         Yields
         ------
@@ -167,17 +205,25 @@ class NormalOnlyShuffleSplit(ShuffleSplit):
         test : ndarray of shape (n_test,)
             Places of the other normal images and of all abnormal ones.
         """
-        return super().split(X, _labels_from(y), groups)
-
-    def _iter_indices(self, X, y, groups=None):
-        n_normal, _ = _count_kinds(y)
-        self._check_test_size(n_normal)
-        normal, abnormal = np.flatnonzero(y == 1), np.flatnonzero(y == -1)
+        labels = _labels_from(y)
+        check_consistent_length(X, labels)
+        groups = check_groups(groups, len(labels))
+        n_normal, _ = _count_kinds(labels)
+        normal, abnormal = np.flatnonzero(labels == 1), np.flatnonzero(labels == -1)
         # scikit-learn splits the normal images, as if there were no others.
-        for train, test in super()._iter_indices(normal):
+        if groups is None:
+            self._check_test_size(n_normal, "normal images")
+            splits = super().split(normal)
+        else:
+            n_groups = len(np.unique(groups[normal]))
+            self._check_test_size(n_groups, "groups of normal images")
+            splits = GroupShuffleSplit(
+                self.n_splits, test_size=self.test_size, random_state=self.random_state
+            ).split(normal, groups=groups[normal])
+        for train, test in splits:
             yield np.sort(normal[train]), np.union1d(normal[test], abnormal)
 
-    def _check_test_size(self, n_normal):
+    def _check_test_size(self, n_normal, what):
         size = self.test_size
         if isinstance(size, Integral):
             fits, n_test = size > 0, size
@@ -186,14 +232,14 @@ class NormalOnlyShuffleSplit(ShuffleSplit):
             n_test = ceil(size * n_normal) if fits else 0
         if not fits:
             raise ValueError(
-                "test_size must be a share of the normal images in (0, 1) or their "
+                f"test_size must be a share of the {what} in (0, 1) or their "
                 f"number, at least 1, got {size!r}."
             )
         if n_normal - n_test < _MIN_TRAIN:
             raise ValueError(
-                f"test_size={size!r} tests {n_test} of the {n_normal} normal images in "
-                f"y, and at least {_MIN_TRAIN} must be left to train on. Pass a "
-                "smaller test_size, or more normal images."
+                f"test_size={size!r} tests {n_test} of the {n_normal} {what} in y, and "
+                f"at least {_MIN_TRAIN} must be left to train on. Pass a smaller "
+                f"test_size, or more {what}."
             )
 
 

@@ -247,8 +247,6 @@ def test_splitters_keep_to_sklearns_habits(cv, table):
     assert pickle.loads(pickle.dumps(cv)).__dict__ == cv.__dict__
     with pytest.raises(ValueError, match="inconsistent"):
         next(iter(cv.split(X[:-1], y)))
-    with pytest.warns(UserWarning, match="groups parameter is ignored"):
-        next(iter(cv.split(X, y, groups=y)))
 
 
 @pytest.mark.parametrize("cv", SPLITTERS)

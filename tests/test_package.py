@@ -44,6 +44,8 @@ FLOORS = [
         "_training",
         "_neighbors",
         "_calibration",
+        "_groups",
+        "drift",
         "_checks",
         "_places",
         "_coreset",
@@ -92,7 +94,14 @@ def test_imports_run_downwards(path):
 
 def test_public_names_are_documented():
     api = (ROOT.parent / "docs" / "api.rst").read_text()
-    for module in ("analysis", "datasets", "metrics", "model_selection", "plotting"):
+    for module in (
+        "analysis",
+        "datasets",
+        "drift",
+        "metrics",
+        "model_selection",
+        "plotting",
+    ):
         for name in __import__(f"skpatchsvdd.{module}", fromlist=["x"]).__all__:
             assert f"{module}.{name}" in api
     assert "PatchSVDD" in api

@@ -479,7 +479,9 @@ def test_p_values_before_fit(quick, normal):
 
 
 def test_a_mask_warns_of_its_own_parameter(fitted, mixed):
-    with pytest.warns(UserWarning, match="too few for alpha=0.01") as caught:
+    with pytest.warns(
+        UserWarning, match="alpha=0.01 needs at least 99 images"
+    ) as caught:
         fitted.predict_mask(mixed.images[:1], alpha=0.01)
     assert caught[0].filename == __file__
 

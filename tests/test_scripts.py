@@ -8,8 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from conftest import save
+from settings import SEED
 
 from skpatchsvdd import PatchSVDD
+from skpatchsvdd.datasets import make_textures
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 SCRIPTS = [path.stem for path in sorted(BENCHMARKS.glob("[!_]*.py"))]
@@ -25,7 +28,7 @@ def run(monkeypatch, capsys):
     monkeypatch.setitem(defaults, "batch_size", 1)
 
     def call(script, *arguments):
-        argv = [f"{script}.py", *arguments]
+        argv = [BENCHMARKS / f"{script}.py", *arguments]
         monkeypatch.setattr(sys, "argv", [str(argument) for argument in argv])
         with torch.random.fork_rng():
             importlib.import_module(script).main()
@@ -168,6 +171,47 @@ def test_drift(run, category):
         assert 0 < row["lowest p-value"] <= 1
         assert 0 <= row["alarms 0.01"] <= row["alarms 0.1"] <= 1
         assert 0 <= row["det"] <= 1
+
+
+@pytest.fixture
+def cloth(tmp_path):
+    """A category of six strips, two tiles of each, and four other tiles."""
+    train = make_textures(12, image_size=96, random_state=SEED).images
+    test = make_textures(4, image_size=96, anomaly_fraction=0.5, random_state=SEED + 1)
+    for i, image in enumerate(train):
+        save(tmp_path / f"cloth/train/good/{i // 2}_{i % 2}.png", image)
+    for i, image in enumerate(test.images):
+        save(tmp_path / f"cloth/test/{'good' if i < 2 else 'hole'}/{i}.png", image)
+    return tmp_path
+
+
+def test_calibration(run, cloth):
+    figures = run(
+        "bench_calibration",
+        *("--data", cloth, "--grouped", "cloth", "--quick", "--device", "cpu"),
+    )
+    assert [row["groups"] for row in figures["groups"]] == ["without", "with"] * 2
+    promised = [figures["groups"][i]["promised"] for i in (1, 3)]
+    assert promised == pytest.approx([1 / 2, 1 / 4])  # one strip of three, all three
+    assert figures["held out"][0]["left out"] == 2
+    assert "another category" in figures["drift"][0]
+
+
+def test_formats_of_training(run, categories):
+    figures = run("bench_training", *categories, "--formats")
+    first = figures["formats"][0]
+    assert first["format"] == "all the processor has"
+    assert first["steps"] == 240
+    assert first["training s"] == pytest.approx(240 * first["ms a step"] / 1000)
+    assert first["TFLOP in all"] == pytest.approx(240 * first["GFLOP a step"] / 1000)
+
+
+def test_formats_of_inspection(run, category):
+    figures = run("bench_inspection", *category, "--max-iter", 0, "--formats")
+    first = figures["formats"][0]
+    assert first["rows"] == 20 * (11**2 + 1)
+    parts = first["encoding ms"] + first["rest ms"]
+    assert parts == pytest.approx(first["ms an image"])
 
 
 def test_distance_from_uniform():

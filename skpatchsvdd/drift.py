@@ -1,0 +1,184 @@
+"""Have images changed since fit? A test of a batch's scores against normal ones."""
+
+from math import comb
+from numbers import Real
+from typing import NamedTuple
+
+import numpy as np
+from scipy.stats import ks_2samp
+from sklearn.utils import check_consistent_length, column_or_1d
+
+__all__ = ["DriftResult", "drift_test"]
+
+
+class DriftResult(NamedTuple):
+    """What a test of drift has found.
+
+    Attributes
+    ----------
+    p_value : float
+        Probability of a difference at least this large if nothing has changed, or more.
+    statistic : float
+        The largest difference, in [0, 1], between the fraction of the batch's scores
+        and that of normal ones below any value; abnormal images set aside.
+    drifted : bool
+        Whether the p-value is at most the level asked for.
+    verdict : str
+        One line that says so, and what to do.
+    """
+
+    p_value: float
+    statistic: float
+    drifted: bool
+    verdict: str
+
+
+def drift_test(scores, new, groups=None, *, defect_fraction=0.2, level=0.01):
+    """Test whether the scores of a batch still look like those of normal images.
+
+    Two one-sided Smirnov tests [1]_ compare the batch with the scores that the
+    threshold comes from, and account for how many there are of both. Are the batch's
+    scores lower? Its lowest ones, `defect_fraction` of them, are left out first: if no
+    more images are abnormal, what is left is no lower than as many normal images, and
+    the test errs on the safe side. Are they higher? Abnormal images can only hide that.
+    The p-value is twice the smaller of the two.
+
+    With groups the batch counts as one new group. The larger of the two differences is
+    compared with that of every group to all others: with G groups the p-value is
+    (1 + the number of groups that differ at least as much) / (G + 1), and never
+    smaller than 1 / (G + 1). That is above 0.01 with fewer than 99 groups: then nothing
+    is called drift at that level, and the verdict says whether the batch differs more
+    than all of them.
+
+    Parameters
+    ----------
+    scores : array-like of shape (n_images,)
+        Scores of normal images, such as ``est.training_scores_[est.calibrates_]``.
+    new : array-like of shape (n_new,)
+        Scores of the batch, most of whose images are normal.
+    groups : array-like of shape (n_images,), default=None
+        The group of each normal image. None if images are independent.
+    defect_fraction : float in [0, 1), default=0.2
+        Fraction of the batch that may be abnormal, at most.
+    level : float in [0, 1), default=0.01
+        The p-value up to which it is called drift.
+
+    Returns
+    -------
+    result : DriftResult
+        With `p_value`, `statistic`, `drifted` and a one-line `verdict`.
+
+    References
+    ----------
+    .. [1] N. V. Smirnov, "On the estimation of the discrepancy between empirical curves
+       of distribution for two independent samples", Bulletin mathématique de
+       l'Université de Moscou, 1939.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skpatchsvdd.drift import drift_test
+    >>> scores = np.random.default_rng(0).normal(size=(3, 100))
+    >>> drift_test(scores[0], scores[1]).drifted
+    False
+    >>> drift_test(scores[0], scores[2] - 2).drifted
+    True
+    """
+    scores, new = _check_scores(scores, "scores"), _check_scores(new, "new")
+    _check_fraction(defect_fraction, "defect_fraction")
+    _check_fraction(level, "level")
+    kept = np.sort(new)[int(np.floor(defect_fraction * len(new))) :]
+    if groups is not None:
+        check_consistent_length(scores, groups)
+        return _test_groups(scores, new, kept, np.asarray(groups), level)
+    return _test_images(scores, new, kept, level)
+
+
+def _test_images(scores, new, kept, level):
+    low = ks_2samp(kept, scores, alternative="greater")
+    high = ks_2samp(new, scores, alternative="less")
+    is_low = low.pvalue <= high.pvalue
+    found = low if is_low else high
+    p_value = float(min(2 * found.pvalue, 1))
+    smallest = 2 / comb(len(scores) + len(kept), len(kept))
+    verdict = _verdict(p_value, level, is_low)
+    if smallest > level:
+        verdict = (
+            f"Too few images to tell: {len(new)} against {len(scores)} cannot have a "
+            f"p-value below {smallest:.2g}. Pass more images."
+        )
+    return DriftResult(p_value, float(found.statistic), p_value <= level, verdict)
+
+
+def _test_groups(scores, new, kept, groups, level):
+    labels = np.unique(groups)
+    n_groups = len(labels)
+    if n_groups < 2:
+        raise ValueError(f"groups must hold at least two groups, got {n_groups}.")
+    low, high = _differences(kept, new, scores, groups)
+    statistic = max(low, high)
+    others = [_difference_of(label, scores, groups, len(kept)) for label in labels]
+    n_alike = int(np.sum(np.array(others) >= statistic))
+    p_value = (1 + n_alike) / (n_groups + 1)
+    verdict = _verdict(p_value, level, low >= high)
+    if p_value > level and n_alike == 0:
+        verdict = (
+            f"The batch differs more than any of the {n_groups} calibrating groups, "
+            f"but a p-value below {p_value:.2g} takes more of them: look at it, and "
+            "call partial_fit with it as a group of its own if it is normal."
+        )
+    return DriftResult(p_value, statistic, p_value <= level, verdict)
+
+
+def _difference_of(label, scores, groups, n_images):
+    """Return by how much a group differs from all others, thinned to so many images."""
+    is_own = groups == label
+    own = scores[is_own]
+    # A few images differ more than many do, by chance.
+    own = own[np.linspace(0, len(own) - 1, min(len(own), n_images)).astype(int)]
+    return max(_differences(own, own, scores[~is_own], groups[~is_own]))
+
+
+def _differences(kept, new, scores, groups):
+    """Return the largest differences of distributions: lower, and higher, than groups.
+
+    Each group counts the same in the distribution of all.
+    """
+    _, inverse, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    weights = 1 / (len(sizes) * sizes[inverse])
+    values = np.sort(np.concatenate([scores, new]))
+    all_groups = _distribution(scores, weights, values)
+    low = _distribution(kept, np.full(len(kept), 1 / len(kept)), values) - all_groups
+    high = all_groups - _distribution(new, np.full(len(new), 1 / len(new)), values)
+    return float(low.max()), float(high.max())
+
+
+def _distribution(scores, weights, values):
+    """Return the weight of the scores up to each value."""
+    order = np.argsort(scores)
+    sums = np.concatenate([[0], np.cumsum(weights[order])])
+    return sums[np.searchsorted(scores[order], values, side="right")]
+
+
+def _verdict(p_value, level, is_low):
+    if p_value > level:
+        return f"No sign of drift, p = {p_value:.2g}."
+    change = "abnormal" if is_low else "normal"
+    return (
+        f"Drift: images look more {change} than those of fit, p = {p_value:.2g}. Call "
+        "partial_fit with normal ones of them, or fit again."
+    )
+
+
+def _check_scores(scores, name):
+    scores = column_or_1d(scores, dtype=np.float64)
+    if len(scores) == 0 or not np.isfinite(scores).all():
+        raise ValueError(
+            f"{name} must hold finite scores of at least one image, got {scores!r}."
+        )
+    return scores
+
+
+def _check_fraction(value, name):
+    if not isinstance(value, Real) or not 0 <= value < 1:
+        raise ValueError(f"{name} must be in [0, 1), got {value!r}.")

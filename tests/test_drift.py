@@ -1,0 +1,124 @@
+import numpy as np
+import pytest
+
+from skpatchsvdd.drift import drift_test
+
+
+@pytest.mark.parametrize(("n", "m"), [(20, 10), (50, 200), (200, 30)])
+def test_unchanged_images_seldom_drift(n, m):
+    rng = np.random.default_rng(0)
+    p_values = np.array(
+        [drift_test(rng.normal(size=n), rng.normal(size=m)).p_value for _ in range(300)]
+    )
+    for alpha in (0.01, 0.05, 0.2):
+        assert np.mean(p_values <= alpha) <= alpha + 2.5 * (alpha / 300) ** 0.5
+
+
+def test_without_defects_expected_p_values_are_near_uniform():
+    rng = np.random.default_rng(1)
+    p_values = np.array(
+        [
+            drift_test(*rng.normal(size=(2, 100)), defect_fraction=0).p_value
+            for _ in range(400)
+        ]
+    )
+    assert 0.12 < np.mean(p_values <= 0.2) < 0.25
+
+
+@pytest.mark.parametrize("size", [20, 100])
+def test_defects_are_no_drift(size):
+    rng = np.random.default_rng(2)
+    n_drifted = 0
+    for _ in range(200):
+        new = rng.normal(size=size)
+        new[: size // 5] -= 100
+        n_drifted += drift_test(rng.normal(size=150), new).drifted
+    assert n_drifted <= 5
+
+
+def test_more_defects_than_allowed_are_drift():
+    rng = np.random.default_rng(3)
+    new = rng.normal(size=100)
+    new[:60] -= 100
+    assert drift_test(rng.normal(size=150), new).drifted
+    assert not drift_test(rng.normal(size=150), new, defect_fraction=0.6).drifted
+
+
+@pytest.mark.parametrize(
+    ("shift", "change"), [(-2, "more abnormal"), (2, "more normal")]
+)
+def test_a_shift_is_drift(shift, change):
+    rng = np.random.default_rng(4)
+    result = drift_test(rng.normal(size=150), rng.normal(size=40) + shift)
+    assert result.drifted
+    assert result.p_value < 0.01
+    assert result.statistic > 0.4
+    assert change in result.verdict
+    assert "partial_fit" in result.verdict
+    assert "\n" not in result.verdict
+
+
+def test_defects_do_not_hide_images_that_look_too_normal():
+    rng = np.random.default_rng(5)
+    new = rng.normal(size=50) + 3
+    new[:10] -= 100
+    assert drift_test(rng.normal(size=150), new).drifted
+
+
+def test_few_images_tell_little():
+    result = drift_test(np.zeros(8), [-1.0])
+    assert not result.drifted
+    assert "Too few images to tell: 1 against 8" in result.verdict
+
+
+def hierarchical(rng, n_groups, n_images):
+    shared = 2 * rng.normal(size=n_groups)
+    return (shared[:, None] + rng.normal(size=(n_groups, n_images))).ravel()
+
+
+def test_a_new_group_is_no_drift_where_groups_differ():
+    rng = np.random.default_rng(6)
+    groups = np.arange(30).repeat(8)
+    by_groups, by_images = [], []
+    for _ in range(150):
+        scores, new = hierarchical(rng, 30, 8), hierarchical(rng, 1, 8)
+        by_groups.append(drift_test(scores, new, groups).p_value)
+        by_images.append(drift_test(scores, new).p_value)
+    by_groups = np.array(by_groups)
+    for alpha in (0.05, 0.1, 0.3):
+        assert np.mean(by_groups <= alpha) <= alpha + 2.5 * (alpha / 150) ** 0.5
+    assert np.mean(np.array(by_images) <= 0.05) > 0.1  # not independent
+
+
+def test_groups_say_what_they_can_tell():
+    rng = np.random.default_rng(7)
+    groups = np.arange(8).repeat(10)
+    result = drift_test(hierarchical(rng, 8, 10), np.full(20, -50.0), groups)
+    assert result.p_value == pytest.approx(1 / 9)
+    assert not result.drifted
+    assert "more than any of the 8 calibrating groups" in result.verdict
+    result = drift_test(
+        hierarchical(rng, 99, 3), np.full(20, -50.0), np.arange(99).repeat(3)
+    )
+    assert result.drifted
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([], [1.0]), "scores must hold finite scores"),
+        (([1.0], [np.nan]), "new must hold finite scores"),
+        (([1.0], [1.0], ["a"]), "at least two groups, got 1"),
+        (([1.0, 2.0], [1.0], ["a"]), "inconsistent numbers"),
+    ],
+)
+def test_bad_scores_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        drift_test(*arguments)
+
+
+@pytest.mark.parametrize("name", ["defect_fraction", "level"])
+@pytest.mark.parametrize("value", [1, -0.1, "all", None])
+def test_bad_fractions_are_named(name, value):
+    with pytest.raises(ValueError, match=f"{name} must be in"):
+        drift_test([1.0], [1.0], **{name: value})
