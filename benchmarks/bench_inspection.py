@@ -188,7 +188,7 @@ def with_banks(est, banks, method, device):
     """Return a copy of an estimator with other banks."""
     model = copy.copy(est)
     indexes = [make_index(bank, method, device, est.n_jobs, 0) for bank in banks]
-    model._set_bank(indexes, [])
+    model._set_bank(indexes, [], None)
     return model
 
 

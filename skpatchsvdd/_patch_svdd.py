@@ -109,8 +109,8 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
 
     training : {"dense", "paper"}, default="dense"
         "dense" encodes crops of 128 x 128 pixels as whole maps and draws all pairs
-        from them; each crop is seen in three views, of which one is shifted, one has
-        made-up defects, and each has its own light. "paper" is the paper's training, on
+        from them; each crop is seen in two views, each in a light of its own, of which
+        the second has synthetic defects and may be shifted. "paper" is the paper's training, on
         pairs of patches cut out one by one, in float32: it needs many more steps, and
         collapses on some images. Only the number of its steps, and what is done when it
         fails, is not the authors'; the :ref:`user guide <paper_training>` lists all
@@ -149,19 +149,19 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
 
     max_iter : "auto" or int, default="auto"
         Optimisation steps. 0 keeps the random weights, the paper's random encoder.
-        "auto" is 1000 on a GPU and 500 on a CPU; 12000 with ``training="paper"``, whose
+        "auto" is 1000 on a GPU and 240 on a CPU; 12000 with ``training="paper"``, whose
         authors take ``300 * 100 * n_images / 64`` steps: 300 epochs of 100 pairs of
         each image, 64 at a time.
 
     batch_size : "auto" or int, default="auto"
         Crops a step; with ``training="paper"``, pairs of patches a step for each loss
-        and scale. "auto" is 16 crops on a GPU and 8 on a CPU, or 64 pairs.
+        and scale. "auto" is 16 crops on a GPU and 6 on a CPU, or 64 pairs.
 
     learning_rate : "auto" or float, default="auto"
         Step size of Adam. In dense training it is the largest one: it rises over the
         first twentieth of the steps and falls to 0 along half a cosine. With
-        ``training="paper"`` it is that of every step. "auto" is 1e-3; 1e-4 with
-        ``training="paper"``.
+        ``training="paper"`` it is that of every step. "auto" is 1e-3 on a GPU and
+        1.5e-3 on a CPU, which takes fewer steps; 1e-4 with ``training="paper"``.
 
     early_stopping : bool, default=False
         Whether to set `validation_fraction` of the images aside while training, to
@@ -221,8 +221,12 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
         their own choice, which pynndescent's queries always follow.
 
     random_state : int, RandomState instance or None, default=None
-        Initial weights and the patches drawn. With the same value on the same device,
-        `fit` gives the same scores.
+        Initial weights and the patches drawn. With the same value, on the same machine
+        with the same number of threads, `fit` gives the same weights and scores to the
+        last bit. On another kind of processor the initial weights and what is drawn are
+        the same, and so, but for rounding, are the losses of the first steps and all
+        scores without training. A training carries roundings on: its weights and
+        scores differ, in how well they find defects about as much as with another seed.
 
     verbose : int, default=0
         1 reports each step of `fit`, 2 also the losses while training.

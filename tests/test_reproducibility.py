@@ -1,0 +1,62 @@
+"""What a seed fixes: everything on one machine, the start of a fit on all of them."""
+
+import numpy as np
+import pytest
+import torch
+
+from skpatchsvdd import PatchSVDD
+
+# As an ARM processor computed them (Neoverse-N1, torch 2.13).
+FIRST_LOSSES = {
+    "position_32": 2.08336,
+    "svdd_32": 0.64209,
+    "damage_32": 1.17709,
+    "scale_32": 0.07165,
+    "position_64": 2.07737,
+    "svdd_64": 0.66106,
+    "damage_64": 1.01517,
+    "scale_64": 0.04405,
+}
+INITIAL_WEIGHTS = [86.0625863, 3.5889251, 544.2000351, 1.9242351]
+UNTRAINED_SCORES = [-3.44328e-08, -1.67490e-08, -2.43961e-08]
+
+
+def make_images(n, size, seed):
+    """Blots on noise: the same on every machine and with every version of numpy."""
+    rng = np.random.RandomState(seed)
+    images = rng.randint(0, 60, (n, size, size, 3))
+    for image in images:
+        top, left = rng.randint(0, size - 20, 2)
+        image[top : top + 20, left : left + 20] += rng.randint(0, 190, 3)
+    return images.astype(np.uint8)
+
+
+def test_training_repeats_to_the_last_bit_on_two_threads():
+    images = make_images(4, 100, seed=0)
+    fits = [
+        PatchSVDD(max_iter=3, batch_size=4, n_jobs=2, device="cpu", random_state=0)
+        for _ in range(2)
+    ]
+    first, again = (est.fit(images) for est in fits)
+    pairs = zip(first.encoder_.parameters(), again.encoder_.parameters(), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)
+    assert np.array_equal(first.training_scores_, again.training_scores_)
+
+
+@pytest.fixture(scope="module")
+def one_step():
+    params = {"patch_size": 64, "embedding_dim": 16, "device": "cpu", "batch_size": 2}
+    return PatchSVDD(max_iter=1, random_state=0, **params).fit(make_images(4, 96, 0))
+
+
+def test_first_losses_are_those_of_every_machine(one_step):
+    losses = {name: curve[0] for name, curve in one_step.loss_curve_.items()}
+    assert losses == pytest.approx(FIRST_LOSSES, rel=0.03, abs=0.003)
+
+
+def test_scores_without_training_are_those_of_every_machine():
+    est = PatchSVDD(max_iter=0, embedding_dim=16, device="cpu", random_state=0)
+    scores = est.fit(make_images(4, 96, 0)).score_samples(make_images(3, 96, 1))
+    weights = [p.double().abs().sum().item() for p in est.encoder_.parameters()]
+    assert weights[:4] == pytest.approx(INITIAL_WEIGHTS, rel=1e-6)
+    assert scores.tolist() == pytest.approx(UNTRAINED_SCORES, rel=0.01)
