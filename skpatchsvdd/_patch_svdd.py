@@ -110,11 +110,11 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
     training : {"dense", "paper"}, default="dense"
         "dense" encodes crops of 128 x 128 pixels as whole maps and draws all pairs
         from them; each crop is seen in two views, each in a light of its own, of which
-        the second has synthetic defects and may be shifted. "paper" is the paper's training, on
-        pairs of patches cut out one by one, in float32: it needs many more steps, and
-        collapses on some images. Only the number of its steps, and what is done when it
-        fails, is not the authors'; the :ref:`user guide <paper_training>` lists all
-        differences.
+        the second has synthetic defects and may be shifted. "paper" is the paper's
+        training, on pairs of patches cut out one by one, in float32: it needs many more
+        steps, and collapses on some images. Only the number of its steps, and what is
+        done when it fails, is not the authors'; the :ref:`user guide <paper_training>`
+        lists all differences.
 
     damage_weight : float, default=1.0
         Weight of the term that, in dense training, keeps patches with made-up defects
