@@ -123,9 +123,9 @@ def test_far_queries_are_compared_with_all_rows_at_once(
     rng, monkeypatch, make_search, n_products
 ):
     monkeypatch.setattr(_clusters, "_CLUSTER_ROWS", 200)
-    monkeypatch.setattr(_tiles, "_MANY", 0.05)
+    monkeypatch.setattr(_tiles, "_MANY", 0.1)
     rows = make_rows(rng, 20_000)
-    near, far = rows[:100] + 0.01, rows.mean(axis=0) + 0.01 * rows[:7]
+    near, far = rows[:100] + 0.01, rows.mean(axis=0) + 1e-4 * rows[:7]
     expected = nearest_distances(np.concatenate([near, far]), rows)
     search = make_search(rows)
     n_products.clear()
