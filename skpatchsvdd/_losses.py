@@ -304,7 +304,7 @@ def damage_loss(plain, seen_again, share):
     weight = (share / _FULLY_DAMAGED).clamp(max=1) * (share > _DAMAGED)
     others = plain[:: math.ceil(len(plain) / _N_COMPARED)]
     between = distance(plain, seen_again, dim=1)
-    nearest = others[find_nearest(seen_again, others)]
+    nearest = look_up(others, find_nearest(seen_again, others))
     nearest = torch.minimum(between, distance(seen_again, nearest, dim=1))
     usual = weighted_mean(between, share == 0)
     return weighted_mean(torch.log1p(usual / nearest), weight)
@@ -378,13 +378,19 @@ def direction_signs(direction):
 
 def pick_cells(maps, cells):
     """Features (n, D) of cells (n, 3) of maps (n_crops, rows, cols, D)."""
-    if maps.device.type != "cpu":
-        return maps[tuple(cells.unbind(dim=1))]
-    # On a CPU the gradient of an indexed read is summed by all threads in any order.
-    # That of a lookup is not, and repeats to the last bit.
     _, rows, cols, _ = maps.shape
     crop, row, col = cells.unbind(dim=1)
-    return F.embedding((crop * rows + row) * cols + col, maps.flatten(0, 2))
+    return look_up(maps.flatten(0, 2), (crop * rows + row) * cols + col)
+
+
+def look_up(table, index):
+    """Rows of a table, (n, D), with a gradient that repeats to the last bit.
+
+    On a CPU the gradient of an indexed read is summed by all threads in any order.
+    """
+    if table.device.type == "cpu":
+        return F.embedding(index, table)
+    return table[index]
 
 
 def damaged_share(is_damaged, patch_size, stride):

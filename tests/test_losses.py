@@ -111,6 +111,22 @@ def test_cells_are_picked_from_their_crop():
     assert torch.equal(pick_cells(maps, cells), expected)
 
 
+def test_gradients_of_the_damage_loss_repeat_to_the_last_bit():
+    generator = torch.Generator().manual_seed(SEED)
+    plain, again = (
+        torch.randn(4096, 64, generator=generator, requires_grad=True) for _ in range(2)
+    )
+    with torch.no_grad():
+        plain[50:] += 100  # so that few are the nearest of many
+    share = torch.arange(4096) % 2 * 0.5
+    with torch_threads(2):
+        gradients = [
+            torch.autograd.grad(damage_loss(plain, again, share), plain)[0]
+            for _ in range(8)
+        ]
+    assert all(torch.equal(gradient, gradients[0]) for gradient in gradients)
+
+
 def test_gradients_of_picked_cells_repeat_to_the_last_bit():
     generator = torch.Generator().manual_seed(SEED)
     maps = torch.zeros(2, 5, 5, 64, requires_grad=True)
