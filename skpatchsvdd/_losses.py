@@ -320,8 +320,8 @@ def find_nearest(x, others):
     """Return the index of the nearest of some others for each row, (n,)."""
     with torch.autocast(x.device.type, enabled=False):
         half_squares = others.square().sum(dim=1) / 2
-        # On CPUs, `argmin` takes four times as long as `min`, and on ARM a product with a
-        # transposed view twice as long as with a copy.
+        # On CPUs, `argmin` takes four times as long as `min`, and on ARM a product with
+        # a transposed view twice as long as with a copy.
         columns = others.T.contiguous()
         return torch.addmm(half_squares, x, columns, alpha=-1).min(dim=1).indices
 
