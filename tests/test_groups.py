@@ -24,18 +24,21 @@ from skpatchsvdd.model_selection import (
 # Lots look grouped, and many tests fit to them without groups to compare.
 pytestmark = pytest.mark.filterwarnings("ignore:images look like the ones before")
 
-QUICK = {"embedding_dim": 8, "patch_size": 32, "batch_size": 2, "random_state": 0}
+QUICK = {"embedding_dim": 8, "patch_size": 32, "batch_size": 2, "n_jobs": 1}
+QUICK |= {"strides": (8,), "random_state": 0}
 N_GROUPS, N_EACH = 8, 3
 # Like no image that is trained on.
-NOISE = np.random.RandomState(0).randint(256, size=(1, 64, 64, 3)).astype(np.uint8)
+NOISE = np.random.RandomState(0).randint(256, size=(1, 48, 48, 3)).astype(np.uint8)
 
 
 def make_lots(n_groups, n_each, random_state):
-    """Make images of lots, each of which has a tint of its own."""
+    """Make images of lots: a texture and a tint of its own, in pieces."""
     rng = np.random.RandomState(random_state)
-    images = make_textures(n_groups * n_each, image_size=64, random_state=rng).images
-    tints = rng.uniform(0.4, 1, size=(n_groups, 1, 1, 3)).repeat(n_each, axis=0)
-    return (images * tints).astype(np.uint8)
+    sheets = make_textures(n_groups, image_size=48, random_state=rng).images
+    sheets = (sheets * rng.uniform(0.4, 1, size=(n_groups, 1, 1, 3))).astype(np.uint8)
+    shifts = rng.randint(48, size=(n_groups * n_each, 2))
+    pieces = zip(sheets.repeat(n_each, axis=0), shifts, strict=True)
+    return np.stack([np.roll(x, shift, axis=(0, 1)) for x, shift in pieces])
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +89,7 @@ def test_images_are_scored_without_their_group(lots, neighbors):
     est = PatchSVDD(max_iter=0, place_weight=0, neighbors=neighbors, **QUICK)
     est.fit(images, groups=groups)
     assert est.calibrates_.all()  # an encoder that is not trained has seen none
-    assert est.bank_size_ == {32: len(images) * 81}
+    assert est.bank_size_ == {32: len(images) * 9}
     is_first = np.array(groups) == groups[0]
     expected = score_without(est, images, ~is_first)
     np.testing.assert_allclose(est.training_scores_[is_first], expected, rtol=1e-4)
@@ -106,9 +109,9 @@ def test_the_order_of_images_does_not_matter(lots):
 
 def test_a_small_bank_leaves_groups_out_too(lots):
     images, groups = lots
-    est = PatchSVDD(max_iter=0, bank_size=200, **QUICK).fit(images, groups=groups)
-    own = PatchSVDD(max_iter=0, bank_size=200, **QUICK).fit(images)
-    assert est.bank_size_ == {32: 200}
+    est = PatchSVDD(max_iter=0, bank_size=60, **QUICK).fit(images, groups=groups)
+    own = PatchSVDD(max_iter=0, bank_size=60, **QUICK).fit(images)
+    assert est.bank_size_ == {32: 60}
     assert set(est._indexes[0].owners) <= set(range(N_GROUPS))
     assert (est.training_scores_ <= own.training_scores_).all()
 
@@ -132,9 +135,8 @@ def test_new_groups_raise_fewer_alarms_with_groups(lots):
     est = PatchSVDD(max_iter=0, contamination=0.12, light=1, **QUICK)
     without = (clone(est).fit(images).predict(new) == -1).mean()
     with_groups = (clone(est).fit(images, groups=groups).predict(new) == -1).mean()
-    assert with_groups < without
-    assert with_groups <= 0.12 + 0.15  # of 16 new groups
-    assert without > 0.2
+    assert without > 0.15
+    assert with_groups < 0.7 * without
 
 
 def test_each_group_counts_the_same(trained):
@@ -280,7 +282,7 @@ def test_check_drift(lots):
 
 
 def test_new_images_of_the_same_kind_have_not_drifted():
-    images = make_textures(60, image_size=64, random_state=0).images
+    images = make_textures(60, image_size=48, random_state=0).images
     est = PatchSVDD(max_iter=0, **QUICK).fit(images[:30])
     assert not est.check_drift(images[30:]).drifted
 
@@ -368,14 +370,14 @@ def test_folds_say_when_groups_are_too_few():
 
 
 def test_images_in_order_look_grouped():
-    images = make_lots(10, 6, 3)
-    est = PatchSVDD(max_iter=0, bank_size=50, **QUICK)
+    images = make_lots(8, 4, 3)
+    est = PatchSVDD(max_iter=0, **QUICK)
     with pytest.warns(UserWarning, match=r"groups=\[name.rsplit"):
         est.fit(images)
     assert nearness_of_neighbors(check_images(images)) < 0.1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        est.fit(images, groups=np.arange(10).repeat(6))
+        est.fit(images, groups=np.arange(8).repeat(4))
 
 
 @pytest.mark.parametrize("kind", ["fabric", "wood", "leather", "mesh", "gear"])

@@ -24,10 +24,10 @@ class RowPatchSVDD(PatchSVDD):
     scikit-learn's checks pass rows of a few numbers, which are no images.
     """
 
-    def fit(self, X, y=None):
+    def fit(self, X, y=None, groups=None):
         X = validate_data(self, X)
         n_features = self.n_features_in_
-        super().fit(_rows_to_images(X))
+        super().fit(_rows_to_images(X), groups=groups)
         self.n_features_in_ = n_features
         return self
 
