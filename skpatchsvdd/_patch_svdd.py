@@ -167,7 +167,7 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
         Whether to set `validation_fraction` of the images aside while training, to
         check a dozen times how well made-up defects on them are told from changes of
         light, to stop after four checks without a better score, and to keep the best
-        weights. Without it there are four checks, on training images, and the last
+        weights. Without it there are two checks, on training images, and the last
         weights are kept; only if they have collapsed, or tell less than the random ones
         did, the best ones are, with a warning.
 

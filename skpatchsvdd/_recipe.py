@@ -31,7 +31,7 @@ _AUTO = {
 }
 # How often a training is checked, and after how many checks without a better score
 # early stopping ends it.
-_N_CHECKS, _N_EARLY_CHECKS, _PATIENCE = 4, 12, 4
+_N_CHECKS, _N_EARLY_CHECKS, _PATIENCE = 2, 12, 4
 _N_CHECKED = 12
 _CHECK_EVERY = 25
 # A loss of score by this much, from the best check to the last, is a collapse; by that
