@@ -374,7 +374,7 @@ def test_search_over_a_pipeline_in_two_processes(data, detector):
     one = clone(search).fit(data.images, data.masks)
     two = search.set_params(n_jobs=2).fit(data.images, data.masks)
     expected = one.cv_results_["mean_test_score"]
-    # Another process may have other kernels, that order pixels of like scores otherwise.
+    # Another process may have other kernels, which swap pixels of like scores.
     np.testing.assert_allclose(two.cv_results_["mean_test_score"], expected, atol=1e-3)
 
 
