@@ -46,7 +46,7 @@ from skpatchsvdd._device import check_device, training_autocast
 from skpatchsvdd._encoder import make_encoder
 from skpatchsvdd._images import check_images
 from skpatchsvdd._inspection import DenseEncoder, Inspector
-from skpatchsvdd._losses import make_patch_objective
+from skpatchsvdd._losses import make_patch_objective, pairs_of_a_crop
 from skpatchsvdd._neighbors import ExactIndex
 from skpatchsvdd._sampling import DIRECTIONS
 from skpatchsvdd._watch import Watch
@@ -55,7 +55,6 @@ from skpatchsvdd.metrics import detection_auroc
 
 SIZES = (32, 64)
 N_VIEWS = 2
-N_PAIRS = 4096  # of a step, for each loss and scale
 N_TIMED_IMAGES, N_TIMED_STEPS = 16, 5
 LAM, RATE = 1e-3, 1e-4
 N_LOOKS, N_PLAIN_LOOKS = 20, 8
@@ -174,7 +173,8 @@ def compare(train, test, seed, device, args):
     ours, ours_s, n_steps, step_s = run_ours(est, train, test, device, args.target)
     limit = args.factor * (ours_s or step_s * n_steps)  # also if we never arrive
     plain, plain_s, plain_step_s = run_plain(train, test, seed, device, limit, args)
-    n_ours = N_PAIRS * 2 * len(SIZES)
+    n_crops = est._resolve("batch_size", device)
+    n_ours = n_crops * pairs_of_a_crop(n_crops) * 2 * len(SIZES)
     n_plain = args.n_pairs * 2 * len(SIZES)
     return {
         "ms a step": 1000 * step_s,

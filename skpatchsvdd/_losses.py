@@ -16,9 +16,9 @@ _SLOPE = 0.1
 # Batches of patches whose mean initial feature is the centre of the "svdd" loss.
 _N_CENTER_BATCHES = 8
 _CENTER_BATCH = 128
-# Pairs of a step for each scale, and of each crop at least. Drawing more of them from
-# features that are there anyway costs little, and few crops need it most.
-_N_PAIRS, _MIN_PAIRS = 4096, 256
+# Pairs of a step for each scale, about, and those of a crop, at least and at most. More
+# of them, from features that are there anyway, help where crops are few.
+_N_PAIRS, _MIN_PAIRS, _MAX_PAIRS = 4096, 256, 512
 # Deviation of a feature to which the mean distance of random patches is held, and how
 # firmly. The other dense terms do not change when all features grow or shrink.
 _FEATURE_STD = 0.5
@@ -351,7 +351,7 @@ def draw_pairs(n_crops, crop_size, patch_size, stride, draws):
     direction : tensor of shape (n_pairs,)
         Index into the eight directions.
     """
-    n_each = max(_N_PAIRS // n_crops, _MIN_PAIRS)
+    n_each = pairs_of_a_crop(n_crops)
     n_pairs = n_crops * n_each
     n_cells = (crop_size - patch_size) // stride + 1
     high = min(patch_size // stride, n_cells)
@@ -367,6 +367,11 @@ def draw_pairs(n_crops, crop_size, patch_size, stride, draws):
     first = torch.cat([crop[:, None], cell], dim=1)
     second = torch.cat([crop[:, None], cell + step], dim=1)
     return first, second, direction
+
+
+def pairs_of_a_crop(n_crops):
+    """Return how many pairs are drawn for a scale from each of so many crops."""
+    return min(max(_N_PAIRS // n_crops, _MIN_PAIRS), _MAX_PAIRS)
 
 
 def direction_signs(direction):

@@ -262,7 +262,9 @@ def test_a_dense_batch_is_two_views_and_pairs_for_each_scale(damage_weight):
     assert len(pairs) == 2
 
 
-@pytest.mark.parametrize(("n_crops", "n_pairs"), [(1, 4096), (6, 4092), (32, 8192)])
+@pytest.mark.parametrize(
+    ("n_crops", "n_pairs"), [(1, 512), (6, 3072), (16, 4096), (32, 8192)]
+)
 def test_a_step_has_many_pairs_and_every_crop_some(n_crops, n_pairs):
     draws = Draws(torch.Generator().manual_seed(SEED))
     first, _, _ = draw_pairs(n_crops, 128, 32, 2, draws)
