@@ -9,8 +9,13 @@ from skpatchsvdd._tiles import TileSearch, WholeSearch
 
 
 def make_rows(rng, n, n_features=8, spread=1.0):
-    """Rows around a few points, as features of patches are."""
-    points = spread * rng.normal(size=(20, n_features))
+    """Rows around a few points, as features of patches are.
+
+    The points are all as far from the middle, so that none is nearest to it.
+    """
+    points = rng.normal(size=(10, n_features))
+    points *= spread * n_features**0.5 / np.linalg.norm(points, axis=1, keepdims=True)
+    points = np.concatenate([points, -points])
     noise = 0.1 * spread * rng.normal(size=(n, n_features))
     return (points[rng.integers(20, size=n)] + noise).astype(np.float32)
 
