@@ -635,7 +635,7 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
             -1 for abnormal images, 1 for normal ones, of all images in X.
         """
         self.fit(X, y, groups)
-        if y is None:
+        if len(self.training_scores_) == len(X):  # all are learnt from
             return _labels(self.training_scores_ - self.offset_)
         images = self._check_images(X)
         learnt = dict(zip(self._known, self.training_scores_, strict=True))

@@ -2,6 +2,7 @@
 
 Runs the suite once for each setting, prints what each took, and fails if any fails.
 Left out are tests that compute nothing: of arguments, files, pictures and documents.
+The quick setting, several at once, also leaves out the slowest.
 
 Example: python tests/numerics.py
 Example: python tests/numerics.py quick
@@ -29,6 +30,7 @@ SETTINGS = {
 }
 # Several at once, for every change of the code.
 QUICK = {"quick": {"ONEDNN": 0, "THREADS": 1, "SEED": 1}}
+QUICK_LEFT_OUT = ("test_benchmarks.py", "test_dask.py", "test_sklearn.py")
 # torch's own name for "use no instructions beyond those that all processors have".
 PLAIN = {"ATEN_CPU_CAPABILITY": "default"}
 LEFT_OUT = (
@@ -71,7 +73,8 @@ def run(name):
     given |= PLAIN if name == "plain kernels" else {}
     print(f"\n{name}: {given}", flush=True)
     command = [sys.executable, "-m", "pytest", "-q", str(TESTS)]
-    command += [f"--ignore={TESTS / file}" for file in LEFT_OUT]
+    left_out = LEFT_OUT + (QUICK_LEFT_OUT if name in QUICK else ())
+    command += [f"--ignore={TESTS / file}" for file in left_out]
     start = time.perf_counter()
     code = subprocess.run(command, env=os.environ | given, check=False).returncode
     return name, time.perf_counter() - start, code == 0
