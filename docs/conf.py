@@ -15,6 +15,9 @@ extensions = [
 ]
 autosummary_generate = True
 numpydoc_show_class_members = False
+# scikit-learn writes these, and their text refers to pages of its own documentation.
+_REQUESTS = ("set_fit_request", "set_partial_fit_request", "set_split_request")
+autodoc_default_options = {"exclude-members": ",".join(_REQUESTS)}
 templates_path = ["_templates"]
 exclude_patterns = ["_build"]
 
