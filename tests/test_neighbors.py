@@ -98,7 +98,7 @@ def test_the_bank_comes_back(rng, n_queries):
     np.testing.assert_array_equal(bank.owners, owners)
     for owner in range(30):
         come, gone = (x[owners == owner] for x in (bank.rows, rows))
-        come, gone = (x[np.argsort(x[:, 0])] for x in (come, gone))
+        come, gone = (x[np.lexsort(x.T)] for x in (come, gone))
         np.testing.assert_array_equal(come, gone)
 
 
