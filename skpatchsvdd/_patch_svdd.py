@@ -226,7 +226,7 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
         last bit. On another kind of processor the initial weights and what is drawn are
         the same, and so, but for rounding, are the losses of the first steps and all
         scores without training. A training carries roundings on: its weights and
-        scores differ, in how well they find defects about as much as with another seed.
+        scores differ.
 
     verbose : int, default=0
         1 reports each step of `fit`, 2 also the losses while training.
