@@ -11,13 +11,11 @@ from skpatchsvdd._nearest import Nearest, product_error
 # Rows of a cluster, and queries that look at them, of one small matrix product.
 _TILE_ROWS = 256
 _TILE_QUERIES = 64
-# Queries that do not count, to fill up tiles with. One alone would be waited for by
-# all threads that write to it.
-_N_FILLERS = 4096
+# Queries that do not count, to fill up tiles with.
+_N_FILLERS = 64
 # Queries, and products and copied numbers, held at a time.
 _QUERIES = 2**16
 _NUMBERS = 2**27
-_LOW_HALF = 2**32 - 1
 # Share of the rows from which on a query is faster compared with all of them.
 _MANY = 0.3
 
@@ -31,9 +29,10 @@ class WholeSearch:
 
     def __init__(self, rows, centers, starts, owners):
         owners = torch.from_numpy(owners).to(rows.device)
-        is_row = torch.ones_like(owners, dtype=torch.bool)
-        self._rows = _align(rows)
-        self._all = _AllRows(self._rows, is_row, owners)
+        n_more = -len(rows) % _TILE_ROWS
+        is_row = F.pad(torch.ones_like(owners, dtype=torch.bool), (0, n_more))
+        self._rows = F.pad(_align(rows), (0, 0, 0, n_more))
+        self._all = _AllRows(self._rows, is_row, F.pad(owners, (0, n_more)))
 
     def query(self, features, places):
         """Return the distance of each patch to the nearest row.
@@ -87,8 +86,8 @@ class TileSearch:
         self._n_tiles = torch.from_numpy(n_tiles).to(rows.device)
         self._first_tile = self._n_tiles.cumsum(0) - self._n_tiles
         cluster = torch.arange(len(centers), device=rows.device)
-        self._cluster = cluster.repeat_interleave(self._n_tiles * _TILE_ROWS)
-        self._differences = self._rows - centers[self._cluster]
+        cluster = cluster.repeat_interleave(self._n_tiles * _TILE_ROWS)
+        self._differences = self._rows - centers[cluster]
         self._error = product_error(rows.shape[1])
         self._centers = centers
         self._all = None
@@ -105,25 +104,20 @@ class TileSearch:
         found = _Found(queries, places, self._rows)
         nearest = squares.argmin(dim=1, keepdim=True)
         due = torch.zeros_like(bounds, dtype=torch.bool).scatter_(1, nearest, True)
-        self._visit(found, due, self._offer_smallest)
-        found.decide_smallest()
+        self._visit(found, due, is_first=True)
         half_squares = found.half_squares[: found.n]
-        due = bounds < half_squares[:, None]
+        due = bounds.scatter_(1, nearest, torch.inf) < half_squares[:, None]
         n_tiles = due.float() @ self._n_tiles.float()
         many = n_tiles > _MANY * self._n_tiles.sum()
         far = (many | torch.isinf(half_squares)).nonzero()[:, 0]
         due[far] = False
-        self._visit(found, due, self._offer_near)
+        self._visit(found, due)
         if len(far):
             self._look_at_all(found, far)
         return found.distances()[: found.n]
 
-    def _visit(self, found, due, offer):
-        """Look at the clusters that are due, a mask (n_queries, n_clusters).
-
-        ``offer(found, queries, tiles, clusters)`` is called with some tiles of queries,
-        (n, n_queries), and the tile of rows that each of them looks at.
-        """
+    def _visit(self, found, due, is_first=False):
+        """Look at the clusters that are due, a mask (n_queries, n_clusters)."""
         clusters, queries = due.T.nonzero().unbind(dim=1)  # clusters ascend
         counts = due.sum(dim=0)
         n_parts = (counts + _TILE_QUERIES - 1) // _TILE_QUERIES  # tiles of queries
@@ -148,7 +142,7 @@ class TileSearch:
         size = max(_NUMBERS // each, 1)
         trios = zip(*(x.split(size) for x in (part, tile, cluster)), strict=True)
         for some, tiles, clusters in trios:
-            offer(found, parts[some], tiles, clusters)
+            self._offer(found, parts[some], tiles, clusters, is_first)
 
     def _look_at_all(self, found, chosen):
         """Look at all rows, for some of the queries."""
@@ -159,19 +153,24 @@ class TileSearch:
             places = None if found.places is None else found.places[some]
             self._all.look(found, some, places)
 
-    def _offer_smallest(self, found, queries, tile, cluster):
-        """Offer the row of the smallest product."""
-        products, own = self._multiply(found, queries, tile, cluster)
-        smallest, row = products.min(dim=2)
-        found.offer_about(queries, smallest + own, row + tile[:, None] * _TILE_ROWS)
+    def _offer(self, found, queries, tile, cluster, is_first):
+        """Offer the rows of tiles that may be nearer than what has been found.
 
-    def _offer_near(self, found, queries, tile, cluster):
-        """Offer all rows that may be nearer than what has been found."""
+        The nearest row of each tile is offered before the others if `is_first`, when
+        nothing has been found that they could be compared with.
+        """
         products, own = self._multiply(found, queries, tile, cluster)
+        if is_first:
+            smallest, row = products.min(dim=2)
+            counts = torch.isfinite(smallest) & (queries < found.n)
+            row += tile[:, None] * _TILE_ROWS
+            found.offer(queries[counts], row[counts])
+        else:
+            smallest = products.amin(dim=2)
         radii = self._bounds.radii[cluster][:, None]
         errors = self._error * (2 * own + radii.square())
-        near = products < found.limits(queries, own, errors)[:, :, None]
-        pair, query, row = near.nonzero().unbind(dim=1)
+        limits = found.limits(queries, own, errors)
+        pair, query, row = _find_below(products, smallest, limits)
         found.offer(queries[pair, query], row + tile[pair] * _TILE_ROWS)
 
     def _multiply(self, found, queries, tile, cluster):
@@ -226,14 +225,28 @@ class _AllRows:
         products = torch.addmm(self._half_squares, x, self._differences.T, alpha=-1)
         if places is not None:
             products.masked_fill_(places[:, None] == self._owners, torch.inf)
-        smallest, row = products.min(dim=1)
-        has_row = torch.isfinite(smallest)
+        products = products.view(len(x), -1, _TILE_ROWS)
+        smallest = products.amin(dim=2)
+        tile = smallest.argmin(dim=1)
+        each = torch.arange(len(x), device=x.device)
+        row = products[each, tile].argmin(dim=1) + tile * _TILE_ROWS
+        has_row = torch.isfinite(smallest[each, tile])
         found.offer(queries[has_row], row[has_row])
         own = x.square().sum(dim=1) / 2
         errors = self._error * (2 * own + self._largest)
-        near = products < found.limits(queries, own, errors)[:, None]
-        query, row = near.nonzero().unbind(dim=1)
-        found.offer(queries[query], row)
+        limits = found.limits(queries, own, errors)[:, None].expand_as(smallest)
+        query, tile, row = _find_below(products, smallest, limits)
+        found.offer(queries[query], row + tile * _TILE_ROWS)
+
+
+def _find_below(products, smallest, limits):
+    """Find the products (n, m, n_rows) below limits (n, m), which few are.
+
+    Where the smallest is not, the others are not looked at.
+    """
+    i, j = (smallest < limits).nonzero().unbind(dim=1)
+    k, row = (products[i, j] < limits[i, j][:, None]).nonzero().unbind(dim=1)
+    return i[k], j[k], row
 
 
 def _query_parts(query, features, places, size):
@@ -257,12 +270,7 @@ def _align(x):
 
 
 class _Found(Nearest):
-    """What has been found so far for each of some queries, and for some fillers.
-
-    What is offered by about its half square is one integer with the row it belongs to,
-    of which the smallest can be kept in any order: the bits of a float that is not
-    negative, read as an integer, grow with it.
-    """
+    """What has been found so far for each of some queries, and for some fillers."""
 
     def __init__(self, queries, places, rows):
         super().__init__(F.pad(queries, (0, 0, 0, _N_FILLERS)), rows)
@@ -271,17 +279,3 @@ class _Found(Nearest):
         if places is not None:
             places = F.pad(places, (0, _N_FILLERS), value=-1)
         self.places = places
-        nothing = torch.full_like(self.half_squares, torch.inf)
-        self._keys = nothing.view(torch.int32).long() << 32
-
-    def offer_about(self, queries, half_squares, rows):
-        """Remember the row of the smallest half square for each query."""
-        bits = half_squares.clamp_(min=0).view(torch.int32).long()
-        keys = (bits << 32) | rows
-        self._keys.scatter_reduce_(0, queries.flatten(), keys.flatten(), "amin")
-
-    def decide_smallest(self):
-        """Offer the rows that were remembered."""
-        half_squares = (self._keys[: self.n] >> 32).int().view(torch.float32)
-        queries = torch.isfinite(half_squares).nonzero()[:, 0]
-        self.offer(queries, self._keys[queries] & _LOW_HALF)
