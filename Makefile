@@ -19,8 +19,9 @@ lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
+# A process for each core, and a thread for each process.
 test: lint
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadgroup
 
 # The tests that compute, under one setting of formats, kernels, threads and seeds after
 # the other; and under several at once.

@@ -73,10 +73,12 @@ def run(name):
     given |= PLAIN if name == "plain kernels" else {}
     print(f"\n{name}: {given}", flush=True)
     command = [sys.executable, "-m", "pytest", "-q", str(TESTS)]
+    command += ["--numprocesses", "auto", "--dist", "loadgroup"]
     left_out = LEFT_OUT + (QUICK_LEFT_OUT if name in QUICK else ())
     command += [f"--ignore={TESTS / file}" for file in left_out]
     start = time.perf_counter()
-    code = subprocess.run(command, env=os.environ | given, check=False).returncode
+    environment = {"OMP_NUM_THREADS": "1"} | os.environ | given
+    code = subprocess.run(command, env=environment, check=False).returncode
     return name, time.perf_counter() - start, code == 0
 
 
