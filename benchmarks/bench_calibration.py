@@ -29,11 +29,11 @@ from pathlib import Path
 
 import numpy as np
 from _common import find_categories, machine_name, make_parser, print_json, print_table
+from _hooks import check_device
 from scipy import ndimage
 from scipy.stats import ks_2samp
 
 from skpatchsvdd import PatchSVDD
-from skpatchsvdd._device import check_device
 from skpatchsvdd.datasets import load_mvtec_ad
 
 ALPHA = 0.05

@@ -9,9 +9,9 @@ Example: python benchmarks/bench_drift.py --data DATA --category mvtec/screw
 
 import numpy as np
 from _common import machine_name, make_parser, print_json, print_table, stopwatch
+from _hooks import check_device
 
 from skpatchsvdd import PatchSVDD
-from skpatchsvdd._device import check_device
 from skpatchsvdd.datasets import load_mvtec_ad
 from skpatchsvdd.metrics import detection_auroc
 

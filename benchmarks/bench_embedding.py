@@ -9,9 +9,7 @@ Example: python benchmarks/bench_embedding.py
 import numpy as np
 import torch
 from _common import machine_name, make_parser, print_json, print_table, stopwatch
-
-from skpatchsvdd._device import check_device, exact_convolutions
-from skpatchsvdd._encoder import make_encoder
+from _hooks import check_device, exact_convolutions, make_encoder
 
 STRIDES = (4, 16)
 BATCH = 64

@@ -20,7 +20,6 @@ Example: python benchmarks/bench_inspection.py --data DATA --category mvtec/bott
 """
 
 import argparse
-import copy
 import resource
 import subprocess
 import sys
@@ -32,13 +31,16 @@ import numpy as np
 import torch
 from _common import machine_name, make_parser, print_json, print_table, stopwatch
 from _formats import is_one_format, measure_formats
+from _hooks import (
+    check_device,
+    check_images,
+    damp_light,
+    join_maps,
+    rebuild_bank,
+    spread_scores,
+)
 
 from skpatchsvdd import PatchSVDD
-from skpatchsvdd._bank import collect_banks
-from skpatchsvdd._device import check_device
-from skpatchsvdd._images import check_images
-from skpatchsvdd._maps import join_maps, spread_scores
-from skpatchsvdd._neighbors import make_index
 from skpatchsvdd.datasets import load_mvtec_ad
 from skpatchsvdd.metrics import detection_auroc
 
@@ -139,15 +141,12 @@ def time_parts(args):
 def measure(est, train, test, device, args):
     """Inspect with every way and return one row for each."""
     images = check_images(train)
-    rng = np.random.RandomState(0)
-    dense = est._inspector().encoder
     rows = []
     for name in args.ways:
         way = WAYS[name]
         size = args.bank_size if way.get("reduced") else None
         with stopwatch(device) as build_s:
-            banks = collect_banks(dense, images, est._units, size, rng)
-            model = with_banks(est, banks, way["method"], device)
+            model = rebuild_bank(est, images, size, way["method"], device)
         inspect = way["inspect"]
         is_slow = "reduced" not in way
         shown = test.images[: args.n_plain if is_slow else None]
@@ -185,14 +184,6 @@ def measure(est, train, test, device, args):
     return rows
 
 
-def with_banks(est, banks, method, device):
-    """Return a copy of an estimator with other banks."""
-    model = copy.copy(est)
-    indexes = [make_index(bank, method, device, est.n_jobs, 0) for bank in banks]
-    model._set_bank(indexes, [], None)
-    return model
-
-
 def score(model, images):
     """Score images as a user does."""
     return model.score_samples(images)
@@ -213,10 +204,10 @@ def score_unverified(model, images):
     dense = model._inspector().encoder
     scores = []
     for _, batch in check_images(images).batches(dense.batch_size):
-        scales = dense.add_places(dense.encode(batch), model._units)
+        scales = dense.add_positions(dense.encode(batch), model._fitted.units)
         maps = []
         for i, x in enumerate(scales):
-            index = model._indexes[i]._load()
+            index = model._fitted.indexes[i]._load()
             found = [
                 index.query(image.flatten(0, 1).cpu().numpy(), k=15, epsilon=0.0)[1]
                 for image in x
@@ -230,9 +221,11 @@ def score_unverified(model, images):
 
 def search_plain(model, images, encode):
     dense = model._inspector().encoder
-    banks = [index.bank().rows for index in model._indexes]
+    banks = [index.bank().rows for index in model._fitted.indexes]
     x = check_images(images).pixels
-    scales = dense.add_places(encode(dense, x / np.float32(255)), model._units)
+    scales = dense.add_positions(
+        encode(dense, x / np.float32(255)), model._fitted.units
+    )
     maps = []
     for i, (features, bank) in enumerate(zip(scales, banks, strict=True)):
         bank = torch.from_numpy(bank).to(dense.device)
@@ -248,8 +241,6 @@ def search_plain(model, images, encode):
 
 def encode_patchwise(dense, images):
     """Cut out every patch and encode them, (n, rows, cols, D) by scale."""
-    from skpatchsvdd._light import damp_light
-
     x = torch.tensor(images, device=dense.device) - dense._center
     x = damp_light(x.permute(0, 3, 1, 2), dense.light)
     scales = []

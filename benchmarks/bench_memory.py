@@ -17,10 +17,10 @@ from pathlib import Path
 import joblib
 import numpy as np
 from _common import machine_name, make_parser, print_json, print_table
+from _hooks import check_device
 from PIL import Image
 
 from skpatchsvdd import PatchSVDD
-from skpatchsvdd._device import check_device
 from skpatchsvdd.datasets import load_mvtec_ad
 
 LARGE = (3000, 4000)

@@ -31,10 +31,9 @@ from _common import (
     print_table,
     stopwatch,
 )
+from _hooks import LAMS, check_device
 
 from skpatchsvdd import PatchSVDD
-from skpatchsvdd._device import check_device
-from skpatchsvdd._recipe import _LAMS
 from skpatchsvdd.datasets import load_mvtec_ad
 from skpatchsvdd.metrics import detection_auroc
 
@@ -110,15 +109,15 @@ def measure(train, test, seed, device, args):
     if args.max_iter is not None:
         params["max_iter"] = args.max_iter
     dets, seconds, scores = {}, {}, {}
-    for lam in (*_LAMS["dense"], "auto"):
+    for lam in (*LAMS["dense"], "auto"):
         est = PatchSVDD(lam=lam, **params)
         with stopwatch(device) as fit_s:
             est.fit(train[~is_left_out])
         seconds[lam] = fit_s[0]
         scores[lam] = est.score_samples(test.images)
         dets[lam] = detection_auroc(test.labels, scores[lam])
-    fixed = [dets[lam] for lam in _LAMS["dense"]]
-    choice = {f"lam={lam:g}": dets[lam] for lam in _LAMS["dense"]}
+    fixed = [dets[lam] for lam in LAMS["dense"]]
+    choice = {f"lam={lam:g}": dets[lam] for lam in LAMS["dense"]}
     choice |= {
         "best": max(fixed),
         "auto": dets["auto"],

@@ -3,7 +3,7 @@
 The plain loop is what the paper describes: patches cut out on the host by loader
 processes, 64 pairs for each loss and scale, float32, Adam at 1e-4, one kernel after the
 other. Both begin with the same kind of encoder and are evaluated the same way, at wide
-strides and with the estimator's own weight of places, outside of their clocks.
+strides and with the estimator's own weight of positions, outside of their clocks.
 
 For each category and seed: step time and pairs a second of both; the seconds until each
 first reaches --target image AUROC. The plain loop is given --factor times as long as
@@ -26,6 +26,7 @@ Example: python benchmarks/bench_training.py --data DATA --categories mvtec/bott
 import itertools
 import os
 import time
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -38,18 +39,22 @@ from _common import (
     stopwatch,
 )
 from _formats import is_one_format, measure_formats
+from _hooks import (
+    DIRECTIONS,
+    Watch,
+    check_device,
+    check_images,
+    crop_size,
+    make_encoder,
+    make_patch_objective,
+    pairs_of_a_crop,
+    resolve,
+    score_with,
+    training_autocast,
+)
+from _hooks import train as train_watched
 
 from skpatchsvdd import PatchSVDD
-from skpatchsvdd._bank import collect_banks, find_units
-from skpatchsvdd._crops import crop_size
-from skpatchsvdd._device import check_device, training_autocast
-from skpatchsvdd._encoder import make_encoder
-from skpatchsvdd._images import check_images
-from skpatchsvdd._inspection import DenseEncoder, Inspector
-from skpatchsvdd._losses import make_patch_objective, pairs_of_a_crop
-from skpatchsvdd._neighbors import ExactIndex
-from skpatchsvdd._sampling import DIRECTIONS
-from skpatchsvdd._watch import Watch
 from skpatchsvdd.datasets import load_mvtec_ad
 from skpatchsvdd.metrics import detection_auroc
 
@@ -59,6 +64,7 @@ N_TIMED_IMAGES, N_TIMED_STEPS = 16, 5
 LAM, RATE = 1e-3, 1e-4
 N_LOOKS, N_PLAIN_LOOKS = 20, 8
 STRIDES = (8, 16)
+MID_GREY = np.full((1, 1, 1), 0.5, dtype=np.float32)
 
 
 def main():
@@ -123,13 +129,9 @@ def time_steps(args):
     train = load_mvtec_ad(args.data, category, image_size=args.image_size).images
     train = check_images(train[:N_TIMED_IMAGES])
     est = make_estimator(0, args)
-    n_steps = est._resolve("max_iter", device)
-    est.max_iter = N_TIMED_STEPS
+    n_steps = resolve(est, device).max_iter
     watch = ClockWatch(None, 1)
-    est._make_watch = lambda *args: watch
-    center, light = est._center_of(train), est._resolve_inspection("light")
-    rng = np.random.RandomState(0)
-    est._train_encoder(train, center, light, None, device, rng)
+    train_watched(est.set_params(max_iter=N_TIMED_STEPS), train, watch, device, 0)
     seconds = float(np.median(np.diff(watch.times)[1:]))  # the first sets things up
     operations, _ = count_step(train, device, args)
     return {
@@ -173,7 +175,7 @@ def compare(train, test, seed, device, args):
     ours, ours_s, n_steps, step_s = run_ours(est, train, test, device, args.target)
     limit = args.factor * (ours_s or step_s * n_steps)  # also if we never arrive
     plain, plain_s, plain_step_s = run_plain(train, test, seed, device, limit, args)
-    n_crops = est._resolve("batch_size", device)
+    n_crops = resolve(est, device).batch_size
     n_ours = n_crops * pairs_of_a_crop(n_crops) * 2 * len(SIZES)
     n_plain = args.n_pairs * 2 * len(SIZES)
     return {
@@ -213,14 +215,11 @@ class TimedWatch(Watch):
 
 def run_ours(est, train, test, device, target):
     """Return scores, seconds to the target, steps and seconds a step."""
-    center, light = est._center_of(train), est._resolve_inspection("light")
-    max_iter = est._resolve("max_iter", device)
-    evaluate = make_evaluation(train, test, center, light, device)
+    max_iter = resolve(est, device).max_iter
+    evaluate = make_evaluation(train, test, MID_GREY, resolve(est, device), device)
     watch = TimedWatch(evaluate, max(max_iter // N_LOOKS, 1), target, device)
-    est._make_watch = lambda *args: watch
-    rng = np.random.RandomState(est.random_state)
     with stopwatch(device) as seconds:
-        est._train_encoder(train, center, light, None, device, rng)
+        train_watched(est, train, watch, device, est.random_state)
     return watch.scores, watch.arrival, max_iter, (seconds[0] - watch.spent) / max_iter
 
 
@@ -230,7 +229,8 @@ def run_plain(train, test, seed, device, limit, args):
     center = train.mean_image()
     encoder = make_encoder("hierarchical", center.shape[2], 64, SIZES[-1], generator)
     encoder = encoder.to(device).requires_grad_(True)
-    evaluate = make_evaluation(train, test, center, 1.0, device)
+    options = replace(resolve(PatchSVDD(), device), light=1.0)
+    evaluate = make_evaluation(train, test, center, options, device)
     objective = make_patch_objective(
         "patch_svdd", LAM, encoder, _OnDevice(device), args.n_pairs, generator
     )
@@ -319,29 +319,21 @@ class PlainPairs(torch.utils.data.IterableDataset):
     def _cut(self, image, row, col, k, rng=None):
         height, width, n_channels = self.pixels.shape[1:]
         row, col = np.clip(row, 0, height - k), np.clip(col, 0, width - k)
-        place = np.s_[row : row + k, col : col + k]
-        patch = self.pixels[image][place] / np.float32(255) - self.center[place]
+        square = np.s_[row : row + k, col : col + k]
+        patch = self.pixels[image][square] / np.float32(255) - self.center[square]
         if rng is not None:
             patch = patch + rng.normal(0, 0.02, n_channels)
             patch = patch + rng.normal(0, 0.02, patch.shape)
         return patch.transpose(2, 0, 1).astype(np.float32)
 
 
-def make_evaluation(train, test, center, light, device):
+def make_evaluation(train, test, center, options, device):
     """Return a function that gives an encoder's image AUROC at wide strides."""
     images = check_images(test.images)
-    size = train.image_shape[:2]
 
     def evaluate(encoder):
-        dense = DenseEncoder(encoder, size, center, light, STRIDES, device)
-        weight = PatchSVDD()._resolve_inspection("place_weight")
-        rng = np.random.RandomState(0)
-        units = find_units(dense, train, weight, rng)
-        banks = collect_banks(dense, train, units, None, rng)
-        indexes = [ExactIndex(bank) for bank in banks]
-        inspector = Inspector(dense, indexes, [], 0, "multiply", units)
-        scores = inspector.scores(images)
-        return detection_auroc(test.labels, scores)
+        parts = (train, images, center, options, STRIDES, device)
+        return detection_auroc(test.labels, score_with(encoder, *parts))
 
     return evaluate
 
@@ -386,7 +378,7 @@ def count_step(train, device, args):
         operations += 3 * 2 * conv.weight[0].numel() * outputs
         values += 3 * (inputs + outputs)
         inputs = outputs
-    n_views = N_VIEWS * est._resolve("batch_size", device)
+    n_views = N_VIEWS * resolve(est, device).batch_size
     return n_views * operations, n_views * values
 
 

@@ -48,15 +48,13 @@ import sys
 from pathlib import Path
 
 from _common import find_categories, machine_name, make_parser, print_json, print_table
+from _hooks import FLAT_PATCH, check_device
 from _paper_fits import Images
 from _paper_pictures import PICTURES, draw_picture
 from _paper_rows import make_means, make_rows, printable
 from _paper_run import Cache, Run
 from _paper_tables import SWEEPS, TABLES, Choice
 from _paper_views import VIEWS, draw_view
-
-from skpatchsvdd._device import check_device
-from skpatchsvdd._encoder import FLAT_PATCH
 
 
 def main():

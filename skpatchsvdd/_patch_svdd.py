@@ -1,59 +1,50 @@
 """The estimator: parameters, fit in five steps, scores and maps."""
 
-import copy
-import weakref
+from contextlib import contextmanager
 from numbers import Integral, Real
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, OutlierMixin, _fit_context
+from sklearn.utils import _param_validation as validation
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, Options, RealNotInt, StrOptions
+from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from skpatchsvdd._bank import collect_banks, find_units
-from skpatchsvdd._calibration import p_values_from_scores, threshold_from_scores
-from skpatchsvdd._checks import (
-    DEFAULT_STRIDES,
+from skpatchsvdd._encoding import DEFAULT_STRIDES, DenseSetting, check_strides
+from skpatchsvdd._images import check_images, digest_images, find_normal, list_digests
+from skpatchsvdd._inspection import (
     are_tied,
-    check_scores,
-    check_strides,
-    digest_images,
-    warn_of_ties,
-)
-from skpatchsvdd._device import check_device, fallback_device, torch_threads
-from skpatchsvdd._groups import (
+    build_bank,
     check_count,
     check_groups,
+    check_scores,
     choose_aside,
+    cut_map,
+    extend_bank,
     find_unseen,
     number_owners,
+    p_values_from_scores,
+    resize_map,
+    threshold_from_scores,
     warn_if_grouped,
+    warn_of_ties,
 )
-from skpatchsvdd._images import check_images, list_digests
-from skpatchsvdd._inspection import DenseEncoder, Inspector
-from skpatchsvdd._labels import find_normal
-from skpatchsvdd._maps import cut_map, resize_map
-from skpatchsvdd._neighbors import make_index
-from skpatchsvdd._progress import Progress
-from skpatchsvdd._recipe import Training, TrainingMixin
+from skpatchsvdd._options import resolve_options
+from skpatchsvdd._training import go_on_from, train_encoder
+from skpatchsvdd._utils import (
+    Report,
+    check_device,
+    fallback_device,
+    torch_threads,
+    warn,
+)
 from skpatchsvdd.drift import drift_test
 
-# What "auto" means for how images are inspected, by `training` or for raw patches.
-_AUTO_INSPECTION = {
-    "dense": {"light": 0.3, "place_weight": "auto"},
-    "paper": {"light": 1.0, "place_weight": 0.0},
-    "raw": {"light": 1.0, "place_weight": 0.0},
-}
 _MID_GREY = 0.5
-_WHOLE = (slice(None), slice(None))
-_MAX_SEED = np.iinfo(np.int32).max
-# The inspector that each estimator has used last. Here, and not in the estimator, whose
-# attributes no call but fit may change.
-_INSPECTORS = weakref.WeakKeyDictionary()
 
 
-class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
+class PatchSVDD(OutlierMixin, BaseEstimator):
     r"""Patch SVDD: detect and locate anomalies in images from normal images alone.
 
     An encoder of small patches is trained without labels or pretrained weights: patches
@@ -93,49 +84,19 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
         K, the size of the largest patches. All smaller scales down to 32 are inspected
         too.
 
-    strides : tuple of int, default=None
-        Pixels from one patch to the next, one for each scale, smallest scale first.
-        None is 4, 16, 16 for the scales 32, 64, 128.
+    image_size : int or (int, int), default=None
+        Size (height, width) to which every image is resized, anti-aliased, before it is
+        looked at. None keeps the size.
 
-    encoder : {"hierarchical", "flat", "raw"}, default="hierarchical"
-        "hierarchical" builds the feature of a patch from those of its quarters. "flat"
-        is the paper's non-hierarchical network for patches of 64 alone. "raw" takes the
-        pixels of the patch as its feature: nothing is trained, and the bank takes
-        K * K * channels numbers a patch.
-
-    loss : {"patch_svdd", "svdd_prime", "svdd"}, default="patch_svdd"
-        "svdd_prime" is :math:`L_{SVDD'}` alone, "svdd" draws all features to one fixed
-        centre, the mean of the initial features. `lam` has no effect on either.
-
-    training : {"dense", "paper"}, default="dense"
-        "dense" encodes crops of 128 x 128 pixels as whole maps and draws all pairs
-        from them; each crop is seen in two views, each in a light of its own, of which
-        the second has synthetic defects and may be shifted. "paper" is the paper's
-        training, on pairs of patches cut out one by one, in float32: it needs many more
-        steps, and collapses on some images. Only the number of its steps, and what is
-        done when it fails, is not the authors'; the :ref:`user guide <paper_training>`
-        lists all differences.
-
-    damage_weight : float, default=1.0
-        Weight of the term that, in dense training, keeps patches with made-up defects
-        away from all patches without them. 0 leaves it out.
-
-    light : "auto" or float in [0, 1], default="auto"
-        Share of slow changes of brightness across an image, those of more than about
-        16 pixels, that the encoder gets to see. 1 leaves images as they are; 0 takes
-        all of them out, and with them every change of light that is smooth, but also
-        the colour of large even areas. "auto" is 0.3, and 1 with ``training="paper"``
-        or ``encoder="raw"``.
-
-    place_weight : "auto" or float, default="auto"
-        How much the place of a patch counts when its nearest neighbour is looked for:
-        the distance between opposite edges of an image, in units of the median distance
-        from a normal patch to the nearest one of another image. 0 compares features
-        alone, as the paper does. "auto" looks at where the nearest ones lie: if for
-        three quarters of the patches they lie in the same place, the images are
-        aligned, as pictures of parts in a mount are, and it is 20; if for a quarter or
-        less, as in pictures of materials, it is 0; and in between in between. It is 0
-        with ``training="paper"`` or ``encoder="raw"``.
+    contamination : "auto" or float in (0, 0.5], default="auto"
+        Where `predict` draws the line. Every training image is scored against a bank
+        that does not hold it. "auto" puts `offset_` at the lowest of these n scores: a
+        new normal image raises a false alarm with a probability of about 1 / (n + 1).
+        A float puts `offset_` where at most this share of new normal images is called
+        abnormal, and about this share of the training images. Both hold for images
+        taken as the training images were; `p_values` lets you choose a share later.
+        With `groups`, the scores are those of groups that the encoder has not seen, and
+        both hold for images of new groups; see `fit`.
 
     bank_size : int, float in (0, 1] or None, default=None
         How many normal patches of each scale are kept, or which share of them. What is
@@ -144,14 +105,31 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
         searched faster and saved in a smaller file. None keeps everything up to 1 GiB a
         scale, which is four million patches, and a part that covers it beyond.
 
-    aggregation : {"multiply", "sum"}, default="multiply"
-        How the scales' maps are joined.
-
     max_iter : "auto" or int, default="auto"
         Optimisation steps. 0 keeps the random weights, the paper's random encoder.
         "auto" is 1000 on a GPU and 240 on a CPU; 12000 with ``training="paper"``, whose
         authors take ``300 * 100 * n_images / 64`` steps: 300 epochs of 100 pairs of
         each image, 64 at a time.
+
+    device : str, default="auto"
+        "auto" (CUDA where there is a GPU, the CPU elsewhere), "cpu", "cuda", "cuda:1"
+        or "mps". A fitted estimator goes wherever its file goes: without the device it
+        was fitted on, it scores on the CPU.
+
+    random_state : int, RandomState instance or None, default=None
+        Initial weights and the patches drawn. With the same value, on the same machine
+        with the same number of threads, `fit` gives the same weights and scores to the
+        last bit. On another kind of processor the initial weights and what is drawn are
+        the same, and so, but for rounding, are the losses of the first steps and all
+        scores without training. A training carries roundings on: its weights and
+        scores differ.
+
+    verbose : int, default=0
+        1 reports each step of `fit`, 2 also the losses while training.
+
+    n_jobs : int, default=None
+        Threads of torch, and of building pynndescent's index, on the CPU. None leaves
+        their own choice, which pynndescent's queries always follow.
 
     batch_size : "auto" or int, default="auto"
         Crops a step; with ``training="paper"``, pairs of patches a step for each loss
@@ -175,22 +153,14 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
         Share of the images set aside for early stopping, at least 2. The bank holds
         them in any case.
 
-    image_size : int or (int, int), default=None
-        Size (height, width) to which every image is resized, anti-aliased, before it is
-        looked at. None keeps the size.
+    warm_start : bool, default=False
+        True lets `fit` go on from the weights in `encoder_`, or from those of a later
+        `fit` that was interrupted after its training, with a new optimiser, and build
+        the bank anew. With ``max_iter=0`` the weights are kept as they are.
 
-    image_shape : tuple of (height, width) or (height, width, channels), default=None
-        How to read rows when X is two-dimensional.
-
-    contamination : "auto" or float in (0, 0.5], default="auto"
-        Where `predict` draws the line. Every training image is scored against a bank
-        that does not hold it. "auto" puts `offset_` at the lowest of these n scores: a
-        new normal image raises a false alarm with a probability of about 1 / (n + 1).
-        A float puts `offset_` where at most this share of new normal images is called
-        abnormal, and about this share of the training images. Both hold for images
-        taken as the training images were; `p_values` lets you choose a share later.
-        With `groups`, the scores are those of groups that the encoder has not seen, and
-        both hold for images of new groups; see `fit`.
+    strides : tuple of int, default=None
+        Pixels from one patch to the next, one for each scale, smallest scale first.
+        None is 4, 16, 16 for the scales 32, 64, 128.
 
     neighbors : {"auto", "exact", "pynndescent"}, default="auto"
         How the nearest normal patch is found. "exact" sorts the bank into clusters and
@@ -206,30 +176,51 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
         distances are made exact until that is certain. 0 gives the same scores as exact
         search; smaller pixels of the map may be too large in any case.
 
-    warm_start : bool, default=False
-        True lets `fit` go on from the weights in `encoder_`, or from those of a later
-        `fit` that was interrupted after its training, with a new optimiser, and build
-        the bank anew. With ``max_iter=0`` the weights are kept as they are.
+    light : "auto" or float in [0, 1], default="auto"
+        Share of slow changes of brightness across an image, those of more than about
+        16 pixels, that the encoder gets to see. 1 leaves images as they are; 0 takes
+        all of them out, and with them every change of light that is smooth, but also
+        the colour of large even areas. "auto" is 0.3, and 1 with ``training="paper"``
+        or ``encoder="raw"``.
 
-    device : str, default="auto"
-        "auto" (CUDA where there is a GPU, the CPU elsewhere), "cpu", "cuda", "cuda:1"
-        or "mps". A fitted estimator goes wherever its file goes: without the device it
-        was fitted on, it scores on the CPU.
+    place_weight : "auto" or float, default="auto"
+        How much the place of a patch counts when its nearest neighbour is looked for:
+        the distance between opposite edges of an image, in units of the median distance
+        from a normal patch to the nearest one of another image. 0 compares features
+        alone, as the paper does. "auto" looks at where the nearest ones lie: if for
+        three quarters of the patches they lie in the same place, the images are
+        aligned, as pictures of parts in a mount are, and it is 20; if for a quarter or
+        less, as in pictures of materials, it is 0; and in between in between. It is 0
+        with ``training="paper"`` or ``encoder="raw"``.
 
-    n_jobs : int, default=None
-        Threads of torch, and of building pynndescent's index, on the CPU. None leaves
-        their own choice, which pynndescent's queries always follow.
+    damage_weight : float, default=1.0
+        Weight of the term that, in dense training, keeps patches with made-up defects
+        away from all patches without them. 0 leaves it out.
 
-    random_state : int, RandomState instance or None, default=None
-        Initial weights and the patches drawn. With the same value, on the same machine
-        with the same number of threads, `fit` gives the same weights and scores to the
-        last bit. On another kind of processor the initial weights and what is drawn are
-        the same, and so, but for rounding, are the losses of the first steps and all
-        scores without training. A training carries roundings on: its weights and
-        scores differ.
+    image_shape : tuple of (height, width) or (height, width, channels), default=None
+        How to read rows when X is two-dimensional.
 
-    verbose : int, default=0
-        1 reports each step of `fit`, 2 also the losses while training.
+    training : {"dense", "paper"}, default="dense"
+        "dense" encodes crops of 128 x 128 pixels as whole maps and draws all pairs
+        from them; each crop is seen in two views, each in a light of its own, of which
+        the second has synthetic defects and may be shifted. "paper" is the paper's
+        training, on pairs of patches cut out one by one, in float32: it needs many more
+        steps, and collapses on some images. Only the number of its steps, and what is
+        done when it fails, is not the authors'; the :ref:`user guide <paper_training>`
+        lists all differences.
+
+    loss : {"patch_svdd", "svdd_prime", "svdd"}, default="patch_svdd"
+        "svdd_prime" is :math:`L_{SVDD'}` alone, "svdd" draws all features to one fixed
+        centre, the mean of the initial features. `lam` has no effect on either.
+
+    encoder : {"hierarchical", "flat", "raw"}, default="hierarchical"
+        "hierarchical" builds the feature of a patch from those of its quarters. "flat"
+        is the paper's non-hierarchical network for patches of 64 alone. "raw" takes the
+        pixels of the patch as its feature: nothing is trained, and the bank takes
+        K * K * channels numbers a patch.
+
+    aggregation : {"multiply", "sum"}, default="multiply"
+        How the scales' maps are joined.
 
     Attributes
     ----------
@@ -265,7 +256,7 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
         What is subtracted from every image: 0.5, the middle of the 0..1 scale, or, with
         ``training="paper"``, the mean training image.
 
-    image_shape_ : tuple of (height, width, n_channels)
+    inspected_shape_ : tuple of (height, width, n_channels)
         Shape of the images as they are inspected.
 
     patch_sizes_, strides_ : tuple of int
@@ -335,24 +326,29 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
     (6, 64, 64)
     """
 
+    # A training whose fit came no further. No underscore at the end: no estimator is
+    # fitted by it.
+    _unfinished = None
+
     _parameter_constraints = {  # noqa: RUF012
         "lam": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left"), None],
         "embedding_dim": [Interval(Integral, 1, None, closed="left")],
-        "patch_size": [Options(Integral, set(DEFAULT_STRIDES))],
-        "strides": ["array-like", None],
-        "encoder": [StrOptions({"hierarchical", "flat", "raw"})],
-        "loss": [StrOptions({"patch_svdd", "svdd_prime", "svdd"})],
-        "training": [StrOptions({"dense", "paper"})],
-        "damage_weight": [Interval(Real, 0, None, closed="left")],
-        "light": [StrOptions({"auto"}), Interval(Real, 0, 1, closed="both")],
-        "place_weight": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
+        "patch_size": [validation.Options(Integral, set(DEFAULT_STRIDES))],
+        "image_size": [Interval(Integral, 1, None, closed="left"), "array-like", None],
+        "contamination": [
+            StrOptions({"auto"}),
+            Interval(Real, 0, 0.5, closed="right"),
+        ],
         "bank_size": [
             Interval(Integral, 1, None, closed="left"),
             Interval(RealNotInt, 0, 1, closed="right"),
             None,
         ],
-        "aggregation": [StrOptions({"multiply", "sum"})],
         "max_iter": [StrOptions({"auto"}), Interval(Integral, 0, None, closed="left")],
+        "device": [str],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
+        "n_jobs": [Integral, None],
         "batch_size": [
             StrOptions({"auto"}),
             Interval(Integral, 1, None, closed="left"),
@@ -363,19 +359,18 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
         ],
         "early_stopping": ["boolean"],
         "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
-        "image_size": [Interval(Integral, 1, None, closed="left"), "array-like", None],
-        "image_shape": ["array-like", None],
-        "contamination": [
-            StrOptions({"auto"}),
-            Interval(Real, 0, 0.5, closed="right"),
-        ],
+        "warm_start": ["boolean"],
+        "strides": ["array-like", None],
         "neighbors": [StrOptions({"auto", "exact", "pynndescent"})],
         "tolerance": [Interval(Real, 0, None, closed="left")],
-        "warm_start": ["boolean"],
-        "device": [str],
-        "n_jobs": [Integral, None],
-        "random_state": ["random_state"],
-        "verbose": ["verbose"],
+        "light": [StrOptions({"auto"}), Interval(Real, 0, 1, closed="both")],
+        "place_weight": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
+        "damage_weight": [Interval(Real, 0, None, closed="left")],
+        "image_shape": ["array-like", None],
+        "training": [StrOptions({"dense", "paper"})],
+        "loss": [StrOptions({"patch_svdd", "svdd_prime", "svdd"})],
+        "encoder": [StrOptions({"hierarchical", "flat", "raw"})],
+        "aggregation": [StrOptions({"multiply", "sum"})],
     }
 
     def __init__(
@@ -384,58 +379,58 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
         lam=None,
         embedding_dim=64,
         patch_size=64,
-        strides=None,
-        encoder="hierarchical",
-        loss="patch_svdd",
-        training="dense",
-        damage_weight=1.0,
-        light="auto",
-        place_weight="auto",
+        image_size=None,
+        contamination="auto",
         bank_size=None,
-        aggregation="multiply",
         max_iter="auto",
+        device="auto",
+        random_state=None,
+        verbose=0,
+        n_jobs=None,
         batch_size="auto",
         learning_rate="auto",
         early_stopping=False,
         validation_fraction=0.1,
-        image_size=None,
-        image_shape=None,
-        contamination="auto",
+        warm_start=False,
+        strides=None,
         neighbors="auto",
         tolerance=0.0,
-        warm_start=False,
-        device="auto",
-        n_jobs=None,
-        random_state=None,
-        verbose=0,
+        light="auto",
+        place_weight="auto",
+        damage_weight=1.0,
+        image_shape=None,
+        training="dense",
+        loss="patch_svdd",
+        encoder="hierarchical",
+        aggregation="multiply",
     ):
         self.lam = lam
         self.embedding_dim = embedding_dim
         self.patch_size = patch_size
-        self.strides = strides
-        self.encoder = encoder
-        self.loss = loss
-        self.training = training
-        self.damage_weight = damage_weight
-        self.light = light
-        self.place_weight = place_weight
+        self.image_size = image_size
+        self.contamination = contamination
         self.bank_size = bank_size
-        self.aggregation = aggregation
         self.max_iter = max_iter
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+        self.n_jobs = n_jobs
         self.batch_size = batch_size
         self.learning_rate = learning_rate
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
-        self.image_size = image_size
-        self.image_shape = image_shape
-        self.contamination = contamination
+        self.warm_start = warm_start
+        self.strides = strides
         self.neighbors = neighbors
         self.tolerance = tolerance
-        self.warm_start = warm_start
-        self.device = device
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+        self.light = light
+        self.place_weight = place_weight
+        self.damage_weight = damage_weight
+        self.image_shape = image_shape
+        self.training = training
+        self.loss = loss
+        self.encoder = encoder
+        self.aggregation = aggregation
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y=None, groups=None):
@@ -488,59 +483,35 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
             self.strides, self.encoder, self.patch_size, images.image_shape
         )
         device = check_device(self.device)
+        options = resolve_options(self.get_params(deep=False), device)
         rng = check_random_state(self.random_state)
-        light = self._resolve_inspection("light")
         known = digest_images(images)
-        owners, shown, calibrates = self._split_groups(groups, known, device, rng)
-        seen = images if len(shown) == len(images) else images.take(shown)
+        owners, shown, calibrates = self._split_groups(groups, known, options, rng)
         with torch_threads(self.n_jobs):
-            center = self._center_of(seen)
-
-            def make_dense(encoder, strides=strides, window=_WHOLE):
-                size = images.crop(window).image_shape[:2]
-                part = center if center.size == 1 else center[window]
-                return DenseEncoder(encoder, size, part, light, strides, device)
-
-            parts = (seen, center, light, make_dense, device)
-            # A copy, so that what follows is as if this lam had been given.
-            lam, lam_results = self._choose_lam(*parts, copy.deepcopy(rng))
-            trained = copy.copy(self)
-            trained.lam = lam
-            encoder, curve, watch = trained._train_encoder(*parts, rng)
-            training = Training(encoder, curve, watch, lam, lam_results)
-            parts = (images, seen, known, owners)
+            seen = images if len(shown) == len(images) else images.take(shown)
+            size, center = images.image_shape[:2], self._center_of(seen)
+            setting = DenseSetting(size, center, options.light, strides, device)
+            report, former = self._report(), self._former_training()
+            training = train_encoder(seen, setting, options, rng, report, former)
             with self._kept_if_unfinished(training):
-                inspector, scores = self._make_bank(*parts, make_dense(encoder), rng)
-                if curve and are_tied(scores):
-                    warn_of_ties(self.training)
-                    encoder, watch.kept = watch.first_encoder, 0
-                    dense = make_dense(encoder)
-                    inspector, scores = self._make_bank(*parts, dense, rng)
+                parts = (images, shown, known, owners)
+                parts = self._build(*parts, training, setting, options, rng)
+                training, fitted, scores = parts
         check_scores(scores)
         if groups is None:
             warn_if_grouped(images)
-
-        self.encoder_ = encoder
-        self.lam_ = lam
-        self.lam_results_ = lam_results
+        if training.curve:
+            fitted.seen |= {known[i] for i in shown}
+        if self.warm_start and hasattr(self, "_fitted"):
+            fitted.seen |= self._fitted.seen
         self.center_ = center
-        self.image_shape_ = tuple(images.image_shape)
+        self.inspected_shape_ = tuple(images.image_shape)
         self.n_features_in_ = _n_values(images)
-        self.patch_sizes_ = encoder.patch_sizes
+        self.patch_sizes_ = training.encoder.patch_sizes
         self.strides_ = strides
-        self.loss_curve_ = curve
-        self.n_iter_ = len(next(iter(curve.values()), ()))
-        self.best_iter_ = watch.kept
-        self.validation_steps_ = np.array(watch.steps, dtype=int)
-        self.validation_scores_ = np.array(watch.scores)
-        self._n_averaged = inspector.n_averaged
-        self._set_seen({known[i] for i in shown} if curve else set())
+        self._set_training(training)
+        self._set_bank(fitted)
         self._calibrate(scores, groups, calibrates)
-        self._set_bank(inspector.indexes, known, owners)
-        self._units = inspector.units
-        self._light = light
-        self._aggregation = self.aggregation
-        self._unfinished = None
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -581,35 +552,24 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
         images, groups = images.take(normal), None if groups is None else groups[normal]
         digests = list_digests(images)
         first = {digest: i for i, digest in reversed(list(enumerate(digests)))}
-        new = sorted(i for digest, i in first.items() if digest not in self._known)
+        former = self._fitted.known
+        new = sorted(i for digest, i in first.items() if digest not in former)
         if not new:
             return self
-        images, known = images.take(new), self._known + [digests[i] for i in new]
+        images, known = images.take(new), former + [digests[i] for i in new]
         groups, owners, calibrates = self._continue_groups(groups, new)
         rng = check_random_state(self.random_state)
         with torch_threads(self.n_jobs):
-            inspector = self._inspector()
-            dense = inspector.encoder
-            former = [index.bank() for index in self._indexes]
-            with self._progress("adding images", len(new)) as progress:
-                banks = collect_banks(
-                    dense,
-                    images,
-                    self._units,
-                    self.bank_size,
-                    rng,
-                    former,
-                    n_former=len(self._known),
-                    progress=progress,
-                    owners=owners[len(self._known) :],
-                )
-            indexes = self._index_banks(banks, dense.device, rng)
-            inspector = inspector.extend(indexes, known, owners)
+            encoder = self._inspector().encoder
+            options = resolve_options(self.get_params(deep=False), encoder.device)
+            parts = (self._fitted, images, known, owners, encoder)
+            fitted = extend_bank(*parts, options, rng, self._report())
+            inspector = fitted.inspector(self.encoder_, encoder.device, self.tolerance)
             scores = inspector.scores(images)
         scores = np.concatenate([self.training_scores_, scores])
         check_scores(scores)
+        self._set_bank(fitted)
         self._calibrate(scores, groups, calibrates)
-        self._set_bank(inspector.indexes, known, owners)
         return self
 
     def fit_predict(self, X, y=None, groups=None):
@@ -638,7 +598,7 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
         if len(self.training_scores_) == len(X):  # all are learnt from
             return _labels(self.training_scores_ - self.offset_)
         images = self._check_images(X)
-        learnt = dict(zip(self._known, self.training_scores_, strict=True))
+        learnt = dict(zip(self._fitted.known, self.training_scores_, strict=True))
         scores = np.array([learnt.get(x, np.nan) for x in list_digests(images)])
         is_new = np.isnan(scores)
         if is_new.any():
@@ -857,7 +817,7 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
         check_count(groups)
         return images, groups
 
-    def _split_groups(self, groups, known, device, rng):
+    def _split_groups(self, groups, known, options, rng):
         """Choose the groups to train on and those to calibrate on.
 
         Returns
@@ -865,20 +825,90 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
         owners : ndarray of int of shape (n_images,)
             The number of each image's group; without groups, its own.
         shown : ndarray of int
-            Places of the images to train on.
+            Indices of the images to train on.
         calibrates : ndarray of bool of shape (n_images,)
         """
         everyone = np.arange(len(known))
         if groups is None:
             return everyone, everyone, np.ones(len(known), dtype=bool)
         owners = number_owners(groups)
-        goes_on = self.warm_start and hasattr(self, "encoder_")
-        former = self._seen if goes_on else set()
+        goes_on = self.warm_start and hasattr(self, "_fitted")
+        former = self._fitted.seen if goes_on else set()
         unseen = find_unseen(owners, np.array([x in former for x in known]))
-        if self._resolve("max_iter", device) == 0 or self.encoder == "raw":
+        if not options.trains:
             return owners, everyone, np.isin(owners, unseen)
         is_aside = np.isin(owners, choose_aside(owners, unseen, rng))
         return owners, np.flatnonzero(~is_aside), is_aside
+
+    def _former_training(self):
+        """Return the training that a warm start goes on from, or None."""
+        if not self.warm_start:
+            return None
+        if self._unfinished is not None:
+            return self._unfinished
+        if not hasattr(self, "encoder_"):
+            return None
+        return go_on_from(self.encoder_, self.lam_, self.lam_results_)
+
+    @contextmanager
+    def _kept_if_unfinished(self, training):
+        """Keep a training if what follows it is interrupted or fails."""
+        try:
+            yield
+        except BaseException as error:
+            if training.curve:
+                training.watch.forget_images()
+                self._unfinished = training
+                warn(
+                    f"fit has ended with {type(error).__name__} after its training. "
+                    "The trained weights are kept: set_params(warm_start=True, "
+                    "max_iter=0).fit(X) goes on from them, without training again."
+                )
+            raise
+
+    def _build(self, images, shown, known, owners, training, setting, options, rng):
+        """Build the bank and score all images; undo a training that has collapsed.
+
+        Returns
+        -------
+        training : Training
+            With the weights before training if those after it tell nothing.
+        fitted : FittedBank
+        scores : ndarray of shape (n_images,)
+            Each without its own patches.
+        """
+        report = self._report()
+        parts = (images, shown, known, owners, training.encoder)
+        fitted = build_bank(*parts, setting, options, rng, report)
+        inspector = fitted.inspector(training.encoder, setting.device, self.tolerance)
+        label = "scoring images, each without its own patches"
+        with report.progress(label, len(images)) as progress:
+            scores = inspector.scores(images, progress)
+        if not training.curve or not are_tied(scores) or training.watch.kept == 0:
+            return training, fitted, scores
+        warn_of_ties(self.training)
+        training.watch.kept = 0
+        training = training._replace(encoder=training.watch.first_encoder)
+        parts = (images, shown, known, owners, training)
+        return self._build(*parts, setting, options, rng)
+
+    def _set_training(self, training):
+        """Set what a training has learnt."""
+        watch = training.watch
+        self.encoder_ = training.encoder
+        self.lam_ = training.lam
+        self.lam_results_ = training.lam_results
+        self.loss_curve_ = training.curve
+        self.n_iter_ = len(next(iter(training.curve.values()), ()))
+        self.best_iter_ = watch.kept
+        self.validation_steps_ = np.array(watch.steps, dtype=int)
+        self.validation_scores_ = np.array(watch.scores)
+        self._unfinished = None
+
+    def _set_bank(self, fitted):
+        sizes = map(len, fitted.indexes)
+        self.bank_size_ = dict(zip(self.patch_sizes_, sizes, strict=True))
+        self._fitted = fitted
 
     def _check_more_groups(self, groups, n_images):
         if groups is None and self.groups_ is not None:
@@ -895,21 +925,16 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
 
     def _continue_groups(self, groups, new):
         """Return groups, owners and who calibrates, of former and new images."""
-        n_former = len(self._known)
+        n_former = len(self._fitted.known)
         if groups is None:
             owners = np.arange(n_former + len(new))
             return None, owners, np.ones(len(owners), dtype=bool)
         owners = number_owners(groups[new], self.groups_)
         # A group that the encoder has seen does not calibrate, nor do its new images.
-        seen = self._owners[~self.calibrates_]
+        seen = self._fitted.owners[~self.calibrates_]
         calibrates = np.concatenate([self.calibrates_, ~np.isin(owners, seen)])
-        owners = np.concatenate([self._owners, owners])
+        owners = np.concatenate([self._fitted.owners, owners])
         return np.concatenate([self.groups_, groups[new]]), owners, calibrates
-
-    def _set_seen(self, digests):
-        """Remember the images that the encoder has been trained on."""
-        goes_on = self.warm_start and hasattr(self, "_seen")
-        self._seen = digests | self._seen if goes_on else digests
 
     def _calibrate(self, scores, groups, calibrates):
         """Set the threshold, and what it and p-values come from."""
@@ -933,12 +958,12 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
     def _check_scored_images(self, X):
         check_is_fitted(self)
         images = self._check_images(X)
-        if images.image_shape != self.image_shape_:
+        if images.image_shape != self.inspected_shape_:
             raise ValueError(
                 f"X has images of shape {tuple(images.image_shape)}, but "
                 f"{type(self).__name__} was fitted on images of shape "
-                f"{self.image_shape_}: height, width, channels. Pass images of that "
-                "shape; fit with image_size would resize height and width."
+                f"{self.inspected_shape_}: height, width, channels. Pass images of "
+                "that shape; fit with image_size would resize height and width."
             )
         return images
 
@@ -954,98 +979,24 @@ class PatchSVDD(TrainingMixin, OutlierMixin, BaseEstimator):
             return images.mean_image()
         return np.full((1, 1, 1), _MID_GREY, dtype=np.float32)
 
-    def _resolve_inspection(self, name):
-        """Return a parameter of inspection, or what its "auto" means so far."""
-        value = getattr(self, name)
-        kind = "raw" if self.encoder == "raw" else self.training
-        return _AUTO_INSPECTION[kind][name] if value == "auto" else value
-
-    def _make_bank(self, images, seen, known, owners, dense, rng):
-        """Index the features of all images; score each without its own patches."""
-        weight = self._resolve_inspection("place_weight")
-        units = find_units(dense, seen, weight, rng)
-        for size, unit in zip(dense.patch_sizes, units, strict=True):
-            counts = "count" if unit > 0 else "do not count"
-            self._log(f"places of patches of {size} {counts}")
-        with self._progress("encoding images", len(images)) as progress:
-            banks = collect_banks(
-                dense,
-                images,
-                units,
-                self.bank_size,
-                rng,
-                progress=progress,
-                owners=owners,
-            )
-        indexes = self._index_banks(banks, dense.device, rng)
-        inspector = Inspector(
-            dense,
-            indexes,
-            known,
-            # Of the images of some groups alone, the mean is no calibrating one's.
-            len(known) if len(seen) == len(known) else 0,
-            self.aggregation,
-            units,
-            self.tolerance,
-            owners,
-        )
-        label = "scoring images, each without its own patches"
-        with self._progress(label, len(images)) as progress:
-            return inspector, inspector.scores(images, progress)
-
-    def _set_bank(self, indexes, known, owners):
-        sizes = map(len, indexes)
-        self.bank_size_ = dict(zip(self.patch_sizes_, sizes, strict=True))
-        self._indexes = indexes
-        self._known = known
-        self._owners = owners
-
-    def _index_banks(self, banks, device, rng):
-        indexes = []
-        for bank in banks:
-            seed = int(rng.randint(_MAX_SEED))
-            self._log(f"indexing {len(bank.rows):,} patches")
-            indexes.append(
-                make_index(bank, self.neighbors, device, self.n_jobs, seed, self._log)
-            )
-        return indexes
-
     def _inspector(self):
-        """Return what inspects images, the last one if nothing has changed since."""
+        """Return what inspects images."""
         device = fallback_device(self.device)
-        versions = [p._version for p in self.encoder_.parameters()]  # count changes
-        made_for = (device, self.encoder_, versions, self._indexes, self.tolerance)
-        kept = _INSPECTORS.get(self)
-        if kept is None or kept[0] != made_for:
-            kept = _INSPECTORS[self] = made_for, self._make_inspector(device)
-        return kept[1]
+        return self._fitted.inspector(self.encoder_, device, self.tolerance)
 
-    def _make_inspector(self, device):
-        dense = DenseEncoder(
-            self.encoder_,
-            self.image_shape_[:2],
-            self.center_,
-            self._light,
-            self.strides_,
-            device,
+    def _report(self):
+        return Report(type(self).__name__, self.verbose)
+
+    @property
+    def image_shape_(self):
+        """The former name of `inspected_shape_`."""
+        check_is_fitted(self)
+        warn(
+            "image_shape_ has been renamed: it is the shape of images as they are "
+            "inspected, not the parameter image_shape. Use inspected_shape_.",
+            FutureWarning,
         )
-        return Inspector(
-            dense,
-            self._indexes,
-            self._known,
-            self._n_averaged,
-            self._aggregation,
-            self._units,
-            self.tolerance,
-            self._owners,
-        )
-
-    def _log(self, message, level=1):
-        if self.verbose >= level:
-            print(f"[{type(self).__name__}] {message}", flush=True)
-
-    def _progress(self, label, total):
-        return Progress(f"[{type(self).__name__}] {label}", total, self.verbose >= 1)
+        return self.inspected_shape_
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

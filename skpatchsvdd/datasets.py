@@ -7,9 +7,8 @@ import torch
 import torch.nn.functional as F
 from sklearn.utils import Bunch
 
-from skpatchsvdd._files import read_image
-from skpatchsvdd._images import check_image_size, resize_image
-from skpatchsvdd._textures import make_textures
+from skpatchsvdd._images import check_image_size, read_image, resize_image
+from skpatchsvdd._synthetic import make_textures
 
 __all__ = ["load_mvtec_ad", "make_textures"]
 

@@ -15,11 +15,17 @@ from sklearn.model_selection import (
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_consistent_length
 
-from skpatchsvdd._groups import check_groups
-from skpatchsvdd._images import check_images, pixels_to_float
-from skpatchsvdd._labels import check_is_list, check_labels, find_normal, read_labels
-from skpatchsvdd._pipelines import maps_of
-from skpatchsvdd._probes import make_probes
+from skpatchsvdd._images import (
+    check_images,
+    check_is_list,
+    check_labels,
+    find_normal,
+    pixels_to_float,
+    read_labels,
+)
+from skpatchsvdd._inspection import check_groups
+from skpatchsvdd._synthetic import make_probes
+from skpatchsvdd._utils import maps_of
 from skpatchsvdd.metrics import detection_auroc, pro_score, segmentation_auroc
 
 __all__ = [

@@ -3,7 +3,7 @@
 import numpy as np
 from sklearn.utils.validation import check_consistent_length
 
-from skpatchsvdd._pipelines import maps_of
+from skpatchsvdd._utils import maps_of
 
 __all__ = ["AnomalyMapDisplay"]
 

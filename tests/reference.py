@@ -38,7 +38,7 @@ def encode_patchwise(encoder, images, patch_size, stride):
         )
 
 
-def append_places(features, stride, longer_side, unit):
+def append_positions(features, stride, longer_side, unit):
     """Append row and column, in units of the image's longer side times `unit`."""
     if unit == 0:
         return features

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 import torch
 from torch.overrides import TorchFunctionMode
 
-from skpatchsvdd import _training
+from skpatchsvdd._training import loop
 
 PREFIX = "SKPATCHSVDD_TEST_"
 SEED = int(os.environ.get(f"{PREFIX}SEED", 0))
@@ -42,7 +42,7 @@ def apply_settings(monkeypatch):
         torch.backends.mkldnn.set_flags(bool(int(is_fast)))
     if is_bf16 := os.environ.get(f"{PREFIX}BF16"):
         context = bf16_products if int(is_bf16) else float32_products
-        monkeypatch.setattr(_training, "training_autocast", context)
+        monkeypatch.setattr(loop, "training_autocast", context)
 
 
 def float32_products(device):

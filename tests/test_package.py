@@ -1,6 +1,7 @@
 """What the package promises as a whole."""
 
 import ast
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -10,61 +11,50 @@ import pytest
 import skpatchsvdd
 
 ROOT = Path(skpatchsvdd.__file__).parent
+# Rooms (packages) and modules by floor; imports run downwards or along a floor.
 FLOORS = [
-    {"_pipelines", "_warnings"},
-    {
-        "_device",
-        "_files",
-        "_images",
-        "_defects",
-        "_draws",
-        "_labels",
-        "_progress",
-        "metrics",
-    },
-    {
-        "_clusters",
-        "_nearest",
-        "_tiles",
-        "_probes",
-        "_encoder",
-        "_sampling",
-        "_maps",
-        "_textures",
-        "_light",
-        "_damage",
-        "_crops",
-    },
-    {
-        "analysis",
-        "datasets",
-        "model_selection",
-        "plotting",
-        "_losses",
-        "_training",
-        "_neighbors",
-        "_calibration",
-        "_groups",
-        "drift",
-        "_checks",
-        "_places",
-        "_coreset",
-        "_inspection",
-    },
-    {"_bank"},
-    {"_watch"},
-    {"_recipe"},
-    {"_patch_svdd"},
-    {"__init__"},
-    {"__main__"},
+    {"_images", "_options", "_synthetic", "_utils", "drift", "metrics"},
+    {"_bank", "_encoding"},
+    {"_inspection", "_training"},
+    {"_patch_svdd", "analysis", "datasets", "model_selection", "plotting"},
+    {"__init__", "__main__"},
 ]
+MODULES = sorted(ROOT.rglob("*.py"))
+
+
+def name_of(path):
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts)
+
+
+def room_of(module):
+    return module.partition(".")[0]
 
 
 def own_imports(path):
+    """Yield the modules of the package that a file imports from."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module.startswith("skpatchsvdd"):
             _, _, module = node.module.partition(".")
-            yield module or "__init__"
+            is_room = (ROOT / module.replace(".", "/")).is_dir() and module
+            yield f"{module}.__init__" if is_room else module or "__init__"
+
+
+def find_circle(graph):
+    """Return the nodes of a circle in {node: nodes}, or None."""
+    done = set()
+
+    def walk(node, path):
+        if node in path:
+            return [*path[path.index(node) :], node]
+        if node in done:
+            return None
+        for other in graph.get(node, ()):
+            if circle := walk(other, [*path, node]):
+                return circle
+        done.add(node)
+        return None
+
+    return next(filter(None, (walk(node, []) for node in graph)), None)
 
 
 def test_import_is_light():
@@ -81,15 +71,42 @@ def test_import_is_light():
     assert result.stdout.strip() == ""
 
 
-@pytest.mark.parametrize("path", sorted(ROOT.glob("*.py")), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
 def test_imports_run_downwards(path):
-    floor = next(i for i, names in enumerate(FLOORS) if path.stem in names)
-    below = set().union(*FLOORS[:floor])
-    same_floor = FLOORS[floor] - {path.stem}
+    room = room_of(name_of(path))
+    floor = next(i for i, names in enumerate(FLOORS) if room in names)
+    reachable = set().union(*FLOORS[: floor + 1])
     for module in own_imports(path):
-        assert module in below | same_floor, f"{path.stem} imports {module}"
-        if module in same_floor:
-            assert path.stem not in own_imports(ROOT / f"{module}.py")
+        assert room_of(module) in reachable, f"{name_of(path)} imports {module}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_rooms_are_entered_by_their_doors(path):
+    room = room_of(name_of(path))
+    for module in own_imports(path):
+        is_inside = room_of(module) == room
+        assert is_inside or "." not in module or module.endswith(".__init__")
+
+
+def test_no_imports_run_in_circles():
+    modules = {name_of(path): set(own_imports(path)) for path in MODULES}
+    assert find_circle(modules) is None
+    rooms = {}
+    for name, imported in modules.items():
+        others = {room_of(x) for x in imported} - {room_of(name)}
+        rooms[room_of(name)] = rooms.get(room_of(name), set()) | others
+    assert find_circle(rooms) is None
+
+
+def test_circles_are_found():
+    assert find_circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
+    assert find_circle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) is None
+
+
+def test_doors_open_what_they_name():
+    for path in ROOT.glob("_*/__init__.py"):
+        room = importlib.import_module(f"skpatchsvdd.{path.parent.name}")
+        assert all(hasattr(room, name) for name in room.__all__)
 
 
 def test_public_names_are_documented():

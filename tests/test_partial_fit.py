@@ -65,11 +65,11 @@ def test_images_that_have_changed_become_normal(images):
 
 def test_the_bank_keeps_its_size(images):
     est = PatchSVDD(bank_size=100, **QUICK).fit(images[:8])
-    owners = est._indexes[0].owners
+    owners = est._fitted.indexes[0].owners
     assert owners.max() < 8
     est.partial_fit(images[8:] // 2)
     assert est.bank_size_ == {32: 100}
-    assert est._indexes[0].owners.max() >= 8
+    assert est._fitted.indexes[0].owners.max() >= 8
 
 
 def test_known_images_and_copies_are_left_out(images):
@@ -105,7 +105,7 @@ def test_a_call_that_fails_changes_nothing(images, monkeypatch):
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr("skpatchsvdd._patch_svdd.Inspector.scores", fail)
+        patch.setattr("skpatchsvdd._inspection.inspector.Inspector.scores", fail)
         with pytest.raises(MemoryError):
             est.partial_fit(images[8:])
     assert est.bank_size_ == {32: 8 * 81}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from reference import (
-    append_places,
+    append_positions,
     damp_slow_changes,
     encode_patchwise,
     nearest_distances,
@@ -23,9 +23,12 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from skpatchsvdd import PatchSVDD, _recipe, _training, _watch
-from skpatchsvdd._images import check_images
-from skpatchsvdd._maps import resize_map
+from skpatchsvdd import PatchSVDD
+from skpatchsvdd._images.arrays import check_images
+from skpatchsvdd._inspection import fitted as fitted_bank
+from skpatchsvdd._inspection.maps import resize_map
+from skpatchsvdd._options import resolve_options
+from skpatchsvdd._training import loop, trainer, validation
 from skpatchsvdd.datasets import make_textures
 from skpatchsvdd.metrics import detection_auroc, segmentation_auroc
 from skpatchsvdd.model_selection import SyntheticDefectScorer
@@ -44,10 +47,10 @@ def plain_maps(est, X_train, X, aggregation="multiply"):
     """Anomaly maps the slow way: patch by patch, row by row, pixel by pixel."""
     train, new = (encoder_input(est, x) for x in (X_train, X))
     scales = []
-    for scale in zip(est.patch_sizes_, est.strides_, est._units, strict=True):
+    for scale in zip(est.patch_sizes_, est.strides_, est._fitted.units, strict=True):
         size, stride, unit = scale
         bank, features = (
-            append_places(
+            append_positions(
                 encode_patchwise(est.encoder_, x, size, stride).numpy(),
                 stride,
                 max(X.shape[1:3]),
@@ -115,7 +118,7 @@ def test_learnt_attributes(normal):
     est = PatchSVDD(patch_size=128, strides=(16, 16, 32), **QUICK)
     est.set_params(batch_size=1)
     est.fit(make_textures(3, image_size=130, random_state=SEED).images)
-    assert est.image_shape_ == (130, 130, 3)
+    assert est.inspected_shape_ == (130, 130, 3)
     assert est.n_features_in_ == 130 * 130 * 3
     assert est.patch_sizes_ == (32, 64, 128)
     assert est.strides_ == (16, 16, 32)
@@ -182,8 +185,8 @@ def test_training_images_are_scored_without_themselves(quick, normal, training):
         # The same encoder, but a bank without image i, and for image i, where a mean
         # is subtracted, the mean of the others.
         alone = copy.deepcopy(est)
-        alone._indexes = _indexes_of(est, others)
-        alone._known = []
+        indexes = _indexes_of(est, others)
+        alone._fitted = alone._fitted.replace_bank(indexes, [], None)
         is_mean = training == "paper"
         shift = est.center_ - others.mean(axis=0) / 255 if is_mean else 0
         expected = alone.score_samples(normal[i : i + 1] / 255 + shift)[0]
@@ -193,11 +196,12 @@ def test_training_images_are_scored_without_themselves(quick, normal, training):
 
 
 def _indexes_of(est, images):
-    from skpatchsvdd._bank import collect_banks
-    from skpatchsvdd._neighbors import ExactIndex
+    from skpatchsvdd._bank.collect import collect_banks
+    from skpatchsvdd._bank.exact import ExactIndex
 
     stack = check_images(images)
-    banks = collect_banks(est._inspector().encoder, stack, est._units, None, np.random)
+    dense = est._inspector().encoder
+    banks = collect_banks(dense, stack, est._fitted.units, None, np.random)
     return [ExactIndex(bank) for bank in banks]
 
 
@@ -366,23 +370,24 @@ def give_scores(monkeypatch, scores):
     """Let trials of lam have these scores, one after the other."""
     scores = iter(scores)
     monkeypatch.setattr(
-        "skpatchsvdd._recipe.DefectCheck", lambda *args: lambda encoder: next(scores)
+        "skpatchsvdd._training.lam_search.DefectCheck",
+        lambda *args: lambda encoder: next(scores),
     )
     monkeypatch.setattr(
-        "skpatchsvdd._recipe.TrainingMixin._make_watch",
-        lambda *args: _watch.Watch(lambda encoder: 1.0, 10),
+        "skpatchsvdd._training.trainer.make_watch",
+        lambda *args: validation.Watch(lambda encoder: 1.0, 10),
     )
 
 
 def test_lam_is_chosen_by_made_up_defects(quick, normal, monkeypatch):
     tried = []
-    original = PatchSVDD._train_encoder
+    original = trainer.train_once
 
-    def watch(self, images, *args):
-        tried.append((self.lam, self.max_iter, len(images)))
-        return original(self, images, *args)
+    def watch(images, setting, options, *args):
+        tried.append((options.lam, options.max_iter, len(images)))
+        return original(images, setting, options, *args)
 
-    monkeypatch.setattr(PatchSVDD, "_train_encoder", watch)
+    monkeypatch.setattr(trainer, "train_once", watch)
     give_scores(monkeypatch, [0.6, 0.9, 0.7])
     quick.set_params(lam="auto", max_iter=8).fit(normal)
     n = len(normal)
@@ -465,7 +470,7 @@ def test_an_interrupt_while_lam_is_chosen_changes_nothing(quick, normal, monkeyp
 
 
 def test_what_a_fit_cannot_do_is_said_before_lam_is_chosen(quick, normal, monkeypatch):
-    monkeypatch.setattr(PatchSVDD, "_train_encoder", None)
+    monkeypatch.setattr(trainer, "train_once", None)
     quick.set_params(lam="auto", early_stopping=True, validation_fraction=0.9)
     with pytest.raises(ValueError, match="too few to train on"):
         quick.fit(normal[:4])
@@ -575,9 +580,9 @@ def test_images_of_a_single_patch_are_warned_about(quick, normal):
 
 def test_auto_settings_depend_on_training_and_device():
     def resolve(device, **kwargs):
-        est = PatchSVDD(**kwargs)
-        names = ("max_iter", "batch_size", "learning_rate")
-        return tuple(est._resolve(name, torch.device(device)) for name in names)
+        parameters = PatchSVDD(**kwargs).get_params()
+        options = resolve_options(parameters, torch.device(device))
+        return options.max_iter, options.batch_size, options.learning_rate
 
     assert resolve("cuda") == (1000, 16, 1e-3)
     assert resolve("cpu") == (240, 6, 1.5e-3)
@@ -598,13 +603,13 @@ def test_the_default_lam_is_that_of_the_training(
     quick, normal, monkeypatch, training, given, used
 ):
     weights = []
-    descend = _training.descend
+    descend = loop.descend
 
     def watched(encoder, objective, sampler, optimizer):
         weights.append(objective.weights["svdd_32"])
         return descend(encoder, objective, sampler, optimizer)
 
-    monkeypatch.setattr(_training, "descend", watched)
+    monkeypatch.setattr(loop, "descend", watched)
     assert PatchSVDD().lam is None
     quick.set_params(training=training, lam=given, max_iter=1).fit(normal[:2])
     assert quick.lam_ == used
@@ -615,7 +620,7 @@ def test_the_paper_s_training_subtracts_the_mean_image(quick, normal):
     quick.set_params(training="paper").fit(normal)
     np.testing.assert_allclose(quick.center_, normal.mean(axis=0) / 255, rtol=1e-5)
     assert set(quick.loss_curve_) == {"position_32", "svdd_32"}
-    assert quick._light == 1
+    assert quick._inspector().encoder.light == 1
 
 
 def test_without_slow_changes_an_even_change_of_light_changes_nothing(
@@ -630,7 +635,7 @@ def test_without_slow_changes_an_even_change_of_light_changes_nothing(
 
 def interrupt(monkeypatch, n_steps):
     """Press Ctrl-C in the step after `n_steps`."""
-    descend = _training.descend
+    descend = loop.descend
     calls = []
 
     def interrupted(*args):
@@ -639,7 +644,7 @@ def interrupt(monkeypatch, n_steps):
             raise KeyboardInterrupt
         return descend(*args)
 
-    monkeypatch.setattr(_training, "descend", interrupted)
+    monkeypatch.setattr(loop, "descend", interrupted)
 
 
 def test_an_interrupted_training_leaves_a_usable_estimator(
@@ -658,7 +663,7 @@ def test_a_bar_ends_its_line_before_an_interrupt_is_warned_about(
     interrupt(monkeypatch, 3)
     said = []
     monkeypatch.setattr(
-        _training, "warn", lambda *args: said.append(capsys.readouterr().out)
+        loop, "warn", lambda *args: said.append(capsys.readouterr().out)
     )
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     quick.set_params(max_iter=50, verbose=1).fit(normal)
@@ -673,8 +678,8 @@ def test_early_stopping_keeps_the_best_weights(normal, monkeypatch):
         seen.append([p.detach().cpu().clone() for p in encoder.parameters()])
         return next(scores)
 
-    monkeypatch.setattr(_watch.DefectCheck, "__call__", check)
-    monkeypatch.setattr(_recipe, "_CHECK_EVERY", 2)
+    monkeypatch.setattr(validation.DefectCheck, "__call__", check)
+    monkeypatch.setattr(trainer, "_CHECK_EVERY", 2)
     est = PatchSVDD(patch_size=32, early_stopping=True, **QUICK)
     est.set_params(max_iter=36, batch_size=1).fit(normal)
     assert est.n_iter_ == 6 * 3
@@ -699,7 +704,7 @@ def test_a_failed_training_falls_back_to_the_best_weights(
 ):
     answers = iter(scores)
     monkeypatch.setattr(
-        _watch.DefectCheck, "__call__", lambda self, encoder: next(answers)
+        validation.DefectCheck, "__call__", lambda self, encoder: next(answers)
     )
     quick.set_params(max_iter=50, batch_size=1)
     with pytest.warns(ConvergenceWarning, match=r"training has failed.*best weights"):
@@ -711,7 +716,7 @@ def test_a_failed_training_falls_back_to_the_best_weights(
 def test_a_drop_within_noise_is_no_failure(quick, normal, monkeypatch):
     scores = iter([0.6, 0.75, 0.7])
     monkeypatch.setattr(
-        _watch.DefectCheck, "__call__", lambda self, encoder: next(scores)
+        validation.DefectCheck, "__call__", lambda self, encoder: next(scores)
     )
     quick.set_params(max_iter=50, batch_size=1).fit(normal)
     assert quick.best_iter_ == 50
@@ -723,7 +728,7 @@ def test_a_collapse_that_ties_all_scores_is_undone(quick, normal, monkeypatch):
             encoder.small[-1].weight.zero_()
         return torch.ones(len(objective.weights))
 
-    monkeypatch.setattr(_training, "descend", collapse)
+    monkeypatch.setattr(loop, "descend", collapse)
     with pytest.warns(ConvergenceWarning, match="drawn all features to one point"):
         quick.fit(normal)
     assert quick.best_iter_ == 0
@@ -748,7 +753,7 @@ def test_no_lambda_ties_scores(normal, mixed, lam, seed):
 def test_any_number_of_channels(quick, rng, channels):
     shape = (4, 40, 36) if channels is None else (4, 40, 36, channels)
     X = rng.random(shape)
-    assert quick.fit(X).image_shape_ == (40, 36, channels or 1)
+    assert quick.fit(X).inspected_shape_ == (40, 36, channels or 1)
     assert quick.anomaly_map(X).shape == (4, 40, 36)
 
 
@@ -771,7 +776,7 @@ def test_images_are_resized_and_maps_resized_back(normal):
     sizes = [(60, 50), (90, 41), (33, 70)]
     X = [rng.integers(0, 256, (*size, 3), dtype=np.uint8) for size in sizes]
     est = PatchSVDD(patch_size=32, image_size=(40, 44), **QUICK).fit(X)
-    assert est.image_shape_ == (40, 44, 3)
+    assert est.inspected_shape_ == (40, 44, 3)
     maps = est.anomaly_map(X)
     assert [one_map.shape for one_map in maps] == sizes
     assert est.anomaly_map(X[:1] * 2).shape == (2, 60, 50)
@@ -876,7 +881,7 @@ def test_failed_fit_leaves_the_estimator_as_it_was(
     def fail(*args):
         raise error
 
-    monkeypatch.setattr(PatchSVDD, "_index_banks", fail)
+    monkeypatch.setattr(fitted_bank, "index_banks", fail)
     with pytest.raises(error), pytest.warns(UserWarning, match="weights are kept"):
         quick.fit(mixed.images)
     monkeypatch.undo()
@@ -891,7 +896,7 @@ def fail_after_training(est, X, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(PatchSVDD, "_index_banks", interrupted)
+        patch.setattr(fitted_bank, "index_banks", interrupted)
         with pytest.raises(KeyboardInterrupt), pytest.warns(UserWarning, match="kept"):
             est.fit(X)
 
@@ -905,7 +910,7 @@ def test_a_fit_goes_on_from_a_training_that_was_not_lost(
         quick.predict(normal)
     kept = quick._unfinished
     est = pickle.loads(pickle.dumps(quick))
-    monkeypatch.setattr(_training, "descend", None)  # no step is taken
+    monkeypatch.setattr(loop, "descend", None)  # no step is taken
     est.set_params(warm_start=True, max_iter=0).fit(normal)
     assert est.n_iter_ == est.best_iter_ == 2
     assert est.lam_ == kept.lam
@@ -936,7 +941,7 @@ def test_nothing_is_kept_where_nothing_was_trained(quick, normal, monkeypatch):
     def fail(*args):
         raise MemoryError
 
-    monkeypatch.setattr(PatchSVDD, "_index_banks", fail)
+    monkeypatch.setattr(fitted_bank, "index_banks", fail)
     with pytest.raises(MemoryError):
         quick.set_params(max_iter=0).fit(normal)
     assert quick._unfinished is None
@@ -997,13 +1002,13 @@ def test_verbose_reports_progress(quick, normal, capsys):
 
 def test_n_jobs_sets_threads_for_the_call_alone(quick, normal, monkeypatch):
     seen = []
-    original = PatchSVDD._train_encoder
+    original = trainer.train_once
 
     def watch(*args):
         seen.append(torch.get_num_threads())
         return original(*args)
 
-    monkeypatch.setattr(PatchSVDD, "_train_encoder", watch)
+    monkeypatch.setattr(trainer, "train_once", watch)
     before = torch.get_num_threads()
     quick.set_params(n_jobs=1).fit(normal)
     assert seen == [1]

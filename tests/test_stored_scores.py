@@ -11,4 +11,5 @@ def test_scores_are_the_stored_ones(way):
     stored = json.loads(STORED.read_text())[way]
     # Rounding differs from one kind of processor to the other, and a few steps of
     # training carry it on.
-    np.testing.assert_allclose(compute(way), stored, rtol=0.02)
+    trains = WAYS[way].get("max_iter", 0) > 0
+    np.testing.assert_allclose(compute(way), stored, rtol=0.2 if trains else 1e-3)

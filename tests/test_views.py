@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from skpatchsvdd import PatchSVDD
-from skpatchsvdd._images import check_images, list_digests
+from skpatchsvdd._images.arrays import check_images
+from skpatchsvdd._images.digests import list_digests
 from skpatchsvdd.analysis import PatchEmbeddingDisplay, intrinsic_dimension
 from skpatchsvdd.metrics import best_f1, detection_auroc, pro_score, segmentation_auroc
 from skpatchsvdd.model_selection import SyntheticDefectScorer

@@ -1,0 +1,127 @@
+"""The private parts of the package that benchmarks look at, all in one place.
+
+Scripts use the public interface and what is here, nothing else: what changes inside of
+the package changes this file alone.
+
+- `training_seconds`: the seconds of each training inside of a context.
+- `train`: a training alone, without bank and threshold, watched step by step.
+- `resolve`: what the parameters of an estimator mean on a device.
+- `score_with`: scores by an encoder, without an estimator.
+- `rebuild_bank`: the same estimator with another bank or search.
+- Names imported for plain loops that do the package's work step by step.
+"""
+
+import copy
+from contextlib import contextmanager
+
+import numpy as np
+from _common import stopwatch
+
+from skpatchsvdd._bank.collect import collect_banks
+from skpatchsvdd._bank.index import make_index
+from skpatchsvdd._encoding.dense import DenseSetting
+from skpatchsvdd._encoding.illumination import damp_light
+from skpatchsvdd._encoding.networks import FLAT_PATCH, make_encoder
+from skpatchsvdd._encoding.positions import find_units
+from skpatchsvdd._images.arrays import check_images
+from skpatchsvdd._inspection.inspector import Inspector
+from skpatchsvdd._inspection.maps import join_maps, spread_scores
+from skpatchsvdd._options import resolve_options
+from skpatchsvdd._training import trainer
+from skpatchsvdd._training.crops import crop_size
+from skpatchsvdd._training.directions import DIRECTIONS
+from skpatchsvdd._training.lam_search import LAMS
+from skpatchsvdd._training.pairs import pairs_of_a_crop
+from skpatchsvdd._training.paper_losses import make_patch_objective
+from skpatchsvdd._training.validation import Watch
+from skpatchsvdd._utils.device import (
+    check_device,
+    exact_convolutions,
+    training_autocast,
+)
+from skpatchsvdd._utils.progress import Report
+
+__all__ = [
+    "DIRECTIONS",
+    "FLAT_PATCH",
+    "LAMS",
+    "Watch",
+    "check_device",
+    "check_images",
+    "crop_size",
+    "damp_light",
+    "exact_convolutions",
+    "join_maps",
+    "make_encoder",
+    "make_patch_objective",
+    "pairs_of_a_crop",
+    "rebuild_bank",
+    "resolve",
+    "score_with",
+    "spread_scores",
+    "train",
+    "training_autocast",
+    "training_seconds",
+]
+
+
+@contextmanager
+def training_seconds(device):
+    """Yield a list that gets the seconds of every training inside of the context."""
+    original, times = trainer.train_once, []
+
+    def timed(*args, **kwargs):
+        with stopwatch(device) as seconds:
+            result = original(*args, **kwargs)
+        times.append(seconds[0])
+        return result
+
+    trainer.train_once = timed
+    try:
+        yield times
+    finally:
+        trainer.train_once = original
+
+
+def resolve(est, device):
+    """Return the options that the parameters of an estimator mean on a device."""
+    return resolve_options(est.get_params(), device)
+
+
+def train(est, images, watch, device, seed):
+    """Train as `fit` does on a stack of images, with a watch of one's own."""
+    options = resolve(est, device)
+    center = np.full((1, 1, 1), 0.5, dtype=np.float32)
+    size = images.image_shape[:2]
+    setting = DenseSetting(size, center, options.light, None, device)
+    original, trainer.make_watch = trainer.make_watch, lambda *args: watch
+    try:
+        rng = np.random.RandomState(seed)
+        trainer.train_once(images, setting, options, rng, Report("", 0))
+    finally:
+        trainer.make_watch = original
+
+
+def score_with(encoder, train, test, center, options, strides, device):
+    """Score a stack of images by an encoder, with all patches of another one."""
+    size = train.image_shape[:2]
+    dense = DenseSetting(size, center, options.light, strides, device).make(encoder)
+    rng = np.random.RandomState(0)
+    units = find_units(dense, train, options.place_weight, rng)
+    banks = collect_banks(dense, train, units, None, rng)
+    indexes = [make_index(bank, "exact", device, None, 0) for bank in banks]
+    return Inspector(dense, indexes, units, options.aggregation).scores(test)
+
+
+def rebuild_bank(est, images, bank_size, method, device):
+    """Return a copy of a fitted estimator with the bank of some images.
+
+    Known images are forgotten: they are scored with their own patches in the bank.
+    """
+    fitted, dense = est._fitted, est._inspector().encoder
+    rng = np.random.RandomState(0)
+    banks = collect_banks(dense, images, fitted.units, bank_size, rng)
+    indexes = [make_index(bank, method, device, est.n_jobs, 0) for bank in banks]
+    model = copy.copy(est)
+    model._set_bank(fitted.replace_bank(indexes, [], None))
+    return model

@@ -1,0 +1,97 @@
+"""Search with pynndescent: fast on large banks, upper bounds of the distances."""
+
+import pickle
+
+import numpy as np
+import torch
+
+from skpatchsvdd._bank.exact import ExactIndex
+from skpatchsvdd._utils import count_threads
+
+# How many neighbours pynndescent is asked for. It could be told to look more widely,
+# but then takes many times as long where many patches are almost the same.
+_N_NEIGHBORS = 15
+
+
+class ApproximateIndex:
+    """pynndescent's search: its distances are never too small, but some are too large.
+
+    Parameters
+    ----------
+    bank : Bank
+        Normal features.
+    n_jobs : int or None
+        Threads for building.
+    seed : int
+        The same seed and number of threads give the same index.
+    """
+
+    gives_bounds = True
+
+    def __init__(self, bank, n_jobs, seed):
+        import numba  # slow to import: only for those who need it
+        from pynndescent import NNDescent
+
+        if n_jobs is not None:
+            n_jobs = min(count_threads(n_jobs), numba.config.NUMBA_NUM_THREADS)
+        index = NNDescent(
+            bank.rows,
+            metric="euclidean",
+            n_neighbors=_N_NEIGHBORS,
+            random_state=seed,
+            n_jobs=n_jobs,
+        )
+        index.prepare()
+        self._index = index
+        self._owners = bank.owners
+        self._exact = ExactIndex(bank._replace(rows=bank.rows.copy()), seed)
+
+    def __len__(self):
+        return len(self._exact)
+
+    def bank(self):
+        """Return a copy of the bank."""
+        return self._exact.bank()
+
+    def query(self, features, places=None):
+        """Return the distance of each patch to about the nearest row of the bank.
+
+        Parameters and return value are those of `ExactIndex.query`.
+        """
+        places = [-1] * len(features) if places is None else places
+        # Image by image: pynndescent's random start depends on the place in a call.
+        distances = [
+            self._query_image(image.cpu(), place)
+            for image, place in zip(features, places, strict=True)
+        ]
+        return torch.stack(distances).to(features.device)
+
+    def _query_image(self, features, place):
+        k = min(_N_NEIGHBORS, len(self))
+        rows, distances = self._load().query(features.numpy(), k=k, epsilon=0.0)
+        distances = torch.from_numpy(distances.astype(np.float32))
+        distances[torch.from_numpy(self._owners[rows] == place)] = torch.inf
+        distances = distances.amin(dim=1)
+        # Where all neighbours found are left out there is no bound.
+        lost = torch.isinf(distances)
+        if lost.any():
+            distances[lost] = self.decide(features[lost], place)
+        return distances
+
+    def decide(self, features, place):
+        """Return the exact distances of some patches (n, n_features) of one image."""
+        return self._exact.query(features[None], [place])[0]
+
+    def _load(self):
+        """Return pynndescent's index; a reloaded one is unpacked on first use."""
+        if isinstance(self._index, bytes):
+            self._index = pickle.loads(self._index)
+        return self._index
+
+    def __getstate__(self):
+        # As bytes, since pynndescent writes into its arrays: memory-mapped for reading
+        # only, as joblib would map them, they would crash the interpreter.
+        packed = self._index
+        if not isinstance(packed, bytes):
+            packed = pickle.dumps(packed, protocol=pickle.HIGHEST_PROTOCOL)
+        return self.__dict__ | {"_index": packed}

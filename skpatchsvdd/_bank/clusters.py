@@ -1,0 +1,155 @@
+"""Rows sorted into clusters, and bounds by which whole clusters can be skipped."""
+
+import numpy as np
+import torch
+
+from skpatchsvdd._bank.distances import TINY, product_error
+
+# Rows of a cluster, about, and clusters at most.
+_CLUSTER_ROWS = 1024
+
+_MAX_CLUSTERS = 512
+
+# How the centres of the clusters are found.
+_N_ROUNDS = 6
+
+_SAMPLE_ROWS = 128  # for each cluster
+
+_ASSIGNED = 4096  # rows at a time
+
+
+class Clusters:
+    """Rows sorted by the nearest of some centres.
+
+    Attributes
+    ----------
+    centers : ndarray of shape (n_clusters, n_features)
+        The centres.
+    rows : ndarray of shape (n_rows, n_features)
+        The rows as they were given, cluster by cluster.
+    starts : ndarray of shape (n_clusters + 1,)
+        Where each cluster begins, and the end of the last one.
+    order : ndarray of shape (n_rows,)
+        Where each row was before.
+    """
+
+    def __init__(self, rows, seed, device="cpu"):
+        x = torch.from_numpy(np.require(rows, requirements="W")).to(device)
+        n_clusters = min(max(len(x) // _CLUSTER_ROWS, 1), _MAX_CLUSTERS)
+        generator = torch.Generator().manual_seed(seed)
+        centers = find_centers(x, n_clusters, generator)
+        cluster = _assign(x, centers)
+        order = cluster.argsort(stable=True)
+        cluster = cluster[order].cpu().numpy()
+        self.centers = centers.cpu().numpy()
+        self.rows = x[order].cpu().numpy()
+        self.starts = np.searchsorted(cluster, np.arange(n_clusters + 1))
+        self.order = order.cpu().numpy()
+
+
+def find_centers(x, n_clusters, generator):
+    """Find the centres of clusters by k-means on a sample."""
+    chosen = torch.randperm(len(x), generator=generator)[: n_clusters * _SAMPLE_ROWS]
+    x = x[chosen.to(x.device)]
+    centers = x[:n_clusters].clone()
+    for _ in range(_N_ROUNDS):
+        cluster = _assign(x, centers)
+        sums = torch.zeros_like(centers).index_add_(0, cluster, x)
+        counts = torch.bincount(cluster, minlength=n_clusters)[:, None]
+        centers = torch.where(counts > 0, sums / counts.clamp(min=1), centers)
+    return centers
+
+
+def _assign(x, centers):
+    """Return the nearest centre of each row, up to rounding errors."""
+    origin = centers.mean(dim=0)
+    centers = centers - origin
+    half_squares = centers.square().sum(dim=1) / 2
+    # Not a transposed view: on ARM, torch would multiply with that far more slowly.
+    columns = centers.T.contiguous()
+    return torch.cat(
+        [
+            torch.addmm(half_squares, part - origin, columns, alpha=-1).argmin(dim=1)
+            for part in x.split(_ASSIGNED)
+        ]
+    )
+
+
+class ClusterBounds:
+    """How near the rows of each cluster can be to a query, for certain.
+
+    By the radius of the cluster around its centre, and because its rows lie beyond a
+    plane, across the line from the centre nearest to the query. Squared distances to
+    centres are expanded, around the mean of the centres; what rounding may have changed
+    in them is allowed for.
+
+    Parameters
+    ----------
+    rows, centers, starts : tensors and ndarray
+        See `Clusters`.
+
+    Attributes
+    ----------
+    half_squares : tensor of shape (n_rows,)
+        Half the squared distance of each row to its centre.
+    radii : tensor of shape (n_clusters,)
+        Distances to the centre that no row of the cluster exceeds.
+    """
+
+    def __init__(self, rows, centers, starts):
+        self._error = product_error(centers.shape[1])
+        between = torch.cdist(
+            centers, centers, compute_mode="donot_use_mm_for_euclid_dist"
+        )
+        self._between = between.clamp_(min=TINY)
+        self._margins = torch.full_like(between, torch.inf)
+        self.radii = centers.new_zeros(len(centers))
+        self.half_squares = rows.new_empty(len(rows))
+        for cluster in np.flatnonzero(np.diff(starts)):
+            part = slice(starts[cluster], starts[cluster + 1])
+            self._measure(cluster, rows[part], centers, self.half_squares[part])
+        self._origin = centers.mean(dim=0)
+        centers = centers - self._origin
+        self._columns = centers.T.contiguous()
+        self._squares = centers.square().sum(dim=1)
+
+    def _measure(self, cluster, rows, centers, half_squares):
+        """Find the radius of a cluster, and how far other centres are from its rows.
+
+        The margin is what half the squared distance to another centre has more than
+        that to the own one, at least.
+        """
+        rows = rows - centers[cluster]
+        torch.linalg.vecdot(rows, rows, out=half_squares)
+        half_squares /= 2
+        square = 2 * (1 + self._error) * half_squares.max()
+        between = self._between[cluster].square()
+        away = (centers[cluster] - centers).T.contiguous()
+        smallest = torch.stack([(x @ away).amin(dim=0) for x in rows.split(_ASSIGNED)])
+        errors = self._error * (between + square)
+        self.radii[cluster] = square.sqrt()
+        self._margins[:, cluster] = smallest.amin(dim=0) + between / 2 - errors
+
+    def __call__(self, queries):
+        """Compare queries with all clusters.
+
+        Returns
+        -------
+        squares : tensor of shape (n_queries, n_clusters)
+            Squared distances to the centres, about.
+        bounds : tensor of shape (n_queries, n_clusters)
+            Half squares that no row of the cluster falls below.
+        """
+        x = queries - self._origin
+        own_squares = x.square().sum(dim=1, keepdim=True)
+        squares = torch.addmm(self._squares, x, self._columns, alpha=-2) + own_squares
+        low = squares - 2 * self._error * (self._squares + own_squares)
+        nearest, own = squares.min(dim=1, keepdim=True)
+        high = nearest + 2 * self._error * (
+            self._squares[own[:, 0], None] + own_squares
+        )
+        own = own[:, 0]
+        beyond = (low - high) / 2 + self._margins[own]  # the plane
+        bounds = beyond.div_(self._between[own])
+        torch.maximum(bounds, low.clamp_(min=0).sqrt_() - self.radii, out=bounds)
+        return squares, bounds.clamp_(min=0).square_().mul_(0.5 - 2 * self._error)

@@ -1,0 +1,83 @@
+"""Collecting the bank: all normal features, or a part that covers them."""
+
+from numbers import Integral
+
+import numpy as np
+
+from skpatchsvdd._bank.coreset import Coreset
+from skpatchsvdd._bank.exact import Bank
+
+# Bytes of one scale's bank, unless a size is asked for.
+MAX_BYTES = 2**30
+
+
+def collect_banks(
+    encoder,
+    images,
+    units,
+    bank_size,
+    rng,
+    former=None,
+    n_former=0,
+    progress=None,
+    owners=None,
+):
+    """Encode all patches of a stack of images, and keep what the banks have room for.
+
+    Parameters
+    ----------
+    encoder : DenseEncoder
+        Encodes the images.
+    images : ImageStack
+        Normal images.
+    units : list of float
+        How positions are appended to the features of each scale.
+    bank_size : int, float or None
+        Rows of each scale, their share, or None for as many as a bound allows.
+    rng : RandomState
+        Draws the projections in which rows are compared.
+    former : list of Bank or None
+        What the banks hold already.
+    n_former : int
+        Number of images that is from.
+    progress : callable or None
+        ``progress(n)`` is told how many images are done.
+    owners : ndarray of int of shape (n_images,) or None
+        Whose the patches of each image are. None numbers the images, from `n_former`.
+
+    Returns
+    -------
+    banks : list of Bank
+        One for each scale.
+    """
+    coresets = None
+    if owners is None:
+        owners = np.arange(n_former, n_former + len(images))
+    for start, batch in images.batches(encoder.batch_size):
+        scales = encoder.add_positions(encoder.encode(batch), units)
+        scales = [x.flatten(1, 2).cpu().numpy() for x in scales]  # (n, n_patches, D)
+        if coresets is None:
+            coresets = []
+            for x, bank in zip(scales, former or [None] * len(scales), strict=True):
+                _, n_patches, n_features = x.shape
+                n_seen = (n_former + len(images)) * n_patches
+                size = rows_to_keep(bank_size, n_seen, n_features)
+                coreset = Coreset(size, n_seen, n_features, rng, encoder.device)
+                coresets.append(coreset)
+                if bank is not None:
+                    coresets[-1].add(*bank)
+        own = owners[start : start + len(batch)]
+        for coreset, x in zip(coresets, scales, strict=True):
+            coreset.add(x.reshape(-1, x.shape[2]), own.repeat(x.shape[1]))
+        if progress is not None:
+            progress(start + len(batch))
+    return [Bank(*coreset.result()) for coreset in coresets]
+
+
+def rows_to_keep(bank_size, n_rows, n_features):
+    """Return how many of some rows a `bank_size` parameter keeps."""
+    if bank_size is None:
+        return min(n_rows, MAX_BYTES // (4 * n_features))
+    if isinstance(bank_size, Integral):
+        return min(n_rows, int(bank_size))
+    return max(round(bank_size * n_rows), 1)

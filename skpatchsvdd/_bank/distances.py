@@ -1,0 +1,82 @@
+"""Expanded squares, how wrong they can be, and distances that hold in spite of it."""
+
+import torch
+
+# A row that is nearer by less than this share of the distance may be missed.
+_TOLERANCE = 1e-5
+# Numbers of differences held at a time.
+_CPU_NUMBERS = 2**20
+_GPU_NUMBERS = 2**24
+# Added where errors are none, so that a number is below its sum with one.
+TINY = torch.finfo(torch.float32).tiny
+
+
+def product_error(n_features):
+    """Bound the rounding error of an expanded half square, |x|^2/2 + |y|^2/2 - xy.
+
+    Returns
+    -------
+    error : float
+        Times ``|x|^2 + |y|^2``, the bound: each of the sums of products is wrong by at
+        most `n_features` roundings in whichever order it is taken. A few more are for
+        x and y, which are rounded differences, and for adding up.
+    """
+    return (n_features + 16) * 2.0**-24
+
+
+class Nearest:
+    """Distances to the nearest rows found so far: always those of rows.
+
+    They come from differences, which have all their digits. Expanded squares only tell
+    which rows to look at.
+
+    Parameters
+    ----------
+    queries : tensor of shape (n_queries, n_features)
+        The queries.
+    rows : tensor of shape (n_rows, n_features)
+        The rows, in the same coordinates.
+
+    Attributes
+    ----------
+    half_squares : tensor of shape (n_queries,)
+        Halves of the squared distances, infinite as long as there are none.
+    """
+
+    def __init__(self, queries, rows):
+        self.queries, self._rows = queries, rows
+        self.half_squares = torch.full_like(queries[:, 0], torch.inf)
+        is_cpu = queries.device.type == "cpu"
+        numbers = _CPU_NUMBERS if is_cpu else _GPU_NUMBERS
+        self._n_pairs = max(numbers // queries.shape[1], 1)
+
+    def offer(self, queries, rows):
+        """Look at pairs of a query and a row, given by their places."""
+        while len(queries):
+            query, queries = queries[: self._n_pairs], queries[self._n_pairs :]
+            row, rows = rows[: self._n_pairs], rows[self._n_pairs :]
+            difference = self.queries[query] - self._rows[row]
+            half_squares = torch.linalg.vecdot(difference, difference) / 2
+            self.half_squares.scatter_reduce_(0, query, half_squares, "amin")
+            if len(queries):  # Copies of a row would make for pairs without end.
+                is_open = self.half_squares[queries] > 0
+                queries, rows = queries[is_open], rows[is_open]
+
+    def limits(self, queries, own, errors):
+        """Return what products must fall below for their rows to be looked at.
+
+        Parameters
+        ----------
+        queries : tensor of int
+            Places of some queries.
+        own, errors : tensors of the same shape
+            Half the squares of these queries, which products leave out, and how wrong
+            the sum of both can be.
+        """
+        nearer = self.half_squares[queries] * (1 - 2 * _TOLERANCE)
+        # Nothing is nearer than nothing.
+        return torch.where(nearer > 0, nearer - own + errors, -torch.inf)
+
+    def distances(self):
+        """Return the distances found, (n_queries,)."""
+        return (2 * self.half_squares).sqrt()

@@ -1,0 +1,114 @@
+"""Exact search: the same promise on a CPU and on a GPU."""
+
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from skpatchsvdd._bank.clusters import Clusters
+from skpatchsvdd._bank.exact_cpu import ClusterSearch
+from skpatchsvdd._bank.exact_gpu import TileSearch, WholeSearch
+
+# Up to this many rows a GPU compares with all of them.
+_WHOLE_ROWS = 2**16
+
+
+class Bank(NamedTuple):
+    """Features of normal patches of one scale.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (n_rows, n_features)
+        Features, float32.
+    owners : ndarray of shape (n_rows,)
+        Whose each row is: the number of an image, or of a group of images.
+    """
+
+    rows: np.ndarray
+    owners: np.ndarray
+
+
+class ExactIndex:
+    """Exact search in torch.
+
+    From the first search on, the rows lie in clusters, most of which can be skipped.
+    Candidates are found by the expanded square and decided by the difference: a
+    distance is that of a row, and at most (1 + 1e-5) times that of the nearest one.
+
+    Parameters
+    ----------
+    bank : Bank
+        Normal features.
+    seed : int
+        Seed of the clusters, which change how fast a search is, not what it finds.
+    """
+
+    gives_bounds = False
+
+    def __init__(self, bank, seed=0):
+        self.rows, self.owners = bank
+        self._has_others = bool((bank.owners != bank.owners[0]).any())
+        self.centers = self.starts = None  # of clusters, as long as there is no need
+        self._seed = seed
+        self._searches = {}
+
+    def __len__(self):
+        return len(self.rows)
+
+    def bank(self):
+        """Return a copy of the bank."""
+        order = np.argsort(self.owners, kind="stable")
+        return Bank(self.rows[order], self.owners[order])
+
+    def query(self, features, places=None):
+        """Return the distance of each patch to the nearest row of the bank.
+
+        Parameters
+        ----------
+        features : tensor of shape (n_images, n_patches, n_features)
+            float32, on any device.
+        places : list of int of length n_images, or None
+            For each image, the owner whose rows are left out, or -1. They are not if
+            there are no others.
+
+        Returns
+        -------
+        distances : tensor of shape (n_images, n_patches)
+        """
+        if places is None or not self._has_others:
+            places = [-1] * len(features)
+        return self._search_on(features.device).query(features, places)
+
+    def _search_on(self, device):
+        """Return the search on a device; rows are clustered and moved there once."""
+        if self.centers is None:
+            clusters = Clusters(self.rows, self._seed, device)
+            self.rows, self.centers = clusters.rows, clusters.centers
+            self.starts, self.owners = clusters.starts, self.owners[clusters.order]
+        if device not in self._searches:
+            rows, centers = (
+                _as_tensor(x).to(device) for x in (self.rows, self.centers)
+            )
+            search = _choose_search(device, len(rows))
+            search = search(rows, centers, self.starts, self.owners)
+            self._searches = {device: search}
+        return self._searches[device]
+
+    def __getstate__(self):
+        return self.__dict__ | {"_searches": {}}
+
+
+def _choose_search(device, n_rows):
+    if device.type == "cpu":
+        return ClusterSearch
+    # Integers of 64 bits, of which tiles make use, are not for every kind of GPU.
+    is_large = device.type == "cuda" and n_rows > _WHOLE_ROWS
+    return TileSearch if is_large else WholeSearch
+
+
+def _as_tensor(array):
+    with warnings.catch_warnings():
+        # A memory-mapped bank cannot be written to, and nothing here does.
+        warnings.filterwarnings("ignore", message=".*not writ(e)?able")
+        return torch.from_numpy(array)

@@ -1,0 +1,166 @@
+"""An encoder run over whole images, in tiles where they are large."""
+
+import copy
+import itertools
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from skpatchsvdd._encoding.illumination import REACH, damp_light, damp_windows
+from skpatchsvdd._encoding.networks import grid_shape
+from skpatchsvdd._encoding.positions import add_positions
+from skpatchsvdd._images import pixels_to_float
+from skpatchsvdd._utils import exact_convolutions, halve_without_memory
+
+# Patches inspected together. On a CPU one image of usual size is enough work.
+_CPU_PATCHES = 2048
+
+_GPU_PATCHES = 2**17
+
+# Images of more pixels are encoded in tiles, of patches that begin within this many
+# pixels along each axis, about.
+_WHOLE_PIXELS = 2**20
+
+_TILE = 512
+
+
+class DenseSetting(NamedTuple):
+    """How images are encoded, all but the encoder itself; see `DenseEncoder`."""
+
+    image_size: tuple
+    center: np.ndarray
+    light: float
+    strides: tuple
+    device: torch.device
+
+    def make(self, encoder):
+        """Return an encoder that works so."""
+        return DenseEncoder(encoder, *self)
+
+    def within(self, window, strides):
+        """Return the setting for a window of the images, a pair of slices."""
+        pairs = zip(window, self.image_size, strict=True)
+        size = tuple(len(range(length)[part]) for part, length in pairs)
+        center = self.center if self.center.size == 1 else self.center[window]
+        return self._replace(image_size=size, center=center, strides=strides)
+
+
+class DenseEncoder:
+    """An encoder on its device, run over whole images.
+
+    Parameters
+    ----------
+    encoder : PatchEncoder
+        Left as it is; a copy works on the device.
+    image_size : tuple of (height, width)
+        Size of the images.
+    center : ndarray of shape (height, width, n_channels) or (1, 1, 1)
+        Subtracted from every image.
+    light : float
+        Share of slow changes of brightness that stays.
+    strides : tuple of int
+        One for each of the encoder's patch sizes.
+    device : torch.device
+        Where to compute.
+    """
+
+    def __init__(self, encoder, image_size, center, light, strides, device):
+        self.patch_sizes = encoder.patch_sizes
+        self.strides = strides
+        self.center = center
+        self.light = light
+        self.image_size = image_size
+        self.device = device
+        self.grids = [
+            grid_shape(self.image_size, size, stride)
+            for size, stride in zip(self.patch_sizes, strides, strict=True)
+        ]
+        self._encoder = copy.deepcopy(encoder).to(device).requires_grad_(False)
+        self._center = torch.tensor(center, device=device)
+
+    @property
+    def batch_size(self):
+        """How many images to inspect together."""
+        n_patches = _CPU_PATCHES if self.device.type == "cpu" else _GPU_PATCHES
+        return max(1, n_patches // max(rows * cols for rows, cols in self.grids))
+
+    def encode(self, images):
+        """Encode an array of images, (n, height, width, n_channels), bytes or 0..1.
+
+        Returns
+        -------
+        features : list of tensors of shape (n, rows, cols, D)
+            One for each scale.
+        """
+        x = pixels_to_float(torch.tensor(images, device=self.device)) - self._center
+        x = x.permute(0, 3, 1, 2)  # (n, c, h, w)
+        # A CPU's convolution rounds differently for other batch sizes: image by image,
+        # a score depends on that image alone, and takes no longer.
+        size = 1 if self.device.type == "cpu" else len(x)
+        with torch.inference_mode(), exact_convolutions():
+            maps = halve_without_memory(
+                lambda n: [self._encode_maps(part) for part in x.split(n)], size
+            )
+        scales = zip(*maps, strict=True)
+        return [torch.cat(scale).permute(0, 2, 3, 1) for scale in scales]
+
+    def _encode_maps(self, images):
+        """Features of whole images by scale, (n, D, rows, cols)."""
+        if math.prod(self.image_size) <= _WHOLE_PIXELS:
+            images = damp_light(images, self.light)
+            return self._encoder.encode_images(images, self.strides)
+        padded = F.pad(images, (REACH,) * 4)
+        bands = [
+            [self._encode_tile(padded, rows, cols) for cols in self._tiles(1)]
+            for rows in self._tiles(0)
+        ]
+        # Tile beside tile, then band below band, for each scale.
+        bands = [[torch.cat(x, dim=3) for x in zip(*b, strict=True)] for b in bands]
+        return [torch.cat(x, dim=2) for x in zip(*bands, strict=True)]
+
+    def _tiles(self, axis):
+        """Cut an axis into tiles: where their patches begin, from and up to."""
+        step = math.lcm(*self.strides)
+        step *= max(_TILE // step, 1)
+        length = self.image_size[axis]
+        # The largest patch must fit into the last tile.
+        starts = range(0, length - self.patch_sizes[-1] + 1, step)
+        return list(itertools.pairwise([*starts, length]))
+
+    def _encode_tile(self, padded, rows, cols):
+        """Features of the patches that begin within some rows and columns."""
+        spans = [
+            (start, min(stop + self.patch_sizes[-1] - 1, length))
+            for (start, stop), length in zip((rows, cols), self.image_size, strict=True)
+        ]
+        (top, bottom), (left, right) = spans
+        window = padded[
+            :, :, top : bottom + 2 * REACH, left : right + 2 * REACH
+        ]  # REACH more on every side
+        corner = torch.tensor([[top, left]], device=padded.device)
+        corner = corner.expand(len(padded), -1)
+        window = damp_windows(window, corner, self.image_size, self.light)
+        features = self._encoder.encode_images(window, self.strides)
+        parts = []
+        for x, stride, grid in zip(features, self.strides, self.grids, strict=True):
+            n_rows, n_cols = (
+                min(-(-stop // stride), n) - start // stride
+                for (start, stop), n in zip((rows, cols), grid, strict=True)
+            )
+            parts.append(x[:, :, :n_rows, :n_cols])
+        return parts
+
+    def add_positions(self, features, units):
+        """Append row and column to the features of each scale, in these units."""
+        return [
+            add_positions(x, stride, self.image_size, unit)
+            for x, stride, unit in zip(features, self.strides, units, strict=True)
+        ]
+
+    def encode_stack(self, images):
+        """Encode a stack of images, batch by batch; by scale, (n, rows, cols, D)."""
+        batches = [self.encode(x) for _, x in images.batches(self.batch_size)]
+        return [torch.cat(scale) for scale in zip(*batches, strict=True)]

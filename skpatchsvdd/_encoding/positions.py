@@ -1,0 +1,179 @@
+"""The position of a patch in its image, as two more columns of its feature."""
+
+import numpy as np
+import torch
+
+# How much positions count where images show the same things in the same positions, and
+# the fractions of normal patches with a neighbour in the same position from which on
+# they begin to count, and count fully.
+_FULL_WEIGHT = 20.0
+
+_BEGIN, _FULL = 0.25, 0.75
+
+# Two positions are the same if they are no further apart than this many pixels, or than
+# one stride.
+_SAME = 16
+
+# Numbers in the sample of a bank that is looked at, the patches whose neighbours are
+# searched in it, and how many of them at a time.
+_SAMPLE = 2**23
+
+_N_LOOKED_AT = 1024
+
+_CHUNK = 128
+
+# Images by which it is decided how much positions count, at most, and the bytes of
+# their features.
+_N_COMPARED = 64
+
+_COMPARED_BYTES = 2**29
+
+
+def add_positions(features, stride, image_size, unit):
+    """Append row and column to features.
+
+    Parameters
+    ----------
+    features : tensor of shape (n_images, rows, cols, D)
+        Features of the patches of whole images.
+    stride : int
+        Pixels from one patch to the next.
+    image_size : tuple of (height, width)
+        Size of the images.
+    unit : float
+        Distance between two positions as far apart as the longer side of an image. 0
+        leaves the features as they are.
+
+    Returns
+    -------
+    features : tensor of shape (n_images, rows, cols, D + 2)
+    """
+    if unit == 0:
+        return features
+    n_images, rows, cols, _ = features.shape
+    step = unit * stride / max(image_size)
+    down, across = (
+        torch.arange(n, dtype=features.dtype, device=features.device) * step
+        for n in (rows, cols)
+    )
+    positions = torch.stack(torch.meshgrid(down, across, indexing="ij"), dim=2)
+    return torch.cat([features, positions.expand(n_images, -1, -1, -1)], dim=3)
+
+
+def find_unit(features, stride, place_weight, rng):
+    """Choose the unit in which positions are appended to the features of a bank.
+
+    Parameters
+    ----------
+    features : tensor of shape (n_images, rows, cols, D)
+        Features of the patches of at least two normal images.
+    stride : int
+        Pixels from one patch to the next.
+    place_weight : "auto" or float
+        The unit, compared with the typical distance of features. "auto" is 20 where
+        the images show the same things in the same positions, and 0 where they do not.
+    rng : RandomState
+        Draws the patches that are looked at.
+
+    Returns
+    -------
+    unit : float
+    """
+    if place_weight == 0:
+        return 0.0
+    distance, alignment = compare_images(features, stride, rng)
+    if place_weight == "auto":
+        counted = (alignment - _BEGIN) / (_FULL - _BEGIN)
+        place_weight = _FULL_WEIGHT * min(max(counted, 0.0), 1.0)
+    return place_weight * distance
+
+
+def compare_images(features, stride, rng):
+    """Find out how far, and where, normal patches find their like in other images.
+
+    Looks at a random sample of the patches.
+
+    Returns
+    -------
+    distance : float
+        Median distance from a patch to the nearest one of another image.
+    alignment : float
+        Share of the patches for which that one lies in the same position. Corrected for
+        chance: 0 if positions are drawn at random, 1 if they are always the same.
+    """
+    n_images, rows, cols, n_features = features.shape
+    n_cells = rows * cols
+    each = max(_SAMPLE // n_features // n_images, 1)
+    if each < n_cells:
+        cells = rng.randint(n_cells, size=(n_images, each))
+    else:
+        cells = np.broadcast_to(np.arange(n_cells), (n_images, n_cells))
+    cells = torch.tensor(cells, device=features.device)
+    images = torch.arange(n_images, device=features.device)[:, None]
+    sample = features.flatten(1, 2)[images, cells].flatten(0, 1)
+    cells = cells.flatten()
+    chosen = rng.permutation(len(sample))[:_N_LOOKED_AT]
+    chosen = torch.from_numpy(chosen).to(features.device)
+    distances, neighbors = _nearest_elsewhere(sample, chosen, len(sample) // n_images)
+    reach = max(_SAME // stride, 1)
+    same = [
+        (part(cells[chosen]) - part(cells[neighbors])).abs() <= reach
+        for part in (lambda x: x // cols, lambda x: x % cols)
+    ]
+    share = float((same[0] & same[1]).float().mean())
+    chance = _share_within(rows, reach) * _share_within(cols, reach)
+    alignment = (share - chance) / (1 - chance) if chance < 1 else 0.0
+    return float(distances.median()), alignment
+
+
+def _nearest_elsewhere(sample, chosen, n_patches):
+    """Distance and index of the nearest row of another image, for chosen rows.
+
+    Every image has `n_patches` rows, one after the other.
+    """
+    sample = sample - sample.mean(dim=0)  # keeps the expanded squares small
+    half_squares = sample.square().sum(dim=1) / 2
+    image = torch.arange(len(sample), device=sample.device) // n_patches
+    neighbors = []
+    for rows in chosen.split(_CHUNK):
+        x = torch.addmm(half_squares, sample[rows], sample.T, alpha=-1)
+        x.masked_fill_(image[rows, None] == image, torch.inf)
+        neighbors.append(x.argmin(dim=1))
+    neighbors = torch.cat(neighbors)
+    return (sample[chosen] - sample[neighbors]).norm(dim=1), neighbors
+
+
+def _share_within(n, reach):
+    """Share of the pairs of n positions that are no further apart than `reach`."""
+    position = np.arange(n)
+    return float(np.mean(abs(position[:, None] - position) <= reach))
+
+
+def find_units(encoder, images, place_weight, rng):
+    """Choose for each scale the unit in which positions are appended to features.
+
+    Parameters
+    ----------
+    encoder : DenseEncoder
+        Encodes the images.
+    images : ImageStack
+        At least two normal images.
+    place_weight : "auto" or float
+        How much the position of a patch counts; see `find_unit`.
+    rng : RandomState
+        Draws the patches that are looked at.
+
+    Returns
+    -------
+    units : list of float
+    """
+    if place_weight == 0:
+        return [0.0] * len(encoder.strides)
+    n_bytes = sum(4 * x.numel() for x in encoder.encode_stack(images.take([0])))
+    n_compared = min(_N_COMPARED, max(_COMPARED_BYTES // n_bytes, 2), len(images))
+    spaced = np.linspace(0, len(images) - 1, n_compared).astype(int)
+    scales = encoder.encode_stack(images.take(spaced))
+    return [
+        find_unit(x, stride, place_weight, rng)
+        for x, stride in zip(scales, encoder.strides, strict=True)
+    ]

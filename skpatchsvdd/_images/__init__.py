@@ -1,0 +1,28 @@
+"""What comes in: images, their files, digests and labels."""
+
+from skpatchsvdd._images.arrays import check_image_size, check_images
+from skpatchsvdd._images.digests import KnownImages, digest_images, list_digests
+from skpatchsvdd._images.files import read_image
+from skpatchsvdd._images.labels import (
+    check_is_list,
+    check_labels,
+    find_normal,
+    read_labels,
+)
+from skpatchsvdd._images.stack import pixels_to_float, resize_image, stack_images
+
+__all__ = [
+    "KnownImages",
+    "check_image_size",
+    "check_images",
+    "check_is_list",
+    "check_labels",
+    "digest_images",
+    "find_normal",
+    "list_digests",
+    "pixels_to_float",
+    "read_image",
+    "read_labels",
+    "resize_image",
+    "stack_images",
+]

@@ -1,0 +1,98 @@
+"""A stack of checked images, read, scaled and resized when asked for."""
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+
+class ImageStack:
+    """Checked images of one size, brought to it and to their scale when asked for.
+
+    So images on a disk, mapped or in files, are never in memory all at once.
+
+    Parameters
+    ----------
+    read : callable
+        ``read(places)``, with a slice or an array of int, gives those images as an
+        array of shape (n, height, width, n_channels), uint8, or float32 on the 0..1
+        scale, in any layout: the stack hands out contiguous ones.
+    image_shape : tuple of (height, width, n_channels)
+        Shape of every image.
+    sizes : list of (height, width)
+        The size each image came in.
+    """
+
+    def __init__(self, read, image_shape, sizes):
+        self._source = read
+        self.image_shape = tuple(image_shape)
+        self.sizes = sizes
+
+    def __len__(self):
+        return len(self.sizes)
+
+    def _read(self, places):
+        # X may be any view: with negative strides, which torch refuses, or in another
+        # order of memory, in which a network would round differently.
+        return np.ascontiguousarray(self._source(places))
+
+    @property
+    def pixels(self):
+        """All images at once, uint8, or float32 on the 0..1 scale."""
+        return self._read(slice(None))
+
+    @property
+    def came_in_one_size(self):
+        """Whether all images had the same size before any resizing."""
+        return len(set(self.sizes)) == 1
+
+    def take(self, places):
+        """Return the images at some places as a stack of their own."""
+        places = np.asarray(places)
+
+        def read(own):
+            return self._read(places[own])
+
+        return ImageStack(read, self.image_shape, [self.sizes[i] for i in places])
+
+    def crop(self, window):
+        """Return the part of all images in a window, a pair of slices, as a stack."""
+
+        def read(places):
+            return self._read(places)[(slice(None), *window)]
+
+        *size, n_channels = self.image_shape
+        pairs = zip(window, size, strict=True)
+        size = tuple(len(range(length)[part]) for part, length in pairs)
+        return ImageStack(read, (*size, n_channels), [size] * len(self))
+
+    def batches(self, batch_size):
+        """Yield (start, images of shape (n, height, width, n_channels))."""
+        for start in range(0, len(self), batch_size):
+            yield start, self._read(slice(start, start + batch_size))
+
+    def mean_image(self):
+        """Mean of the images on the 0..1 scale, float32."""
+        total = np.zeros(self.image_shape, dtype=np.float64)
+        for _, images in self.batches(16):
+            total += pixels_to_float(images).sum(axis=0, dtype=np.float64)
+        return (total / len(self)).astype(np.float32)
+
+
+def stack_images(pixels):
+    """Make a stack of an array (n, height, width, n_channels), uint8 or 0..1 floats."""
+    sizes = [pixels.shape[1:3]] * len(pixels)
+    return ImageStack(pixels.__getitem__, pixels.shape[1:], sizes)
+
+
+def resize_image(image, size):
+    """Resize one image (height, width, channels), anti-aliased, to 0..1 floats."""
+    x = torch.from_numpy(np.array(pixels_to_float(image))).permute(2, 0, 1)[None]
+    x = F.interpolate(x, tuple(size), mode="bilinear", antialias=True)
+    return x[0].permute(1, 2, 0).numpy()
+
+
+def pixels_to_float(pixels):
+    """Bring bytes, in an array or a tensor, to the 0..1 scale; floats stay."""
+    if isinstance(pixels, torch.Tensor):
+        return pixels.float() / 255 if pixels.dtype == torch.uint8 else pixels
+    return np.divide(pixels, 255, dtype=np.float32) if pixels.dtype == "u1" else pixels

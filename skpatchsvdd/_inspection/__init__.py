@@ -1,0 +1,39 @@
+"""From features to maps, scores and thresholds."""
+
+from skpatchsvdd._inspection.fitted import build_bank, extend_bank
+from skpatchsvdd._inspection.groups import (
+    check_count,
+    check_groups,
+    choose_aside,
+    find_unseen,
+    number_owners,
+)
+from skpatchsvdd._inspection.inspector import Inspector
+from skpatchsvdd._inspection.likeness import warn_if_grouped
+from skpatchsvdd._inspection.maps import cut_map, resize_map
+from skpatchsvdd._inspection.threshold import (
+    are_tied,
+    check_scores,
+    p_values_from_scores,
+    threshold_from_scores,
+    warn_of_ties,
+)
+
+__all__ = [
+    "Inspector",
+    "are_tied",
+    "build_bank",
+    "check_count",
+    "check_groups",
+    "check_scores",
+    "choose_aside",
+    "cut_map",
+    "extend_bank",
+    "find_unseen",
+    "number_owners",
+    "p_values_from_scores",
+    "resize_map",
+    "threshold_from_scores",
+    "warn_if_grouped",
+    "warn_of_ties",
+]

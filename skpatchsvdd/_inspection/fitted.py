@@ -1,0 +1,184 @@
+"""What a fitted estimator knows of normal images, and the inspector made of it."""
+
+import copy
+
+from skpatchsvdd._bank import collect_banks, make_index
+from skpatchsvdd._encoding import find_units
+from skpatchsvdd._inspection.inspector import Inspector
+
+_MAX_SEED = 2**31 - 1
+
+
+class FittedBank:
+    """The indexed bank of a fitted estimator, and all that inspection needs besides.
+
+    It holds nothing of a device: `inspector` moves it to one, and remembers the last
+    inspector for as long as nothing changes. Copies and pickles are without that, and
+    threads may share one object: at worst two of them make the same inspector.
+
+    Parameters
+    ----------
+    setting : DenseSetting
+        How images are encoded. Its device is forgotten.
+    indexes : list of indexes
+        One for each scale.
+    units : list of float
+        How positions are appended to the features of each scale.
+    aggregation : {"multiply", "sum"}
+        How the scales' maps are joined.
+    known : list of bytes
+        Digests of the images in the bank.
+    owners : ndarray of int of shape (n_known,)
+        Whose rows of the bank are left out for each known image.
+    n_averaged : int
+        How many of them the centre is the mean of.
+    seen : set of bytes
+        Digests of the images that the encoder was trained on.
+    """
+
+    def __init__(
+        self, setting, indexes, units, aggregation, known, owners, n_averaged, seen
+    ):
+        self._setting = setting._replace(device=None)
+        self.indexes = indexes
+        self.units = units
+        self.aggregation = aggregation
+        self.known = known
+        self.owners = owners
+        self.n_averaged = n_averaged
+        self.seen = seen
+        self._last = None
+
+    def inspector(self, encoder, device, tolerance):
+        """Return an `Inspector` on a device, the last one if nothing has changed.
+
+        Parameters
+        ----------
+        encoder : PatchEncoder
+            The trained encoder; its weights may have been changed since.
+        device : torch.device
+            Where to compute.
+        tolerance : float
+            See `Inspector`.
+        """
+        versions = [p._version for p in encoder.parameters()]  # count changes
+        made_for = (encoder, versions, device, tolerance)
+        last = self._last
+        if last is None or last[0] != made_for:
+            last = self._last = made_for, self._make(encoder, device, tolerance)
+        return last[1]
+
+    def _make(self, encoder, device, tolerance):
+        return Inspector(
+            self._setting._replace(device=device).make(encoder),
+            self.indexes,
+            self.units,
+            self.aggregation,
+            self.known,
+            self.owners,
+            self.n_averaged,
+            tolerance,
+        )
+
+    def replace_bank(self, indexes, known, owners):
+        """Return a copy with another bank."""
+        other = copy.copy(self)
+        other.indexes, other.known, other.owners = indexes, known, owners
+        return other
+
+    def __getstate__(self):
+        return self.__dict__ | {"_last": None}
+
+
+def build_bank(images, shown, known, owners, encoder, setting, options, rng, report):
+    """Encode and index the patches of normal images.
+
+    Parameters
+    ----------
+    images : ImageStack
+        All normal images, which form the bank.
+    shown : ndarray of int
+        Indices of those the encoder was trained on; what positions count comes from
+        them.
+    known, owners : list of bytes, ndarray of int
+        See `FittedBank`.
+    encoder : PatchEncoder
+        The trained encoder.
+    setting : DenseSetting
+        How images are encoded.
+    options : Options
+        How the bank is built and searched.
+    rng : RandomState
+        The source of all randomness.
+    report : Report
+        Says how far it has come.
+
+    Returns
+    -------
+    fitted : FittedBank
+    """
+    dense = setting.make(encoder)
+    is_whole = len(shown) == len(images)
+    compared = images if is_whole else images.take(shown)
+    units = find_units(dense, compared, options.place_weight, rng)
+    for size, unit in zip(dense.patch_sizes, units, strict=True):
+        counts = "count" if unit > 0 else "do not count"
+        report.log(f"positions of patches of {size} {counts}")
+    with report.progress("encoding images", len(images)) as progress:
+        banks = collect_banks(
+            dense,
+            images,
+            units,
+            options.bank_size,
+            rng,
+            progress=progress,
+            owners=owners,
+        )
+    return FittedBank(
+        setting,
+        index_banks(banks, setting.device, options, rng, report),
+        units,
+        options.aggregation,
+        known,
+        owners,
+        # Of the images of some groups alone, the mean is no calibrating one's.
+        len(known) if is_whole else 0,
+        set(),
+    )
+
+
+def extend_bank(fitted, images, known, owners, encoder, options, rng, report):
+    """Let the patches of more images join a bank; return another `FittedBank`.
+
+    `known` and `owners` are those of former and new images.
+    """
+    n_former = len(fitted.known)
+    dense = encoder
+    with report.progress("adding images", len(images)) as progress:
+        banks = collect_banks(
+            dense,
+            images,
+            fitted.units,
+            options.bank_size,
+            rng,
+            former=[index.bank() for index in fitted.indexes],
+            n_former=n_former,
+            progress=progress,
+            owners=owners[n_former:],
+        )
+    indexes = index_banks(banks, dense.device, options, rng, report)
+    return fitted.replace_bank(indexes, known, owners)
+
+
+def index_banks(banks, device, options, rng, report):
+    """Index the bank of every scale."""
+    indexes = []
+    for bank in banks:
+        seed = int(rng.randint(_MAX_SEED))
+        report.log(f"indexing {len(bank.rows):,} patches")
+        indexes.append(
+            make_index(
+                bank, options.neighbors, device, options.n_jobs, seed, report.log
+            )
+        )
+    return indexes

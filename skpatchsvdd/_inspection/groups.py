@@ -1,0 +1,94 @@
+"""Groups of images that belong together: which are set aside from training."""
+
+import numpy as np
+from sklearn.utils import column_or_1d
+
+# Fraction of the groups that the encoder is not trained on. The threshold can promise
+# no smaller rate than 1 / (1 + their number), and an encoder needs few images.
+_SET_ASIDE = 1 / 2
+
+# Images are trained on with at least this many.
+_MIN_TRAINED = 2
+
+
+def check_groups(groups, n_images):
+    """Return one label of a group for each image, as an array; None stays None."""
+    if groups is None:
+        return None
+    if isinstance(groups, str) or not hasattr(groups, "__len__"):
+        raise ValueError(
+            "groups must hold a label, such as a number or a name, for each image, "
+            f"got {groups!r}."
+        )
+    groups = column_or_1d(np.asarray(groups))
+    if len(groups) != n_images:
+        raise ValueError(
+            "groups must hold one label for each image of X, got "
+            f"{len(groups)} labels for {n_images} images."
+        )
+    if any(x is None or x != x for x in groups.tolist()):  # nan is not itself
+        raise ValueError(
+            "groups must hold a label for each image, got a missing value. Pass a "
+            "label of its own for an image that belongs to no group."
+        )
+    return groups.astype(str) if groups.dtype.kind == "O" else groups
+
+
+def check_count(groups):
+    """Raise if images are all of one group."""
+    if groups is not None and len(np.unique(groups)) < 2:
+        raise ValueError(
+            f"groups holds one group, {groups[0]!r}, and at least two are needed: one "
+            "to train on, one to calibrate on. Pass images of more groups, or no "
+            "groups."
+        )
+
+
+def number_owners(groups, former=None):
+    """Return, for each image, the number of its group; without groups, its own."""
+    labels = groups if former is None else np.concatenate([former, groups])
+    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
+    # In the order in which groups come in, so that more of them change no number.
+    numbers = np.argsort(np.argsort(first))
+    return numbers[inverse][len(labels) - len(groups) :]
+
+
+def find_unseen(owners, is_seen):
+    """Return the numbers of the groups of which no image has been seen, or raise."""
+    unseen = np.setdiff1d(owners, owners[is_seen])
+    if len(unseen) == 0:
+        raise ValueError(
+            "warm_start=True goes on from an encoder that has been trained on images "
+            "of every group, so none is left to calibrate on. Pass images of a new "
+            "group too, or warm_start=False."
+        )
+    return unseen
+
+
+def choose_aside(owners, unseen, rng):
+    """Choose the groups that the encoder is not trained on.
+
+    Parameters
+    ----------
+    owners : ndarray of int of shape (n_images,)
+        The number of each image's group.
+    unseen : ndarray of int
+        The groups to choose from.
+    rng : RandomState
+        Draws them.
+
+    Returns
+    -------
+    aside : ndarray of int
+        Numbers of groups.
+    """
+    sizes = np.bincount(owners)
+    aside = rng.permutation(unseen)[: max(int(_SET_ASIDE * len(sizes)), 1)]
+    if len(owners) - sizes[aside].sum() < _MIN_TRAINED:
+        aside = np.setdiff1d(unseen, sizes.argmax())  # the largest is trained on
+    if len(aside) == 0 or len(owners) - sizes[aside].sum() < _MIN_TRAINED:
+        raise ValueError(
+            f"groups leaves fewer than {_MIN_TRAINED} images to train on when one of "
+            f"{len(sizes)} groups is set aside. Pass more images."
+        )
+    return aside

@@ -1,0 +1,148 @@
+"""From the scores of normal images to thresholds and p-values."""
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from skpatchsvdd._utils import warn
+
+# Scores are tied if they differ by no more than this share.
+_TIED = 1e-6
+
+# Sums of fractions are rounded to this many digits before they are compared.
+_DIGITS = 9
+
+
+def check_scores(scores):
+    """Raise if scores are not finite, and warn if they tell nothing."""
+    if not np.isfinite(scores).all():
+        raise FloatingPointError(
+            "the scores of the training images are not finite. Pass a smaller "
+            "learning_rate, and images of about 0..1."
+        )
+    if are_tied(scores):
+        warn(
+            "all training images score the same, so the scores tell nothing. Are the "
+            "images all the same?",
+            ConvergenceWarning,
+        )
+
+
+def are_tied(scores):
+    """Whether more than two scores are all the same."""
+    return len(scores) > 2 and np.ptp(scores) <= _TIED * np.abs(scores).max()
+
+
+def warn_of_ties(training):
+    """Say that a training has collapsed and is undone."""
+    other = ", training='dense'" if training == "paper" else ""
+    warn(
+        "training has drawn all features to one point, and all training images scored "
+        "the same. Going on with the weights before training. Pass a smaller lam or "
+        f"learning_rate{other}, or early_stopping=True.",
+        ConvergenceWarning,
+    )
+
+
+def threshold_from_scores(scores, contamination, groups=None, name="contamination"):
+    """Choose the score below which an image is called abnormal.
+
+    It is where `p_values_from_scores` passes `contamination`: images below it have
+    p-values of at most that, and images above it larger ones. Without groups, it lies
+    just above the k-th of n scores, with the largest k for which k / (n + 1) is at most
+    `contamination`.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (n_images,)
+        Scores, high for normal, of normal images that the bank does not hold.
+    contamination : "auto" or float
+        "auto" is just below the lowest score; a float is the fraction of new normal
+        images that are called abnormal.
+    groups : ndarray of shape (n_images,) or None
+        The group of each image. None makes each image its own group.
+    name : str
+        What the caller calls it.
+
+    Returns
+    -------
+    offset : float
+    """
+    if contamination == "auto":
+        return float(scores.min())
+    order, sums, n_groups = _sum_fractions(scores, groups)
+    allowed = np.round(contamination * (n_groups + 1), _DIGITS)
+    if allowed < 1:
+        _warn_of_few(contamination, name, n_groups, groups is not None)
+        return float(scores.min())
+    # With ties, the sum at a score is that of the last one of its equals.
+    sums = sums[np.searchsorted(order, order, side="right")]
+    return float(np.nextafter(order[np.argmax(1 + sums > allowed)], np.inf))
+
+
+def p_values_from_scores(scores, new, groups=None):
+    r"""Return how unusual new images would be among normal ones.
+
+    With G groups, of which group g has the :math:`n_g` scores :math:`s_{gi}`, a new
+    score s has the p-value
+
+    .. math:: \frac{1}{G + 1} \left(
+        1 + \sum_g \frac{|\{i : s_{gi} \le s\}|}{n_g} \right).
+
+    If groups are exchangeable, and images within a group are, a normal image of a new
+    group has a p-value of at most a with a probability of at most a, for any a and any
+    sizes of the groups [1]_ [2]_. Where each image is its own group, this is the
+    fraction of images that score no higher, the new one counted among them.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (n_images,)
+        Scores of normal images that the bank does not hold.
+    new : ndarray of shape (n_new,)
+        Scores of new images.
+    groups : ndarray of shape (n_images,) or None
+        The group of each image. None makes each image its own group.
+
+    Returns
+    -------
+    p_values : ndarray of shape (n_new,)
+
+    References
+    ----------
+    .. [1] R. Dunn, L. Wasserman and A. Ramdas, "Distribution-free prediction sets for
+       two-layer hierarchical models", Journal of the American Statistical Association,
+       2022.
+    .. [2] Y. Lee, R. F. Barber and R. Willett, "Distribution-free inference with
+       hierarchical data", arXiv:2306.06342, 2023.
+    """
+    order, sums, n_groups = _sum_fractions(scores, groups)
+    return (1 + sums[np.searchsorted(order, new, side="right")]) / (n_groups + 1)
+
+
+def fraction_weights(groups):
+    """Return 1 / the size of its group for each image, and the number of groups."""
+    _, inverse, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    return 1 / sizes[inverse], len(sizes)
+
+
+def _sum_fractions(scores, groups):
+    """Return scores in order, sums of fractions of groups up to each, and G.
+
+    ``sums[k]`` is that of the k lowest scores.
+    """
+    groups = np.arange(len(scores)) if groups is None else groups
+    weights, n_groups = fraction_weights(groups)
+    order = np.argsort(scores, kind="stable")
+    sums = np.round(np.cumsum(weights[order]), _DIGITS)
+    return scores[order], np.concatenate([[0.0], sums]), n_groups
+
+
+def _warn_of_few(contamination, name, n_groups, are_groups):
+    n_needed = int(np.ceil(np.round(1 / contamination, _DIGITS))) - 1
+    unit = "groups" if are_groups else "images"
+    whose = "images of new groups" if are_groups else "new normal images"
+    more = " Pass images of more groups for a smaller fraction." if are_groups else ""
+    warn(
+        f"{name}={contamination:g} needs at least {n_needed} {unit} to calibrate on, "
+        f"got {n_groups}. The threshold is their lowest score: up to about one in "
+        f"{n_groups + 1} {whose} will be called abnormal.{more}",
+    )

@@ -1,0 +1,89 @@
+"""What the parameters mean on a device: every "auto" in one table."""
+
+from dataclasses import dataclass, fields
+
+# The paper's inspection: images as they are, and positions that do not count.
+_PLAIN = {"light": 1.0, "place_weight": 0.0}
+# The dense trainings were chosen by bench_quality.py: on a GPU for the best scores, on
+# a CPU for nearly the same in a quarter of the work. The paper's figures are its own,
+# but for the steps, of which it takes 300 epochs.
+_DENSE = {"lam": 0.3, "light": 0.3, "place_weight": "auto"}
+_PAPER = {"lam": 1e-3, "max_iter": 12000, "batch_size": 64, "learning_rate": 1e-4}
+_AUTO = {
+    ("dense", "gpu"): {
+        **_DENSE,
+        "max_iter": 1000,
+        "batch_size": 16,
+        "learning_rate": 1e-3,
+    },
+    ("dense", "cpu"): {
+        **_DENSE,
+        "max_iter": 240,
+        "batch_size": 6,
+        "learning_rate": 1.5e-3,
+    },
+    ("paper", "gpu"): {**_PAPER, **_PLAIN},
+    ("paper", "cpu"): {**_PAPER, **_PLAIN},
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """Parameters of the estimator with what "auto" means filled in.
+
+    What they mean is in the docstring of `PatchSVDD`. Two can still be "auto": `lam`,
+    until it has been chosen by trials, and `place_weight`, which is read from the
+    features of the bank.
+    """
+
+    lam: float | str
+    embedding_dim: int
+    patch_size: int
+    bank_size: int | float | None
+    max_iter: int
+    batch_size: int
+    learning_rate: float
+    early_stopping: bool
+    validation_fraction: float
+    damage_weight: float
+    light: float
+    place_weight: float | str
+    neighbors: str
+    tolerance: float
+    n_jobs: int | None
+    training: str
+    loss: str
+    encoder: str
+    aggregation: str
+
+    @property
+    def trains(self):
+        """Whether there is anything to train."""
+        return self.max_iter > 0 and self.encoder != "raw"
+
+
+def resolve_options(parameters, device):
+    """Fill in what "auto", and None for `lam`, mean on a device.
+
+    Parameters
+    ----------
+    parameters : dict
+        All parameters of the estimator.
+    device : torch.device
+        Where it computes.
+
+    Returns
+    -------
+    options : Options
+    """
+    given = {field.name: parameters[field.name] for field in fields(Options)}
+    kind = "cpu" if device.type == "cpu" else "gpu"
+    auto = _AUTO[given["training"], kind]
+    if given["encoder"] == "raw":
+        auto = auto | _PLAIN
+    if given["lam"] is None:
+        given["lam"] = auto["lam"]
+    for name in auto.keys() - {"lam"}:
+        if given[name] == "auto":
+            given[name] = auto[name]
+    return Options(**given)

@@ -1,0 +1,9 @@
+"""Synthetic surfaces, and the defects that are drawn on them and on real images."""
+
+from skpatchsvdd._synthetic.probes import make_probes
+from skpatchsvdd._synthetic.surfaces import make_textures
+
+__all__ = [
+    "make_probes",
+    "make_textures",
+]

@@ -1,0 +1,251 @@
+"""Made-up images: four textures and an aligned object, whole and damaged."""
+
+from numbers import Integral, Real
+
+import numpy as np
+from scipy import ndimage, spatial
+from sklearn.utils import Bunch, check_random_state
+
+from skpatchsvdd._synthetic.defects import VISIBLE, add_defect, pixel_axes
+
+_CAMERA_NOISE = 0.012
+_MAX_SEED = np.iinfo(np.int32).max
+
+
+def make_textures(
+    n_samples=100,
+    *,
+    image_size=128,
+    anomaly_fraction=0.0,
+    kind="fabric",
+    random_state=None,
+):
+    """Make images of a material or of a part, some of them with a defect.
+
+    Parameters
+    ----------
+    n_samples : int, default=100
+        Number of images.
+    image_size : int, default=128
+        Height and width in pixels, at least 32.
+    anomaly_fraction : float, default=0.0
+        Share of the images, in [0, 1], that have a defect.
+    kind : {"fabric", "wood", "leather", "mesh", "gear"}, default="fabric"
+        What the images show. The first four are textures; "gear" is one part, always
+        at about the same place.
+    random_state : int, RandomState instance or None, default=None
+        Makes the images reproducible.
+
+    Returns
+    -------
+    data : Bunch
+        With these attributes:
+
+        images : ndarray of shape (n_samples, image_size, image_size, 3)
+            uint8; the normal images first.
+        labels : ndarray of shape (n_samples,)
+            1 for normal images, -1 for those with a defect.
+        masks : ndarray of shape (n_samples, image_size, image_size)
+            True at the pixels of the defect.
+        defects : ndarray of str of shape (n_samples,)
+            "good", "scratch", "stain" or "hole"; "worn" (fabric and leather),
+            "distortion" (all but leather) or "missing" (a gear's tooth).
+
+    Examples
+    --------
+    >>> from skpatchsvdd.datasets import make_textures
+    >>> data = make_textures(4, image_size=64, anomaly_fraction=0.5, random_state=0)
+    >>> data.images.shape, data.labels
+    ((4, 64, 64, 3), array([ 1,  1, -1, -1]))
+    """
+    _check_parameters(n_samples, image_size, anomaly_fraction, kind)
+    rng = check_random_state(random_state)
+    n_abnormal = round(n_samples * anomaly_fraction)
+    labels = np.repeat([1, -1], [n_samples - n_abnormal, n_abnormal])
+    make = _make_gear if kind == "gear" else _make_texture
+    samples = []
+    for label in labels:
+        # A generator for each image: the first ones do not depend on how many follow.
+        own = np.random.RandomState(rng.randint(_MAX_SEED))
+        samples.append(make(own, image_size, kind, label == -1))
+    images, masks, defects = zip(*samples, strict=True)
+    return Bunch(
+        images=np.stack(images),
+        labels=labels,
+        masks=np.stack(masks),
+        defects=np.array(defects),
+    )
+
+
+def _check_parameters(n_samples, image_size, anomaly_fraction, kind):
+    for name, value, least in (
+        ("n_samples", n_samples, 1),
+        ("image_size", image_size, 32),
+    ):
+        if not isinstance(value, Integral) or value < least:
+            raise ValueError(
+                f"{name} must be an integer of at least {least}, got {value!r}."
+            )
+    if not isinstance(anomaly_fraction, Real) or not 0 <= anomaly_fraction <= 1:
+        raise ValueError(
+            f"anomaly_fraction must be in [0, 1], got {anomaly_fraction!r}."
+        )
+    kinds = [*_TEXTURES, "gear"]
+    if kind not in kinds:
+        raise ValueError(f"kind must be one of {kinds}, got {kind!r}.")
+
+
+def _make_texture(rng, size, kind, is_abnormal):
+    clean = _TEXTURES[kind](rng, size)
+    if not is_abnormal:
+        return _finish(rng, clean, clean, "good")
+    defect = rng.choice(_DEFECTS_OF[kind])
+    everywhere = np.ones((size, size), dtype=bool)
+    damaged = add_defect(rng, clean, everywhere, defect)
+    return _finish(rng, clean, damaged, defect)
+
+
+def _make_gear(rng, size, kind, is_abnormal):
+    pose = {"shift": rng.uniform(-1.5, 1.5, 2), "angle": rng.uniform(-0.03, 0.03)}
+    surface = _smooth_noise(rng, size, 0.7)
+    clean, part = _draw_gear(size, surface, **pose)
+    if not is_abnormal:
+        return _finish(rng, clean, clean, "good")
+    defect = rng.choice(_DEFECTS_OF[kind])
+    if defect == "missing":
+        damaged, _ = _draw_gear(size, surface, **pose, missing=rng.randint(_N_TEETH))
+    else:
+        damaged = add_defect(rng, clean, part, defect)
+    return _finish(rng, clean, damaged, defect)
+
+
+def _finish(rng, clean, image, defect):
+    """Light and photograph an image; return it with its mask and defect."""
+    mask = np.abs(image - clean).max(axis=2) > VISIBLE
+    mask = ndimage.binary_fill_holes(ndimage.binary_closing(mask, iterations=2) | mask)
+    down, right = pixel_axes(image.shape[:2]) / len(image) - 0.5
+    tilt = rng.uniform(-0.06, 0.06, 2)
+    light = rng.uniform(0.96, 1.04) + tilt[0] * down + tilt[1] * right
+    image = image * light[:, :, None]
+    image = image + rng.normal(0, _CAMERA_NOISE, image.shape)
+    return (image.clip(0, 1) * 255).round().astype(np.uint8), mask, defect
+
+
+# Normal surfaces, each (size, size, 3) on the 0..1 scale.
+
+
+def _fabric(rng, size):
+    """Plain weave: threads that pass over and under each other."""
+    period = 8.0
+    down, right = pixel_axes((size, size))
+    bend = [1.1 * _smooth_noise(rng, size, 14) for _ in range(2)]
+    u = (right + bend[0]) / period + rng.uniform()
+    v = (down + bend[1]) / period + rng.uniform()
+    warp_on_top = (np.floor(u) + np.floor(v)) % 2 == 0
+    warp = np.abs(np.sin(np.pi * u)) ** 0.6 * (0.55 + 0.45 * np.abs(np.sin(np.pi * v)))
+    weft = np.abs(np.sin(np.pi * v)) ** 0.6 * (0.55 + 0.45 * np.abs(np.sin(np.pi * u)))
+    height = np.where(warp_on_top, warp, weft)
+    height = height * (1 + 0.06 * _smooth_noise(rng, size, 1.2))
+    thread = np.where(warp_on_top[:, :, None], (0.80, 0.74, 0.62), (0.70, 0.66, 0.58))
+    return thread * (0.25 + 0.75 * height[:, :, None])
+
+
+def _wood(rng, size):
+    """Planed wood: wavy rings across the grain and fine fibres along it."""
+    down, right = pixel_axes((size, size))
+    phase = rng.uniform(0, 100)
+    wave = 5 * np.sin((right + 60 * phase) / 55) + 3 * _smooth_noise(
+        rng, size, (25, 40)
+    )
+    rings = np.sin(2 * np.pi * (down + wave + phase) / 13)
+    rings = np.tanh(1.5 * rings) * 0.5 + 0.5
+    fibre = _smooth_noise(rng, size, (0.6, 14))
+    tone = (0.75 * rings + 0.25 + 0.13 * fibre).clip(0, 1)[:, :, None]
+    return (0.50, 0.31, 0.17) * (1 - tone) + np.array((0.80, 0.60, 0.40)) * tone
+
+
+def _leather(rng, size):
+    """Grained leather: cells divided by creases, lit from the top left."""
+    spacing = 7
+    count = size // spacing + 3
+    grid = np.stack(np.meshgrid(*[np.arange(-1, count)] * 2), axis=-1).reshape(-1, 2)
+    points = (grid + rng.uniform(-0.42, 0.42, grid.shape)) * spacing
+    pixels = np.stack(np.meshgrid(*[np.arange(size)] * 2, indexing="ij"), axis=-1)
+    near, _ = spatial.cKDTree(points).query(pixels, k=2)
+    height = np.tanh((near[:, :, 1] - near[:, :, 0]) / 2.2)
+    height = ndimage.gaussian_filter(height, 0.8) + 0.08 * _smooth_noise(rng, size, 1)
+    slope = -sum(np.gradient(height))
+    tone = (0.62 + 0.28 * height + 0.5 * slope).clip(0.1, 1.3)[:, :, None]
+    return np.array((0.47, 0.28, 0.20)) * tone
+
+
+def _mesh(rng, size):
+    """Woven wire over a dark ground."""
+    period = 16.0
+    down, right = pixel_axes((size, size))
+    shift = rng.uniform(0, period, 2)
+    bend = [0.5 * _smooth_noise(rng, size, 20) for _ in range(2)]
+    u = (right + bend[0] + shift[0]) / period
+    v = (down + bend[1] + shift[1]) / period
+    # The height of the wires of either direction, zero between them; where two cross,
+    # every other one lies on top.
+    upright, level = (
+        np.sqrt(np.clip((np.cos(2 * np.pi * w) - 0.15) / 0.85, 0, 1)) for w in (u, v)
+    )
+    over = (np.floor(u + 0.5) + np.floor(v + 0.5)) % 2 == 0
+    crossing = (upright > 0) & (level > 0)
+    top = np.where(crossing, np.where(over, upright, level), upright + level)
+    tone = 0.10 + 0.72 * top * (1 + 0.05 * _smooth_noise(rng, size, 0.8))
+    return tone[:, :, None] * np.array((0.92, 0.97, 1.0))
+
+
+_TEXTURES = {"fabric": _fabric, "wood": _wood, "leather": _leather, "mesh": _mesh}
+_DEFECTS_OF = {
+    "fabric": ["scratch", "stain", "hole", "distortion", "worn"],
+    "wood": ["scratch", "stain", "hole", "distortion"],
+    "leather": ["scratch", "stain", "hole", "worn"],
+    "mesh": ["scratch", "stain", "hole", "distortion"],
+    "gear": ["scratch", "stain", "hole", "distortion", "missing"],
+}
+_N_TEETH = 14
+_N_HOLES = 6
+
+
+def _draw_gear(size, surface, shift, angle, missing=None):
+    """Draw a gear wheel; return it and the pixels of its face."""
+    down, right = pixel_axes((size, size))
+    down, right = (down - size / 2 - shift[0]), (right - size / 2 - shift[1])
+    radius = np.hypot(down, right) / size
+    theta = np.arctan2(down, right) - angle
+    turn = theta * _N_TEETH / (2 * np.pi)
+    tooth = np.clip(0.5 + 2.2 * np.cos(2 * np.pi * turn), 0, 1)
+    if missing is not None:
+        tooth = np.where(np.round(turn) % _N_TEETH == missing, 0, tooth)
+    edge = 0.355 + 0.065 * tooth
+    soften = 1.2 / size
+    part = _step(edge - radius, soften) * _step(radius - 0.085, soften)
+    sector = 2 * np.pi / _N_HOLES
+    around = (theta + sector / 2) % sector - sector / 2
+    holes = np.hypot(radius * np.cos(around) - 0.235, radius * np.sin(around))
+    part = part * _step(holes - 0.042, soften)
+    # Turned metal: fine rings, and a sheen that follows the angle of the light.
+    tone = 0.60 + 0.05 * np.sin(radius * size * 1.9) + 0.10 * np.cos(2 * theta - 0.8)
+    rim = np.exp(-(((edge - radius) * size / 2.5) ** 2))
+    hub = np.exp(-(((radius - 0.14) * size / 1.5) ** 2))
+    tone = tone + 0.16 * rim - 0.20 * hub + 0.02 * surface
+    ground = 0.13 + 0.012 * surface
+    tone = part * tone + (1 - part) * ground
+    face = ndimage.binary_erosion(part > 0.9, iterations=2)
+    return tone[:, :, None] * np.array((0.98, 0.97, 0.93)), face
+
+
+def _smooth_noise(rng, size, sigma):
+    """Draw noise of standard deviation 1, smoothed over `sigma` pixels."""
+    noise = ndimage.gaussian_filter(
+        rng.standard_normal((size, size)), sigma, mode="wrap"
+    )
+    return noise / noise.std()
+
+
+def _step(distance, soften):
+    return np.clip(0.5 + distance / soften, 0, 1)

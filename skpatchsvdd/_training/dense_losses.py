@@ -1,0 +1,199 @@
+"""The losses of dense training, on all patches of crops."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from skpatchsvdd._encoding import reset_parameters
+from skpatchsvdd._training.directions import make_classifiers
+from skpatchsvdd._training.measures import (
+    TINY,
+    distance,
+    find_nearest,
+    look_up,
+    weighted_mean,
+)
+from skpatchsvdd._training.pairs import draw_pairs, pick_cells
+from skpatchsvdd._utils import Draws
+
+# Deviation of a feature to which the mean distance of random patches is held, and how
+# firmly. The other dense terms do not change when all features grow or shrink.
+_FEATURE_STD = 0.5
+
+_SCALE_WEIGHT = 0.1
+
+# A patch counts as damaged from the first share of its pixels on, and fully from the
+# second.
+_DAMAGED, _FULLY_DAMAGED = 0.01, 0.03
+
+# Plain patches of a batch that a damaged one is compared with, besides its own.
+_N_COMPARED = 4096
+
+
+# Largest norm of the encoder's gradient. A ratio of distances has a steep slope where
+# the lower one is close to 0.
+_DENSE_GRADIENT = 1.0
+
+
+def make_dense_objective(
+    loss, lam, damage_weight, encoder, sampler, batch_size, generator
+):
+    """Make the objective on crops that a `loss` parameter names."""
+    if loss == "patch_svdd":
+        objective = DenseLoss(encoder, 1.0, lam, damage_weight, batch_size)
+    elif loss == "svdd_prime":
+        objective = DenseLoss(encoder, 0.0, 1.0, 0.0, batch_size)
+    else:
+        objective = DenseSVDDLoss(encoder, sampler, batch_size)
+    reset_parameters(objective, generator)
+    return objective.to(sampler.device)
+
+
+class DenseLoss(nn.Module):
+    r"""The paper's two tasks and a third, on all patches of crops, summed over scales.
+
+    .. math:: L = L_{SSL} + \lambda L_{SVDD'} + \mu L_{damage} + 0.1 L_{scale}
+
+    :math:`L_{SSL}` is the paper's. The other terms compare distances and do not change
+    when all features shrink. Each patch :math:`p` is seen twice. The second view
+    :math:`p'` has another light, half of the times it is shifted by a pixel or two, and
+    some of its patches have a synthetic defect: :math:`D` is the set of these,
+    :math:`I` of the others. With a random patch :math:`q` and all first views :math:`B`
+    of the batch,
+
+    .. math::
+
+        L_{SVDD'} = \underset{I}{\operatorname{mean}} \log \left(
+            1 + \frac{\| f(p) - f(p') \|}{\| f(p) - f(q) \|} \right), \quad
+        L_{damage} = \underset{D}{\operatorname{mean}} \log \left(
+            1 + \frac{r}{\min_{b \in B} \| f(p') - f(b) \|} \right), \quad
+        r = \underset{I}{\operatorname{mean}} \| f(p) - f(p') \|.
+
+    The denominator of the second is what inspection measures, the distance to the
+    nearest normal patch.
+
+    :math:`L_{scale}` is the squared difference between the mean of
+    :math:`\log \| f(p) - f(q) \|` and what it is for features of deviation 0.5: the
+    tanh at the end neither saturates nor fades.
+    """
+
+    schedule = "cosine"
+    precision = "mixed"
+    max_gradient = _DENSE_GRADIENT
+
+    def __init__(self, encoder, position_weight, lam, damage_weight, n_crops):
+        super().__init__()
+        self.sizes = encoder.patch_sizes
+        self.strides = (encoder.dense_stride,) * len(self.sizes)
+        self.n_crops = n_crops
+        terms = {
+            "position": position_weight,
+            "svdd": lam,
+            "damage": damage_weight,
+            "scale": _SCALE_WEIGHT,
+        }
+        self.weights = {
+            f"{name}_{k}": weight for k in self.sizes for name, weight in terms.items()
+        }
+        self.has_damage = damage_weight > 0
+        self.classifiers = make_classifiers(encoder)
+        n_features = encoder.config[1]
+        self.log_distance = math.log(_FEATURE_STD * math.sqrt(2 * n_features))
+
+    def draw(self, sampler):
+        """Draw crops, and pairs of cells of the feature maps that they will give."""
+        pairs = [
+            draw_pairs(
+                self.n_crops, sampler.crop_size, size, stride, Draws(sampler.generator)
+            )
+            for size, stride in zip(self.sizes, self.strides, strict=True)
+        ]
+        draw_crops = sampler.crops if self.has_damage else sampler.intact_crops
+        return draw_crops(self.n_crops), pairs
+
+    def forward(self, encoder, batch):
+        """Return the loss terms."""
+        crops, pairs = batch
+        maps = encoder.encode_images(crops.views, self.strides)
+        losses = []
+        for i, parts in enumerate(zip(maps, pairs, self.classifiers, strict=True)):
+            features, (first, second, direction), classifier = parts
+            plain, other = features.permute(0, 2, 3, 1).float().chunk(2)
+            share = damaged_share(crops.is_damaged, self.sizes[i], self.strides[i])
+            x, seen_again = pick_cells(plain, first), pick_cells(other, first)
+            logits = classifier(x - pick_cells(other, second))
+            position = F.cross_entropy(logits.float(), direction)
+            share = pick_cells(share[..., None], first)[:, 0]
+            svdd, scale = self._contrast(x, seen_again, share)
+            damage = damage_loss(x, seen_again, share)
+            losses += [position, svdd, damage, scale]
+        return dict(zip(self.weights, losses, strict=True))
+
+    def _contrast(self, x, seen_again, share):
+        """Return the SVDD' and the scale term."""
+        # Far enough in the batch to be another crop, where there are several.
+        apart = distance(x, x.roll(len(x) // 2, dims=0), dim=1) + TINY
+        svdd = torch.log1p(distance(x, seen_again, dim=1) / apart)
+        scale = (apart.log().mean() - self.log_distance).square()
+        return weighted_mean(svdd, share == 0), scale
+
+
+class DenseSVDDLoss(nn.Module):
+    """Deep SVDD on all patches of crops; see `SVDDLoss`."""
+
+    schedule = "cosine"
+    precision = "mixed"
+    max_gradient = math.inf
+
+    def __init__(self, encoder, sampler, n_crops):
+        super().__init__()
+        self.sizes = encoder.patch_sizes
+        self.strides = (encoder.dense_stride,) * len(self.sizes)
+        self.n_crops = n_crops
+        self.weights = {f"svdd_{k}": 1.0 for k in self.sizes}
+        with torch.no_grad():
+            maps = encoder.encode_images(sampler.plain(n_crops), self.strides)
+        self.centers = [x.mean(dim=(0, 2, 3)) for x in maps]
+
+    def draw(self, sampler):
+        """Draw crops."""
+        return sampler.plain(self.n_crops)
+
+    def forward(self, encoder, batch):
+        """Return the loss terms."""
+        maps = encoder.encode_images(batch, self.strides)
+        losses = [
+            distance(x.float(), center[:, None, None], dim=1).mean()
+            for x, center in zip(maps, self.centers, strict=True)
+        ]
+        return dict(zip(self.weights, losses, strict=True))
+
+
+def damage_loss(plain, seen_again, share):
+    """How far damaged patches lie from the nearest plain one, compared with others.
+
+    Parameters
+    ----------
+    plain, seen_again : tensors of shape (n, D)
+        Features of the same patches in both views.
+    share : tensor of shape (n,)
+        Fraction of the pixels of each patch that is damaged in the second view.
+    """
+    weight = (share / _FULLY_DAMAGED).clamp(max=1) * (share > _DAMAGED)
+    others = plain[:: math.ceil(len(plain) / _N_COMPARED)]
+    between = distance(plain, seen_again, dim=1)
+    nearest = look_up(others, find_nearest(seen_again, others))
+    nearest = torch.minimum(between, distance(seen_again, nearest, dim=1))
+    usual = weighted_mean(between, share == 0)
+    return weighted_mean(torch.log1p(usual / nearest), weight)
+
+
+def damaged_share(is_damaged, patch_size, stride):
+    """Share of damaged pixels of each patch, (n, rows, cols)."""
+    # Sums over squares as differences of sums from the corner: exact for whole numbers.
+    sums = F.pad(is_damaged[:, 0], (1, 0, 1, 0)).cumsum(1).cumsum(2)
+    strips = sums[:, patch_size::stride] - sums[:, :-patch_size:stride]
+    boxes = strips[:, :, patch_size::stride] - strips[:, :, :-patch_size:stride]
+    return boxes / patch_size**2

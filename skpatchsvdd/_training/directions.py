@@ -1,0 +1,25 @@
+"""The task of L_SSL: in which of eight directions a patch lies from another."""
+
+import itertools
+
+from torch import nn
+
+_HIDDEN = 128
+
+_SLOPE = 0.1
+
+# The eight neighbours of a 3 x 3 grid, as (down, right).
+DIRECTIONS = ((-1, -1), (-1, 0), (-1, 1), (0, -1), (0, 1), (1, -1), (1, 0), (1, 1))
+
+
+def make_classifiers(encoder):
+    n_features = encoder.config[1]
+    return nn.ModuleList(_make_classifier(n_features) for _ in encoder.patch_sizes)
+
+
+def _make_classifier(n_features):
+    widths = (n_features, _HIDDEN, _HIDDEN, len(DIRECTIONS))
+    layers = []
+    for n_in, n_out in itertools.pairwise(widths):
+        layers += [nn.utils.skip_init(nn.Linear, n_in, n_out), nn.LeakyReLU(_SLOPE)]
+    return nn.Sequential(*layers[:-1])

@@ -1,0 +1,71 @@
+"""Choosing lambda by trial trainings, without labels."""
+
+import functools
+import time
+import warnings
+from dataclasses import replace
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from skpatchsvdd._synthetic import make_probes
+from skpatchsvdd._training.validation import DefectCheck
+
+# The values tried, by `training`: a factor of ten to both sides of the default.
+LAMS = {"dense": (0.03, 0.3, 3.0), "paper": (1e-4, 1e-3, 1e-2)}
+_MIN_TRIED = 4  # images; with fewer the middle value is taken
+# Trials take this fraction of the steps. So much of the images is set aside, so many at
+# most, and each is copied so many times with a defect; bench_selection.py found larger
+# trials no better.
+_TRIAL = 1 / 4
+_SET_ASIDE, _MAX_SET_ASIDE = 1 / 4, 24
+_N_PROBES = 8
+# The smallest value is taken that no other one beats by more than this: less is chance,
+# with other seeds the differences vary by 0.02 to 0.05 (bench_selection.py, H200).
+_CLEARLY = 0.05
+_MAX_SEED = np.iinfo(np.int32).max
+
+
+def choose_lam(train_once, images, setting, options, rng, report, former):
+    """Return `lam`, and, if it had to be chosen, what by: a table of trials.
+
+    ``train_once(images, setting, options, rng, report, former, ends_at_interrupt)``
+    trains with a given value; the other parameters are those of `train_encoder`.
+    """
+    if options.lam != "auto":
+        return options.lam, None
+    if former is not None and options.max_iter == 0:
+        return former.lam, former.lam_results
+    values = LAMS[options.training]
+    matters = options.loss == "patch_svdd" and options.trains
+    if not matters or len(images) < _MIN_TRIED:
+        return values[1], None
+    n_aside = min(max(round(_SET_ASIDE * len(images)), 1), _MAX_SET_ASIDE)
+    order = rng.permutation(len(images))
+    aside, others = np.sort(order[:n_aside]), np.sort(order[n_aside:])
+    draw_probes = functools.partial(make_probes, n_damaged=_N_PROBES, rng=rng)
+    check = DefectCheck(images, aside, setting, options, draw_probes)
+    n_steps = max(round(_TRIAL * options.max_iter), 1)
+    options = replace(options, max_iter=n_steps, early_stopping=False)
+    seed = int(rng.randint(_MAX_SEED))
+    table = {"lam": [], "score": [], "fit_time": []}
+    for lam in values:
+        start = time.perf_counter()
+        trial = (images.take(others), setting, replace(options, lam=lam))
+        encoder = _train_quietly(train_once, *trial, seed, report)
+        score = check(encoder)
+        row = (lam, score, time.perf_counter() - start)
+        for column, value in zip(table.values(), row, strict=True):
+            column.append(value)
+        report.log(f"lam={lam:g} finds synthetic defects with an AUROC of {score:.3f}")
+    table = {name: np.array(column) for name, column in table.items()}
+    is_good = table["score"] >= table["score"].max() - _CLEARLY
+    return float(table["lam"][is_good.argmax()]), table
+
+
+def _train_quietly(train_once, images, setting, options, seed, report):
+    """Train without warnings of failure; an interrupt is raised."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        rng = np.random.RandomState(seed)
+        return train_once(images, setting, options, rng, report, None, False)[0]

@@ -1,0 +1,38 @@
+"""Distances and means of features, with gradients that repeat."""
+
+import torch
+import torch.nn.functional as F
+
+# Added to distances, so that their logarithms and gradients stay finite.
+TINY = 1e-6
+
+
+def weighted_mean(values, weights):
+    """Mean of values by weights of up to 1, drawn to 0 where these are few."""
+    return (values * weights).sum() / (weights.sum() + 1)
+
+
+@torch.no_grad()
+def find_nearest(x, others):
+    """Return the index of the nearest of some others for each row, (n,)."""
+    with torch.autocast(x.device.type, enabled=False):
+        half_squares = others.square().sum(dim=1) / 2
+        # On CPUs, `argmin` takes four times as long as `min`, and on ARM a product with
+        # a transposed view twice as long as with a copy.
+        columns = others.T.contiguous()
+        return torch.addmm(half_squares, x, columns, alpha=-1).min(dim=1).indices
+
+
+def distance(x, y, dim):
+    """Euclidean distance with a finite gradient at 0."""
+    return ((x - y).square().sum(dim=dim) + TINY**2).sqrt()
+
+
+def look_up(table, index):
+    """Rows of a table, (n, D), with a gradient that repeats to the last bit.
+
+    On a CPU the gradient of an indexed read is summed by all threads in any order.
+    """
+    if table.device.type == "cpu":
+        return F.embedding(index, table)
+    return table[index]

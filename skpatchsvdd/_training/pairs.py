@@ -1,0 +1,157 @@
+"""Pairs of patches: the paper's, cut out one by one, and those of dense training."""
+
+import torch
+
+from skpatchsvdd._images import pixels_to_float
+from skpatchsvdd._training.crops import add_noise, clip_corners, draw_corners
+from skpatchsvdd._training.directions import DIRECTIONS
+from skpatchsvdd._training.measures import look_up
+from skpatchsvdd._utils import Draws
+
+# Pairs of a step for each scale, about, and those of a crop, at least and at most. More
+# of them, from features that are there anyway, help where crops are few.
+_N_PAIRS, _MIN_PAIRS, _MAX_PAIRS = 4096, 256, 512
+
+
+def draw_pairs(n_crops, crop_size, patch_size, stride, draws):
+    """Draw pairs of cells in the feature maps of crops, both inside the crop.
+
+    Parameters
+    ----------
+    n_crops, crop_size : int
+        Number and size of the crops.
+    patch_size, stride : int
+        A cell is a patch of this size; the next one begins `stride` pixels further.
+    draws : Draws
+        Where the random numbers come from.
+
+    Returns
+    -------
+    first, second : tensors of shape (n_pairs, 3)
+        Crop, row and column of both ends. Along each axis its direction moves on, the
+        second lies from 3K/4 to less than K pixels away, or as far as the crop allows.
+    direction : tensor of shape (n_pairs,)
+        Index into the eight directions.
+    """
+    n_each = pairs_of_a_crop(n_crops)
+    n_pairs = n_crops * n_each
+    n_cells = (crop_size - patch_size) // stride + 1
+    high = min(patch_size // stride, n_cells)
+    low = 3 * patch_size // 4 // stride
+    if low >= high:
+        low = high // 2
+    direction = draws.integers(0, len(DIRECTIONS), (n_pairs,))
+    sign = direction_signs(direction)
+    step = sign * draws.integers(low, max(high, low + 1), (n_pairs, 2))
+    room = n_cells - step.abs()
+    cell = (draws.uniform(0, 1, (n_pairs, 2)) * room).long() - step.clamp(max=0)
+    crop = torch.arange(n_crops, device=draws.device).repeat_interleave(n_each)
+    first = torch.cat([crop[:, None], cell], dim=1)
+    second = torch.cat([crop[:, None], cell + step], dim=1)
+    return first, second, direction
+
+
+def pairs_of_a_crop(n_crops):
+    """Return how many pairs are drawn for a scale from each of so many crops."""
+    return min(max(_N_PAIRS // n_crops, _MIN_PAIRS), _MAX_PAIRS)
+
+
+def direction_signs(direction):
+    """Return the rows of `DIRECTIONS` that an index tensor names, (n, 2).
+
+    By arithmetic, since a recorded step cannot copy a table to the device.
+    """
+    cell = direction + (direction >= len(DIRECTIONS) // 2).long()
+    rows = torch.div(cell, 3, rounding_mode="floor")
+    return torch.stack([rows, cell % 3], dim=1) - 1
+
+
+def pick_cells(maps, cells):
+    """Features (n, D) of cells (n, 3) of maps (n_crops, rows, cols, D)."""
+    _, rows, cols, _ = maps.shape
+    crop, row, col = cells.unbind(dim=1)
+    return look_up(maps.flatten(0, 2), (crop * rows + row) * cols + col)
+
+
+class PairSampler:
+    """Draws pairs of patches from images that live on one device.
+
+    Parameters
+    ----------
+    images : tensor of shape (n_images, height, width, n_channels)
+        Bytes, or floats on the 0..1 scale. Bytes are scaled patch by patch, so that a
+        large training set takes a quarter of the memory.
+    center : tensor of shape (height, width, n_channels)
+        Subtracted from every patch at its place.
+    generator : torch.Generator
+        A generator of the same device; the only source of randomness.
+    """
+
+    def __init__(self, images, center, generator):
+        self.images = images
+        self.center = center
+        self.generator = generator
+        self.device = images.device
+        self.directions = torch.tensor(DIRECTIONS, device=self.device)
+        self._draws = Draws(generator)
+
+    def position_pairs(self, n_pairs, patch_size):
+        """Draw neighbouring patches and the direction from the first to the second.
+
+        The second patch lies at least 3K/4 and less than K pixels away along each axis
+        the direction moves on, clipped to the image; both get noise of their own.
+
+        Returns
+        -------
+        first, second : tensors of shape (n_pairs, n_channels, K, K)
+        direction : tensor of shape (n_pairs,)
+            Index into the eight directions.
+        """
+        index, corner = self._draw_corners(n_pairs, patch_size)
+        direction = self._draws.integers(0, len(DIRECTIONS), (n_pairs,))
+        nearest = 3 * patch_size // 4
+        step = self._draws.integers(nearest, patch_size, (n_pairs, 2))
+        moved = self._clip(corner + self.directions[direction] * step, patch_size)
+        first = add_noise(self.crop(index, corner, patch_size), self._draws)
+        second = add_noise(self.crop(index, moved, patch_size), self._draws)
+        return first, second, direction
+
+    def jitter_pairs(self, n_pairs, patch_size):
+        """Draw patches and others shifted by up to K/32 pixels, clipped to the image.
+
+        Returns
+        -------
+        patches, shifted : tensors of shape (n_pairs, n_channels, K, K)
+        """
+        index, corner = self._draw_corners(n_pairs, patch_size)
+        reach = patch_size // 32
+        width = 2 * reach + 1
+        # One draw over all shifts but (0, 0), which is the middle of the square.
+        cell = self._draws.integers(0, width * width - 1, (n_pairs,))
+        cell = cell + (cell >= width * width // 2).to(cell.dtype)
+        rows = torch.div(cell, width, rounding_mode="floor")
+        shift = torch.stack([rows, cell % width], dim=1) - reach
+        moved = self._clip(corner + shift, patch_size)
+        return (
+            self.crop(index, corner, patch_size),
+            self.crop(index, moved, patch_size),
+        )
+
+    def patches(self, n_patches, patch_size):
+        """Draw patches anywhere, shape (n_patches, n_channels, K, K)."""
+        return self.crop(*self._draw_corners(n_patches, patch_size), patch_size)
+
+    def crop(self, index, corner, patch_size):
+        """Cut patches out of the images `index` at their top left `corner`."""
+        along = torch.arange(patch_size, device=self.device)
+        rows = corner[:, 0, None, None] + along[:, None]  # (n, K, 1)
+        cols = corner[:, 1, None, None] + along  # (n, 1, K)
+        pixels = self.images[index[:, None, None], rows, cols]  # (n, K, K, c)
+        patches = pixels_to_float(pixels) - self.center[rows, cols]
+        return patches.permute(0, 3, 1, 2)  # (n, c, K, K)
+
+    def _draw_corners(self, n, patch_size):
+        return draw_corners(n, self.images.shape, patch_size, self._draws)
+
+    def _clip(self, corner, patch_size):
+        return clip_corners(corner, self.images.shape, patch_size)

@@ -1,0 +1,148 @@
+"""The paper's losses, on pairs of patches."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from skpatchsvdd._encoding import reset_parameters
+from skpatchsvdd._training.directions import make_classifiers
+from skpatchsvdd._training.measures import distance
+
+# Batches of patches whose mean initial feature is the centre of the "svdd" loss.
+_N_CENTER_BATCHES = 8
+
+_CENTER_BATCH = 128
+
+
+def make_patch_objective(loss, lam, encoder, sampler, batch_size, generator):
+    """Make the objective, patch by patch, that a `loss` parameter names."""
+    if loss == "patch_svdd":
+        objective = PatchSVDDLoss(encoder, lam, batch_size)
+        reset_parameters(objective, generator)
+        objective.fix_last_layers()
+    elif loss == "svdd_prime":
+        objective = SVDDPrimeLoss(encoder, batch_size)
+    else:
+        objective = SVDDLoss(encoder, sampler, batch_size)
+    return objective.to(sampler.device)
+
+
+class PaperLoss(nn.Module):
+    """How the paper's losses are minimised: Adam as it is, in float32."""
+
+    schedule = "constant"
+    precision = "float32"
+    max_gradient = math.inf
+
+
+class PatchSVDDLoss(PaperLoss):
+    r"""The paper's loss, summed over the scales.
+
+    .. math:: L = L_{SSL} + \lambda L_{SVDD'}
+
+    :math:`L_{SSL}` is the cross-entropy of telling, from the difference of their
+    features, in which of eight directions one patch lies from another;
+    :math:`L_{SVDD'} = \| f(p) - f(p') \|_2` with :math:`p'` close to :math:`p`.
+    """
+
+    def __init__(self, encoder, lam, batch_size):
+        super().__init__()
+        self.sizes = encoder.patch_sizes
+        self.batch_size = batch_size
+        self.weights = {f"position_{k}": 1.0 for k in self.sizes}
+        self.weights |= {f"svdd_{k}": lam for k in self.sizes}
+        self.classifiers = make_classifiers(encoder)
+
+    def fix_last_layers(self):
+        """Scale each classifier's last weight to columns of norm 1, for good."""
+        for classifier in self.classifiers:
+            last = classifier[-1]
+            last.weight.requires_grad_(False)
+            last.weight /= last.weight.norm(dim=0, keepdim=True)
+
+    def draw(self, sampler):
+        """Draw one batch of pairs for each scale and loss."""
+        positions = [sampler.position_pairs(self.batch_size, k) for k in self.sizes]
+        jitters = [sampler.jitter_pairs(self.batch_size, k) for k in self.sizes]
+        batches = [torch.cat(pair[:2]) for pair in (*positions, *jitters)]
+        return batches, [pair[2] for pair in positions]
+
+    def forward(self, encoder, batch):
+        """Return the loss terms."""
+        batches, directions = batch
+        features = encoder.encode_patches(batches)
+        n = len(self.sizes)
+        trios = zip(self.classifiers, features[:n], directions, strict=True)
+        losses = [position_loss(*trio) for trio in trios]
+        losses += [svdd_prime_loss(x) for x in features[n:]]
+        return dict(zip(self.weights, losses, strict=True))
+
+
+class SVDDPrimeLoss(PaperLoss):
+    """The SVDD' loss alone, without the position task (the paper's ablation)."""
+
+    def __init__(self, encoder, batch_size):
+        super().__init__()
+        self.sizes = encoder.patch_sizes
+        self.batch_size = batch_size
+        self.weights = {f"svdd_{k}": 1.0 for k in self.sizes}
+
+    def draw(self, sampler):
+        """Draw one batch of pairs for each scale."""
+        pairs = [sampler.jitter_pairs(self.batch_size, k) for k in self.sizes]
+        return [torch.cat(pair) for pair in pairs]
+
+    def forward(self, encoder, batch):
+        """Return the loss terms."""
+        losses = [svdd_prime_loss(x) for x in encoder.encode_patches(batch)]
+        return dict(zip(self.weights, losses, strict=True))
+
+
+class SVDDLoss(PaperLoss):
+    r"""Deep SVDD on patches: :math:`\| f(p) - c \|_2` with one centre a scale.
+
+    The centre is the mean of the initial features and does not move.
+    """
+
+    def __init__(self, encoder, sampler, batch_size):
+        super().__init__()
+        self.sizes = encoder.patch_sizes
+        self.batch_size = batch_size
+        self.weights = {f"svdd_{k}": 1.0 for k in self.sizes}
+        self.centers = [_mean_feature(encoder, sampler, k) for k in self.sizes]
+
+    def draw(self, sampler):
+        """Draw one batch of patches for each scale."""
+        return [sampler.patches(self.batch_size, k) for k in self.sizes]
+
+    def forward(self, encoder, batch):
+        """Return the loss terms."""
+        features = encoder.encode_patches(batch)
+        losses = [
+            distance(x.float(), center, dim=1).mean()
+            for x, center in zip(features, self.centers, strict=True)
+        ]
+        return dict(zip(self.weights, losses, strict=True))
+
+
+def position_loss(classifier, features, direction):
+    """Cross-entropy of the direction between pairs stacked as (2 * n, D)."""
+    first, second = features.chunk(2)
+    return F.cross_entropy(classifier(first - second).float(), direction)
+
+
+def svdd_prime_loss(features):
+    """Mean distance between pairs stacked as (2 * n, D)."""
+    first, second = features.float().chunk(2)
+    return (first - second).norm(dim=1).mean()
+
+
+@torch.no_grad()
+def _mean_feature(encoder, sampler, patch_size):
+    means = [
+        encoder(sampler.patches(_CENTER_BATCH, patch_size)).mean(dim=0)
+        for _ in range(_N_CENTER_BATCHES)
+    ]
+    return torch.stack(means).mean(dim=0)

@@ -1,0 +1,252 @@
+"""Training an encoder: from options and images to the weights that stay."""
+
+import copy
+import functools
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from sklearn.exceptions import ConvergenceWarning
+
+from skpatchsvdd._encoding import make_encoder
+from skpatchsvdd._training.crops import CropSampler
+from skpatchsvdd._training.dense_losses import make_dense_objective
+from skpatchsvdd._training.lam_search import choose_lam
+from skpatchsvdd._training.loop import run_training
+from skpatchsvdd._training.pairs import PairSampler
+from skpatchsvdd._training.paper_losses import make_patch_objective
+from skpatchsvdd._training.validation import DefectCheck, Watch, make_copies
+from skpatchsvdd._utils import training_layout, warn
+
+# How often a training is checked, and after how many checks without a better score
+# early stopping ends it. A check costs about as much as ten steps on a CPU.
+_N_CHECKS, _N_EARLY_CHECKS, _PATIENCE = 2, 12, 4
+_CHECK_EVERY = 25  # steps, at least
+_N_CHECKED = 12  # images
+# A loss of score by this much, from the best check to the last, is a collapse; by that
+# much, from the weights before training to the last, a training in vain. The scores of
+# one encoder vary by 0.03 from draw to draw of the defects.
+_COLLAPSE, _NO_BETTER = 0.15, 0.05
+# Bytes of the images that are trained on, at most: they stay on the device.
+_TRAINING_BYTES = 2**30
+# Crops on which the first weights are rescaled: enough for means and deviations.
+_N_STANDARD = 16
+_MAX_SEED = np.iinfo(np.int32).max
+
+
+class Training(NamedTuple):
+    """A finished training: the encoder, on the CPU, and how it came about.
+
+    Attributes
+    ----------
+    encoder : PatchEncoder
+        With the weights that stay.
+    curve : dict of str to ndarray
+        Every loss term at every step; empty without training.
+    watch : Watch
+        What was seen while training.
+    lam : float
+        The weight of the SVDD' term.
+    lam_results : dict or None
+        The trials it was chosen by.
+    """
+
+    encoder: torch.nn.Module
+    curve: dict
+    watch: Watch
+    lam: float
+    lam_results: dict | None
+
+
+def train_encoder(images, setting, options, rng, report, former=None):
+    """Train an encoder, with a `lam` that is chosen first if it is "auto".
+
+    Parameters
+    ----------
+    images : ImageStack
+        The images to train on.
+    setting : DenseSetting
+        How they are encoded.
+    options : Options
+        How to train.
+    rng : RandomState
+        The source of all randomness.
+    report : Report
+        Says how far it has come.
+    former : Training or None
+        A training to go on from.
+
+    Returns
+    -------
+    training : Training
+    """
+    if options.trains:
+        split_images(len(images), options, copy.deepcopy(rng))  # it may raise
+    # A copy, so that what follows is as if this lam had been given.
+    lam, results = choose_lam(
+        train_once, images, setting, options, copy.deepcopy(rng), report, former
+    )
+    options = replace(options, lam=lam)
+    parts = train_once(images, setting, options, rng, report, former)
+    return Training(*parts, lam, results)
+
+
+def go_on_from(encoder, lam, lam_results):
+    """Return the training that a fitted encoder stands for, to go on from."""
+    return Training(encoder, {}, Watch(None, 1), lam, lam_results)
+
+
+def train_once(
+    images, setting, options, rng, report, former=None, ends_at_interrupt=True
+):
+    """Train with a given `lam`; return encoder, loss curve and watch.
+
+    An interrupt ends the training early if `ends_at_interrupt`, else it is raised. The
+    other parameters are those of `train_encoder`.
+    """
+    device = setting.device
+    cpu = torch.Generator().manual_seed(int(rng.randint(_MAX_SEED)))
+    generator = torch.Generator(device).manual_seed(int(rng.randint(_MAX_SEED)))
+    encoder = _initial_encoder(options, images.image_shape[2], former, cpu)
+    if options.max_iter == 0 and former is not None:
+        return encoder, former.curve, former.watch
+    if not options.trains:
+        return encoder, {}, Watch(None, 1)
+    _warn_if_one_patch(images.image_shape, options.patch_size)
+    checked, trained = split_images(len(images), options, rng)
+    watch = make_watch(images, checked, setting, options, cpu)
+    watch.look(encoder, 0)
+    encoder.to(device, memory_format=training_layout(device)).requires_grad_(True)
+    trained = _choose_images(images, trained, rng)
+    pixels = torch.tensor(images.take(trained).pixels, device=device)
+    center = torch.tensor(setting.center, device=device)
+    sampler = _make_sampler(pixels, center, generator, options)
+    if options.training == "dense" and former is None:
+        encoder.standardize(sampler.plain(_N_STANDARD))
+    objective = _make_objective(encoder, sampler, options, cpu)
+    log = report.training_log(list(objective.weights), options.max_iter)
+    curve = run_training(
+        encoder,
+        objective,
+        sampler,
+        options.max_iter,
+        options.learning_rate,
+        watch,
+        log,
+        ends_at_interrupt,
+    )
+    n_steps = len(next(iter(curve.values())))
+    encoder = _choose_weights(encoder, watch, n_steps, options.early_stopping)
+    return encoder.cpu(), curve, watch
+
+
+def split_images(n_images, options, rng):
+    """Return the indices of images to check by, and those to train on."""
+    order = rng.permutation(n_images)
+    if not options.early_stopping:
+        n_checked = min(_N_CHECKED, n_images // 2)
+        return np.sort(order[:n_checked]), np.arange(n_images)
+    n_checked = max(round(options.validation_fraction * n_images), 2)
+    if n_images - n_checked < 2:
+        raise ValueError(
+            f"early_stopping=True sets {n_checked} of {n_images} images aside and "
+            "leaves too few to train on. Pass more images, a smaller "
+            "validation_fraction, or early_stopping=False."
+        )
+    return np.sort(order[:n_checked]), np.sort(order[n_checked:])
+
+
+def make_watch(images, checked, setting, options, generator):
+    """Return what checks the encoder while it is trained."""
+    draw_copies = functools.partial(make_copies, generator=generator)
+    check = DefectCheck(images, checked, setting, options, draw_copies)
+    n_checks = _N_EARLY_CHECKS if options.early_stopping else _N_CHECKS
+    every = max(options.max_iter // n_checks, _CHECK_EVERY)
+    return Watch(check, every, _PATIENCE if options.early_stopping else None)
+
+
+def _initial_encoder(options, n_channels, former, generator):
+    encoder = make_encoder(
+        options.encoder,
+        n_channels,
+        options.embedding_dim,
+        options.patch_size,
+        generator,
+    )
+    if former is None:
+        return encoder
+    known = former.encoder
+    if (type(encoder), encoder.config) != (type(known), known.config):
+        raise ValueError(
+            "warm_start=True cannot go on from the weights of the last training, a "
+            f"{type(known).__name__} with (channels, embedding_dim, patch_size) = "
+            f"{known.config}: this fit needs a {type(encoder).__name__} with "
+            f"{encoder.config}. Keep these, or pass warm_start=False."
+        )
+    return copy.deepcopy(known)
+
+
+def _make_sampler(pixels, center, generator, options):
+    if options.training == "paper":
+        return PairSampler(pixels, center, generator)
+    return CropSampler(pixels, center, generator, options.patch_size, options.light)
+
+
+def _make_objective(encoder, sampler, options, generator):
+    if options.training == "paper":
+        return make_patch_objective(
+            options.loss, options.lam, encoder, sampler, options.batch_size, generator
+        )
+    return make_dense_objective(
+        options.loss,
+        options.lam,
+        options.damage_weight,
+        encoder,
+        sampler,
+        options.batch_size,
+        generator,
+    )
+
+
+def _choose_images(images, indices, rng):
+    """Choose as many of some images as there is memory to train on."""
+    n_bytes = images.take(indices[:1]).pixels.nbytes
+    n_images = max(_TRAINING_BYTES // n_bytes, 2)
+    if len(indices) <= n_images:
+        return indices
+    return np.sort(rng.choice(indices, n_images, replace=False))
+
+
+def _choose_weights(encoder, watch, n_steps, early_stopping):
+    """Return the trained encoder, or the best one seen."""
+    first, best, last = (watch.scores[i] for i in (0, watch.best, -1))
+    failed = best - last > _COLLAPSE or first - last > _NO_BETTER
+    if failed and not (early_stopping and watch.best > 0):
+        _warn_of_failure(watch)
+    if failed or early_stopping:
+        watch.kept = watch.steps[watch.best]
+        return watch.best_encoder
+    watch.kept = n_steps
+    return encoder
+
+
+def _warn_if_one_patch(image_shape, patch_size):
+    if image_shape[:2] == (patch_size, patch_size):
+        warn(
+            f"images of {patch_size} x {patch_size} hold a single patch of "
+            f"patch_size={patch_size}, from whose position nothing can be learnt. Pass "
+            "larger images, a smaller patch_size, or max_iter=0.",
+        )
+
+
+def _warn_of_failure(watch):
+    best = watch.best
+    warn(
+        "training has failed: synthetic defects were found with an AUROC of "
+        f"{watch.scores[0]:.2f} before it, {watch.scores[best]:.2f} after "
+        f"{watch.steps[best]} steps and {watch.scores[-1]:.2f} after "
+        f"{watch.steps[-1]}. Going on with the best weights. Pass a larger batch_size "
+        "or max_iter, another random_state, or early_stopping=True.",
+        ConvergenceWarning,
+    )

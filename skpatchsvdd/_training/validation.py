@@ -1,0 +1,148 @@
+"""Checks of a training: how well synthetic defects are found, the best weights."""
+
+import copy
+
+import numpy as np
+import torch
+
+from skpatchsvdd._bank import collect_banks, make_index
+from skpatchsvdd._encoding import find_units
+from skpatchsvdd._images import pixels_to_float, stack_images
+from skpatchsvdd._inspection import Inspector
+from skpatchsvdd._training.defects import damage_images
+from skpatchsvdd._training.light import relight
+from skpatchsvdd._utils import Draws
+from skpatchsvdd.metrics import detection_auroc
+
+# Images of the small bank of a check.
+_N_BANK = 24
+# Damaged copies of each image that is looked at.
+_N_DAMAGED = 2
+# Size of the part of large images that is looked at.
+_LARGEST = 512
+
+
+class DefectCheck:
+    """Measures how well an encoder tells made-up defects, without real ones.
+
+    Some normal images, copies in another light and copies with made-up defects are
+    inspected against a small bank of other images, at wide strides; of large images
+    only the middle. The score is the area under the ROC curve of telling the damaged
+    copies from all others: 0.5 says that a change of light looks like a defect, or that
+    all images look the same.
+
+    Parameters
+    ----------
+    images : ImageStack
+        Normal images.
+    chosen : ndarray of int
+        Indices of the images to look at. The bank is made of others.
+    setting : DenseSetting
+        How the images are encoded.
+    options : Options
+        How their maps are joined, and how much positions count.
+    make_copies : callable
+        ``make_copies(pixels)`` gives copies of images on the 0..1 scale, normal and
+        damaged ones, and their labels, 1 and -1.
+    """
+
+    def __init__(self, images, chosen, setting, options, make_copies):
+        self._window = _middle(images.image_shape[:2])
+        images = images.crop(self._window)
+        others = np.setdiff1d(np.arange(len(images)), chosen)
+        spaced = np.linspace(0, len(others) - 1, min(_N_BANK, len(others))).astype(int)
+        self._bank = images.take(others[spaced])
+        # How much positions count is seen between images: two at least.
+        self._compared = self._bank if len(self._bank) > 1 else images
+        copies, self._labels = make_copies(pixels_to_float(images.take(chosen).pixels))
+        self._images = stack_images(copies)
+        self._setting = setting
+        self._options = options
+
+    def __call__(self, encoder):
+        """Score an encoder, on any device; 1 is best."""
+        strides = tuple(k // 4 for k in encoder.patch_sizes)
+        dense = self._setting.within(self._window, strides).make(encoder)
+        rng = np.random.RandomState(0)  # the same encoder scores the same
+        weight = self._options.place_weight
+        units = find_units(dense, self._compared, weight, rng)
+        banks = collect_banks(dense, self._bank, units, None, rng)
+        indexes = [make_index(x, "exact", dense.device, None, 0) for x in banks]
+        inspector = Inspector(dense, indexes, units, self._options.aggregation)
+        scores = inspector.scores(self._images)
+        if not np.isfinite(scores).all():
+            return 0.0
+        return detection_auroc(self._labels, scores)
+
+
+class Watch:
+    """Checks an encoder now and then while it is trained, and keeps the best weights.
+
+    Parameters
+    ----------
+    check : callable
+        ``check(encoder)`` gives a score, high is good.
+    every : int
+        Steps between two checks.
+    patience : int or None
+        Checks without a better score after which to stop; None never stops.
+
+    Attributes
+    ----------
+    steps, scores : list
+        When it looked, and what it saw.
+    first_encoder, best_encoder : PatchEncoder
+        Copies from the first look and from the best one, on the CPU.
+    kept : int
+        The step whose weights were kept in the end.
+    """
+
+    def __init__(self, check, every, patience=None):
+        self.steps, self.scores = [], []
+        self.first_encoder = self.best_encoder = None
+        self.kept = 0
+        self._check = check
+        self._every = every
+        self._patience = patience
+
+    @property
+    def best(self):
+        """Place of the best score among all checks; the later one of equals."""
+        return len(self.scores) - 1 - int(np.argmax(self.scores[::-1]))
+
+    def forget_images(self):
+        """Let go of the check, and with it of the images it looks at."""
+        self._check = None
+
+    def is_due(self, step):
+        """Whether to look after this many steps."""
+        return step % self._every == 0
+
+    def look(self, encoder, step):
+        """Check an encoder; return whether training should stop."""
+        score = self._check(encoder)  # first: an interrupt leaves nothing half done
+        self.steps.append(step)
+        self.scores.append(score)
+        if self.best == len(self.scores) - 1:
+            self.best_encoder = copy.deepcopy(encoder)
+        if self.first_encoder is None:
+            self.first_encoder = self.best_encoder
+        if self._patience is None:
+            return False
+        return len(self.scores) - 1 - self.best >= self._patience
+
+
+def _middle(image_size):
+    """Return the window, a pair of slices, in the middle of an image."""
+    starts = [max(length - _LARGEST, 0) // 2 for length in image_size]
+    return tuple(slice(start, start + _LARGEST) for start in starts)
+
+
+def make_copies(pixels, generator):
+    """Return images as they are, relit and damaged as in training, and their labels."""
+    draws = Draws(generator)
+    plain = torch.from_numpy(np.array(pixels)).permute(0, 3, 1, 2)
+    damaged = [damage_images(plain, draws) for _ in range(_N_DAMAGED)]
+    copies = torch.cat([plain, relight(plain, draws), *damaged])
+    labels = np.repeat([1, -1], [2 * len(plain), _N_DAMAGED * len(plain)])
+    return np.ascontiguousarray(copies.permute(0, 2, 3, 1).numpy()), labels

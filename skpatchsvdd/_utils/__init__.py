@@ -1,0 +1,33 @@
+"""What every room uses: devices, random draws, progress, warnings."""
+
+from skpatchsvdd._utils.device import (
+    as_current,
+    check_device,
+    count_threads,
+    exact_convolutions,
+    fallback_device,
+    halve_without_memory,
+    torch_threads,
+    training_autocast,
+    training_layout,
+)
+from skpatchsvdd._utils.pipelines import maps_of
+from skpatchsvdd._utils.progress import Report
+from skpatchsvdd._utils.random import Draws
+from skpatchsvdd._utils.warnings import warn
+
+__all__ = [
+    "Draws",
+    "Report",
+    "as_current",
+    "check_device",
+    "count_threads",
+    "exact_convolutions",
+    "fallback_device",
+    "halve_without_memory",
+    "maps_of",
+    "torch_threads",
+    "training_autocast",
+    "training_layout",
+    "warn",
+]

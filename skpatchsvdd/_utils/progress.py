@@ -1,0 +1,124 @@
+"""Bars and lines that say how far a long call has come."""
+
+import sys
+import time
+
+_WIDTH = 30
+
+
+class Report:
+    """Says what a long call is doing, as much of it as `verbose` asks for.
+
+    Parameters
+    ----------
+    name : str
+        Who is speaking: every line begins with it.
+    verbose : int
+        1 reports each step and draws bars, 2 also reports losses while training.
+    """
+
+    def __init__(self, name, verbose):
+        self._name = name
+        self._verbose = verbose
+
+    def log(self, message):
+        """Print a line."""
+        if self._verbose >= 1:
+            print(f"[{self._name}] {message}", flush=True)
+
+    def progress(self, label, total):
+        """Return a bar."""
+        return Progress(f"[{self._name}] {label}", total, self._verbose >= 1)
+
+    def training_log(self, names, max_iter):
+        """Return what draws a bar of training steps, or reports the losses."""
+        report = self.log if self._verbose >= 2 else None
+        return TrainingLog(self.progress("training", max_iter), report, names, max_iter)
+
+
+class Progress:
+    """Draws a bar in a terminal; elsewhere, as in a log file, only the end of it.
+
+    A context: leaving it ends the line of a bar that has stopped halfway.
+
+    Parameters
+    ----------
+    label : str
+        What is done.
+    total : int
+        How many steps there are.
+    is_shown : bool
+        Whether to draw anything at all.
+    """
+
+    def __init__(self, label, total, is_shown):
+        self._label = label
+        self._total = total
+        self._is_shown = is_shown
+        self._n_cells = 0
+        self._n_done = 0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        if self._is_shown and 0 < self._n_done < self._total:
+            self._draw(end="\n")
+
+    def __call__(self, done):
+        """Say how many steps are done."""
+        n_cells = _WIDTH * done // self._total
+        self._n_done = done
+        if not self._is_shown or n_cells == self._n_cells:
+            return
+        self._n_cells = n_cells
+        is_last = done >= self._total
+        if is_last or sys.stdout.isatty():
+            self._draw(end="\n" if is_last else "")
+
+    def _draw(self, end):
+        bar = "#" * self._n_cells + "." * (_WIDTH - self._n_cells)
+        line = f"{self._label} {bar} {self._n_done:,} of {self._total:,}"
+        start = "\r" if sys.stdout.isatty() else ""
+        print(start + line, end=end, flush=True)
+
+
+class TrainingLog:
+    """Draws a bar of the steps of a training, or reports its losses twenty times.
+
+    A context, as `Progress` is.
+
+    Parameters
+    ----------
+    progress : Progress
+        The bar, drawn without `report`.
+    report : callable or None
+        ``report(line)`` prints a line about the losses.
+    names : list of str
+        What the losses are called.
+    max_iter : int
+        Steps of the training, at most.
+    """
+
+    def __init__(self, progress, report, names, max_iter):
+        self._progress = progress
+        self._report = report
+        self._names = names
+        self._every = max(max_iter // 20, 1)
+        self._start = time.perf_counter()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self._progress.__exit__(*error)
+
+    def __call__(self, step, terms):
+        """Say how many steps are done, and the loss terms of the last one."""
+        if self._report is None:
+            self._progress(step)
+        elif step % self._every == 0:
+            pairs = zip(self._names, terms.tolist(), strict=True)
+            losses = "  ".join(f"{name} {value:.4f}" for name, value in pairs)
+            seconds = time.perf_counter() - self._start
+            self._report(f"step {step}  {seconds:.1f} s  {losses}")

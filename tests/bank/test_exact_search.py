@@ -1,0 +1,147 @@
+"""Exact search holds its promise on clouds made to break it."""
+
+import numpy as np
+import pytest
+import torch
+from reference import nearest_distances
+
+from skpatchsvdd._bank import clusters, exact, exact_gpu
+from skpatchsvdd._bank.clusters import ClusterBounds
+from skpatchsvdd._bank.distances import Nearest, product_error
+from skpatchsvdd._bank.exact import Bank, ExactIndex
+
+N_ROWS, N_QUERIES, D = 2000, 120, 16
+
+
+def cloud(rng, n, spread=1.0, center=0.0, n_features=D):
+    return center + spread * rng.standard_normal((n, n_features))
+
+
+def two_clouds(rng, n):
+    side = np.zeros((n, D))
+    side[:, 0] = rng.choice([-10, 10], n)
+    return cloud(rng, n, 1e-3, side)
+
+
+def unequal_clouds(rng, n):
+    """Clouds of spreads from 1e-6 to 10, around nearby points."""
+    spreads = 10.0 ** rng.integers(-6, 2, (n, 1))
+    return cloud(rng, n, spreads, np.log10(spreads))
+
+
+def nested_clouds(rng, n):
+    """Spreads that shrink towards one point far from the origin."""
+    return cloud(rng, n, 10.0 ** rng.uniform(-5, 1, (n, 1)), 3.0)
+
+
+def on_a_line(rng, n):
+    return 50 + np.linspace(-1, 1, n)[:, None] * np.arange(1, D + 1)
+
+
+def many_features(rng, n):
+    return cloud(rng, n, 1e-3, rng.choice([-1, 1], (n, 1)), n_features=300)
+
+
+def copies(rng, n):
+    """Twenty points, of many copies each."""
+    return cloud(np.random.default_rng(7), 20, center=5)[rng.integers(20, size=n)]
+
+
+CLOUDS = {
+    "two tight clouds": two_clouds,
+    "far from the origin": lambda rng, n: cloud(rng, n, 1e-2, 1000),
+    "tight": lambda rng, n: cloud(rng, n, 1e-6, 0.9),
+    "small": lambda rng, n: 1e-6 * two_clouds(rng, n),
+    "large": lambda rng, n: 1e6 * two_clouds(rng, n),
+    "of unequal spread": unequal_clouds,
+    "nested": nested_clouds,
+    "on a line": on_a_line,
+    "of many features": many_features,
+    "of copies": copies,
+    "all the same": lambda rng, n: np.full((n, D), 0.3),
+}
+
+
+def make_queries(rng, rows, make):
+    """Patches like the rows, equal to some, beside some, between some, far away."""
+    rows = np.float64(rows)
+    some, others = rows[rng.integers(len(rows), size=(2, 30))]
+    beside = some * (1 + 3e-7 * rng.standard_normal(some.shape))
+    queries = [make(rng, N_QUERIES), some, beside, (some + others) / 2, 1e4 * some]
+    return np.concatenate(queries).astype(np.float32)
+
+
+@pytest.fixture(params=["cluster", "tile", "impatient", "whole"])
+def search(request, monkeypatch):
+    """Search as on a CPU, and in all ways as on a GPU."""
+    monkeypatch.setattr(clusters, "_CLUSTER_ROWS", 50)
+    monkeypatch.setattr(exact_gpu, "_TILE_ROWS", 16)
+    monkeypatch.setattr(exact_gpu, "_TILE_QUERIES", 4)
+    monkeypatch.setattr(exact_gpu, "_MANY", {"impatient": 0}.get(request.param, 1))
+    if request.param != "cluster":
+        n_rows = 10 if request.param == "whole" else 10**6
+        chosen = exact._choose_search(torch.device("cuda"), n_rows)
+        monkeypatch.setattr(exact, "_choose_search", lambda *args: chosen)
+
+    def query(rows, owners, queries, place):
+        index = ExactIndex(Bank(rows.copy(), owners))
+        return index.query(torch.from_numpy(queries)[None], [place])[0].numpy()
+
+    return query
+
+
+@pytest.mark.parametrize("place", [-1, 1])
+@pytest.mark.parametrize("name", CLOUDS)
+def test_distances_are_those_of_the_nearest_rows(rng, search, name, place):
+    rows = CLOUDS[name](rng, N_ROWS).astype(np.float32)
+    owners = np.arange(N_ROWS, dtype=np.int32) // (N_ROWS // 3 + 1)
+    queries = make_queries(rng, rows, CLOUDS[name])
+    expected = nearest_distances(queries, rows[owners != place])
+    distances = search(rows, owners, queries, place)
+    np.testing.assert_allclose(distances, expected, rtol=1.2e-5)
+
+
+@pytest.mark.parametrize("name", CLOUDS)
+def test_bounds_hold_whichever_rows_a_cluster_has(rng, name):
+    rows = np.float32(CLOUDS[name](rng, 400))
+    queries = make_queries(rng, rows, CLOUDS[name])
+    starts = np.array([0, 100, 100, 330, 400])  # one is empty
+    centers = np.stack([rows[0], rows[1], rows[0], rows[150:].mean(axis=0)])
+    arrays = (torch.from_numpy(x) for x in (rows, centers))
+    _, bounds = ClusterBounds(*arrays, starts)(torch.from_numpy(queries))
+    for cluster in (0, 2, 3):
+        part = rows[starts[cluster] : starts[cluster + 1]]
+        half_squares = nearest_distances(queries, part) ** 2 / 2
+        assert (bounds[:, cluster].numpy() <= half_squares).all()
+    assert torch.isinf(bounds[:, 1]).all()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rounding_stays_below_its_bound(seed):
+    rng = np.random.default_rng(seed)
+    for n_features in (1, 16, 66, 300):
+        x = cloud(rng, 2000, n_features=n_features).astype(np.float32)
+        y = (x * (1 + 1e-3 * rng.standard_normal(x.shape))).astype(np.float32)
+        a, b = torch.from_numpy(x), torch.from_numpy(y)
+        own, half = (v.square().sum(dim=1) / 2 for v in (a, b))
+        found = torch.addmm(half, a[:50], b.T, alpha=-1) + own[:50, None]
+        x, y = np.float64(x[:50]), np.float64(y)
+        exact = ((x[:, None] - y) ** 2).sum(axis=2) / 2
+        size = (x**2).sum(axis=1)[:, None] + (y**2).sum(axis=1)
+        errors = np.abs(found.numpy() - exact) / size
+        assert 0 < errors.max() < product_error(n_features)
+
+
+def test_copies_of_a_row_at_no_distance_are_looked_at_once(monkeypatch):
+    monkeypatch.setattr("skpatchsvdd._bank.distances._CPU_NUMBERS", 10 * D)
+    found = Nearest(torch.ones(2, D), torch.ones(1000, D))
+    sizes, original = [], torch.linalg.vecdot
+
+    def watch(x, *args):
+        sizes.append(len(x))
+        return original(x, *args)
+
+    monkeypatch.setattr(torch.linalg, "vecdot", watch)
+    found.offer(torch.zeros(1000, dtype=torch.long), torch.arange(1000))
+    assert sizes == [10]
+    assert found.distances().tolist() == [0, torch.inf]

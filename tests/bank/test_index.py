@@ -1,0 +1,196 @@
+import pickle
+import sys
+
+import numpy as np
+import pytest
+import torch
+from reference import nearest_distances
+
+from skpatchsvdd._bank import exact
+from skpatchsvdd._bank.approximate import ApproximateIndex
+from skpatchsvdd._bank.exact import Bank, ExactIndex
+from skpatchsvdd._bank.index import EXACT_ROWS, make_index
+
+
+def features(rng, n, n_features=64, spread=0.1, center=0.0):
+    return (center + spread * rng.standard_normal((n, n_features))).astype(np.float32)
+
+
+def as_bank(rows, owners=None):
+    owners = np.zeros(len(rows), dtype=np.int32) if owners is None else owners
+    return Bank(rows.copy(), owners)
+
+
+def query(index, queries):
+    """Search the patches of one image."""
+    return index.query(torch.from_numpy(queries)[None])[0].numpy()
+
+
+@pytest.fixture(params=["cluster", "tile", "whole"])
+def search(request, monkeypatch):
+    """Search as on a CPU, and in both ways as on a GPU."""
+    gpu = torch.device("cuda")
+    n_rows = {"tile": 10**6, "whole": 10}.get(request.param)
+    if n_rows:
+        chosen = exact._choose_search(gpu, n_rows)
+        monkeypatch.setattr(exact, "_choose_search", lambda *args: chosen)
+    return query
+
+
+@pytest.mark.parametrize("n_rows", [1, 5, 33, 1000, 20_000])
+@pytest.mark.parametrize("n_features", [3, 64, 300])
+def test_exact_distances_equal_the_plain_loop(rng, n_rows, n_features, search):
+    bank, queries = (
+        features(rng, n_rows, n_features),
+        features(rng, 20, n_features),
+    )
+    expected = nearest_distances(queries, bank)
+    distances = search(ExactIndex(as_bank(bank)), queries)
+    np.testing.assert_allclose(distances, expected, rtol=1e-5)
+
+
+def test_exact_distances_keep_their_digits_far_from_the_origin(rng, search):
+    # The expanded square of such features loses all digits of the distance in float32.
+    bank = features(rng, 3000, spread=1e-4, center=0.9)
+    queries = features(rng, 50, spread=1e-4, center=0.9)
+    expected = nearest_distances(queries, bank)
+    distances = search(ExactIndex(as_bank(bank)), queries)
+    np.testing.assert_allclose(distances, expected, rtol=1.2e-5)
+
+
+def test_exact_distance_of_a_row_of_the_bank_is_zero(rng, search):
+    bank = features(rng, 2000)
+    assert (search(ExactIndex(as_bank(bank)), bank) == 0).all()
+
+
+@pytest.mark.usefixtures("search")
+def test_exact_search_leaves_out_the_rows_of_an_image(rng):
+    rows = features(rng, 700)
+    owners = np.sort(rng.integers(0, 5, 700)).astype(np.int32)
+    owners[owners == 3] = 4  # the fourth image has no rows
+    queries = torch.from_numpy(rows[:6, None])  # six images of one patch
+    places = [0, 4, -1, 3, 2, 9]
+    distances = ExactIndex(as_bank(rows, owners)).query(queries, places)[:, 0]
+    for row, place, distance in zip(rows, places, distances, strict=False):
+        expected = nearest_distances(row[None], rows[owners != place])[0]
+        assert distance.item() == pytest.approx(expected, rel=1e-4, abs=1e-5)
+
+
+def test_exact_distance_does_not_depend_on_other_queries(rng):
+    index = ExactIndex(as_bank(features(rng, 5000)))
+    images = torch.from_numpy(features(rng, 1500)).reshape(50, 30, 64)
+    alone = torch.cat([index.query(image[None]) for image in images])
+    assert torch.equal(index.query(images), alone)
+
+
+@pytest.mark.parametrize("n_queries", [0, 1])
+def test_the_bank_comes_back(rng, n_queries):
+    rows = features(rng, 3000, center=0.5)
+    owners = np.arange(3000, dtype=np.int32) // 100
+    index = ExactIndex(as_bank(rows, owners))
+    for _ in range(n_queries):  # the first one sorts the rows
+        query(index, rows[:10])
+    bank = index.bank()
+    np.testing.assert_array_equal(bank.owners, owners)
+    for owner in range(30):
+        come, gone = (x[owners == owner] for x in (bank.rows, rows))
+        come, gone = (x[np.lexsort(x.T)] for x in (come, gone))
+        np.testing.assert_array_equal(come, gone)
+
+
+def test_index_pickles_without_tensors(rng):
+    index = ExactIndex(as_bank(features(rng, 100)))
+    queries = features(rng, 10)
+    before = query(index, queries)
+    assert b"torch" not in pickle.dumps(index)
+    after = query(pickle.loads(pickle.dumps(index)), queries)
+    np.testing.assert_array_equal(after, before)
+
+
+@pytest.mark.parametrize(
+    ("method", "device", "n_rows", "expected"),
+    [
+        ("auto", "cpu", EXACT_ROWS, "exact"),
+        ("auto", "cpu", EXACT_ROWS + 1, "approximate"),
+        ("auto", "cuda", EXACT_ROWS + 1, "exact"),
+        ("exact", "cpu", EXACT_ROWS + 1, "exact"),
+        ("pynndescent", "cuda", 10, "approximate"),
+    ],
+)
+def test_method_is_chosen_by_device_and_size(
+    monkeypatch, method, device, n_rows, expected
+):
+    monkeypatch.setattr("skpatchsvdd._bank.index.ExactIndex", lambda *args: "exact")
+    monkeypatch.setattr(
+        "skpatchsvdd._bank.index.ApproximateIndex", lambda *args: "approximate"
+    )
+    bank = as_bank(np.empty((n_rows, 1), dtype=np.float32))
+    assert make_index(bank, method, torch.device(device), None, 0) == expected
+
+
+def test_compilation_is_announced_once(monkeypatch):
+    monkeypatch.setattr("skpatchsvdd._bank.index.ApproximateIndex", lambda *args: None)
+    said = []
+    bank, cpu = as_bank(np.zeros((5, 2), dtype=np.float32)), torch.device("cpu")
+    monkeypatch.delitem(sys.modules, "pynndescent", raising=False)
+    make_index(bank, "pynndescent", cpu, None, 0, said.append)
+    monkeypatch.setitem(sys.modules, "pynndescent", None)
+    make_index(bank, "pynndescent", cpu, None, 0, said.append)
+    make_index(bank, "exact", cpu, None, 0, said.append)
+    assert said == ["compiling pynndescent, about a minute once in a process"]
+
+
+@pytest.fixture(scope="module")
+def approximate():
+    rng = np.random.default_rng(1)
+    rows = features(rng, 3000, n_features=16)
+    owners = np.zeros(3000, dtype=np.int32)
+    owners[1:] = 1
+    owners[2998:] = 2
+    # More threads than there are.
+    return rows, ApproximateIndex(as_bank(rows, owners), n_jobs=64, seed=0)
+
+
+def test_approximate_distances_are_never_too_small(rng, approximate):
+    bank, index = approximate
+    queries = features(rng, 200, n_features=16)
+    exact, distances = nearest_distances(queries, bank), query(index, queries)
+    assert (distances >= exact * (1 - 1e-4)).all()
+    assert np.mean(distances <= exact * (1 + 1e-4)) > 0.5
+
+
+def test_approximate_distances_are_decided_exactly(rng, approximate):
+    bank, index = approximate
+    queries = features(rng, 200, n_features=16)
+    decided = index.decide(torch.from_numpy(queries), -1)
+    np.testing.assert_allclose(decided, nearest_distances(queries, bank), rtol=1e-4)
+
+
+def test_approximate_distance_does_not_depend_on_other_images(rng, approximate):
+    _, index = approximate
+    images = torch.from_numpy(features(rng, 400, n_features=16)).reshape(8, 50, 16)
+    alone = torch.cat([index.query(image[None]) for image in images])
+    assert torch.equal(index.query(images), alone)
+
+
+def test_approximate_search_leaves_out_the_rows_of_an_image(approximate):
+    rows, index = approximate
+    images = torch.from_numpy(rows[[0, 5, 2]][:, None])  # three images of one patch
+    # The third one leaves out all rows but three: no neighbour may be left.
+    distances = index.query(images, [0, -1, 1])
+    expected = nearest_distances(rows[:1], rows[1:])[0]
+    assert distances[0].item() == pytest.approx(expected, rel=1e-5)
+    assert distances[1] == 0
+    expected = nearest_distances(rows[2:3], rows[[0, 2998, 2999]])[0]
+    assert distances[2].item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_approximate_index_survives_pickling(rng, approximate):
+    _, index = approximate
+    queries = features(rng, 50, n_features=16)
+    before = query(index, queries)
+    copy = pickle.loads(pickle.dumps(index))
+    assert isinstance(copy._index, bytes)  # unpacked, and compiled, on first use
+    repacked = pickle.loads(pickle.dumps(copy))
+    np.testing.assert_array_equal(query(copy, queries), before)
+    np.testing.assert_array_equal(query(repacked, queries), before)

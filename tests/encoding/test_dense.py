@@ -1,0 +1,49 @@
+import numpy as np
+import pytest
+import torch
+from settings import SEED
+
+from skpatchsvdd._encoding import dense as dense_encoding
+from skpatchsvdd._encoding.dense import DenseEncoder
+from skpatchsvdd._encoding.networks import make_encoder
+
+
+def make_dense(kind, size, strides, light=0.3):
+    encoder = make_encoder(kind, 3, 8, 64, torch.Generator().manual_seed(SEED))
+    center = np.full((1, 1, 1), 0.5, dtype=np.float32)
+    return DenseEncoder(encoder, size, center, light, strides, torch.device("cpu"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "strides"),
+    [("hierarchical", (4, 16)), ("hierarchical", (3, 5)), ("flat", (16,))],
+)
+@pytest.mark.parametrize("size", [(200, 150), (97, 264), (64, 300)])
+@pytest.mark.parametrize("light", [0.3, 1.0])
+def test_tiles_equal_the_whole(rng, monkeypatch, kind, strides, size, light):
+    dense = make_dense(kind, size, strides, light)
+    images = rng.random((2, *size, 3), dtype=np.float32)
+    whole = dense.encode(images)
+    monkeypatch.setattr(dense_encoding, "_WHOLE_PIXELS", 0)
+    monkeypatch.setattr(dense_encoding, "_TILE", 48)
+    n_tiles = [len(dense._tiles(axis)) for axis in (0, 1)]
+    assert max(n_tiles) > 2
+    for x, y in zip(dense.encode(images), whole, strict=True):
+        assert x.shape == y.shape
+        torch.testing.assert_close(x, y, atol=1e-6, rtol=1e-5)
+
+
+def test_large_images_are_encoded_in_small_parts(monkeypatch):
+    dense = make_dense("hierarchical", (1100, 1000), (4, 16))
+    seen = []
+    original = dense._encoder.encode_images
+
+    def watch(images, strides):
+        seen.append(images.shape[2] * images.shape[3])
+        return original(images, strides)
+
+    monkeypatch.setattr(dense._encoder, "encode_images", watch)
+    features = dense.encode(np.zeros((1, 1100, 1000, 3), dtype=np.float32))
+    assert [x.shape[1:3] for x in features] == dense.grids
+    assert len(seen) == 6
+    assert max(seen) <= (512 + 63) ** 2

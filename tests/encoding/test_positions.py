@@ -1,0 +1,142 @@
+import numpy as np
+import pytest
+import torch
+from scipy.spatial.distance import cdist
+from settings import SEED
+
+from skpatchsvdd import PatchSVDD
+from skpatchsvdd._encoding import positions
+from skpatchsvdd._encoding.positions import add_positions, compare_images, find_unit
+from skpatchsvdd.metrics import detection_auroc
+
+
+def test_places_are_shares_of_the_longer_side():
+    features = torch.zeros(2, 3, 5, 4)
+    result = add_positions(features, 8, (40, 80), unit=10.0)
+    assert result.shape == (2, 3, 5, 6)
+    assert torch.equal(result[..., :4], features)
+    # Row 2 and column 3 begin at the pixels 16 and 24.
+    torch.testing.assert_close(result[1, 2, 3, 4:], torch.tensor([2.0, 3.0]))
+
+
+def test_a_unit_of_zero_adds_nothing():
+    features = torch.zeros(2, 3, 5, 4)
+    assert add_positions(features, 8, (40, 80), unit=0.0) is features
+
+
+def compare(features, stride=4):
+    return compare_images(
+        torch.from_numpy(features), stride, np.random.RandomState(SEED)
+    )
+
+
+def test_images_are_compared_as_the_plain_way_does(rng):
+    features = rng.normal(size=(5, 12, 9, 3)).astype(np.float32)
+    rows = features.reshape(-1, 3)
+    image, cell = np.divmod(np.arange(len(rows)), 12 * 9)
+    distances = cdist(rows, rows)
+    distances[image[:, None] == image] = np.inf
+    nearest = distances.argmin(axis=1)
+    down, across = (np.abs(f(cell) - f(cell[nearest])) for f in (down_of, across_of))
+    same = np.mean((down <= 4) & (across <= 4))
+    chance = np.mean(
+        [
+            abs(down_of(i) - down_of(j)) <= 4 and abs(across_of(i) - across_of(j)) <= 4
+            for i in range(12 * 9)
+            for j in range(12 * 9)
+        ]
+    )
+    distance, alignment = compare(features)
+    smallest = np.sort(distances.min(axis=1))  # torch takes the lower middle one
+    assert distance == pytest.approx(smallest[(len(rows) - 1) // 2], rel=1e-5)
+    assert alignment == pytest.approx((same - chance) / (1 - chance), abs=1e-6)
+
+
+def down_of(cell):
+    return cell // 9
+
+
+def across_of(cell):
+    return cell % 9
+
+
+def make_features(rng, n_images, aligned):
+    """Features of images with the same cells, shuffled if they are not aligned."""
+    cells = rng.normal(size=(20 * 20, 3))
+    images = [cells if aligned else rng.permutation(cells) for _ in range(n_images)]
+    features = np.stack(images) + rng.normal(scale=1e-3, size=(n_images, 400, 3))
+    return features.reshape(n_images, 20, 20, 3).astype(np.float32)
+
+
+@pytest.mark.parametrize("sample", [2**23, 3 * 600])
+def test_alignment_tells_parts_from_textures(rng, monkeypatch, sample):
+    monkeypatch.setattr(positions, "_SAMPLE", sample)
+    assert abs(compare(make_features(rng, 6, aligned=False))[1]) < 0.1
+    assert compare(make_features(rng, 6, aligned=True))[1] > 0.5
+
+
+def test_two_images_are_enough(rng):
+    distance, alignment = compare(make_features(rng, 2, aligned=True))
+    assert distance < 0.01
+    assert alignment == 1
+
+
+@pytest.mark.parametrize("grid", [(1, 1), (2, 2), (1, 4)])
+def test_places_tell_nothing_where_all_are_the_same(rng, grid):
+    features = rng.normal(size=(5, *grid, 3)).astype(np.float32)
+    assert compare(features)[1] == 0
+
+
+@pytest.mark.parametrize(
+    ("alignment", "weight", "expected"),
+    [
+        (1.0, "auto", 40),
+        (0.75, "auto", 40),
+        (0.5, "auto", 20),
+        (0.2, "auto", 0),
+        (-0.1, "auto", 0),
+        (0.0, 3.0, 6),
+        (1.0, 0.0, 0),
+    ],
+)
+def test_units_by_hand(monkeypatch, alignment, weight, expected):
+    monkeypatch.setattr(positions, "compare_images", lambda *args: (2.0, alignment))
+    assert find_unit(None, 4, weight, None) == expected
+
+
+def make_parts(rng, n_images, row):
+    """Images of a bright square at this row, on a dark ground."""
+    images = rng.normal(0.2, 0.01, size=(n_images, 96, 96)).astype(np.float32)
+    images[:, row : row + 24, 36:60] += 0.6
+    return images
+
+
+def test_a_misplaced_part_stands_out_only_where_places_count(rng):
+    train, good = make_parts(rng, 12, 36), make_parts(rng, 6, 36)
+    bad = np.roll(good, 24, axis=2)
+    labels = np.repeat([1, -1], 6)
+    scores = {
+        weight: PatchSVDD(
+            patch_size=32, max_iter=0, place_weight=weight, random_state=SEED
+        )
+        .fit(train)
+        .score_samples(np.concatenate([good, bad]))
+        for weight in (0, "auto")
+    }
+    gaps = {
+        weight: (x[:6].mean() - x[6:].mean()) / x[:6].std()
+        for weight, x in scores.items()
+    }
+    assert gaps["auto"] > 3 * abs(gaps[0])
+    assert detection_auroc(labels, scores["auto"]) == 1
+
+
+def test_places_do_not_change_features(rng):
+    images = make_parts(rng, 4, 36)
+    features = [
+        PatchSVDD(patch_size=32, max_iter=0, place_weight=weight, random_state=SEED)
+        .fit(images)
+        .embed(images, 32)
+        for weight in (0, 20)
+    ]
+    np.testing.assert_array_equal(*features)

@@ -1,0 +1,294 @@
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from skpatchsvdd._images import arrays
+from skpatchsvdd._images.arrays import check_images
+from skpatchsvdd._images.digests import KnownImages, image_digest
+from skpatchsvdd._images.stack import pixels_to_float
+
+
+def make_bytes(rng, *shape):
+    return rng.integers(0, 256, shape, dtype=np.uint8)
+
+
+def test_bytes_stay_bytes_and_mean_a_255th(rng):
+    X = make_bytes(rng, 3, 8, 6, 2)
+    images = check_images(X)
+    assert np.shares_memory(images.pixels, X)
+    np.testing.assert_array_equal(next(images.batches(9))[1], X)
+    tensor = pixels_to_float(torch.from_numpy(X))
+    np.testing.assert_array_equal(tensor, np.float32(X) / 255)
+
+
+def test_grey_images_have_one_channel(rng):
+    assert check_images(make_bytes(rng, 3, 8, 6)).image_shape == (8, 6, 1)
+
+
+def test_sixteen_bits_and_booleans_are_scaled():
+    X = np.zeros((1, 5, 5), dtype=np.uint16)
+    X[0, 0, :2] = 65535, 13107
+    np.testing.assert_allclose(check_images(X).pixels.ravel()[:3], [1, 0.2, 0])
+    pixels = check_images(X > 0).pixels
+    assert pixels.dtype == np.float32
+    assert pixels.ravel()[:3].tolist() == [1, 1, 0]
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_floats_are_taken_as_they_are(rng, dtype):
+    X = rng.standard_normal((2, 5, 5)).astype(dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pixels = check_images(X).pixels
+    assert pixels.dtype == np.float32
+    np.testing.assert_array_equal(pixels[..., 0], X.astype(np.float32))
+
+
+def test_floats_that_look_like_bytes_are_warned_about(rng):
+    X = make_bytes(rng, 2, 5, 5).astype(float)
+    with pytest.warns(UserWarning, match=r"look like 0\.\.255.*Divide them by 255"):
+        check_images(X)
+
+
+def test_integers_of_unknown_scale_are_refused():
+    with pytest.raises(ValueError, match="dtype int64, whose scale is unknown"):
+        check_images(np.zeros((2, 6, 6), dtype=np.int64))
+
+
+def test_rows_are_read_with_image_shape(rng):
+    X = make_bytes(rng, 3, 4, 5, 2)
+    rows = check_images(X.reshape(3, -1), image_shape=(4, 5, 2)).pixels
+    np.testing.assert_array_equal(rows, X)
+    grey = check_images(X[..., 0].reshape(3, -1), image_shape=[4, 5])
+    assert grey.image_shape == (4, 5, 1)
+
+
+@pytest.mark.parametrize(
+    ("shape", "image_shape", "message"),
+    [
+        ((4,), None, "Reshape your data"),
+        ((4, 9), None, "Pass image_shape="),
+        ((4, 9), (3, 4), r"X has 9 features, but image_shape=\(3, 4\) makes 12"),
+        ((4, 9), (9,), "image_shape must be"),
+        ((4, 9), (3.0, 3.0), "image_shape must be"),
+        ((2, 3, 4, 5, 6), None, "X has 5 dimensions"),
+        ((0, 8, 8), None, "0 sample"),
+    ],
+)
+def test_wrong_shapes_are_explained(shape, image_shape, message):
+    with pytest.raises(ValueError, match=message):
+        check_images(np.zeros(shape), image_shape=image_shape)
+
+
+@pytest.mark.parametrize("image_size", [None, 16])
+def test_one_image_and_channels_first_are_told_apart(rng, image_size):
+    with pytest.raises(ValueError, match=r"looks like one image.*X\[None\]"):
+        check_images(make_bytes(rng, 40, 50, 3), image_size=image_size)
+    with pytest.raises(ValueError, match=r"transpose\(0, 2, 3, 1\)"):
+        check_images(make_bytes(rng, 5, 3, 40, 50), image_size=image_size)
+
+
+def test_object_arrays_are_lists(rng):
+    X = np.empty(2, dtype=object)
+    X[0], X[1] = make_bytes(rng, 9, 8, 3), make_bytes(rng, 7, 8, 3)
+    assert check_images(X, image_size=8).pixels.shape == (2, 8, 8, 3)
+
+
+def test_byte_order_does_not_matter(rng):
+    X = make_bytes(rng, 2, 5, 6).astype(">u2") * 257
+    np.testing.assert_array_equal(
+        check_images(X).pixels, check_images(X.astype("<u2")).pixels
+    )
+
+
+@pytest.mark.parametrize("X", [None, 3.0, {"a": 1}, {1, 2}, iter([])])
+def test_what_cannot_be_images_is_named(X):
+    match = f"X must be an array of images.*got {type(X).__name__}"
+    with pytest.raises(ValueError, match=match):
+        check_images(X)
+
+
+def test_lists_are_warned_about_once(rng):
+    X = list(make_bytes(rng, 3, 6, 6).astype(float))
+    with pytest.warns(UserWarning, match="look like") as caught:
+        check_images(X)
+    assert len(caught) == 1
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_not_finite_pixels_are_refused(value):
+    X = np.zeros((2, 6, 6))
+    X[1, 2, 3] = value
+    with pytest.raises(ValueError, match=r"NaN|infinity"):
+        check_images(X)
+    with pytest.raises(ValueError, match="image 1"):
+        check_images(list(X))
+
+
+def test_lists_of_images_are_stacked(rng):
+    X = make_bytes(rng, 3, 8, 6, 3)
+    images = check_images(list(X))
+    assert images.pixels.dtype == np.uint8
+    np.testing.assert_array_equal(images.pixels, X)
+    assert check_images([X[0] / 255, X[1]]).pixels.dtype == np.float32
+
+
+def test_nested_lists_are_one_array(rng):
+    X = rng.random((2, 5, 6))
+    assert check_images(X.tolist()).image_shape == (5, 6, 1)
+
+
+def test_lists_of_unequal_size_need_image_size(rng):
+    X = [make_bytes(rng, 40, 30, 3), make_bytes(rng, 20, 50, 3)]
+    with pytest.raises(ValueError, match=r"image 1 has size 20 x 50.*image_size"):
+        check_images(X)
+    images = check_images(X, image_size=(16, 24))
+    assert images.image_shape == (16, 24, 3)
+    assert images.sizes == [(40, 30), (20, 50)]
+    assert not images.came_in_one_size
+
+
+def test_lists_with_unequal_channels_or_some_files_are_refused(rng):
+    X = [make_bytes(rng, 8, 8, 3), make_bytes(rng, 8, 8)]
+    with pytest.raises(ValueError, match="image 1 has 1 channels and image 0 has 3"):
+        check_images(X)
+    with pytest.raises(ValueError, match=r"image 1 is 'a\.png', not an array"):
+        check_images([X[0], "a.png"])
+    with pytest.raises(ValueError, match="image 1 is None, not an array"):
+        check_images([X[0], None])
+    with pytest.raises(ValueError, match="image 0 has 4 dimensions"):
+        check_images([np.zeros((2, 8, 8, 3))])
+
+
+def test_resizing_is_anti_aliased():
+    stripes = np.zeros((1, 64, 64), dtype=np.uint8)
+    stripes[:, :, ::2] = 255
+    small = check_images(stripes, image_size=16).pixels
+    assert small.shape == (1, 16, 16, 1)
+    np.testing.assert_allclose(small[0, :, 2:-2], 0.5, atol=0.03)
+
+
+@pytest.mark.parametrize("image_size", [(8,), (8, 8, 8), (8, -1), "large", (8.5, 8)])
+def test_wrong_image_size_is_explained(image_size):
+    with pytest.raises(ValueError, match="image_size must be"):
+        check_images(np.zeros((2, 8, 8)), image_size=image_size)
+
+
+def test_mean_image_is_on_the_unit_scale(rng):
+    X = make_bytes(rng, 40, 5, 4, 3)
+    mean = check_images(X).mean_image()
+    assert mean.dtype == np.float32
+    np.testing.assert_allclose(mean, X.mean(axis=0) / 255, rtol=1e-6)
+
+
+def test_digest_tells_images_apart_and_not_their_dtype(rng):
+    X = make_bytes(rng, 2, 6, 6, 1)
+    as_bytes = [image_digest(x) for x in next(check_images(X).batches(2))[1]]
+    as_floats = [image_digest(x) for x in next(check_images(X / 255).batches(2))[1]]
+    assert as_bytes == as_floats
+    assert as_bytes[0] != as_bytes[1]
+
+
+def test_a_crop_is_a_part_of_every_image(rng):
+    X = make_bytes(rng, 4, 9, 7, 3)
+    crop = check_images(X).take([3, 1]).crop((slice(2, 6), slice(None)))
+    assert (len(crop), crop.image_shape, crop.sizes) == (2, (4, 7, 3), [(4, 7)] * 2)
+    np.testing.assert_array_equal(crop.pixels, X[[3, 1], 2:6])
+    np.testing.assert_array_equal(list(crop.batches(1))[1][1], X[[1], 2:6])
+
+
+def test_known_images_are_found_in_any_dtype(rng):
+    X = make_bytes(rng, 5, 40, 20, 3)
+    known = KnownImages([image_digest(x) for x in X[:3]])
+    assert [known.find(x) for x in X] == [0, 1, 2, -1, -1]
+    assert [known.find(x) for x in np.float32(X / 255)] == [0, 1, 2, -1, -1]
+    X[1, 1, 1, 1] ^= 1  # a pixel that the quick look does not see
+    assert known.find(X[1]) == -1
+    assert KnownImages().find(X[0]) == -1
+
+
+@pytest.fixture
+def files(rng, tmp_path):
+    """Three files of one size: colour, grey, and colour turned by the camera."""
+    X = make_bytes(rng, 3, 9, 7, 3)
+    X[1] = X[1, :, :, :1]
+    paths = [tmp_path / f"{i}.png" for i in range(3)]
+    Image.fromarray(X[0]).save(paths[0])
+    Image.fromarray(X[1, :, :, 0]).save(paths[1])
+    turned = Image.fromarray(np.rot90(X[2]).copy())
+    exif = turned.getexif()
+    exif[0x0112] = 6  # turn clockwise to see it upright
+    turned.save(paths[2], exif=exif)
+    return paths, X
+
+
+@pytest.mark.parametrize("kind", [list, lambda x: list(map(str, x)), np.array])
+def test_files_are_images(files, kind):
+    paths, X = files
+    images = check_images(kind(paths))
+    assert images.image_shape == (9, 7, 3)
+    assert images.sizes == [(9, 7)] * 3
+    np.testing.assert_array_equal(images.pixels, X)
+
+
+def test_grey_files_have_one_channel(files):
+    paths, X = files
+    np.testing.assert_array_equal(check_images(paths[1:2]).pixels, X[1:2, :, :, :1])
+
+
+def test_files_and_mapped_arrays_are_read_batch_by_batch(files, tmp_path, monkeypatch):
+    paths, X = files
+    read = []
+    original = arrays.read_image
+    monkeypatch.setattr(
+        arrays, "read_image", lambda file: read.append(file) or original(file)
+    )
+    batches = check_images(paths).batches(2)
+    assert read == []
+    np.testing.assert_array_equal(next(batches)[1], X[:2])
+    assert read == paths[:2]
+    np.save(tmp_path / "x.npy", X.astype(float) / 255)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    start, last = list(check_images(mapped).batches(2))[1]
+    assert start == 2
+    np.testing.assert_allclose(last, X[2:] / np.float32(255), rtol=1e-6)
+
+
+def test_files_of_unequal_size_need_image_size(files, tmp_path):
+    paths, _ = files
+    odd = tmp_path / "odd.png"
+    Image.new("RGB", (5, 5)).save(odd)
+    with pytest.raises(ValueError, match=r"odd\.png has size 5 x 5 and .*0\.png has"):
+        check_images([*paths, odd])
+    assert check_images([*paths, odd], image_size=6).pixels.shape == (4, 6, 6, 3)
+
+
+def test_files_that_cannot_be_read_are_named(files, tmp_path):
+    paths, _ = files
+    with pytest.raises(FileNotFoundError, match=r"there is no file .*none\.png"):
+        check_images([*paths, tmp_path / "none.png"])
+    broken = tmp_path / "broken.png"
+    broken.write_text("not an image")
+    with pytest.raises(ValueError, match=r"broken\.png cannot be read as an image"):
+        check_images([*paths, broken])
+    cut = tmp_path / "cut.png"
+    cut.write_bytes(paths[0].read_bytes()[:60])
+    images = check_images([cut])
+    with pytest.raises(ValueError, match=r"cut\.png cannot be read as an image"):
+        next(images.batches(1))
+
+
+def test_taken_images_are_a_stack(rng):
+    X = make_bytes(rng, 5, 8, 6, 2)
+    images = check_images(X).take([4, 1, 1])
+    assert len(images) == 3
+    np.testing.assert_array_equal(images.pixels, X[[4, 1, 1]])
+    np.testing.assert_array_equal(images.take([2, 0]).pixels, X[[1, 4]])
+
+
+def test_one_path_is_no_images():
+    with pytest.raises(ValueError, match=r"X is 'good'\. Pass a list of paths"):
+        check_images("good")

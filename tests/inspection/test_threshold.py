@@ -1,0 +1,124 @@
+import numpy as np
+import pytest
+from settings import SEED
+
+from skpatchsvdd._inspection.threshold import (
+    p_values_from_scores,
+    threshold_from_scores,
+)
+
+
+@pytest.mark.parametrize("n", [19, 20, 39, 100])
+@pytest.mark.parametrize("alpha", [0.05, 0.1, 0.5])
+def test_new_normal_images_raise_as_many_alarms_as_promised(n, alpha):
+    rng = np.random.default_rng(SEED)
+    rates = []
+    for _ in range(4000):
+        scores = rng.normal(size=n + 1)
+        offset = threshold_from_scores(scores[:-1], alpha)
+        rates.append(scores[-1] - offset < 0)
+    k = int(alpha * (n + 1) + 1e-9)
+    assert np.mean(rates) == pytest.approx(k / (n + 1), abs=0.025)
+    assert k / (n + 1) <= alpha
+
+
+def test_too_few_images_for_a_small_share():
+    scores = np.array([-3.0, -1.0, -2.0])
+    with pytest.warns(UserWarning, match=r"=0.2 needs .* 4 images .* got 3"):
+        assert threshold_from_scores(scores, 0.2) == -3
+    assert threshold_from_scores(scores, 0.25) == np.nextafter(-3, 0)
+    assert threshold_from_scores(scores, "auto") == -3
+
+
+def test_p_values_count_the_images_that_score_no_higher():
+    scores = np.array([-4.0, -3.0, -2.0, -1.0])
+    new = np.array([-9.0, -4.0, -2.5, 0.0])
+    np.testing.assert_allclose(p_values_from_scores(scores, new), [0.2, 0.4, 0.6, 1.0])
+
+
+def test_p_values_of_normal_images_are_uniform():
+    rng = np.random.default_rng(SEED)
+    p_values = [
+        p_values_from_scores(*np.split(rng.normal(size=20), [19]))[0]
+        for _ in range(4000)
+    ]
+    shares, _ = np.histogram(p_values, bins=np.arange(21) / 20 + 0.025)
+    np.testing.assert_allclose(shares / 4000, 0.05, atol=0.015)
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.2, 0.5])
+def test_threshold_and_p_values_agree(alpha):
+    rng = np.random.default_rng(SEED + 1)
+    scores, new = rng.normal(size=50), rng.normal(size=500)
+    alarms = new < threshold_from_scores(scores, alpha)
+    np.testing.assert_array_equal(alarms, p_values_from_scores(scores, new) <= alpha)
+
+
+def test_groups_of_one_image_are_no_groups():
+    rng = np.random.default_rng(2)
+    scores, new = rng.normal(size=40).round(1), rng.normal(size=200).round(1)
+    groups = rng.permutation(40)
+    np.testing.assert_array_equal(
+        p_values_from_scores(scores, new, groups), p_values_from_scores(scores, new)
+    )
+    for alpha in ("auto", 0.03, 0.05, 0.2, 0.5):
+        assert threshold_from_scores(scores, alpha, groups) == threshold_from_scores(
+            scores, alpha
+        )
+
+
+def test_p_values_of_groups_by_hand():
+    scores = np.array([-5.0, -4.0, -3.0, -2.0, -1.0])
+    groups = np.array(["a", "b", "a", "b", "b"])
+    new = np.array([-9.0, -4.0, -2.5, 0.0])
+    # Below: 1; then a half of a and a third of b; a and a third of b; all.
+    expected = np.array([1, 1 + 1 / 2 + 1 / 3, 1 + 1 + 1 / 3, 3]) / 3
+    p_values = p_values_from_scores(scores, new, groups)
+    np.testing.assert_allclose(p_values, expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.1, 0.3])
+@pytest.mark.parametrize("n_groups", [9, 19, 40])
+def test_images_of_new_groups_raise_no_more_alarms_than_promised(n_groups, alpha):
+    rng = np.random.default_rng(3)
+    n_alarms = {"groups": 0, "images": 0}
+    for _ in range(1000):
+        sizes = rng.integers(1, 12, size=n_groups + 1)
+        groups = np.arange(n_groups + 1).repeat(sizes)
+        # What the images of a group share is larger than what tells them apart.
+        scores = 3 * rng.normal(size=n_groups + 1)[groups] + rng.normal(size=sum(sizes))
+        is_new = groups == n_groups
+        known, new = scores[~is_new], scores[is_new][:1]
+        by_groups = p_values_from_scores(known, new, groups[~is_new])
+        n_alarms["groups"] += (by_groups <= alpha).sum()
+        n_alarms["images"] += (p_values_from_scores(known, new) <= alpha).sum()
+    assert n_alarms["groups"] / 1000 <= alpha + 0.02
+    # Without groups a few new ones raise alarms too often, if there are few.
+    if n_groups == 9 and alpha == 0.05:
+        assert n_alarms["images"] / 1000 > 0.07
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.1, 0.2, 0.5])
+def test_threshold_and_p_values_of_groups_agree(alpha):
+    rng = np.random.default_rng(4)
+    groups = np.arange(30).repeat(rng.integers(1, 7, size=30))
+    scores, new = rng.normal(size=len(groups)), rng.normal(size=500)
+    alarms = new < threshold_from_scores(scores, alpha, groups)
+    p_values = p_values_from_scores(scores, new, groups)
+    np.testing.assert_array_equal(alarms, p_values <= alpha)
+    assert alarms.any()
+
+
+def test_thirds_of_groups_add_up():
+    # Three thirds of one group and none of 18 others: exactly 2 / 20.
+    scores = np.concatenate([[-9.0, -8.0, -7.0], np.zeros(54)])
+    groups = np.arange(19).repeat(3)
+    assert p_values_from_scores(scores, np.array([-5.0]), groups) == 0.1
+    assert threshold_from_scores(scores, 0.1, groups) == np.nextafter(0, 1)
+
+
+def test_too_few_groups_for_a_small_fraction():
+    scores, groups = np.array([-3.0, -1.0, -2.0, -4.0]), np.array([0, 0, 1, 1])
+    with pytest.warns(UserWarning, match=r"needs at least 19 groups .* got 2") as found:
+        assert threshold_from_scores(scores, 0.05, groups) == -4
+    assert "one in 3 images of new groups" in str(found[0].message)

@@ -1,0 +1,49 @@
+import torch
+
+from skpatchsvdd._training.defects import damage_images
+from skpatchsvdd._utils.random import Draws
+
+
+def make_draws(seed=0):
+    return Draws(torch.Generator().manual_seed(seed))
+
+
+def make_images(n=200, size=(96, 80), seed=1):
+    return torch.rand(n, 2, *size, generator=torch.Generator().manual_seed(seed))
+
+
+def changed(images, seed=0):
+    return (damage_images(images, make_draws(seed)) != images).any(dim=1)
+
+
+def test_almost_every_image_is_changed_somewhere():
+    share = changed(make_images()).float().mean(dim=(1, 2))
+    assert (share > 0).float().mean() > 0.95  # some shapes lie over the edge
+    assert share.max() < 0.6
+    assert 0.02 < share.mean() < 0.15
+
+
+def test_defects_lie_everywhere():
+    where = changed(make_images()).float().mean(dim=0)
+    assert where.min() > 0
+    quarters = where.unfold(0, 48, 48).unfold(1, 40, 40).mean(dim=(2, 3))
+    assert quarters.max() < 2 * quarters.min()
+
+
+def test_even_images_get_tints_alone():
+    even = torch.full((400, 1, 64, 64), 0.5)
+    damaged = damage_images(even, make_draws())
+    change = (damaged - even).abs().amax(dim=(1, 2, 3))
+    seen = (change > 0.02).float().mean()
+    # One shape in four is a tint, and there are two shapes on average.
+    assert 0.3 < seen < 0.55
+    assert (damaged < 0.48).any()
+    assert (damaged > 0.52).any()
+
+
+def test_the_draws_are_the_only_source():
+    images = make_images(4)
+    before = torch.random.get_rng_state()
+    assert torch.equal(changed(images, 0), changed(images, 0))
+    assert not torch.equal(changed(images, 0), changed(images, 1))
+    assert torch.equal(before, torch.random.get_rng_state())

@@ -1,0 +1,209 @@
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+import torch
+from settings import SEED
+
+from skpatchsvdd._encoding.networks import make_encoder
+from skpatchsvdd._training import loop
+from skpatchsvdd._training.crops import CropSampler
+from skpatchsvdd._training.dense_losses import make_dense_objective
+from skpatchsvdd._training.loop import check_curve, run_training, schedule
+from skpatchsvdd._training.pairs import PairSampler
+from skpatchsvdd._training.paper_losses import make_patch_objective
+from skpatchsvdd._training.validation import Watch
+from skpatchsvdd.datasets import make_textures
+
+
+def make_waves(size=96):
+    """One image that has positions, (1, size, size, 3)."""
+    rows, cols = np.indices((size, size), dtype=np.float32) / size
+    waves = np.stack([rows, cols, np.sin(9 * rows * cols)], axis=2)[None]
+    return torch.from_numpy(waves)
+
+
+def make_paper_parts(loss, lam=0.5, patch_size=64):
+    images = make_waves()
+    cpu = torch.Generator().manual_seed(SEED)
+    encoder = make_encoder("hierarchical", 3, 8, patch_size, cpu)
+    sampler = PairSampler(images, torch.zeros_like(images[0]), cpu)
+    objective = make_patch_objective(loss, lam, encoder, sampler, 8, cpu)
+    return encoder, objective, sampler
+
+
+def make_dense_parts(loss="patch_svdd", images=None, patch_size=64):
+    images = make_waves() if images is None else images
+    cpu = torch.Generator().manual_seed(SEED)
+    encoder = make_encoder("hierarchical", 3, 8, patch_size, cpu)
+    sampler = CropSampler(images, images.mean(dim=0), cpu, patch_size, 0.3)
+    encoder.standardize(sampler.plain(4))
+    objective = make_dense_objective(loss, 0.3, 1.0, encoder, sampler, 2, cpu)
+    return encoder, objective, sampler
+
+
+class Log(nullcontext):
+    """Notes the steps it is told of."""
+
+    def __init__(self):
+        super().__init__()
+        self.steps = []
+
+    def __call__(self, step, terms):
+        self.steps.append(step)
+
+
+def train(parts, max_iter, learning_rate=1e-3, watch=None, log=None):
+    watch = Watch(None, max_iter + 1) if watch is None else watch
+    log = Log() if log is None else log
+    return run_training(*parts, max_iter, learning_rate, watch, log)
+
+
+@pytest.mark.parametrize("make_parts", [make_paper_parts, make_dense_parts])
+@pytest.mark.parametrize("loss", ["patch_svdd", "svdd_prime", "svdd"])
+def test_loss_curve_has_every_term_at_every_step(make_parts, loss):
+    parts = make_parts(loss)
+    log = Log()
+    curve = train(parts, 3, log=log)
+    assert list(curve) == list(parts[1].weights)
+    assert all(values.shape == (3,) for values in curve.values())
+    assert log.steps == [1, 2, 3]
+
+
+@pytest.mark.parametrize("make_parts", [make_paper_parts, make_dense_parts])
+@pytest.mark.parametrize("loss", ["patch_svdd", "svdd_prime", "svdd"])
+def test_training_changes_every_layer(make_parts, loss):
+    parts = make_parts(loss)
+    before = {name: p.detach().clone() for name, p in parts[0].named_parameters()}
+    train(parts, 2)
+    for name, parameter in parts[0].named_parameters():
+        if name.endswith("weight"):  # the last bias cancels in a difference
+            assert not torch.equal(before[name], parameter)
+
+
+def test_the_paper_s_training_learns_positions():
+    curve = train(make_paper_parts("patch_svdd", lam=1e-3, patch_size=32), 200)
+    assert curve["position_32"][:10].mean() == pytest.approx(np.log(8), abs=0.1)
+    assert curve["position_32"][-20:].mean() < 1.7
+
+
+def test_dense_training_learns_positions_and_invariance():
+    images = make_textures(6, kind="gear", image_size=96, random_state=SEED).images
+    images = torch.from_numpy(images[:, 8:88, 8:88]).float() / 255
+    parts = make_dense_parts(images=images, patch_size=32)
+    curve = train(parts, 150, learning_rate=1e-3)
+    for name in ("position_32", "svdd_32"):
+        assert curve[name][-20:].mean() < 0.96 * curve[name][:20].mean()
+    assert curve["scale_32"][-20:].mean() < 0.2
+
+
+def test_standardised_layers_give_features_of_one_scale():
+    encoder, _, sampler = make_dense_parts()
+    maps = encoder.encode_images(sampler.plain(8), (2, 2))
+    for x in maps:
+        spread = torch.atanh(x).std(dim=(0, 2, 3))
+        assert spread.min() > 0.2
+        assert spread.max() < 1.2
+
+
+def test_an_interrupt_ends_the_training(monkeypatch):
+    parts = make_dense_parts()
+    step = loop.descend
+    calls = []
+
+    def interrupted(*args):
+        calls.append(1)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return step(*args)
+
+    monkeypatch.setattr(loop, "descend", interrupted)
+    with pytest.warns(UserWarning, match="interrupted after 3 of 10 steps"):
+        curve = train(parts, 10)
+    assert len(curve["svdd_32"]) == 3
+
+
+def test_an_interrupt_before_the_first_step(monkeypatch):
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(loop, "descend", interrupted)
+    with pytest.warns(UserWarning, match="interrupted after 0 of 10 steps"):
+        curve = train(make_dense_parts(), 10)
+    assert curve["svdd_32"].shape == (0,)
+
+
+def test_a_watch_can_end_the_training():
+    scores = iter([0.9, 0.5, 0.5])
+    watch = Watch(lambda encoder: next(scores), 2, patience=2)
+    curve = train(make_dense_parts(), 20, watch=watch)
+    assert len(curve["svdd_32"]) == 6
+    assert watch.steps == [2, 4, 6]
+
+
+def test_svdd_draws_features_to_their_initial_mean():
+    encoder, objective, sampler = make_paper_parts("svdd")
+    patches = sampler.patches(512, 32)
+    with torch.no_grad():
+        torch.testing.assert_close(
+            objective.centers[0], encoder(patches).mean(dim=0), atol=2e-3, rtol=0
+        )
+
+
+def test_schedule_rises_then_falls_to_zero():
+    shares = [schedule(step, 1000) for step in range(1000)]
+    assert 0 < shares[0] < 0.05
+    assert max(shares) == pytest.approx(1, abs=1e-3)
+    assert np.argmax(shares) == 50
+    assert shares[525] == pytest.approx(0.5, abs=0.01)
+    assert 0 < shares[-1] < 1e-4
+    assert schedule(0, 1) > 0
+
+
+def rates(parts, n_steps, learning_rate, monkeypatch):
+    """Step sizes that Adam is told."""
+    told = []
+
+    def note(encoder, objective, sampler, optimizer):
+        told.append(optimizer.param_groups[0]["lr"])
+        return torch.zeros(len(objective.weights))
+
+    monkeypatch.setattr(loop, "descend", note)
+    train(parts, n_steps, learning_rate)
+    return told
+
+
+@pytest.mark.parametrize("loss", ["patch_svdd", "svdd_prime", "svdd"])
+def test_the_paper_s_step_size_is_constant(monkeypatch, loss):
+    parts = make_paper_parts(loss, patch_size=32)
+    assert rates(parts, 4, 1e-4, monkeypatch) == [1e-4] * 4
+
+
+@pytest.mark.parametrize("loss", ["patch_svdd", "svdd_prime", "svdd"])
+def test_the_dense_step_size_rises_and_falls(monkeypatch, loss):
+    parts = make_dense_parts(loss, patch_size=32)
+    expected = [1e-3 * schedule(step, 4) for step in range(4)]
+    assert rates(parts, 4, 1e-3, monkeypatch) == expected
+
+
+@pytest.mark.parametrize("loss", ["patch_svdd", "svdd_prime", "svdd"])
+@pytest.mark.parametrize(
+    ("make_parts", "is_mixed"), [(make_paper_parts, False), (make_dense_parts, True)]
+)
+def test_the_paper_s_training_is_in_float32(monkeypatch, loss, make_parts, is_mixed):
+    entered = []
+    monkeypatch.setattr(
+        loop,
+        "training_autocast",
+        lambda device: entered.append(device) or nullcontext(),
+    )
+    train(make_parts(loss, patch_size=32), 1)
+    assert bool(entered) == is_mixed
+
+
+def test_diverged_training_is_an_error():
+    curve = np.ones((4, 2))
+    assert check_curve(curve) is curve
+    curve[2, 1] = np.nan
+    with pytest.raises(FloatingPointError, match=r"step 2.*smaller learning_rate"):
+        check_curve(curve)

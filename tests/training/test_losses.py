@@ -1,0 +1,285 @@
+import numpy as np
+import pytest
+import torch
+from settings import SEED
+
+from skpatchsvdd._encoding.networks import make_encoder
+from skpatchsvdd._training import dense_losses
+from skpatchsvdd._training.crops import CropSampler
+from skpatchsvdd._training.dense_losses import (
+    damage_loss,
+    damaged_share,
+    make_dense_objective,
+)
+from skpatchsvdd._training.directions import DIRECTIONS
+from skpatchsvdd._training.measures import distance, find_nearest
+from skpatchsvdd._training.pairs import (
+    PairSampler,
+    direction_signs,
+    draw_pairs,
+    pick_cells,
+)
+from skpatchsvdd._training.paper_losses import (
+    make_patch_objective,
+    position_loss,
+    svdd_prime_loss,
+)
+from skpatchsvdd._utils.device import torch_threads
+from skpatchsvdd._utils.random import Draws
+
+TERMS = {
+    "patch_svdd": ["position", "svdd", "damage", "scale"],
+    "svdd_prime": ["position", "svdd", "damage", "scale"],
+    "svdd": ["svdd"],
+}
+
+
+def make_encoder_and_images(kind="hierarchical", size=100):
+    generator = torch.Generator().manual_seed(SEED)
+    encoder = make_encoder(kind, 3, 8, 64, generator)
+    return encoder, torch.rand(2, size, size, 3, generator=generator), generator
+
+
+def make_dense(loss="patch_svdd", kind="hierarchical", lam=0.5, damage_weight=2.0):
+    encoder, images, generator = make_encoder_and_images(kind)
+    sampler = CropSampler(images, images.mean(dim=0), generator, 64, 0.3)
+    objective = make_dense_objective(
+        loss, lam, damage_weight, encoder, sampler, 3, generator
+    )
+    return encoder, sampler, objective
+
+
+def test_svdd_prime_loss_by_hand():
+    features = torch.tensor([[0.0, 0.0], [1.0, 1.0], [3.0, 4.0], [1.0, 1.0]])
+    assert svdd_prime_loss(features).item() == pytest.approx(2.5)
+
+
+def test_svdd_prime_loss_of_equal_features_has_a_finite_gradient():
+    features = torch.ones(4, 3, requires_grad=True)
+    svdd_prime_loss(features).backward()
+    assert torch.isfinite(features.grad).all()
+
+
+def test_position_loss_by_hand():
+    features = torch.tensor([[1.0, 2.0], [1.0, 0.0]])  # one pair, difference (0, 2)
+    loss = position_loss(torch.nn.Identity(), features, torch.tensor([1]))
+    assert loss.item() == pytest.approx(np.log(1 + np.exp(-2)))
+
+
+def test_distance_by_hand_and_its_gradient_at_zero():
+    x = torch.tensor([[3.0, 0.0], [1.0, 1.0]], requires_grad=True)
+    y = torch.tensor([[0.0, 4.0], [1.0, 1.0]])
+    result = distance(x, y, dim=1)
+    torch.testing.assert_close(result.detach(), torch.tensor([5.0, 0.0]))
+    result.sum().backward()
+    assert torch.isfinite(x.grad).all()
+
+
+def test_damage_loss_by_hand():
+    plain = torch.tensor([[0.0], [10.0], [20.0], [40.0], [60.0]])
+    # The second one is nearer to the third plain patch than to its own; the last two
+    # are intact, and 1 and 3 away from where they were.
+    seen_again = torch.tensor([[1.0], [17.0], [20.1], [41.0], [63.0]])
+    # Fully, half, and too little damaged to count.
+    share = torch.tensor([0.5, 0.015, 0.005, 0.0, 0.0])
+    usual = (1 + 3) / (2 + 1)
+    expected = (np.log(1 + usual / 1) + 0.5 * np.log(1 + usual / 3)) / (1 + 0.5 + 1)
+    loss = damage_loss(plain, seen_again, share)
+    assert loss.item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_damage_loss_compares_with_a_part_of_a_large_batch(monkeypatch):
+    monkeypatch.setattr(dense_losses, "_N_COMPARED", 2)
+    plain = torch.tensor([[0.0], [10.0], [20.0], [30.0]])
+    # Of the others, the first and the third are looked at.
+    seen_again = torch.tensor([[19.0], [27.0], [26.0], [31.0]])
+    share = torch.tensor([1.0, 1.0, 1.0, 0.0])
+    nearest, usual = np.array([1, 7, 6]), 1 / 2
+    loss = damage_loss(plain, seen_again, share)
+    assert loss.item() == pytest.approx(np.log(1 + usual / nearest).sum() / 4, rel=1e-5)
+
+
+def test_svdd_term_leaves_damaged_patches_out():
+    _, _, objective = make_dense()
+    x = torch.tensor([[0.0], [1.0], [10.0], [20.0]])  # each 10 or 19 from another
+    share = torch.tensor([0.0, 0.2, 0.001, 0.0])
+    svdd, _ = objective._contrast(x, x + torch.tensor([[2.0], [9], [9], [3]]), share)
+    expected = (np.log(1 + 2 / 10) + np.log(1 + 3 / 19)) / (2 + 1)
+    assert svdd.item() == pytest.approx(expected, rel=1e-4)
+
+
+def test_cells_are_picked_from_their_crop():
+    maps = torch.arange(2 * 3 * 4 * 5).view(2, 3, 4, 5).float()
+    cells = torch.tensor([[0, 0, 0], [1, 2, 3], [1, 0, 2]])
+    expected = torch.stack([maps[0, 0, 0], maps[1, 2, 3], maps[1, 0, 2]])
+    assert torch.equal(pick_cells(maps, cells), expected)
+
+
+def test_gradients_of_the_damage_loss_repeat_to_the_last_bit():
+    generator = torch.Generator().manual_seed(SEED)
+    plain, again = (
+        torch.randn(4096, 64, generator=generator, requires_grad=True) for _ in range(2)
+    )
+    with torch.no_grad():
+        plain[50:] += 100  # so that few are the nearest of many
+    share = torch.arange(4096) % 2 * 0.5
+    with torch_threads(2):
+        gradients = [
+            torch.autograd.grad(damage_loss(plain, again, share), plain)[0]
+            for _ in range(8)
+        ]
+    assert all(torch.equal(gradient, gradients[0]) for gradient in gradients)
+
+
+def test_gradients_of_picked_cells_repeat_to_the_last_bit():
+    generator = torch.Generator().manual_seed(SEED)
+    maps = torch.zeros(2, 5, 5, 64, requires_grad=True)
+    cells = [torch.randint(n, (4096,), generator=generator) for n in maps.shape[:3]]
+    weights = torch.randn(4096, 64, generator=generator)
+    with torch_threads(2):
+        gradients = [
+            torch.autograd.grad(
+                (pick_cells(maps, torch.stack(cells, dim=1)) * weights).sum(), maps
+            )[0]
+            for _ in range(8)
+        ]
+    assert all(torch.equal(gradient, gradients[0]) for gradient in gradients)
+
+
+def test_find_nearest_equals_the_plain_way():
+    generator = torch.Generator().manual_seed(SEED)
+    x, others = (torch.randn(n, 8, generator=generator) for n in (50, 70))
+    expected = torch.cdist(x, others).argmin(dim=1)
+    assert torch.equal(find_nearest(x, others), expected)
+
+
+def test_direction_signs_are_the_directions():
+    signs = direction_signs(torch.arange(8)).tolist()
+    assert [tuple(sign) for sign in signs] == list(DIRECTIONS)
+
+
+@pytest.mark.parametrize("patch_size", [32, 64])
+def test_pairs_lie_in_their_direction_and_inside(patch_size):
+    draws = Draws(torch.Generator().manual_seed(SEED))
+    first, second, direction = draw_pairs(16, 128, patch_size, 2, draws)
+    assert len(first) == 4096
+    assert torch.equal(first[:, 0], second[:, 0])
+    step = (second - first)[:, 1:]
+    sign = torch.tensor(DIRECTIONS)[direction]
+    assert torch.equal(step.sign(), sign)
+    length = step.abs()[sign != 0]
+    assert length.min() == 3 * patch_size // 8
+    assert length.max() == patch_size // 2 - 1
+    n_cells = (128 - patch_size) // 2 + 1
+    for cells in (first[:, 1:], second[:, 1:]):
+        assert cells.min() == 0
+        assert cells.max() == n_cells - 1
+
+
+@pytest.mark.parametrize("crop_size", [64, 66, 80, 100])
+def test_pairs_of_small_crops_reach_as_far_as_they_can(crop_size):
+    draws = Draws(torch.Generator().manual_seed(SEED))
+    first, second, direction = draw_pairs(4, crop_size, 64, 2, draws)
+    n_cells = (crop_size - 64) // 2 + 1
+    for cells in (first[:, 1:], second[:, 1:]):
+        assert cells.min() >= 0
+        assert cells.max() < n_cells
+    if n_cells > 3:
+        sign = torch.tensor(DIRECTIONS)[direction]
+        assert torch.equal((second - first)[:, 1:].sign(), sign)
+
+
+def test_classifiers_last_weight_is_normalised_and_fixed():
+    encoder, images, generator = make_encoder_and_images()
+    sampler = PairSampler(images, images.mean(dim=0), generator)
+    objective = make_patch_objective("patch_svdd", 0.5, encoder, sampler, 4, generator)
+    last = objective.classifiers[0][-1]
+    assert last.weight.shape == (8, 128)
+    torch.testing.assert_close(last.weight.norm(dim=0), torch.ones(128))
+    assert not last.weight.requires_grad
+    assert last.bias.requires_grad
+
+
+def test_lam_weighs_the_svdd_terms_alone():
+    assert make_dense(lam=0.25, damage_weight=3.0)[2].weights == {
+        "position_32": 1,
+        "svdd_32": 0.25,
+        "damage_32": 3,
+        "scale_32": 0.1,
+        "position_64": 1,
+        "svdd_64": 0.25,
+        "damage_64": 3,
+        "scale_64": 0.1,
+    }
+    weights = make_dense("svdd_prime")[2].weights
+    assert {name for name, weight in weights.items() if weight == 0} == {
+        "position_32",
+        "position_64",
+        "damage_32",
+        "damage_64",
+    }
+
+
+@pytest.mark.parametrize("kind", ["hierarchical", "flat"])
+@pytest.mark.parametrize("loss", TERMS)
+def test_dense_terms_have_their_names_and_gradients(loss, kind):
+    encoder, sampler, objective = make_dense(loss, kind)
+    terms = objective(encoder, objective.draw(sampler))
+    names = [f"{term}_{k}" for k in encoder.patch_sizes for term in TERMS[loss]]
+    assert list(terms) == list(objective.weights) == names
+    for term in [terms[name] for name in names if objective.weights[name] > 0]:
+        gradients = torch.autograd.grad(
+            term, list(encoder.parameters()), retain_graph=True, allow_unused=True
+        )
+        assert any(g is not None and g.any() for g in gradients)
+
+
+def test_dense_terms_do_not_reward_shrinking():
+    _, _, objective = make_dense()
+    x = torch.randn(64, 8, generator=torch.Generator().manual_seed(SEED))
+    near, intact = x + 0.1, torch.zeros(64)
+    svdd, scale = objective._contrast(x, near, intact)
+    small, shrunk = objective._contrast(x / 100, near / 100, intact)
+    assert small.item() == pytest.approx(svdd.item(), rel=1e-3)
+    assert shrunk > scale + 10
+    one_point = torch.zeros(64, 8)
+    assert objective._contrast(one_point, one_point, intact)[0] > svdd
+
+
+def test_dense_scale_term_is_least_at_a_deviation_of_a_half():
+    _, _, objective = make_dense()
+    x = torch.randn(4096, 8, generator=torch.Generator().manual_seed(SEED))
+    intact = torch.zeros(4096)
+    scales = [
+        objective._contrast(x * std, x, intact)[1].item() for std in (0.25, 0.5, 1.0)
+    ]
+    assert scales[1] < 0.01
+    assert min(scales[0], scales[2]) > 0.3
+
+
+@pytest.mark.parametrize("damage_weight", [0.0, 1.0])
+def test_a_dense_batch_is_two_views_and_pairs_for_each_scale(damage_weight):
+    _, sampler, objective = make_dense(damage_weight=damage_weight)
+    crops, pairs = objective.draw(sampler)
+    assert crops.views.shape == (6, 3, 98, 98)
+    assert crops.is_damaged.any() == (damage_weight > 0)
+    assert len(pairs) == 2
+
+
+@pytest.mark.parametrize(
+    ("n_crops", "n_pairs"), [(1, 512), (6, 3072), (16, 4096), (32, 8192)]
+)
+def test_a_step_has_many_pairs_and_every_crop_some(n_crops, n_pairs):
+    draws = Draws(torch.Generator().manual_seed(SEED))
+    first, _, _ = draw_pairs(n_crops, 128, 32, 2, draws)
+    assert len(first) == n_pairs
+    assert first[:, 0].unique().tolist() == list(range(n_crops))
+
+
+@pytest.mark.parametrize(("patch_size", "stride"), [(32, 2), (64, 2), (64, 8)])
+def test_damaged_share_is_a_mean_over_each_patch(patch_size, stride):
+    generator = torch.Generator().manual_seed(SEED)
+    is_damaged = (torch.rand(2, 1, 98, 98, generator=generator) < 0.3).float()
+    expected = torch.nn.functional.avg_pool2d(is_damaged, patch_size, stride)[:, 0]
+    share = damaged_share(is_damaged, patch_size, stride)
+    torch.testing.assert_close(share, expected)

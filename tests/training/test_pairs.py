@@ -1,0 +1,108 @@
+import numpy as np
+import pytest
+import torch
+
+from skpatchsvdd._training import pairs
+from skpatchsvdd._training.directions import DIRECTIONS
+from skpatchsvdd._training.pairs import PairSampler
+
+
+def make_sampler(pixels, seed=0):
+    pixels = torch.as_tensor(pixels)
+    mean = torch.zeros(pixels.shape[1:])
+    return PairSampler(pixels, mean, torch.Generator().manual_seed(seed))
+
+
+@pytest.fixture
+def coordinates():
+    """One image of 200 x 160 whose channels are the row and the column, in 1/256."""
+    rows, cols = np.indices((200, 160), dtype=np.float32) / 256
+    return np.stack([rows, cols], axis=2)[None]
+
+
+def corners(patches):
+    """Top left corner of patches of coordinates, in pixels."""
+    return (patches[:, :, 0, 0] * 256).numpy()
+
+
+def test_crop_subtracts_the_mean_at_its_place(rng):
+    pixels = rng.integers(0, 256, (3, 40, 50, 2), dtype=np.uint8)
+    mean = torch.from_numpy(rng.random((40, 50, 2), dtype=np.float32))
+    sampler = PairSampler(torch.from_numpy(pixels), mean, torch.Generator())
+    index, corner = torch.tensor([2, 0]), torch.tensor([[1, 7], [8, 18]])
+    patches = sampler.crop(index, corner, 32)
+    expected = np.float32(pixels[2, 1:33, 7:39]) / 255 - mean[1:33, 7:39].numpy()
+    np.testing.assert_array_equal(patches[0], expected.transpose(2, 0, 1))
+    expected = np.float32(pixels[0, 8:40, 18:50]) / 255 - mean[8:40, 18:50].numpy()
+    np.testing.assert_array_equal(patches[1], expected.transpose(2, 0, 1))
+
+
+def test_patches_are_drawn_from_everywhere(coordinates):
+    drawn = corners(make_sampler(coordinates).patches(4000, 32))
+    assert drawn.min(axis=0).tolist() == [0, 0]
+    assert drawn.max(axis=0).tolist() == [168, 128]
+
+
+@pytest.mark.parametrize("patch_size", [32, 64])
+def test_position_pairs_lie_in_their_direction(coordinates, monkeypatch, patch_size):
+    sampler = make_sampler(coordinates)
+    monkeypatch.setattr(pairs, "add_noise", lambda patches, draws: patches)
+    first, second, direction = sampler.position_pairs(4000, patch_size)
+    step = corners(second) - corners(first)
+    sign = np.array(DIRECTIONS)[direction.numpy()]
+    assert set(direction.tolist()) == set(range(8))
+    limit = np.array([200, 160]) - patch_size
+    inside = ((corners(second) > 0) & (corners(second) < limit)).all(axis=1)
+    length = np.abs(step[inside])
+    moves = sign[inside] != 0
+    assert (np.sign(step[inside]) == sign[inside]).all()
+    assert (length[~moves] == 0).all()
+    assert length[moves].min() == 3 * patch_size // 4
+    assert length[moves].max() == patch_size - 1
+    # The others were clipped to the edge, never beyond it.
+    assert (corners(second) >= 0).all()
+    assert (corners(second) <= limit).all()
+
+
+@pytest.mark.parametrize(("patch_size", "reach"), [(32, 1), (64, 2), (128, 4)])
+def test_jitter_pairs_are_shifted_but_never_by_nothing(coordinates, patch_size, reach):
+    first, second = make_sampler(coordinates).jitter_pairs(3000, patch_size)
+    limit = np.array([200, 160]) - patch_size
+    inner = ((corners(first) > reach) & (corners(first) < limit - reach)).all(axis=1)
+    shift = (corners(second) - corners(first))[inner].astype(int)
+    seen = {tuple(s) for s in shift}
+    reaches = range(-reach, reach + 1)
+    assert seen == {(i, j) for i in reaches for j in reaches} - {(0, 0)}
+
+
+def test_noise_shifts_colours_and_pixels():
+    sampler = make_sampler(np.zeros((1, 32, 32, 3), dtype=np.float32))
+    first, second, _ = sampler.position_pairs(500, 32)
+    colour = first.mean(dim=(2, 3))
+    assert colour.std().item() == pytest.approx(0.02, rel=0.1)
+    pixels = first - first.mean(dim=(2, 3), keepdim=True)
+    assert pixels.std().item() == pytest.approx(0.02, rel=0.02)
+    assert not torch.equal(first, second)
+
+
+def test_jitter_pairs_have_no_noise():
+    sampler = make_sampler(np.zeros((1, 40, 40, 3), dtype=np.float32))
+    first, second = sampler.jitter_pairs(10, 32)
+    assert not first.any()
+    assert not second.any()
+
+
+def test_the_generator_is_the_only_source(coordinates):
+    before = torch.random.get_rng_state()
+    draws = [
+        make_sampler(coordinates, seed).position_pairs(8, 32) for seed in (0, 0, 1)
+    ]
+    assert torch.equal(draws[0][0], draws[1][0])
+    assert not torch.equal(draws[0][0], draws[2][0])
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_an_image_of_one_patch_can_be_drawn_from():
+    sampler = make_sampler(np.ones((2, 64, 64, 1), dtype=np.float32))
+    first, second, _ = sampler.position_pairs(5, 64)
+    assert first.shape == second.shape == (5, 1, 64, 64)

@@ -1,0 +1,56 @@
+import sys
+
+import pytest
+
+from skpatchsvdd._utils.progress import Progress
+
+
+def run(capsys, *, total=60, is_shown=True):
+    progress = Progress("counting", total, is_shown)
+    for done in range(1, total + 1):
+        progress(done)
+    return capsys.readouterr().out
+
+
+def test_a_bar_grows_in_a_terminal(capsys, monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    drawn = run(capsys).split("\r")[1:]
+    assert len(drawn) == 30
+    assert drawn[0] == "counting #............................. 2 of 60"
+    assert drawn[-1] == "counting ############################## 60 of 60\n"
+
+
+@pytest.mark.parametrize("total", [1, 7, 60, 1000])
+def test_a_file_gets_one_line(capsys, total):
+    out = run(capsys, total=total)
+    assert out.count("counting") == 1
+    assert out.endswith(f"{total:,} of {total:,}\n")
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+@pytest.mark.parametrize("done", [1, 7, 59])
+def test_a_bar_that_stops_ends_its_line(capsys, monkeypatch, is_terminal, done):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
+    with Progress("counting", 60, True) as progress:
+        progress(done)
+    out = capsys.readouterr().out
+    assert out.endswith(f" {done} of 60\n")
+    assert out.count("\n") == 1
+
+
+@pytest.mark.parametrize(("done", "is_shown"), [(0, True), (7, False)])
+def test_a_bar_that_was_not_drawn_ends_nothing(capsys, done, is_shown):
+    with Progress("counting", 60, is_shown) as progress:
+        if done:
+            progress(done)
+    assert capsys.readouterr().out == ""
+
+
+def test_a_complete_bar_ends_its_line_once(capsys):
+    with Progress("counting", 60, True) as progress:
+        progress(60)
+    assert capsys.readouterr().out.count("\n") == 1
+
+
+def test_nothing_is_drawn_unless_asked_for(capsys):
+    assert run(capsys, is_shown=False) == ""
