@@ -98,7 +98,8 @@ def measure(est, images, test, device):
     """Fit to images and return figures on the test images."""
     with warnings.catch_warnings(record=True) as caught, stopwatch(device) as fit_s:
         warnings.simplefilter("always")
-        est.fit(images)
+        with training_seconds(device) as train_s:
+            est.fit(images)
     with stopwatch(device) as score_s:
         maps = est.anomaly_map(test.images)
     scores = -maps.max(axis=(1, 2))
