@@ -21,7 +21,7 @@ from _common import (
     print_table,
     stopwatch,
 )
-from _hooks import check_device
+from _hooks import check_device, training_seconds
 from sklearn.exceptions import ConvergenceWarning
 
 from skpatchsvdd import PatchSVDD
