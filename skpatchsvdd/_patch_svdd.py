@@ -45,22 +45,24 @@ _MID_GREY = 0.5
 
 
 class PatchSVDD(OutlierMixin, BaseEstimator):
-    r"""Patch SVDD: detect and locate anomalies in images from normal images alone.
+    r"""Patch SVDD: detect and locate anomalies in images, learnt from normal images.
 
     An encoder of small patches is trained without labels or pretrained weights: patches
-    a pixel or two apart are drawn together in feature space, while a classifier must
-    tell from two features how their patches lie to each other [1]_:
+    a pixel or two apart are pulled together in feature space, while a classifier must
+    recognise, from the features of two neighbouring patches, in which direction one
+    lies from the other [1]_:
 
     .. math:: L = \lambda \, L_{SVDD'} + L_{SSL}.
 
-    By default a third term keeps patches with made-up defects away from the same
-    patches without them.
+    By default a third term pushes patches with synthetic defects away from patches
+    without them.
 
-    The features of all patches of the training images form a bank. A patch of a new
-    image scores its distance to the nearest feature of the bank, a pixel the mean over
-    the patches that cover it, and an image the maximum over its pixels. By default a
-    patch's place in the image counts too: a normal patch in the wrong place is abnormal
-    if the training images show the same things in the same places.
+    The features of all patches of the training images form a bank. The score of a patch
+    of a new image is its distance to the nearest feature of the bank, the score of a
+    pixel is the mean over the patches that cover it, and the score of an image is the
+    maximum over its pixels. By default the position of a patch counts too: if the
+    training images show the same things in the same positions, a normal patch in the
+    wrong position is abnormal.
 
     Read more in the :ref:`user guide <user_guide>`.
 
@@ -68,14 +70,14 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
     ----------
     lam : float, "auto" or None, default=None
         The paper's :math:`\lambda \ge 0`, the weight of :math:`L_{SVDD'}`. None is 0.3,
-        and 1e-3 with ``training="paper"``. In dense training that term does not change
-        when all features shrink, and any value can be tried; the paper's own term draws
-        all features of uniform images to one point if its weight is large. "auto" tries
-        three values, 0.03, 0.3 and 3 (the paper's: 1e-4, 1e-3 and 1e-2), with a quarter
-        of the steps each, and measures how well they tell made-up defects on images set
-        aside from changes of light. It takes the smallest that is not clearly worse
-        than the best. Training then takes about twice as long. Where it has no effect,
-        and with fewer than four images, it is the middle one.
+        and 1e-3 with ``training="paper"``. In dense training the term does not change
+        when all features shrink, so any value is safe; the paper's own term pulls all
+        features of uniform images to one point if its weight is large. "auto" tries
+        0.03, 0.3 and 3 (1e-4, 1e-3 and 1e-2 with ``training="paper"``) with a quarter
+        of the steps each, measures how well each separates synthetic defects from
+        changes of light on held-out images, and takes the smallest value that is not
+        clearly worse than the best. Training then takes about twice as long. Where
+        `lam` has no effect, and with fewer than four images, "auto" is the default.
 
     embedding_dim : int, default=64
         The paper's D, the length of a feature.
@@ -85,25 +87,24 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         too.
 
     image_size : int or (int, int), default=None
-        Size (height, width) to which every image is resized, anti-aliased, before it is
-        looked at. None keeps the size.
+        Size (height, width) to which every image is resized, with anti-aliasing, before
+        anything else. None keeps the size.
 
     contamination : "auto" or float in (0, 0.5], default="auto"
         Where `predict` draws the line. Every training image is scored against a bank
-        that does not hold it. "auto" puts `offset_` at the lowest of these n scores: a
+        that does not hold it. "auto" sets `offset_` to the lowest of these n scores: a
         new normal image raises a false alarm with a probability of about 1 / (n + 1).
-        A float puts `offset_` where at most this share of new normal images is called
-        abnormal, and about this share of the training images. Both hold for images
-        taken as the training images were; `p_values` lets you choose a share later.
-        With `groups`, the scores are those of groups that the encoder has not seen, and
-        both hold for images of new groups; see `fit`.
+        A float sets `offset_` so that at most this fraction of new normal images is
+        called abnormal, and about this fraction of the training images. Both hold for
+        images taken as the training images were; `p_values` lets you choose a fraction
+        later. With `groups`, see `fit`, both hold for images of new groups.
 
     bank_size : int, float in (0, 1] or None, default=None
-        How many normal patches of each scale are kept, or which share of them. What is
-        kept covers all: one patch after the other, always the one farthest from those
-        kept so far (greedy k-centre), while the images stream by. A small bank is
-        searched faster and saved in a smaller file. None keeps everything up to 1 GiB a
-        scale, which is four million patches, and a part that covers it beyond.
+        Number or fraction of the normal patches of each scale that are kept. Those kept
+        cover all others: patches are chosen one by one, always the one farthest from
+        those chosen so far (greedy k-centre), while the images stream by. A small bank
+        is searched faster and saved in a smaller file. None keeps everything up to
+        1 GiB a scale, which is four million patches, and a covering part beyond.
 
     max_iter : "auto" or int, default="auto"
         Optimisation steps. 0 keeps the random weights, the paper's random encoder.
@@ -112,115 +113,116 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         each image, 64 at a time.
 
     device : str, default="auto"
-        "auto" (CUDA where there is a GPU, the CPU elsewhere), "cpu", "cuda", "cuda:1"
-        or "mps". A fitted estimator goes wherever its file goes: without the device it
-        was fitted on, it scores on the CPU.
+        "auto" (CUDA if there is a GPU, else the CPU), "cpu", "cuda", "cuda:1" or "mps".
+        A fitted estimator can be loaded on any machine: without the device it was
+        fitted on, it scores on the CPU.
 
     random_state : int, RandomState instance or None, default=None
-        Initial weights and the patches drawn. With the same value, on the same machine
-        with the same number of threads, `fit` gives the same weights and scores to the
-        last bit. On another kind of processor the initial weights and what is drawn are
-        the same, and so, but for rounding, are the losses of the first steps and all
-        scores without training. A training carries roundings on: its weights and
-        scores differ.
+        Seed of the initial weights and of all random draws. With the same seed, on the
+        same machine with the same number of threads, `fit` gives the same weights and
+        scores to the last bit. On another kind of processor the initial weights and
+        all draws are the same, and so, except for rounding, are the losses of the first
+        steps and all scores without training. Training amplifies rounding: trained
+        weights and their scores differ.
 
     verbose : int, default=0
-        1 reports each step of `fit`, 2 also the losses while training.
+        1 reports each step of `fit`, 2 also the losses during training.
 
     n_jobs : int, default=None
-        Threads of torch, and of building pynndescent's index, on the CPU. None leaves
-        their own choice, which pynndescent's queries always follow.
+        Threads of torch on the CPU, and of building pynndescent's index. None leaves
+        the choice to them. pynndescent's queries always use its own choice.
 
     batch_size : "auto" or int, default="auto"
-        Crops a step; with ``training="paper"``, pairs of patches a step for each loss
-        and scale. "auto" is 16 crops on a GPU and 6 on a CPU, or 64 pairs.
+        Crops per step; with ``training="paper"``, pairs of patches per step for each
+        loss and scale. "auto" is 16 crops on a GPU and 6 on a CPU, or 64 pairs.
 
     learning_rate : "auto" or float, default="auto"
-        Step size of Adam. In dense training it is the largest one: it rises over the
-        first twentieth of the steps and falls to 0 along half a cosine. With
-        ``training="paper"`` it is that of every step. "auto" is 1e-3 on a GPU and
-        1.5e-3 on a CPU, which takes fewer steps; 1e-4 with ``training="paper"``.
+        Step size of Adam. In dense training this is its peak: it rises over the first
+        twentieth of the steps and falls to 0 along half a cosine. With
+        ``training="paper"`` it is constant. "auto" is 1e-3 on a GPU and 1.5e-3 on a
+        CPU, which takes fewer steps; 1e-4 with ``training="paper"``.
 
     early_stopping : bool, default=False
-        Whether to set `validation_fraction` of the images aside while training, to
-        check a dozen times how well made-up defects on them are told from changes of
-        light, to stop after four checks without a better score, and to keep the best
-        weights. Without it there are two checks, on training images, and the last
-        weights are kept; only if they have collapsed, or tell less than the random ones
-        did, the best ones are, with a warning.
+        Whether to hold out `validation_fraction` of the images, check a dozen times
+        during training how well synthetic defects on them are separated from changes of
+        light, stop after four checks without improvement, and keep the best weights.
+        Without it there are two checks, on training images, and the final weights are
+        kept, unless they have collapsed or do worse than the initial random weights:
+        then the best weights are kept, with a warning.
 
     validation_fraction : float in (0, 1), default=0.1
-        Share of the images set aside for early stopping, at least 2. The bank holds
-        them in any case.
+        Fraction of the images held out for early stopping, at least 2. They are in the
+        bank nevertheless.
 
     warm_start : bool, default=False
-        True lets `fit` go on from the weights in `encoder_`, or from those of a later
-        `fit` that was interrupted after its training, with a new optimiser, and build
-        the bank anew. With ``max_iter=0`` the weights are kept as they are.
+        Whether `fit` continues from the weights in `encoder_`, or from those of a later
+        `fit` that was interrupted after its training, with a new optimiser, and builds
+        a new bank. With ``max_iter=0`` the weights stay as they are.
 
     strides : tuple of int, default=None
-        Pixels from one patch to the next, one for each scale, smallest scale first.
-        None is 4, 16, 16 for the scales 32, 64, 128.
+        Pixels from one patch to the next, one value for each scale, smallest scale
+        first. None is 4, 16, 16 for the scales 32, 64, 128.
 
     neighbors : {"auto", "exact", "pynndescent"}, default="auto"
         How the nearest normal patch is found. "exact" sorts the bank into clusters and
-        skips those that cannot hold the nearest one. pynndescent finds distances that
-        are never too small, but some too large; those that could raise the score of an
-        image are made exact, see `tolerance`. It compiles for about a minute in each
-        new process. "auto" is pynndescent for banks of more than two million patches of
-        a scale on a CPU, and exact otherwise.
+        skips those that cannot hold the nearest one. The distances pynndescent finds
+        are never too small, but some are too large; those that could raise the score of
+        an image are made exact, see `tolerance`. It compiles for about a minute in each
+        new process. "auto" is "pynndescent" on a CPU for banks of more than two million
+        patches per scale, and "exact" otherwise.
 
     tolerance : float, default=0.0
-        Share by which the score of an image may look too abnormal because of
-        pynndescent's approximation. From the largest pixel of the anomaly map down,
-        distances are made exact until that is certain. 0 gives the same scores as exact
+        Fraction by which the score of an image may be too abnormal because of
+        pynndescent's approximation. Distances are made exact from the largest pixel of
+        the anomaly map downwards until this is certain. 0 gives the scores of exact
         search; smaller pixels of the map may be too large in any case.
 
     light : "auto" or float in [0, 1], default="auto"
-        Share of slow changes of brightness across an image, those of more than about
-        16 pixels, that the encoder gets to see. 1 leaves images as they are; 0 takes
-        all of them out, and with them every change of light that is smooth, but also
-        the colour of large even areas. "auto" is 0.3, and 1 with ``training="paper"``
-        or ``encoder="raw"``.
+        Fraction of slow changes of brightness across an image, over more than about 16
+        pixels, that the encoder sees. 1 leaves images as they are; 0 removes all of
+        them, and with them every smooth change of light, but also the colour of large
+        even areas. "auto" is 0.3, and 1 with ``training="paper"`` or
+        ``encoder="raw"``.
 
     place_weight : "auto" or float, default="auto"
-        How much the place of a patch counts when its nearest neighbour is looked for:
+        How much the position of a patch counts in the search for its nearest neighbour:
         the distance between opposite edges of an image, in units of the median distance
-        from a normal patch to the nearest one of another image. 0 compares features
-        alone, as the paper does. "auto" looks at where the nearest ones lie: if for
-        three quarters of the patches they lie in the same place, the images are
-        aligned, as pictures of parts in a mount are, and it is 20; if for a quarter or
-        less, as in pictures of materials, it is 0; and in between in between. It is 0
-        with ``training="paper"`` or ``encoder="raw"``.
+        from a normal patch to the nearest patch of another image. 0 compares features
+        alone, as the paper does. "auto" looks at where nearest neighbours lie: if for
+        three quarters of the patches they lie in the same position, the images are
+        aligned, as pictures of parts in a mount are, and the weight is 20; if for a
+        quarter or less, as in pictures of materials, it is 0; and it is interpolated
+        linearly in between. It is 0 with ``training="paper"`` or ``encoder="raw"``.
 
     damage_weight : float, default=1.0
-        Weight of the term that, in dense training, keeps patches with made-up defects
-        away from all patches without them. 0 leaves it out.
+        Weight of the term that, in dense training, pushes patches with synthetic
+        defects away from all patches without them. 0 leaves it out.
 
     image_shape : tuple of (height, width) or (height, width, channels), default=None
-        How to read rows when X is two-dimensional.
+        How to read rows if X is two-dimensional.
 
     training : {"dense", "paper"}, default="dense"
-        "dense" encodes crops of 128 x 128 pixels as whole maps and draws all pairs
-        from them; each crop is seen in two views, each in a light of its own, of which
-        the second has synthetic defects and may be shifted. "paper" is the paper's
-        training, on pairs of patches cut out one by one, in float32: it needs many more
-        steps, and collapses on some images. Only the number of its steps, and what is
-        done when it fails, is not the authors'; the :ref:`user guide <paper_training>`
+        "dense" encodes crops of 128 x 128 pixels as whole maps and draws all pairs from
+        them; each crop is seen in two views under different light, of which the second
+        has synthetic defects and may be shifted. "paper" is the paper's training, on
+        pairs of patches cut out one by one, in float32: it needs many more steps, and
+        collapses on some images. Only the number of steps, and what happens when it
+        fails, differ from the authors' code; the :ref:`user guide <paper_training>`
         lists all differences.
 
     loss : {"patch_svdd", "svdd_prime", "svdd"}, default="patch_svdd"
-        "svdd_prime" is :math:`L_{SVDD'}` alone, "svdd" draws all features to one fixed
-        centre, the mean of the initial features. `lam` has no effect on either.
+        For ablations: "svdd_prime" is :math:`L_{SVDD'}` alone, "svdd" pulls all
+        features to one fixed centre, the mean of the initial features. `lam` has no
+        effect on either.
 
     encoder : {"hierarchical", "flat", "raw"}, default="hierarchical"
-        "hierarchical" builds the feature of a patch from those of its quarters. "flat"
-        is the paper's non-hierarchical network for patches of 64 alone. "raw" takes the
-        pixels of the patch as its feature: nothing is trained, and the bank takes
-        K * K * channels numbers a patch.
+        For ablations: "hierarchical" builds the feature of a patch from those of its
+        quarters. "flat" is the paper's non-hierarchical network for patches of 64
+        alone. "raw" takes the pixels of a patch as its feature: nothing is trained, and
+        the bank takes K * K * channels numbers a patch.
 
     aggregation : {"multiply", "sum"}, default="multiply"
-        How the scales' maps are joined.
+        For ablations: how the maps of the scales are joined.
 
     Attributes
     ----------
@@ -234,20 +236,20 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
 
     lam_results_ : dict of str to ndarray, or None
         With ``lam="auto"``, for each value tried, "lam": the "score", which is the area
-        under the ROC curve of telling images with made-up defects, and "fit_time", the
-        seconds it took. None if none was tried.
+        under the ROC curve of separating images with synthetic defects, and
+        "fit_time", in seconds. None if nothing was tried.
 
     offset_ : float
         ``decision_function(X) = score_samples(X) - offset_``.
 
     training_scores_ : ndarray of shape (n_images,)
         Score of each training image against the bank without its own patches; with
-        `groups`, without those of all images of its group. High is normal: the lowest
-        ones are worth a look before the training set is trusted.
+        `groups`, without those of all images of its group. High is normal: look at the
+        lowest ones before you trust the training set.
 
     calibrates_ : ndarray of bool of shape (n_images,)
-        Whose of these scores `offset_` and `p_values` come from. All without `groups`;
-        with them, those of the groups that the encoder was not trained on.
+        Which of these scores `offset_` and `p_values` are computed from. All without
+        `groups`; with them, those of the groups that the encoder was not trained on.
 
     groups_ : ndarray of shape (n_images,) or None
         The group of each training image, if `fit` was given groups.
@@ -266,21 +268,22 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         Number of normal patches kept, by patch size.
 
     loss_curve_ : dict of str to ndarray of shape (n_steps,)
-        Every loss term at every step: "position_32", "svdd_32" and so on, not weighted.
+        Every loss term at every step, unweighted: "position_32", "svdd_32" and so on.
 
     n_iter_ : int
-        Steps taken.
+        Number of steps taken.
 
     best_iter_ : int
         The step whose weights were kept.
 
     validation_steps_, validation_scores_ : ndarray of shape (n_checks,)
-        When training was checked, beginning before the first step, and the area under
-        the ROC curve of telling images with made-up defects from the same images in
-        this and another light.
+        The steps after which training was checked, the first before any step, and the
+        area under the ROC curve of separating images with synthetic defects from the
+        same images in this and another light.
 
     n_features_in_ : int
-        Values in one image: height * width * channels as the first one came in.
+        Number of values in one image: height * width * channels as the first one came
+        in.
 
     See Also
     --------
@@ -290,17 +293,17 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
     Notes
     -----
     Images that the estimator was fitted on are recognised, to the last bit, and scored
-    without their own patches in the bank, among which they would find themselves at
-    distance zero, and, with ``training="paper"``, without their own share in the mean
-    image. So the scores and maps of training images mean something, and
-    ``fit(X).predict(X)`` equals ``fit_predict(X)``. It is close to fitting without the
-    image, but not the same: the encoder has seen it.
+    without their own patches in the bank, where they would find themselves at distance
+    zero, and, with ``training="paper"``, without their own contribution to the mean
+    image. So the scores and maps of training images are meaningful, and
+    ``fit(X).predict(X)`` equals ``fit_predict(X)``. This is close to fitting without
+    the image, but not the same: the encoder has seen it.
 
     Patches begin at the top left. Where the image size less the patch size is no
     multiple of the stride, the last rows and columns, fewer than a stride, are not
-    inspected and take the values of the nearest pixels that are.
+    inspected and take the values of the nearest inspected pixels.
 
-    Grey images stay one channel. Three equal channels would train the same filters at
+    Grey images keep one channel. Three equal channels would train the same filters at
     three times the cost of the first layer: torch scales initial weights by the number
     of inputs, so that the filters' sums over equal channels have the same variance.
 
@@ -436,16 +439,16 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
     def fit(self, X, y=None, groups=None):
         """Learn from normal images what normal patches look like.
 
-        Nothing changes in the estimator until all is done: a call that fails leaves its
-        scores as they were. An interrupt (Ctrl-C) while training ends the training
-        early, with a warning, and `fit` goes on with the weights so far; at any other
-        time, such as while ``lam="auto"`` is chosen, it ends `fit`.
+        The estimator changes only when all is done: a call that fails leaves its scores
+        as they were. An interrupt (Ctrl-C) during training ends the training early,
+        with a warning, and `fit` goes on with the weights so far; at any other time,
+        such as while ``lam="auto"`` is chosen, it ends `fit`.
 
-        Where `fit` is interrupted or fails after the training, while the bank is built,
-        the trained weights are kept aside, and a warning says so.
-        ``set_params(warm_start=True, max_iter=0).fit(X)`` goes on from them; so it does
-        in another process, from a pickle. A clone does not have them, and the next
-        `fit` that ends well drops them.
+        If `fit` is interrupted or fails after training, while the bank is built, the
+        trained weights are kept aside, and a warning says so.
+        ``set_params(warm_start=True, max_iter=0).fit(X)`` goes on from them, also in
+        another process, from a pickle. A clone does not have them, and the next
+        successful `fit` drops them.
 
         Parameters
         ----------
@@ -573,7 +576,7 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         return self
 
     def fit_predict(self, X, y=None, groups=None):
-        """Fit to images and tell which of them are abnormal.
+        """Fit to images and label each of them as normal or abnormal.
 
         Each image is scored against a bank that does not hold it: those that are learnt
         from without their own patches, those that y calls abnormal as new images. With
@@ -641,7 +644,7 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         return self.score_samples(X) - self.offset_
 
     def predict(self, X):
-        """Tell normal images from abnormal ones.
+        """Label images as normal or abnormal.
 
         Parameters
         ----------
@@ -656,7 +659,7 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         return _labels(self.decision_function(X))
 
     def p_values(self, X):
-        """Tell how unusual images would be among normal ones.
+        """Compute how unusual images would be among normal ones.
 
         Parameters
         ----------
@@ -668,7 +671,7 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         p_values : ndarray of shape (n_images,)
             (1 + the number of training images that score no higher) / (1 + their
             number), each scored against a bank that does not hold it. Raising an alarm
-            at ``p_values(X) <= a`` calls a share of about a of new normal images
+            at ``p_values(X) <= a`` calls a fraction of about a of new normal images
             abnormal, for any a, if they are taken as the training images were. They are
             for new images: a training image would count itself. With `groups`,
             (1 + the sum over the calibrating groups of the fraction of their images
@@ -680,7 +683,7 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         return p_values_from_scores(scores, self.score_samples(X), groups)
 
     def check_drift(self, X, defect_fraction=0.2, level=0.01):
-        """Tell whether images still look as the threshold takes for granted.
+        """Test whether images still look as the threshold assumes.
 
         Give it a batch of recent images, without a choice by their scores. If it says
         that they have drifted, the threshold no longer keeps its promise:
@@ -714,16 +717,16 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         )
 
     def predict_mask(self, X, alpha=None):
-        """Tell normal pixels from abnormal ones.
+        """Label pixels as normal or abnormal.
 
         Parameters
         ----------
         X : array-like of shape (n_images, height, width[, n_channels])
             Images, as for `fit`.
         alpha : float in (0, 0.5], default=None
-            Share of normal images that any pixel of which may be called abnormal: a
-            large one gives larger masks. None is the threshold of `predict`, so that an
-            image is abnormal if and only if a pixel of it is.
+            Fraction of normal images allowed at least one flagged pixel: the larger,
+            the larger the masks. None is the threshold of `predict`, so that an image
+            is abnormal if and only if a pixel of it is.
 
         Returns
         -------
@@ -872,7 +875,7 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         Returns
         -------
         training : Training
-            With the weights before training if those after it tell nothing.
+            With the initial weights if those after training score all images the same.
         fitted : FittedBank
         scores : ndarray of shape (n_images,)
             Each without its own patches.

@@ -13,7 +13,7 @@ from skpatchsvdd.plotting import import_pyplot
 
 __all__ = ["PatchEmbeddingDisplay", "intrinsic_dimension"]
 
-# Share of the points, those with the largest ratios, of which only their number counts.
+# Fraction of the points, those with the largest ratios, of which only the number counts.
 _TAIL = 0.1
 # Features this near, in parts of their length, differ by rounding alone: by more than
 # the last digit of float32, since it adds up over the layers of an encoder.
@@ -95,12 +95,13 @@ def intrinsic_dimension(features, *, n_samples=2000, random_state=None):
 
 
 class PatchEmbeddingDisplay:
-    """Features of patches in the plane, coloured by the patches' place in the image.
+    """Features of patches in the plane, coloured by the patches' position in the image.
 
     The paper's t-SNE figure [1]_. Where images are aligned, as pictures of parts are,
-    patches of one place look the same in all of them, and colours form clusters. Where
-    any place looks like any other, as in pictures of materials, colours mix. Make one
-    with `from_estimator`. Drawing needs matplotlib: ``pip install skpatchsvdd[plot]``.
+    patches in one position look the same in all of them, and colours form clusters.
+    Where any position looks like any other, as in pictures of materials, colours mix.
+    Make one with `from_estimator`. Drawing needs matplotlib:
+    ``pip install skpatchsvdd[plot]``.
 
     Parameters
     ----------
@@ -200,7 +201,7 @@ class PatchEmbeddingDisplay:
         rng = check_random_state(random_state)
         drawn = _draw_evenly(features.shape[:2], n_samples, _MIN_DRAWN, rng)
         points = _project(features[drawn], rng)
-        theta, r = _polar_places(estimator, patch_size)
+        theta, r = _polar_positions(estimator, patch_size)
         display = cls(points, theta[drawn[1]], r[drawn[1]])
         return display.plot(axes=axes, **options)
 
@@ -248,7 +249,7 @@ class PatchEmbeddingDisplay:
 
 
 def _check_features(features):
-    """Return features as an array of shape (n_images, n_places, D)."""
+    """Return features as an array of shape (n_images, n_positions, D)."""
     features = check_array(
         features,
         dtype=[np.float64, np.float32],
@@ -266,12 +267,12 @@ def _check_features(features):
 
 
 def _draw_evenly(shape, n_samples, lowest, rng):
-    """Draw places of (n_images, n_places), as many of an image as of any other.
+    """Draw positions of (n_images, n_positions), as many of an image as of any other.
 
     Returns
     -------
     drawn : tuple of two ndarray of shape (n_drawn,)
-        Images, and places in them, in random order.
+        Images, and positions in them, in random order.
     """
     if n_samples is not None and (
         not isinstance(n_samples, Integral) or n_samples < lowest
@@ -280,7 +281,7 @@ def _draw_evenly(shape, n_samples, lowest, rng):
             f"n_samples must be an integer of at least {lowest}, or None for all, got "
             f"{n_samples!r}."
         )
-    # One place of each image comes first, then a second one of each, and so on.
+    # One position of each image comes first, then a second one of each, and so on.
     turn = rng.random_sample(shape).argsort(axis=1) + rng.random_sample(shape)
     order = turn.argsort(axis=None)[:n_samples]
     return np.unravel_index(order, shape)
@@ -353,7 +354,7 @@ def _project(features, rng):
         return tsne.fit_transform(features)
 
 
-def _polar_places(estimator, patch_size):
+def _polar_positions(estimator, patch_size):
     """Return angle and distance of each patch from the image's centre."""
     height, width, _ = estimator.image_shape_
     stride = estimator.strides_[estimator.patch_sizes_.index(patch_size)]

@@ -1,4 +1,4 @@
-"""Images to learn from: folders on a disk, and textures made up on the spot."""
+"""Images to learn from: folders on a disk, and synthetic ones."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""How well scores and maps tell abnormal images and pixels from normal ones."""
+"""How well scores and maps separate abnormal images and pixels from normal ones."""
 
 import numpy as np
 from scipy import ndimage
@@ -63,7 +63,7 @@ def segmentation_auroc(masks, maps):
 def pro_score(masks, maps, max_fpr=0.3):
     r"""Area under the per-region overlap curve.
 
-    At each threshold, the overlap is the mean over all abnormal regions of the share
+    At each threshold, the overlap is the mean over all abnormal regions of the fraction
     of a region's pixels above the threshold: every region counts the same, however
     small. Its area over the false positive rate up to `max_fpr` is divided by
     `max_fpr`. Regions are connected at edges or corners [1]_.
@@ -80,7 +80,7 @@ def pro_score(masks, maps, max_fpr=0.3):
     Returns
     -------
     pro : float
-        1 is perfect; a map that tells nothing has ``max_fpr / 2``.
+        1 is perfect; a map of noise has ``max_fpr / 2``.
 
     References
     ----------
@@ -175,7 +175,7 @@ def _split_pixels(masks, maps):
 
 
 def _auroc(normal, abnormal):
-    """Share of pairs in which the abnormal value is higher; ties count half."""
+    """Fraction of pairs in which the abnormal value is higher; ties count half."""
     normal, abnormal = np.sort(normal), np.sort(abnormal)
     below = np.searchsorted(normal, abnormal, side="left").sum(dtype=np.int64)
     not_above = np.searchsorted(normal, abnormal, side="right").sum(dtype=np.int64)
@@ -211,6 +211,6 @@ def _area_of_overlap(normal, abnormal, weights, max_fpr):
     before = overlap[np.searchsorted(abnormal, values, side="left")]
     after = overlap[np.searchsorted(abnormal, values, side="right")]
     width = np.minimum(stops, end) - starts
-    share = width / (stops - starts)
-    area = width * (before + share * (after - before) / 2)
+    used = width / (stops - starts)
+    area = width * (before + used * (after - before) / 2)
     return float(area.sum() / end)

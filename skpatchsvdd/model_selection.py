@@ -44,7 +44,7 @@ _MIN_TRAIN = 2
 class NormalOnlyKFold(StratifiedKFold):
     """K folds for labelled images, of which only normal ones are trained on.
 
-    Each fold holds its share of the normal and its share of the abnormal images, and
+    Each fold holds its part of the normal and its part of the abnormal images, and
     is tested once. Training sees the normal images of the other folds; abnormal ones
     are tested and never trained on. Pass it as `cv` to scikit-learn's searches and
     cross-validation.
@@ -79,7 +79,7 @@ class NormalOnlyKFold(StratifiedKFold):
     __metadata_request__split = {"groups": True}  # noqa: RUF012
 
     def split(self, X, y=None, groups=None):
-        """Yield the places of the images to train on and of those to test.
+        """Yield the indices of the images to train on and of those to test.
 
         Parameters
         ----------
@@ -96,9 +96,9 @@ class NormalOnlyKFold(StratifiedKFold):
         Yields
         ------
         train : ndarray of shape (n_train,)
-            Places of the normal images of the other folds.
+            Indices of the normal images of the other folds.
         test : ndarray of shape (n_test,)
-            Places of the images of this fold.
+            Indices of the images of this fold.
         """
         labels = _labels_from(y)
         check_consistent_length(X, labels)
@@ -160,7 +160,7 @@ class NormalOnlyShuffleSplit(ShuffleSplit):
     n_splits : int, default=10
         Number of splits.
     test_size : float in (0, 1) or int, default=0.2
-        Share of the normal images that is tested, or their number.
+        Fraction of the normal images that is tested, or their number.
     random_state : int, RandomState instance or None, default=None
         Makes the splits reproducible.
 
@@ -190,7 +190,7 @@ class NormalOnlyShuffleSplit(ShuffleSplit):
         )
 
     def split(self, X, y=None, groups=None):
-        """Yield the places of the images to train on and of those to test.
+        """Yield the indices of the images to train on and of those to test.
 
         Parameters
         ----------
@@ -201,15 +201,15 @@ class NormalOnlyShuffleSplit(ShuffleSplit):
             abnormal image has a pixel that is not 0.
         groups : array-like of shape (n_images,), default=None
             Which images belong together, as tiles of one sheet do. No group has normal
-            images on both sides, and `test_size` is a share of the groups or their
+            images on both sides, and `test_size` is a fraction of the groups or their
             number. All abnormal images are tested, whatever their group.
 
         Yields
         ------
         train : ndarray of shape (n_train,)
-            Places of the chosen normal images.
+            Indices of the chosen normal images.
         test : ndarray of shape (n_test,)
-            Places of the other normal images and of all abnormal ones.
+            Indices of the other normal images and of all abnormal ones.
         """
         labels = _labels_from(y)
         check_consistent_length(X, labels)
@@ -238,7 +238,7 @@ class NormalOnlyShuffleSplit(ShuffleSplit):
             n_test = ceil(size * n_normal) if fits else 0
         if not fits:
             raise ValueError(
-                f"test_size must be a share of the {what} in (0, 1) or their "
+                f"test_size must be a fraction of the {what} in (0, 1) or their "
                 f"number, at least 1, got {size!r}."
             )
         if n_normal - n_test < _MIN_TRAIN:
@@ -251,7 +251,7 @@ class NormalOnlyShuffleSplit(ShuffleSplit):
 
 @dataclass(frozen=True)
 class SyntheticDefectScorer:
-    """Rate an estimator without any abnormal image, by made-up defects.
+    """Rate an estimator without any abnormal image, by synthetic defects.
 
     Normal images that the estimator has not seen get defects of several kinds and
     sizes: scratches, stains, holes, swirls, rubbed and missing parts, pieces from
@@ -328,7 +328,7 @@ class SyntheticDefectScorer:
 
 
 def detection_scorer(estimator, X, y):
-    """Rate how well the scores of images tell abnormal ones: the AUROC of images.
+    """Rate how well the scores of images separate abnormal ones: the AUROC of images.
 
     Parameters
     ----------
@@ -362,7 +362,7 @@ def detection_scorer(estimator, X, y):
 
 
 def segmentation_scorer(estimator, X, y):
-    """Rate how well the maps of images tell abnormal pixels: the AUROC of pixels.
+    """Rate how well the maps of images separate abnormal pixels: the AUROC of pixels.
 
     Parameters
     ----------
@@ -417,7 +417,7 @@ def pro_scorer(estimator, X, y):
     Returns
     -------
     pro : float
-        1 is perfect; a map that tells nothing has 0.15.
+        1 is perfect; a map of noise has 0.15.
 
     Examples
     --------

@@ -53,34 +53,34 @@ class ApproximateIndex:
         """Return a copy of the bank."""
         return self._exact.bank()
 
-    def query(self, features, places=None):
+    def query(self, features, left_out=None):
         """Return the distance of each patch to about the nearest row of the bank.
 
         Parameters and return value are those of `ExactIndex.query`.
         """
-        places = [-1] * len(features) if places is None else places
-        # Image by image: pynndescent's random start depends on the place in a call.
+        left_out = [-1] * len(features) if left_out is None else left_out
+        # Image by image: pynndescent's random start depends on the order in a call.
         distances = [
-            self._query_image(image.cpu(), place)
-            for image, place in zip(features, places, strict=True)
+            self._query_image(image.cpu(), owner)
+            for image, owner in zip(features, left_out, strict=True)
         ]
         return torch.stack(distances).to(features.device)
 
-    def _query_image(self, features, place):
+    def _query_image(self, features, owner):
         k = min(_N_NEIGHBORS, len(self))
         rows, distances = self._load().query(features.numpy(), k=k, epsilon=0.0)
         distances = torch.from_numpy(distances.astype(np.float32))
-        distances[torch.from_numpy(self._owners[rows] == place)] = torch.inf
+        distances[torch.from_numpy(self._owners[rows] == owner)] = torch.inf
         distances = distances.amin(dim=1)
         # Where all neighbours found are left out there is no bound.
         lost = torch.isinf(distances)
         if lost.any():
-            distances[lost] = self.decide(features[lost], place)
+            distances[lost] = self.decide(features[lost], owner)
         return distances
 
-    def decide(self, features, place):
+    def decide(self, features, owner):
         """Return the exact distances of some patches (n, n_features) of one image."""
-        return self._exact.query(features[None], [place])[0]
+        return self._exact.query(features[None], [owner])[0]
 
     def _load(self):
         """Return pynndescent's index; a reloaded one is unpacked on first use."""

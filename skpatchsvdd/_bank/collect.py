@@ -33,7 +33,7 @@ def collect_banks(
     units : list of float
         How positions are appended to the features of each scale.
     bank_size : int, float or None
-        Rows of each scale, their share, or None for as many as a bound allows.
+        Rows of each scale, a fraction of them, or None for as many as a bound allows.
     rng : RandomState
         Draws the projections in which rows are compared.
     former : list of Bank or None

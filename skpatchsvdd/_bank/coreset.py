@@ -11,7 +11,7 @@ _N_CANDIDATES = 512
 # or as many as take so many bytes. Half as many as are chosen in any case.
 _WAITING = 2**17
 _WAITING_BYTES = 2**26
-# Squared distances up to this share of the largest square are rounding errors.
+# Squared distances up to this fraction of the largest square are rounding errors.
 _ROUNDING = 1e-6
 # Products held at a time: on a CPU as many as stay in its cache.
 _CPU_PRODUCTS, _GPU_PRODUCTS = 2**20, 2**28
@@ -50,8 +50,8 @@ class Coreset:
             if self._n_held == self.capacity:
                 self._reduce()
             n = min(len(rows), self.capacity - self._n_held)
-            place = slice(self._n_held, self._n_held + n)
-            self._rows[place], self._owners[place] = rows[:n], owners[:n]
+            free = slice(self._n_held, self._n_held + n)
+            self._rows[free], self._owners[free] = rows[:n], owners[:n]
             self._n_held += n
             rows, owners = rows[n:], owners[n:]
 

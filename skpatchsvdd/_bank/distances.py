@@ -2,7 +2,7 @@
 
 import torch
 
-# A row that is nearer by less than this share of the distance may be missed.
+# A row that is nearer by less than this fraction of the distance may be missed.
 _TOLERANCE = 1e-5
 # Numbers of differences held at a time.
 _CPU_NUMBERS = 2**20
@@ -51,7 +51,7 @@ class Nearest:
         self._n_pairs = max(numbers // queries.shape[1], 1)
 
     def offer(self, queries, rows):
-        """Look at pairs of a query and a row, given by their places."""
+        """Look at pairs of a query and a row, given by their indices."""
         while len(queries):
             query, queries = queries[: self._n_pairs], queries[self._n_pairs :]
             row, rows = rows[: self._n_pairs], rows[self._n_pairs :]
@@ -68,7 +68,7 @@ class Nearest:
         Parameters
         ----------
         queries : tensor of int
-            Places of some queries.
+            Indices of some queries.
         own, errors : tensors of the same shape
             Half the squares of these queries, which products leave out, and how wrong
             the sum of both can be.

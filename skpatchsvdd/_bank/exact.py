@@ -61,14 +61,14 @@ class ExactIndex:
         order = np.argsort(self.owners, kind="stable")
         return Bank(self.rows[order], self.owners[order])
 
-    def query(self, features, places=None):
+    def query(self, features, left_out=None):
         """Return the distance of each patch to the nearest row of the bank.
 
         Parameters
         ----------
         features : tensor of shape (n_images, n_patches, n_features)
             float32, on any device.
-        places : list of int of length n_images, or None
+        left_out : list of int of length n_images, or None
             For each image, the owner whose rows are left out, or -1. They are not if
             there are no others.
 
@@ -76,9 +76,9 @@ class ExactIndex:
         -------
         distances : tensor of shape (n_images, n_patches)
         """
-        if places is None or not self._has_others:
-            places = [-1] * len(features)
-        return self._search_on(features.device).query(features, places)
+        if left_out is None or not self._has_others:
+            left_out = [-1] * len(features)
+        return self._search_on(features.device).query(features, left_out)
 
     def _search_on(self, device):
         """Return the search on a device; rows are clustered and moved there once."""

@@ -45,14 +45,14 @@ class ClusterSearch:
         self._half_squares = self._bounds.half_squares
         self._error = product_error(rows.shape[1])
 
-    def query(self, features, places):
+    def query(self, features, left_out):
         """Return the distance of each patch to the nearest row.
 
         Parameters
         ----------
         features : tensor of shape (n_images, n_patches, n_features)
             In the coordinates of the rows.
-        places : list of int of length n_images
+        left_out : list of int of length n_images
             For each image, the image whose rows are left out, or -1.
 
         Returns
@@ -60,11 +60,11 @@ class ClusterSearch:
         distances : tensor of shape (n_images, n_patches)
         """
         # Image by image, so that no other image matters.
-        pairs = zip(features, places, strict=True)
+        pairs = zip(features, left_out, strict=True)
         return torch.stack([self._query_image(*pair) for pair in pairs])
 
-    def _query_image(self, queries, place):
-        skipped = _Skipped(self._owners, place, self._starts)
+    def _query_image(self, queries, owner):
+        skipped = _Skipped(self._owners, owner, self._starts)
         parts = queries.split(_QUERIES)
         return torch.cat([self._query_some(part, skipped) for part in parts])
 
@@ -139,13 +139,13 @@ class ClusterSearch:
 class _Skipped:
     """Rows that are left out, by cluster."""
 
-    def __init__(self, owners, place, starts):
-        self._rows = np.flatnonzero(owners == place) if place >= 0 else np.arange(0)
+    def __init__(self, owners, owner, starts):
+        self._rows = np.flatnonzero(owners == owner) if owner >= 0 else np.arange(0)
         self._ends = np.searchsorted(self._rows, starts)
         self._starts = starts
 
     def within(self, cluster):
-        """Return the places of those rows in a cluster."""
+        """Return the indices of those rows in a cluster."""
         rows = self._rows[self._ends[cluster] : self._ends[cluster + 1]]
         return torch.from_numpy(rows - self._starts[cluster])
 

@@ -16,7 +16,7 @@ _N_FILLERS = 64
 # Queries, and products and copied numbers, held at a time.
 _QUERIES = 2**16
 _NUMBERS = 2**27
-# Share of the rows from which on a query is faster compared with all of them.
+# Fraction of the rows from which on a query is faster compared with all of them.
 _MANY = 0.3
 
 
@@ -34,18 +34,18 @@ class WholeSearch:
         self._rows = F.pad(_align(rows), (0, 0, 0, n_more))
         self._all = _AllRows(self._rows, is_row, F.pad(owners, (0, n_more)))
 
-    def query(self, features, places):
+    def query(self, features, left_out):
         """Return the distance of each patch to the nearest row.
 
         Parameters and return value are those of `ClusterSearch.query`.
         """
         size = max(_NUMBERS // len(self._rows), 1)
-        return _query_parts(self._query_some, features, places, size)
+        return _query_parts(self._query_some, features, left_out, size)
 
-    def _query_some(self, queries, places):
+    def _query_some(self, queries, left_out):
         found = Nearest(queries, self._rows)
         chosen = torch.arange(len(queries), device=queries.device)
-        self._all.look(found, chosen, places)
+        self._all.look(found, chosen, left_out)
         return found.distances()
 
 
@@ -74,15 +74,15 @@ class TileSearch:
         n_tiles = -(-n_rows // _TILE_ROWS)
         # Where rows go when every cluster is padded to whole tiles.
         shift = np.concatenate([[0], np.cumsum(n_tiles * _TILE_ROWS - n_rows)[:-1]])
-        place = np.arange(len(rows)) + shift.repeat(n_rows)
-        place = torch.from_numpy(place).to(rows.device)
+        slot = np.arange(len(rows)) + shift.repeat(n_rows)
+        slot = torch.from_numpy(slot).to(rows.device)
         size = int(n_tiles.sum()) * _TILE_ROWS
         self._bounds = ClusterBounds(rows, centers, starts)
-        self._rows = rows.new_zeros(size, rows.shape[1]).index_copy_(0, place, rows)
+        self._rows = rows.new_zeros(size, rows.shape[1]).index_copy_(0, slot, rows)
         self._half_squares = rows.new_full((size,), torch.inf)
-        self._half_squares.index_copy_(0, place, self._bounds.half_squares)
-        owners = torch.from_numpy(owners).to(place)
-        self._owners = place.new_full((size,), -2).index_copy_(0, place, owners)
+        self._half_squares.index_copy_(0, slot, self._bounds.half_squares)
+        owners = torch.from_numpy(owners).to(slot)
+        self._owners = slot.new_full((size,), -2).index_copy_(0, slot, owners)
         self._n_tiles = torch.from_numpy(n_tiles).to(rows.device)
         self._first_tile = self._n_tiles.cumsum(0) - self._n_tiles
         cluster = torch.arange(len(centers), device=rows.device)
@@ -92,16 +92,16 @@ class TileSearch:
         self._centers = centers
         self._all = None
 
-    def query(self, features, places):
+    def query(self, features, left_out):
         """Return the distance of each patch to the nearest row.
 
         Parameters and return value are those of `ClusterSearch.query`.
         """
-        return _query_parts(self._query_some, features, places, _QUERIES)
+        return _query_parts(self._query_some, features, left_out, _QUERIES)
 
-    def _query_some(self, queries, places):
+    def _query_some(self, queries, left_out):
         squares, bounds = self._bounds(queries)
-        found = _Found(queries, places, self._rows)
+        found = _Found(queries, left_out, self._rows)
         nearest = squares.argmin(dim=1, keepdim=True)
         due = torch.zeros_like(bounds, dtype=torch.bool).scatter_(1, nearest, True)
         self._visit(found, due, is_first=True)
@@ -150,8 +150,8 @@ class TileSearch:
             is_row = torch.isfinite(self._half_squares)
             self._all = _AllRows(self._rows, is_row, self._owners)
         for some in chosen.split(max(_NUMBERS // len(self._rows), 1)):
-            places = None if found.places is None else found.places[some]
-            self._all.look(found, some, places)
+            left_out = None if found.left_out is None else found.left_out[some]
+            self._all.look(found, some, left_out)
 
     def _offer(self, found, queries, tile, cluster, is_first):
         """Offer the rows of tiles that may be nearer than what has been found.
@@ -181,8 +181,8 @@ class TileSearch:
         )
         x = found.queries[queries] - self._centers[cluster][:, None]
         products = torch.baddbmm(half_squares[:, None], x, rows.mT, alpha=-1)
-        if found.places is not None:
-            same = found.places[queries][:, :, None] == owners[:, None]
+        if found.left_out is not None:
+            same = found.left_out[queries][:, :, None] == owners[:, None]
             products.masked_fill_(same, torch.inf)
         return products, x.square().sum(dim=2) / 2
 
@@ -209,7 +209,7 @@ class _AllRows:
         self._owners = owners
         self._error = product_error(rows.shape[1])
 
-    def look(self, found, queries, places):
+    def look(self, found, queries, left_out):
         """Offer the row of the smallest product, then all that may be nearer.
 
         Parameters
@@ -217,14 +217,14 @@ class _AllRows:
         found : Nearest
             What has been found before, of these rows.
         queries : tensor of int of shape (n,)
-            Places of some queries.
-        places : tensor of shape (n,) or None
+            Indices of some queries.
+        left_out : tensor of shape (n,) or None
             For each of them, the image whose rows are left out.
         """
         x = found.queries[queries] - self._center
         products = torch.addmm(self._half_squares, x, self._differences.T, alpha=-1)
-        if places is not None:
-            products.masked_fill_(places[:, None] == self._owners, torch.inf)
+        if left_out is not None:
+            products.masked_fill_(left_out[:, None] == self._owners, torch.inf)
         products = products.view(len(x), -1, _TILE_ROWS)
         smallest = products.amin(dim=2)
         tile = smallest.argmin(dim=1)
@@ -249,11 +249,11 @@ def _find_below(products, smallest, limits):
     return i[k], j[k], row
 
 
-def _query_parts(query, features, places, size):
+def _query_parts(query, features, left_out, size):
     """Query the patches of some images in parts that fit into memory."""
     queries = _align(features.flatten(0, 1))
-    out = torch.tensor(places, device=queries.device)
-    out = out.repeat_interleave(features.shape[1]) if max(places) >= 0 else None
+    out = torch.tensor(left_out, device=queries.device)
+    out = out.repeat_interleave(features.shape[1]) if max(left_out) >= 0 else None
 
     def search(size):
         parts = range(0, len(queries), size)
@@ -272,10 +272,10 @@ def _align(x):
 class _Found(Nearest):
     """What has been found so far for each of some queries, and for some fillers."""
 
-    def __init__(self, queries, places, rows):
+    def __init__(self, queries, left_out, rows):
         super().__init__(F.pad(queries, (0, 0, 0, _N_FILLERS)), rows)
         self.n = len(queries)
         self.half_squares[self.n :] = 0  # fillers need nothing
-        if places is not None:
-            places = F.pad(places, (0, _N_FILLERS), value=-1)
-        self.places = places
+        if left_out is not None:
+            left_out = F.pad(left_out, (0, _N_FILLERS), value=-1)
+        self.left_out = left_out

@@ -33,7 +33,7 @@ def make_index(bank, method, device, n_jobs, seed, log=None):
     Returns
     -------
     index : ExactIndex or ApproximateIndex
-        ``index.query(features, places)`` gives distances.
+        ``index.query(features, left_out)`` gives distances.
     """
     if method == "auto":
         large = device.type == "cpu" and len(bank.rows) > EXACT_ROWS

@@ -60,7 +60,7 @@ class DenseEncoder:
     center : ndarray of shape (height, width, n_channels) or (1, 1, 1)
         Subtracted from every image.
     light : float
-        Share of slow changes of brightness that stays.
+        Fraction of slow changes of brightness that stays.
     strides : tuple of int
         One for each of the encoder's patch sizes.
     device : torch.device

@@ -2,8 +2,8 @@
 
 import torch
 
-# Standard deviation of the blur that tells slow changes from fast ones, in pixels, and
-# how far it looks.
+# Standard deviation of the blur that separates slow changes from fast ones, in pixels,
+# and how far it looks, three of them.
 _SIGMA = 8.0
 
 REACH = 24
@@ -20,7 +20,7 @@ def damp_light(images, kept):
     images : tensor of shape (n, n_channels, height, width)
         Images less their centre.
     kept : float
-        Share of the slow part that stays; 1 leaves the images as they are.
+        Fraction of the slow part that stays; 1 leaves the images as they are.
 
     Returns
     -------
@@ -47,7 +47,7 @@ def damp_windows(windows, corners, image_size, kept):
     image_size : tuple of (height, width)
         Size of the images the windows are from.
     kept : float
-        Share of the slow part that stays.
+        Fraction of the slow part that stays.
 
     Returns
     -------
@@ -76,8 +76,8 @@ def blur_weights(starts, n_out, margin, length):
     pixel = torch.arange(-margin, n_out + margin, device=starts.device)
     away = pixel[margin : margin + n_out, None] - pixel  # (n_out, n_in)
     weights = torch.exp(-away.square() / (2 * _SIGMA**2)) * (away.abs() <= REACH)
-    place = starts[:, None] + pixel  # (n, n_in)
-    weights = weights * ((place >= 0) & (place < length))[:, None]
+    position = starts[:, None] + pixel  # (n, n_in)
+    weights = weights * ((position >= 0) & (position < length))[:, None]
     return weights / weights.sum(dim=2, keepdim=True)
 
 

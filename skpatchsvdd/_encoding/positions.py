@@ -98,8 +98,8 @@ def compare_images(features, stride, rng):
     distance : float
         Median distance from a patch to the nearest one of another image.
     alignment : float
-        Share of the patches for which that one lies in the same position. Corrected for
-        chance: 0 if positions are drawn at random, 1 if they are always the same.
+        Fraction of the patches for which that one lies in the same position. Corrected
+        for chance: 0 if positions are drawn at random, 1 if they are always the same.
     """
     n_images, rows, cols, n_features = features.shape
     n_cells = rows * cols
@@ -120,9 +120,9 @@ def compare_images(features, stride, rng):
         (part(cells[chosen]) - part(cells[neighbors])).abs() <= reach
         for part in (lambda x: x // cols, lambda x: x % cols)
     ]
-    share = float((same[0] & same[1]).float().mean())
-    chance = _share_within(rows, reach) * _share_within(cols, reach)
-    alignment = (share - chance) / (1 - chance) if chance < 1 else 0.0
+    fraction = float((same[0] & same[1]).float().mean())
+    chance = _fraction_within(rows, reach) * _fraction_within(cols, reach)
+    alignment = (fraction - chance) / (1 - chance) if chance < 1 else 0.0
     return float(distances.median()), alignment
 
 
@@ -143,8 +143,8 @@ def _nearest_elsewhere(sample, chosen, n_patches):
     return (sample[chosen] - sample[neighbors]).norm(dim=1), neighbors
 
 
-def _share_within(n, reach):
-    """Share of the pairs of n positions that are no further apart than `reach`."""
+def _fraction_within(n, reach):
+    """Fraction of the pairs of n positions that are no further apart than `reach`."""
     position = np.arange(n)
     return float(np.mean(abs(position[:, None] - position) <= reach))
 

@@ -77,8 +77,8 @@ def _stack_array(X, image_shape, size):
     _warn_if_not_scaled([X])
     size = X.shape[1:3] if size is None else size
 
-    def read(places):
-        pixels = _scale(X[places])
+    def read(indices):
+        pixels = _scale(X[indices])
         if size == X.shape[1:3]:
             return pixels
         return np.stack([resize_image(image, size) for image in pixels])
@@ -175,8 +175,8 @@ def _stack_singly(load, names, shapes, size):
             )
     size = shapes[0][:2] if size is None else size
 
-    def read(places):
-        images = [_scale(load(i)) for i in np.arange(len(names))[places]]
+    def read(indices):
+        images = [_scale(load(i)) for i in np.arange(len(names))[indices]]
         images = [x if x.shape[:2] == size else resize_image(x, size) for x in images]
         if len({image.dtype for image in images}) > 1:
             images = [pixels_to_float(image) for image in images]

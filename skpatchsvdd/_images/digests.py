@@ -18,19 +18,19 @@ class KnownImages:
     Parameters
     ----------
     digests : list of bytes
-        Those of the known images; an image's place is its place in this list.
+        Those of the known images, in order.
     """
 
     def __init__(self, digests=()):
-        self._places = {digest: i for i, digest in enumerate(digests)}
+        self._indices = {digest: i for i, digest in enumerate(digests)}
         self._beginnings = {digest[:_QUICK_BYTES] for digest in digests}
 
     def find(self, image):
-        """Return the place of an image, or -1."""
+        """Return the index of an image among the known ones, or -1."""
         # A quick look is enough for almost all images that are not known.
         if _quick_digest(image) not in self._beginnings:
             return -1
-        return self._places.get(image_digest(image), -1)
+        return self._indices.get(image_digest(image), -1)
 
 
 def image_digest(image):

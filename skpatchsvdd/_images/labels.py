@@ -50,7 +50,7 @@ def check_labels(labels):
 
 
 def find_normal(y, n_images):
-    """Return the places of the images that y does not call abnormal.
+    """Return the indices of the images that y does not call abnormal.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def find_normal(y, n_images):
 
     Returns
     -------
-    places : ndarray of int
+    indices : ndarray of int
     """
     everyone = np.arange(n_images)
     if y is None:

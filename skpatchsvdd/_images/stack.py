@@ -13,7 +13,7 @@ class ImageStack:
     Parameters
     ----------
     read : callable
-        ``read(places)``, with a slice or an array of int, gives those images as an
+        ``read(indices)``, with a slice or an array of int, gives those images as an
         array of shape (n, height, width, n_channels), uint8, or float32 on the 0..1
         scale, in any layout: the stack hands out contiguous ones.
     image_shape : tuple of (height, width, n_channels)
@@ -30,10 +30,10 @@ class ImageStack:
     def __len__(self):
         return len(self.sizes)
 
-    def _read(self, places):
+    def _read(self, indices):
         # X may be any view: with negative strides, which torch refuses, or in another
         # order of memory, in which a network would round differently.
-        return np.ascontiguousarray(self._source(places))
+        return np.ascontiguousarray(self._source(indices))
 
     @property
     def pixels(self):
@@ -45,20 +45,20 @@ class ImageStack:
         """Whether all images had the same size before any resizing."""
         return len(set(self.sizes)) == 1
 
-    def take(self, places):
-        """Return the images at some places as a stack of their own."""
-        places = np.asarray(places)
+    def take(self, indices):
+        """Return the images at some indices as a stack of their own."""
+        indices = np.asarray(indices)
 
         def read(own):
-            return self._read(places[own])
+            return self._read(indices[own])
 
-        return ImageStack(read, self.image_shape, [self.sizes[i] for i in places])
+        return ImageStack(read, self.image_shape, [self.sizes[i] for i in indices])
 
     def crop(self, window):
         """Return the part of all images in a window, a pair of slices, as a stack."""
 
-        def read(places):
-            return self._read(places)[(slice(None), *window)]
+        def read(indices):
+            return self._read(indices)[(slice(None), *window)]
 
         *size, n_channels = self.image_shape
         pairs = zip(window, size, strict=True)

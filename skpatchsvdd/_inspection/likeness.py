@@ -47,8 +47,10 @@ def nearness_of_neighbors(images):
     one in X does; the median over images. 1/2 where the order means nothing, 0 where
     every image looks most like its neighbour.
     """
-    places = _choose_runs(len(images))
-    looks = [describe_image(x) for _, xs in images.take(places).batches(16) for x in xs]
+    indices = _choose_runs(len(images))
+    looks = [
+        describe_image(x) for _, xs in images.take(indices).batches(16) for x in xs
+    ]
     looks = np.array(looks)
     spread = looks.std(axis=0)
     looks = looks[:, spread > 0] / spread[spread > 0]
@@ -57,14 +59,14 @@ def nearness_of_neighbors(images):
     squares = (looks**2).sum(axis=1)
     distances = squares[:, None] + squares - 2 * looks @ looks.T
     np.fill_diagonal(distances, np.inf)
-    pairs = np.flatnonzero(np.diff(places) == 1)
+    pairs = np.flatnonzero(np.diff(indices) == 1)
     pairs = np.concatenate([[pairs, pairs + 1], [pairs + 1, pairs]], axis=1)
     nearer = distances[pairs[0]] < distances[pairs[0], pairs[1]][:, None]
-    return float(np.median(nearer.sum(axis=1) / (len(places) - 2)))
+    return float(np.median(nearer.sum(axis=1) / (len(indices) - 2)))
 
 
 def _choose_runs(n_images):
-    """Return the places of all images, or of runs of neighbours spread over all."""
+    """Return the indices of all images, or of runs of neighbours spread over all."""
     if n_images <= _N_RUNS * _RUN:
         return np.arange(n_images)
     starts = np.linspace(0, n_images - _RUN, _N_RUNS).astype(int)

@@ -39,7 +39,7 @@ def spread_scores(scores, patch_size, stride, image_size):
 
 
 def find_covering(pixels, patch_size, stride):
-    """Find the patches that have a share in the value of some pixels.
+    """Find the patches that contribute to the value of some pixels.
 
     Parameters
     ----------

@@ -5,7 +5,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from skpatchsvdd._utils import warn
 
-# Scores are tied if they differ by no more than this share.
+# Scores are tied if they differ by no more than this fraction.
 _TIED = 1e-6
 
 # Sums of fractions are rounded to this many digits before they are compared.
@@ -13,7 +13,7 @@ _DIGITS = 9
 
 
 def check_scores(scores):
-    """Raise if scores are not finite, and warn if they tell nothing."""
+    """Raise if scores are not finite, and warn if they are all the same."""
     if not np.isfinite(scores).all():
         raise FloatingPointError(
             "the scores of the training images are not finite. Pass a smaller "
@@ -21,7 +21,7 @@ def check_scores(scores):
         )
     if are_tied(scores):
         warn(
-            "all training images score the same, so the scores tell nothing. Are the "
+            "all training images score the same, so the scores say nothing. Are the "
             "images all the same?",
             ConvergenceWarning,
         )

@@ -13,11 +13,11 @@ def add_defect(rng, image, where, name):
     Parameters
     ----------
     rng : RandomState
-        Draws place, size and shape.
+        Draws centre, size and shape.
     image : ndarray of shape (height, width, n_channels)
         On the 0..1 scale.
     where : ndarray of bool of shape (height, width)
-        Places the defect may be centred on.
+        Pixels the defect may be centred on.
     name : str
         One of `DEFECTS`.
 
@@ -26,17 +26,17 @@ def add_defect(rng, image, where, name):
     damaged : ndarray of shape (height, width, n_channels)
         With a defect that can be seen: one that cannot would be a wrong label.
     """
-    places = np.argwhere(ndimage.binary_erosion(where, iterations=len(image) // 16))
-    if len(places) == 0:
-        places = np.argwhere(where)
+    centers = np.argwhere(ndimage.binary_erosion(where, iterations=len(image) // 16))
+    if len(centers) == 0:
+        centers = np.argwhere(where)
     for _ in range(20):
-        damaged = DEFECTS[name](rng, image, places[rng.randint(len(places))])
+        damaged = DEFECTS[name](rng, image, centers[rng.randint(len(centers))])
         if (np.abs(damaged - image).max(axis=2) > 3 * VISIBLE).sum() > 12:
             break
     return damaged
 
 
-def _scratch(rng, image, place):
+def _scratch(rng, image, center):
     """Add a thin, slightly curved line, lighter or darker than the ground."""
     height, width = image.shape[:2]
     size = min(height, width)
@@ -44,7 +44,7 @@ def _scratch(rng, image, place):
     t = np.linspace(-0.5, 0.5, int(4 * length))
     angle = rng.uniform(0, np.pi) + rng.uniform(-1.2, 1.2) * t
     path = np.cumsum(np.stack([np.sin(angle), np.cos(angle)]), axis=1) / 4
-    path = path - path.mean(axis=1, keepdims=True) + place[:, None]
+    path = path - path.mean(axis=1, keepdims=True) + center[:, None]
     rows, cols = path.round().astype(int)
     inside = (rows >= 0) & (rows < height) & (cols >= 0) & (cols < width)
     line = np.zeros((height, width))
@@ -56,32 +56,32 @@ def _scratch(rng, image, place):
     return image * (1 - 0.8 * core) + 0.8 * core * target
 
 
-def _stain(rng, image, place):
+def _stain(rng, image, center):
     """Tint a blob with an irregular outline."""
-    blob = _blob(rng, image, place, rng.uniform(0.07, 0.13))[:, :, None]
+    blob = _blob(rng, image, center, rng.uniform(0.07, 0.13))[:, :, None]
     tints = [(0.35, 0.30, 0.22), (0.55, 0.62, 0.75), (0.75, 0.45, 0.40)]
     tint = np.array(tints[rng.randint(len(tints))])
     tint = tint if image.shape[2] == 3 else tint.mean()
     return image * (1 - blob) + blob * (image * tint + 0.03)
 
 
-def _hole(rng, image, place):
+def _hole(rng, image, center):
     """Punch a small dark hole with a bright, raised rim."""
-    blob = _blob(rng, image, place, rng.uniform(0.035, 0.06))
+    blob = _blob(rng, image, center, rng.uniform(0.035, 0.06))
     rim = ndimage.gaussian_filter(blob, 1.2) - blob
     image = image + 0.9 * np.clip(rim, 0, None)[:, :, None]
     return image * (1 - blob[:, :, None]) + 0.04 * blob[:, :, None]
 
 
-def _distortion(rng, image, place):
-    """Swirl the surface around a place."""
+def _distortion(rng, image, center):
+    """Swirl the surface around its centre."""
     down, right = pixel_axes(image.shape[:2])
-    down, right = down - place[0], right - place[1]
+    down, right = down - center[0], right - center[1]
     reach = rng.uniform(0.12, 0.18) * min(image.shape[:2])
     turn = rng.choice([-1, 1]) * rng.uniform(1.6, 2.4)
     turn = turn * np.clip(1 - np.hypot(down, right) / reach, 0, 1) ** 1.5
-    rows = place[0] + np.cos(turn) * down - np.sin(turn) * right
-    cols = place[1] + np.sin(turn) * down + np.cos(turn) * right
+    rows = center[0] + np.cos(turn) * down - np.sin(turn) * right
+    cols = center[1] + np.sin(turn) * down + np.cos(turn) * right
     channels = [
         ndimage.map_coordinates(image[:, :, i], [rows, cols], order=1, mode="reflect")
         for i in range(image.shape[2])
@@ -89,25 +89,25 @@ def _distortion(rng, image, place):
     return np.stack(channels, axis=2)
 
 
-def _worn(rng, image, place):
+def _worn(rng, image, center):
     """Rub the relief of a surface away."""
-    blob = _blob(rng, image, place, rng.uniform(0.09, 0.14))[:, :, None]
+    blob = _blob(rng, image, center, rng.uniform(0.09, 0.14))[:, :, None]
     smooth = ndimage.gaussian_filter(image, (3, 3, 0))
     return image * (1 - blob) + smooth * blob
 
 
-def _piece(rng, image, place):
+def _piece(rng, image, center):
     """Paste a piece of the image from elsewhere, turned or mirrored."""
     other = image[::-1] if rng.randint(2) else image[:, ::-1]
     shift = rng.randint(np.array(image.shape[:2]) // 2 + 1)
     other = np.roll(other, shift, axis=(0, 1))
-    blob = _blob(rng, image, place, rng.uniform(0.05, 0.12))[:, :, None]
+    blob = _blob(rng, image, center, rng.uniform(0.05, 0.12))[:, :, None]
     return image * (1 - blob) + other * blob
 
 
-def _gap(rng, image, place):
+def _gap(rng, image, center):
     """Fill a blob with the colour of what surrounds it, as if a part was missing."""
-    blob = _blob(rng, image, place, rng.uniform(0.06, 0.12))
+    blob = _blob(rng, image, center, rng.uniform(0.06, 0.12))
     around = ndimage.binary_dilation(blob > 0, iterations=2) & (blob == 0)
     colour = np.median(image[around], axis=0) if around.any() else 0.5
     return image * (1 - blob[:, :, None]) + colour * blob[:, :, None]
@@ -129,11 +129,11 @@ def pixel_axes(shape):
     return np.indices(shape).astype(np.float64)
 
 
-def _blob(rng, image, place, radius):
+def _blob(rng, image, center, radius):
     """Draw a soft-edged shape of about this radius, relative to the image's size."""
     size = min(image.shape[:2])
     down, right = pixel_axes(image.shape[:2])
-    down, right = down - place[0], right - place[1]
+    down, right = down - center[0], right - center[1]
     theta = np.arctan2(down, right)
     outline = sum(
         rng.uniform(-0.5, 0.5) / k * np.cos(k * theta + rng.uniform(0, 2 * np.pi))

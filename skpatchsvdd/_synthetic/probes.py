@@ -1,4 +1,4 @@
-"""Made-up defects and changes of light to choose models by, other than in training."""
+"""Synthetic defects and changes of light to choose models by, unlike training's."""
 
 import numpy as np
 

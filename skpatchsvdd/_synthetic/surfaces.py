@@ -1,4 +1,4 @@
-"""Made-up images: four textures and an aligned object, whole and damaged."""
+"""Synthetic images: four textures and an aligned object, whole and damaged."""
 
 from numbers import Integral, Real
 
@@ -29,10 +29,10 @@ def make_textures(
     image_size : int, default=128
         Height and width in pixels, at least 32.
     anomaly_fraction : float, default=0.0
-        Share of the images, in [0, 1], that have a defect.
+        Fraction of the images, in [0, 1], that have a defect.
     kind : {"fabric", "wood", "leather", "mesh", "gear"}, default="fabric"
         What the images show. The first four are textures; "gear" is one part, always
-        at about the same place.
+        in about the same position.
     random_state : int, RandomState instance or None, default=None
         Makes the images reproducible.
 

@@ -18,7 +18,7 @@ _CROP_SIZE = 128
 
 # Pixels by which the second view of a crop is shifted, at most, along each axis. Half
 # of the crops are not: on fine textures a shift changes every pixel, and nothing would
-# be left to tell a damaged patch by.
+# be left to recognise a damaged patch by.
 SHIFT = 2
 
 # Change of a pixel from which on it counts as damaged.
@@ -82,13 +82,13 @@ class CropSampler:
         Bytes, or floats on the 0..1 scale. Bytes are scaled crop by crop, so that a
         large training set takes a quarter of the memory.
     center : tensor of shape (height, width, n_channels) or (1, 1, 1)
-        Subtracted from every crop at its place.
+        Subtracted from every crop at its position.
     generator : torch.Generator
         A generator of the same device; the only source of randomness.
     patch_size : int
         A crop holds at least one such patch.
     light : float
-        Share of slow changes of brightness that stays.
+        Fraction of slow changes of brightness that stays.
     """
 
     def __init__(self, images, center, generator, patch_size, light):
@@ -148,8 +148,8 @@ class CropSampler:
         along = torch.arange(-REACH, self.crop_size + REACH, device=self.device)
         rows = (corner[:, :1] + along).clamp(0, height - 1)[:, :, None]
         cols = (corner[:, 1:] + along).clamp(0, width - 1)[:, None]
-        place = (rows, cols) if index is None else (index[:, None, None], rows, cols)
-        return pixels_to_float(source[place]).permute(0, 3, 1, 2)
+        pixels = (rows, cols) if index is None else (index[:, None, None], rows, cols)
+        return pixels_to_float(source[pixels]).permute(0, 3, 1, 2)
 
 
 def crop_size(image_size, patch_size):

@@ -21,7 +21,7 @@ _N_KINDS = 11
 
 
 def damage_images(images, draws):
-    """Put made-up defects on images.
+    """Put synthetic defects on images.
 
     A defect is an ellipse or a rectangle of any direction, from a speck or a thin scar
     to a patch of 35 x 35 pixels, filled with a piece of the same image from elsewhere,

@@ -24,7 +24,7 @@ _FEATURE_STD = 0.5
 
 _SCALE_WEIGHT = 0.1
 
-# A patch counts as damaged from the first share of its pixels on, and fully from the
+# A patch counts as damaged from the first fraction of its pixels on, and fully from the
 # second.
 _DAMAGED, _FULLY_DAMAGED = 0.01, 0.03
 
@@ -121,23 +121,23 @@ class DenseLoss(nn.Module):
         for i, parts in enumerate(zip(maps, pairs, self.classifiers, strict=True)):
             features, (first, second, direction), classifier = parts
             plain, other = features.permute(0, 2, 3, 1).float().chunk(2)
-            share = damaged_share(crops.is_damaged, self.sizes[i], self.strides[i])
+            damaged = damaged_fraction(crops.is_damaged, self.sizes[i], self.strides[i])
             x, seen_again = pick_cells(plain, first), pick_cells(other, first)
             logits = classifier(x - pick_cells(other, second))
             position = F.cross_entropy(logits.float(), direction)
-            share = pick_cells(share[..., None], first)[:, 0]
-            svdd, scale = self._contrast(x, seen_again, share)
-            damage = damage_loss(x, seen_again, share)
+            damaged = pick_cells(damaged[..., None], first)[:, 0]
+            svdd, scale = self._contrast(x, seen_again, damaged)
+            damage = damage_loss(x, seen_again, damaged)
             losses += [position, svdd, damage, scale]
         return dict(zip(self.weights, losses, strict=True))
 
-    def _contrast(self, x, seen_again, share):
+    def _contrast(self, x, seen_again, damaged):
         """Return the SVDD' and the scale term."""
         # Far enough in the batch to be another crop, where there are several.
         apart = distance(x, x.roll(len(x) // 2, dims=0), dim=1) + TINY
         svdd = torch.log1p(distance(x, seen_again, dim=1) / apart)
         scale = (apart.log().mean() - self.log_distance).square()
-        return weighted_mean(svdd, share == 0), scale
+        return weighted_mean(svdd, damaged == 0), scale
 
 
 class DenseSVDDLoss(nn.Module):
@@ -171,27 +171,27 @@ class DenseSVDDLoss(nn.Module):
         return dict(zip(self.weights, losses, strict=True))
 
 
-def damage_loss(plain, seen_again, share):
+def damage_loss(plain, seen_again, damaged):
     """How far damaged patches lie from the nearest plain one, compared with others.
 
     Parameters
     ----------
     plain, seen_again : tensors of shape (n, D)
         Features of the same patches in both views.
-    share : tensor of shape (n,)
+    damaged : tensor of shape (n,)
         Fraction of the pixels of each patch that is damaged in the second view.
     """
-    weight = (share / _FULLY_DAMAGED).clamp(max=1) * (share > _DAMAGED)
+    weight = (damaged / _FULLY_DAMAGED).clamp(max=1) * (damaged > _DAMAGED)
     others = plain[:: math.ceil(len(plain) / _N_COMPARED)]
     between = distance(plain, seen_again, dim=1)
     nearest = look_up(others, find_nearest(seen_again, others))
     nearest = torch.minimum(between, distance(seen_again, nearest, dim=1))
-    usual = weighted_mean(between, share == 0)
+    usual = weighted_mean(between, damaged == 0)
     return weighted_mean(torch.log1p(usual / nearest), weight)
 
 
-def damaged_share(is_damaged, patch_size, stride):
-    """Share of damaged pixels of each patch, (n, rows, cols)."""
+def damaged_fraction(is_damaged, patch_size, stride):
+    """Fraction of damaged pixels of each patch, (n, rows, cols)."""
     # Sums over squares as differences of sums from the corner: exact for whole numbers.
     sums = F.pad(is_damaged[:, 0], (1, 0, 1, 0)).cumsum(1).cumsum(2)
     strips = sums[:, patch_size::stride] - sums[:, :-patch_size:stride]

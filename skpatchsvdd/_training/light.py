@@ -1,6 +1,6 @@
 """Changes of light that should not matter."""
 
-# Change of brightness made up in training, at most, on the 0..1 scale.
+# Random change of brightness in training, at most, on the 0..1 scale.
 _BRIGHTNESS = 0.03
 
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from skpatchsvdd._utils import as_current, exact_convolutions, training_autocast, warn
 
-# Share of the steps over which the learning rate rises.
+# Fraction of the steps over which the learning rate rises.
 _WARM_UP = 0.05
 
 
@@ -89,8 +89,8 @@ def run_steps(encoder, objective, sampler, max_iter, learning_rate):
     if sampler.device.type == "cuda":
         take_step = GraphedStep(take_step, sampler.generator)
     for step in range(max_iter):
-        share = SCHEDULES[objective.schedule](step, max_iter)
-        set_rate(optimizer, learning_rate * share)
+        factor = SCHEDULES[objective.schedule](step, max_iter)
+        set_rate(optimizer, learning_rate * factor)
         yield take_step().clone()
 
 
@@ -113,7 +113,7 @@ def number_format(precision, device):
 
 
 def schedule(step, max_iter):
-    """Share of the learning rate at a step: a short rise, then half a cosine to 0."""
+    """Factor of the learning rate at a step: a short rise, then half a cosine to 0."""
     warm_up = max(_WARM_UP * max_iter, 1)
     if step < warm_up:
         return (step + 1) / (warm_up + 1)
@@ -121,7 +121,7 @@ def schedule(step, max_iter):
 
 
 def constant(step, max_iter):
-    """Share of the learning rate at a step: all of it."""
+    """Factor of the learning rate at a step: 1."""
     return 1.0
 
 

@@ -82,7 +82,7 @@ class PairSampler:
         Bytes, or floats on the 0..1 scale. Bytes are scaled patch by patch, so that a
         large training set takes a quarter of the memory.
     center : tensor of shape (height, width, n_channels)
-        Subtracted from every patch at its place.
+        Subtracted from every patch at its position.
     generator : torch.Generator
         A generator of the same device; the only source of randomness.
     """

@@ -23,11 +23,11 @@ _LARGEST = 512
 
 
 class DefectCheck:
-    """Measures how well an encoder tells made-up defects, without real ones.
+    """Measures how well an encoder separates synthetic defects, without real ones.
 
-    Some normal images, copies in another light and copies with made-up defects are
+    Some normal images, copies in another light and copies with synthetic defects are
     inspected against a small bank of other images, at wide strides; of large images
-    only the middle. The score is the area under the ROC curve of telling the damaged
+    only the middle. The score is the area under the ROC curve of separating the damaged
     copies from all others: 0.5 says that a change of light looks like a defect, or that
     all images look the same.
 
@@ -107,7 +107,7 @@ class Watch:
 
     @property
     def best(self):
-        """Place of the best score among all checks; the later one of equals."""
+        """Index of the best score among all checks; the later one of equals."""
         return len(self.scores) - 1 - int(np.argmax(self.scores[::-1]))
 
     def forget_images(self):

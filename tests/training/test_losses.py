@@ -8,7 +8,7 @@ from skpatchsvdd._training import dense_losses
 from skpatchsvdd._training.crops import CropSampler
 from skpatchsvdd._training.dense_losses import (
     damage_loss,
-    damaged_share,
+    damaged_fraction,
     make_dense_objective,
 )
 from skpatchsvdd._training.directions import DIRECTIONS
@@ -81,10 +81,10 @@ def test_damage_loss_by_hand():
     # are intact, and 1 and 3 away from where they were.
     seen_again = torch.tensor([[1.0], [17.0], [20.1], [41.0], [63.0]])
     # Fully, half, and too little damaged to count.
-    share = torch.tensor([0.5, 0.015, 0.005, 0.0, 0.0])
+    fraction = torch.tensor([0.5, 0.015, 0.005, 0.0, 0.0])
     usual = (1 + 3) / (2 + 1)
     expected = (np.log(1 + usual / 1) + 0.5 * np.log(1 + usual / 3)) / (1 + 0.5 + 1)
-    loss = damage_loss(plain, seen_again, share)
+    loss = damage_loss(plain, seen_again, fraction)
     assert loss.item() == pytest.approx(expected, rel=1e-5)
 
 
@@ -93,17 +93,17 @@ def test_damage_loss_compares_with_a_part_of_a_large_batch(monkeypatch):
     plain = torch.tensor([[0.0], [10.0], [20.0], [30.0]])
     # Of the others, the first and the third are looked at.
     seen_again = torch.tensor([[19.0], [27.0], [26.0], [31.0]])
-    share = torch.tensor([1.0, 1.0, 1.0, 0.0])
+    fraction = torch.tensor([1.0, 1.0, 1.0, 0.0])
     nearest, usual = np.array([1, 7, 6]), 1 / 2
-    loss = damage_loss(plain, seen_again, share)
+    loss = damage_loss(plain, seen_again, fraction)
     assert loss.item() == pytest.approx(np.log(1 + usual / nearest).sum() / 4, rel=1e-5)
 
 
 def test_svdd_term_leaves_damaged_patches_out():
     _, _, objective = make_dense()
     x = torch.tensor([[0.0], [1.0], [10.0], [20.0]])  # each 10 or 19 from another
-    share = torch.tensor([0.0, 0.2, 0.001, 0.0])
-    svdd, _ = objective._contrast(x, x + torch.tensor([[2.0], [9], [9], [3]]), share)
+    fraction = torch.tensor([0.0, 0.2, 0.001, 0.0])
+    svdd, _ = objective._contrast(x, x + torch.tensor([[2.0], [9], [9], [3]]), fraction)
     expected = (np.log(1 + 2 / 10) + np.log(1 + 3 / 19)) / (2 + 1)
     assert svdd.item() == pytest.approx(expected, rel=1e-4)
 
@@ -122,10 +122,10 @@ def test_gradients_of_the_damage_loss_repeat_to_the_last_bit():
     )
     with torch.no_grad():
         plain[50:] += 100  # so that few are the nearest of many
-    share = torch.arange(4096) % 2 * 0.5
+    fraction = torch.arange(4096) % 2 * 0.5
     with torch_threads(2):
         gradients = [
-            torch.autograd.grad(damage_loss(plain, again, share), plain)[0]
+            torch.autograd.grad(damage_loss(plain, again, fraction), plain)[0]
             for _ in range(8)
         ]
     assert all(torch.equal(gradient, gradients[0]) for gradient in gradients)
@@ -277,9 +277,9 @@ def test_a_step_has_many_pairs_and_every_crop_some(n_crops, n_pairs):
 
 
 @pytest.mark.parametrize(("patch_size", "stride"), [(32, 2), (64, 2), (64, 8)])
-def test_damaged_share_is_a_mean_over_each_patch(patch_size, stride):
+def test_damaged_fraction_is_a_mean_over_each_patch(patch_size, stride):
     generator = torch.Generator().manual_seed(SEED)
     is_damaged = (torch.rand(2, 1, 98, 98, generator=generator) < 0.3).float()
     expected = torch.nn.functional.avg_pool2d(is_damaged, patch_size, stride)[:, 0]
-    share = damaged_share(is_damaged, patch_size, stride)
-    torch.testing.assert_close(share, expected)
+    fraction = damaged_fraction(is_damaged, patch_size, stride)
+    torch.testing.assert_close(fraction, expected)
