@@ -490,28 +490,22 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         rng = check_random_state(self.random_state)
         known = digest_images(images)
         owners, shown, calibrates = self._split_groups(groups, known, options, rng)
+        seen = images if len(shown) == len(images) else images.take(shown)
         with torch_threads(self.n_jobs):
-            seen = images if len(shown) == len(images) else images.take(shown)
             size, center = images.image_shape[:2], self._center_of(seen)
             setting = DenseSetting(size, center, options.light, strides, device)
-            report, former = self._report(), self._former_training()
-            training = train_encoder(seen, setting, options, rng, report, former)
+            training = train_encoder(
+                seen, setting, options, rng, self._report(), self._former_training()
+            )
             with self._kept_if_unfinished(training):
-                parts = (images, shown, known, owners)
-                parts = self._build(*parts, training, setting, options, rng)
-                training, fitted, scores = parts
+                parts = (images, shown, known, owners, training)
+                training, fitted, scores = self._build(*parts, setting, options, rng)
         check_scores(scores)
         if groups is None:
             warn_if_grouped(images)
-        if training.curve:
-            fitted.seen |= {known[i] for i in shown}
-        if self.warm_start and hasattr(self, "_fitted"):
-            fitted.seen |= self._fitted.seen
-        self.center_ = center
-        self.inspected_shape_ = tuple(images.image_shape)
-        self.n_features_in_ = _n_values(images)
-        self.patch_sizes_ = training.encoder.patch_sizes
-        self.strides_ = strides
+        fitted.seen = self._list_seen(training, known, shown)
+        self._set_shape(images)
+        self.center_, self.strides_ = center, strides
         self._set_training(training)
         self._set_bank(fitted)
         self._calibrate(scores, groups, calibrates)
@@ -875,7 +869,7 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         Returns
         -------
         training : Training
-            With the initial weights if those after training score all images the same.
+            With the initial weights if the final ones score all images the same.
         fitted : FittedBank
         scores : ndarray of shape (n_images,)
             Each without its own patches.
@@ -895,10 +889,21 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         parts = (images, shown, known, owners, training)
         return self._build(*parts, setting, options, rng)
 
+    def _set_shape(self, images):
+        self.inspected_shape_ = tuple(images.image_shape)
+        self.n_features_in_ = _n_values(images)
+
+    def _list_seen(self, training, known, shown):
+        """Return the digests of all images that the encoder has been trained on."""
+        seen = {known[i] for i in shown} if training.curve else set()
+        goes_on = self.warm_start and hasattr(self, "_fitted")
+        return seen | self._fitted.seen if goes_on else seen
+
     def _set_training(self, training):
         """Set what a training has learnt."""
         watch = training.watch
         self.encoder_ = training.encoder
+        self.patch_sizes_ = training.encoder.patch_sizes
         self.lam_ = training.lam
         self.lam_results_ = training.lam_results
         self.loss_curve_ = training.curve

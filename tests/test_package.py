@@ -16,7 +16,15 @@ FLOORS = [
     {"_images", "_options", "_synthetic", "_utils", "drift", "metrics"},
     {"_bank", "_encoding"},
     {"_inspection", "_training"},
-    {"_patch_svdd", "analysis", "datasets", "model_selection", "plotting"},
+    {
+        "_analysis",
+        "_patch_svdd",
+        "_selection",
+        "analysis",
+        "datasets",
+        "model_selection",
+        "plotting",
+    },
     {"__init__", "__main__"},
 ]
 MODULES = sorted(ROOT.rglob("*.py"))

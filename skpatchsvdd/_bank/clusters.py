@@ -3,7 +3,13 @@
 import numpy as np
 import torch
 
-from skpatchsvdd._bank.distances import TINY, product_error
+from skpatchsvdd._bank.distances import (
+    TINY,
+    as_columns,
+    expand,
+    halve_squares,
+    product_error,
+)
 
 # Rows of a cluster, about, and clusters at most.
 _CLUSTER_ROWS = 1024
@@ -64,12 +70,10 @@ def _assign(x, centers):
     """Return the nearest centre of each row, up to rounding errors."""
     origin = centers.mean(dim=0)
     centers = centers - origin
-    half_squares = centers.square().sum(dim=1) / 2
-    # Not a transposed view: on ARM, torch would multiply with that far more slowly.
-    columns = centers.T.contiguous()
+    half_squares, columns = halve_squares(centers), as_columns(centers)
     return torch.cat(
         [
-            torch.addmm(half_squares, part - origin, columns, alpha=-1).argmin(dim=1)
+            expand(half_squares, part - origin, columns).argmin(dim=1)
             for part in x.split(_ASSIGNED)
         ]
     )
@@ -110,8 +114,8 @@ class ClusterBounds:
             self._measure(cluster, rows[part], centers, self.half_squares[part])
         self._origin = centers.mean(dim=0)
         centers = centers - self._origin
-        self._columns = centers.T.contiguous()
-        self._squares = centers.square().sum(dim=1)
+        self._columns = as_columns(centers)
+        self._half_squares = halve_squares(centers)
 
     def _measure(self, cluster, rows, centers, half_squares):
         """Find the radius of a cluster, and how far other centres are from its rows.
@@ -142,11 +146,12 @@ class ClusterBounds:
         """
         x = queries - self._origin
         own_squares = x.square().sum(dim=1, keepdim=True)
-        squares = torch.addmm(self._squares, x, self._columns, alpha=-2) + own_squares
-        low = squares - 2 * self._error * (self._squares + own_squares)
+        squares = 2 * expand(self._half_squares, x, self._columns) + own_squares
+        center_squares = 2 * self._half_squares
+        low = squares - 2 * self._error * (center_squares + own_squares)
         nearest, own = squares.min(dim=1, keepdim=True)
         high = nearest + 2 * self._error * (
-            self._squares[own[:, 0], None] + own_squares
+            center_squares[own[:, 0], None] + own_squares
         )
         own = own[:, 0]
         beyond = (low - high) / 2 + self._margins[own]  # the plane

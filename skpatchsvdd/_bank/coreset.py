@@ -3,6 +3,8 @@
 import numpy as np
 import torch
 
+from skpatchsvdd._bank.distances import as_columns, expand, halve_squares
+
 # Length to which rows are projected at random before their distances are compared.
 _PROJECTED = 16
 # Rows among which the next ones are chosen before all distances are brought up to date.
@@ -101,7 +103,7 @@ def choose_centers(points, n_centers):
         In ascending order.
     """
     points = points - points.mean(dim=0)
-    half_squares = points.square().sum(dim=1) / 2
+    half_squares = halve_squares(points)
     lowest = _ROUNDING * float(half_squares.max())
     chosen = [int(half_squares.argmax())]
     nearest = torch.full_like(half_squares, torch.inf)
@@ -145,11 +147,11 @@ def _pick_farthest(distances, between, n_wanted, lowest):
 
 def _bring_up_to_date(nearest, points, half_squares, picked):
     """Lower half the squared distances from chosen points, in place, by new ones."""
-    columns = points[picked].T.contiguous()
+    columns = as_columns(points[picked])
     n_products = _CPU_PRODUCTS if points.device.type == "cpu" else _GPU_PRODUCTS
     size = max(n_products // len(picked), 1)
     parts = zip(*(x.split(size) for x in (nearest, points, half_squares)), strict=True)
     for former, some, half in parts:
-        x = torch.addmm(half_squares[picked], some, columns, alpha=-1).amin(dim=1)
+        x = expand(half_squares[picked], some, columns).amin(dim=1)
         torch.minimum(former, (x + half).clamp_(min=0), out=former)
     nearest[picked] = 0

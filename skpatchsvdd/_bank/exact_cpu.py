@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from skpatchsvdd._bank.clusters import ClusterBounds
-from skpatchsvdd._bank.distances import TINY, Nearest, product_error
+from skpatchsvdd._bank.distances import TINY, Nearest, expand, product_error
 
 # Products, pairs of a query and a cluster, and queries, held at a time.
 _PRODUCTS = 2**19
@@ -119,12 +119,9 @@ class ClusterSearch:
         In the columns are queries, less the centre, their limits and errors.
         """
         start, stop = self._starts[cluster], self._starts[cluster + 1]
-        products = torch.addmm(
-            self._half_squares[start:stop, None],
-            self._rows[start:stop] - self._centers[cluster],
-            columns[:-2],
-            alpha=-1,
-        )  # (n_rows, n_queries)
+        rows = self._rows[start:stop] - self._centers[cluster]
+        # Rows are on the left here: the half squares are theirs, one for each line.
+        products = expand(self._half_squares[start:stop, None], rows, columns[:-2])
         left_out = skipped.within(cluster)
         if len(left_out):
             products[left_out] = torch.inf

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from skpatchsvdd._bank.clusters import ClusterBounds
-from skpatchsvdd._bank.distances import Nearest, product_error
+from skpatchsvdd._bank.distances import Nearest, expand, product_error
 from skpatchsvdd._utils import halve_without_memory
 
 # Rows of a cluster, and queries that look at them, of one small matrix product.
@@ -222,7 +222,7 @@ class _AllRows:
             For each of them, the image whose rows are left out.
         """
         x = found.queries[queries] - self._center
-        products = torch.addmm(self._half_squares, x, self._differences.T, alpha=-1)
+        products = expand(self._half_squares, x, self._differences.T)
         if left_out is not None:
             products.masked_fill_(left_out[:, None] == self._owners, torch.inf)
         products = products.view(len(x), -1, _TILE_ROWS)

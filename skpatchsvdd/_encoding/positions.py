@@ -3,6 +3,8 @@
 import numpy as np
 import torch
 
+from skpatchsvdd._bank import expand, halve_squares
+
 # How much positions count where images show the same things in the same positions, and
 # the fractions of normal patches with a neighbour in the same position from which on
 # they begin to count, and count fully.
@@ -132,11 +134,11 @@ def _nearest_elsewhere(sample, chosen, n_patches):
     Every image has `n_patches` rows, one after the other.
     """
     sample = sample - sample.mean(dim=0)  # keeps the expanded squares small
-    half_squares = sample.square().sum(dim=1) / 2
+    half_squares = halve_squares(sample)
     image = torch.arange(len(sample), device=sample.device) // n_patches
     neighbors = []
     for rows in chosen.split(_CHUNK):
-        x = torch.addmm(half_squares, sample[rows], sample.T, alpha=-1)
+        x = expand(half_squares, sample[rows], sample.T)
         x.masked_fill_(image[rows, None] == image, torch.inf)
         neighbors.append(x.argmin(dim=1))
     neighbors = torch.cat(neighbors)

@@ -3,6 +3,8 @@
 import torch
 import torch.nn.functional as F
 
+from skpatchsvdd._bank import as_columns, expand, halve_squares
+
 # Added to distances, so that their logarithms and gradients stay finite.
 TINY = 1e-6
 
@@ -16,11 +18,8 @@ def weighted_mean(values, weights):
 def find_nearest(x, others):
     """Return the index of the nearest of some others for each row, (n,)."""
     with torch.autocast(x.device.type, enabled=False):
-        half_squares = others.square().sum(dim=1) / 2
-        # On CPUs, `argmin` takes four times as long as `min`, and on ARM a product with
-        # a transposed view twice as long as with a copy.
-        columns = others.T.contiguous()
-        return torch.addmm(half_squares, x, columns, alpha=-1).min(dim=1).indices
+        products = expand(halve_squares(others), x, as_columns(others))
+        return products.min(dim=1).indices  # `argmin` takes four times as long on CPUs
 
 
 def distance(x, y, dim):

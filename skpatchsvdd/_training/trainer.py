@@ -118,23 +118,15 @@ def train_once(
     watch = make_watch(images, checked, setting, options, cpu)
     watch.look(encoder, 0)
     encoder.to(device, memory_format=training_layout(device)).requires_grad_(True)
-    trained = _choose_images(images, trained, rng)
-    pixels = torch.tensor(images.take(trained).pixels, device=device)
-    center = torch.tensor(setting.center, device=device)
-    sampler = _make_sampler(pixels, center, generator, options)
+    trained = images.take(_choose_images(images, trained, rng))
+    sampler = _make_sampler(trained, setting, options, generator)
     if options.training == "dense" and former is None:
         encoder.standardize(sampler.plain(_N_STANDARD))
     objective = _make_objective(encoder, sampler, options, cpu)
     log = report.training_log(list(objective.weights), options.max_iter)
+    steps, rate = options.max_iter, options.learning_rate
     curve = run_training(
-        encoder,
-        objective,
-        sampler,
-        options.max_iter,
-        options.learning_rate,
-        watch,
-        log,
-        ends_at_interrupt,
+        encoder, objective, sampler, steps, rate, watch, log, ends_at_interrupt
     )
     n_steps = len(next(iter(curve.values())))
     encoder = _choose_weights(encoder, watch, n_steps, options.early_stopping)
@@ -187,7 +179,9 @@ def _initial_encoder(options, n_channels, former, generator):
     return copy.deepcopy(known)
 
 
-def _make_sampler(pixels, center, generator, options):
+def _make_sampler(images, setting, options, generator):
+    pixels = torch.tensor(images.pixels, device=setting.device)
+    center = torch.tensor(setting.center, device=setting.device)
     if options.training == "paper":
         return PairSampler(pixels, center, generator)
     return CropSampler(pixels, center, generator, options.patch_size, options.light)

@@ -1,0 +1,18 @@
+"""Choosing models: folds and scorers."""
+
+from skpatchsvdd._selection.folds import NormalOnlyKFold, NormalOnlyShuffleSplit
+from skpatchsvdd._selection.scorers import (
+    SyntheticDefectScorer,
+    detection_scorer,
+    pro_scorer,
+    segmentation_scorer,
+)
+
+__all__ = [
+    "NormalOnlyKFold",
+    "NormalOnlyShuffleSplit",
+    "SyntheticDefectScorer",
+    "detection_scorer",
+    "pro_scorer",
+    "segmentation_scorer",
+]
