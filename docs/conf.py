@@ -24,4 +24,5 @@ exclude_patterns = ["_build"]
 html_theme = "pydata_sphinx_theme"
 html_title = f"skpatchsvdd {version}"
 html_theme_options = {"show_prev_next": False, "secondary_sidebar_items": ["page-toc"]}
-html_sidebars = {"index": [], "api": [], "user_guide": [], "dask": []}
+_PAGES = ("index", "api", "user_guide", "dask", "how_it_is_built")
+html_sidebars = {page: [] for page in _PAGES}

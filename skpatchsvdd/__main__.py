@@ -11,6 +11,7 @@ from skpatchsvdd import PatchSVDD, __version__
 from skpatchsvdd.datasets import make_textures
 from skpatchsvdd.metrics import detection_auroc, segmentation_auroc
 
+# A part and a material, small enough for minutes on two cores.
 _KINDS = ("gear", "fabric")
 _IMAGE_SIZE, _N_TRAIN, _N_TEST = 192, 40, 50
 _N_SHOWN = 6

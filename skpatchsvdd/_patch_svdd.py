@@ -41,6 +41,7 @@ from skpatchsvdd._utils import (
 )
 from skpatchsvdd.drift import drift_test
 
+# What dense training subtracts from images on the 0..1 scale.
 _MID_GREY = 0.5
 
 

@@ -12,6 +12,7 @@ from skpatchsvdd._synthetic import make_textures
 
 __all__ = ["load_mvtec_ad", "make_textures"]
 
+# Files that are read from a folder.
 _ENDINGS = {".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff"}
 _GOOD = "good"
 

@@ -11,12 +11,14 @@ from skpatchsvdd._bank.distances import (
     product_error,
 )
 
-# Rows of a cluster, about, and clusters at most.
+# Rows of a cluster, about, and clusters at most: smaller ones are skipped more often,
+# but each query is compared with every centre.
 _CLUSTER_ROWS = 1024
 
 _MAX_CLUSTERS = 512
 
-# How the centres of the clusters are found.
+# How the centres are found, by k-means on a sample: clusters decide how fast a search
+# is, not what it finds, so that a few rounds will do.
 _N_ROUNDS = 6
 
 _SAMPLE_ROWS = 128  # for each cluster

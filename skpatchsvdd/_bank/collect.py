@@ -7,7 +7,7 @@ import numpy as np
 from skpatchsvdd._bank.coreset import Coreset
 from skpatchsvdd._bank.exact import Bank
 
-# Bytes of one scale's bank, unless a size is asked for.
+# Bytes of one scale's bank, unless a size is asked for: memory that every machine has.
 MAX_BYTES = 2**30
 
 

@@ -10,7 +10,8 @@ from skpatchsvdd._bank.clusters import Clusters
 from skpatchsvdd._bank.exact_cpu import ClusterSearch
 from skpatchsvdd._bank.exact_gpu import TileSearch, WholeSearch
 
-# Up to this many rows a GPU compares with all of them.
+# Up to this many rows a GPU compares with all of them: a product of this size takes no
+# longer than sorting queries into clusters, by estimate.
 _WHOLE_ROWS = 2**16
 
 

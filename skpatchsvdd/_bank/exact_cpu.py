@@ -6,7 +6,8 @@ import torch
 from skpatchsvdd._bank.clusters import ClusterBounds
 from skpatchsvdd._bank.distances import TINY, Nearest, expand, product_error
 
-# Products, pairs of a query and a cluster, and queries, held at a time.
+# Products, pairs of a query and a cluster, and queries, held at a time: as many as stay
+# in the cache of a core.
 _PRODUCTS = 2**19
 
 _PAIRS = 2**13

@@ -8,12 +8,13 @@ from skpatchsvdd._bank.clusters import ClusterBounds
 from skpatchsvdd._bank.distances import Nearest, expand, product_error
 from skpatchsvdd._utils import halve_without_memory
 
-# Rows of a cluster, and queries that look at them, of one small matrix product.
+# Rows of a cluster, and queries that look at them, of one small matrix product: large
+# enough to be fast, small enough that few are fillers.
 _TILE_ROWS = 256
 _TILE_QUERIES = 64
 # Queries that do not count, to fill up tiles with.
 _N_FILLERS = 64
-# Queries, and products and copied numbers, held at a time.
+# Queries, and products and copied numbers, held at a time: half a gigabyte.
 _QUERIES = 2**16
 _NUMBERS = 2**27
 # Fraction of the rows from which on a query is faster compared with all of them.

@@ -21,7 +21,7 @@ _CPU_PATCHES = 2048
 _GPU_PATCHES = 2**17
 
 # Images of more pixels are encoded in tiles, of patches that begin within this many
-# pixels along each axis, about.
+# pixels along each axis, about, so that memory does not grow with the image.
 _WHOLE_PIXELS = 2**20
 
 _TILE = 512

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+# The paper's patch sizes, channels and slope.
 SMALLEST_PATCH = 32
 FLAT_PATCH = 64
 _SMALL_CHANNELS = (32, 64, 128, 128, 64, 32, 32)
@@ -15,7 +16,7 @@ _HIDDEN = 128
 _SLOPE = 0.1
 # Standard deviation of features before the last tanh, once they are standardised.
 _LAST_STD = 0.5
-_TINY = 1e-6
+_TINY = 1e-6  # instead of dividing by a deviation of 0
 
 
 def make_encoder(kind, n_channels, embedding_dim, patch_size, generator):

@@ -17,7 +17,7 @@ _BEGIN, _FULL = 0.25, 0.75
 _SAME = 16
 
 # Numbers in the sample of a bank that is looked at, the patches whose neighbours are
-# searched in it, and how many of them at a time.
+# searched in it, enough for a fraction to the percent, and how many at a time.
 _SAMPLE = 2**23
 
 _N_LOOKED_AT = 1024

@@ -4,6 +4,7 @@ from numbers import Integral
 
 from skpatchsvdd._encoding.networks import FLAT_PATCH, encoder_scales
 
+# The paper's for 32 and 64.
 DEFAULT_STRIDES = {32: 4, 64: 16, 128: 16}
 
 

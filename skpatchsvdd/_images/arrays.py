@@ -11,7 +11,9 @@ from skpatchsvdd._images.files import read_image, read_shape
 from skpatchsvdd._images.stack import ImageStack, pixels_to_float, resize_image
 from skpatchsvdd._utils import warn
 
+# Floats beyond this are hardly on the 0..1 scale.
 _LOOKS_LIKE_BYTES = 10.0
+# No image has so few rows: an axis this short holds channels.
 
 _FEW_CHANNELS = 4
 

@@ -4,6 +4,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
+# Modes of pillow that have no colour.
 _GREY = ("1", "L", "LA", "La")
 # Orientations, by their number in EXIF, that exchange width and height.
 _TURNED = (5, 6, 7, 8)

@@ -6,6 +6,7 @@ from skpatchsvdd._bank import collect_banks, make_index
 from skpatchsvdd._encoding import find_units
 from skpatchsvdd._inspection.inspector import Inspector
 
+# Seeds of indexes are drawn up to this.
 _MAX_SEED = 2**31 - 1
 
 

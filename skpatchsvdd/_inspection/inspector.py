@@ -6,7 +6,8 @@ import torch
 from skpatchsvdd._images import KnownImages, pixels_to_float
 from skpatchsvdd._inspection.maps import find_covering, join_maps, spread_scores
 
-# Pixels, the largest ones, whose patches are decided together.
+# Pixels, the largest ones, whose patches are decided together: in fewer calls than one
+# by one, with little that need not be decided.
 _N_SETTLED = 256
 
 

@@ -18,6 +18,7 @@ _NEAR = 1 / 8
 # Pixels, along each axis, of the middle of an image that is looked at.
 _LARGEST = 256
 
+# Distances, in pixels, over which changes of brightness are measured: the texture.
 _LAGS = (1, 2, 4, 8)
 
 

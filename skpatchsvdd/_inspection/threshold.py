@@ -5,10 +5,11 @@ from sklearn.exceptions import ConvergenceWarning
 
 from skpatchsvdd._utils import warn
 
-# Scores are tied if they differ by no more than this fraction.
+# Scores are tied if they differ by no more than this fraction: a few roundings.
 _TIED = 1e-6
 
-# Sums of fractions are rounded to this many digits before they are compared.
+# Sums of fractions are rounded to this many digits before they are compared, so that
+# ten times 0.1 is 1.
 _DIGITS = 9
 
 

@@ -8,6 +8,7 @@ from sklearn.utils import Bunch, check_random_state
 
 from skpatchsvdd._synthetic.defects import VISIBLE, add_defect, pixel_axes
 
+# Deviation of a pixel's noise on the 0..1 scale, three grey levels of 255.
 _CAMERA_NOISE = 0.012
 _MAX_SEED = np.iinfo(np.int32).max
 
@@ -207,6 +208,7 @@ _DEFECTS_OF = {
     "mesh": ["scratch", "stain", "hole", "distortion"],
     "gear": ["scratch", "stain", "hole", "distortion", "missing"],
 }
+# The gear: any numbers would do.
 _N_TEETH = 14
 _N_HOLES = 6
 

@@ -10,10 +10,12 @@ from skpatchsvdd._training.defects import damage_images
 from skpatchsvdd._training.light import relight
 from skpatchsvdd._utils import Draws, training_layout
 
+# The paper's noise of a patch's colour and of its pixels.
 _COLOUR_NOISE = 0.02
 
 _PIXEL_NOISE = 0.02
 
+# Two of the default patches wide: room for pairs in every direction.
 _CROP_SIZE = 128
 
 # Pixels by which the second view of a crop is shifted, at most, along each axis. Half
@@ -21,7 +23,8 @@ _CROP_SIZE = 128
 # be left to recognise a damaged patch by.
 SHIFT = 2
 
-# Change of a pixel from which on it counts as damaged.
+# Change of a pixel, on the 0..1 scale, from which on it counts as damaged: ten grey
+# levels of 255, which one sees.
 _VISIBLE = 0.04
 
 

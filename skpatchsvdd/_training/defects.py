@@ -7,6 +7,8 @@ import torch.nn.functional as F
 
 # Every image gets one shape for certain and the others with even odds.
 _N_SHAPES = 3
+# From specks and thin scars to patches of 35 x 35 pixels, half to wholly opaque, with
+# tints that are seen for certain; chosen among others by bench_quality.py.
 _AREA = (12.0, 1200.0)  # pixels
 _ASPECT = 20.0
 _OPACITY = (0.5, 1.0)

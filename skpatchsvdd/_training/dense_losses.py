@@ -19,13 +19,14 @@ from skpatchsvdd._training.pairs import draw_pairs, pick_cells
 from skpatchsvdd._utils import Draws
 
 # Deviation of a feature to which the mean distance of random patches is held, and how
-# firmly. The other dense terms do not change when all features grow or shrink.
+# firmly: it only has to keep the tanh from saturating. The other dense terms do not
+# change when all features grow or shrink.
 _FEATURE_STD = 0.5
 
 _SCALE_WEIGHT = 0.1
 
-# A patch counts as damaged from the first fraction of its pixels on, and fully from the
-# second.
+# A patch counts as damaged from the first fraction of its pixels on, ten of 32 x 32,
+# and fully from the second.
 _DAMAGED, _FULLY_DAMAGED = 0.01, 0.03
 
 # Plain patches of a batch that a damaged one is compared with, besides its own.

@@ -4,6 +4,7 @@ import itertools
 
 from torch import nn
 
+# The paper's classifier.
 _HIDDEN = 128
 
 _SLOPE = 0.1

@@ -15,14 +15,15 @@ from skpatchsvdd._training.validation import DefectCheck
 LAMS = {"dense": (0.03, 0.3, 3.0), "paper": (1e-4, 1e-3, 1e-2)}
 _MIN_TRIED = 4  # images; with fewer the middle value is taken
 # Trials take this fraction of the steps. So much of the images is set aside, so many at
-# most, and each is copied so many times with a defect; bench_selection.py found larger
-# trials no better.
+# most, and each is copied so many times with a defect; with half of the
+# steps the choice was no better.
 _TRIAL = 1 / 4
 _SET_ASIDE, _MAX_SET_ASIDE = 1 / 4, 24
 _N_PROBES = 8
 # The smallest value is taken that no other one beats by more than this: less is chance,
 # with other seeds the differences vary by 0.02 to 0.05 (bench_selection.py, H200).
 _CLEARLY = 0.05
+# Seeds are drawn up to this.
 _MAX_SEED = np.iinfo(np.int32).max
 
 

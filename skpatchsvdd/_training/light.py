@@ -1,6 +1,7 @@
 """Changes of light that should not matter."""
 
-# Random change of brightness in training, at most, on the 0..1 scale.
+# Random change of brightness in training, at most, on the 0..1 scale: eight grey
+# levels of 255.
 _BRIGHTNESS = 0.03
 
 

@@ -9,7 +9,8 @@ from torch import nn
 
 from skpatchsvdd._utils import as_current, exact_convolutions, training_autocast, warn
 
-# Fraction of the steps over which the learning rate rises.
+# Fraction of the steps over which the learning rate rises: Adam has no estimate of the
+# gradients' sizes at first.
 _WARM_UP = 0.05
 
 

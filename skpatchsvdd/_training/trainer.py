@@ -19,19 +19,21 @@ from skpatchsvdd._training.paper_losses import make_patch_objective
 from skpatchsvdd._training.validation import DefectCheck, Watch, make_copies
 from skpatchsvdd._utils import training_layout, warn
 
-# How often a training is checked, and after how many checks without a better score
-# early stopping ends it. A check costs about as much as ten steps on a CPU.
+# How often a training is checked, as seldom as a collapse can still be seen, since a
+# check takes as long as many steps; and after how many checks without a better score
+# early stopping ends it.
 _N_CHECKS, _N_EARLY_CHECKS, _PATIENCE = 2, 12, 4
 _CHECK_EVERY = 25  # steps, at least
 _N_CHECKED = 12  # images
 # A loss of score by this much, from the best check to the last, is a collapse; by that
-# much, from the weights before training to the last, a training in vain. The scores of
-# one encoder vary by 0.03 from draw to draw of the defects.
+# much, from the weights before training to the last, a training in vain. Smaller
+# differences are chance: a check looks at few images.
 _COLLAPSE, _NO_BETTER = 0.15, 0.05
 # Bytes of the images that are trained on, at most: they stay on the device.
 _TRAINING_BYTES = 2**30
 # Crops on which the first weights are rescaled: enough for means and deviations.
 _N_STANDARD = 16
+# Seeds of generators are drawn up to this.
 _MAX_SEED = np.iinfo(np.int32).max
 
 

@@ -14,7 +14,7 @@ from skpatchsvdd._training.light import relight
 from skpatchsvdd._utils import Draws
 from skpatchsvdd.metrics import detection_auroc
 
-# Images of the small bank of a check.
+# Images of the small bank of a check, few since it is built at every check.
 _N_BANK = 24
 # Damaged copies of each image that is looked at.
 _N_DAMAGED = 2

@@ -3,7 +3,7 @@
 import sys
 import time
 
-_WIDTH = 30
+_WIDTH = 30  # characters of a bar
 
 
 class Report:
