@@ -45,7 +45,7 @@ from skpatchsvdd.datasets import load_mvtec_ad
 from skpatchsvdd.metrics import detection_auroc
 
 PLAIN_CHUNK = 2**15
-N_TIMED = 20
+N_TIMED, N_BATCHED = 20, 100
 # Packages are imported before the clock starts, but for what only scoring needs.
 FIRST_SCORE = """
 import sys, time
@@ -141,47 +141,57 @@ def time_parts(args):
 def measure(est, train, test, device, args):
     """Inspect with every way and return one row for each."""
     images = check_images(train)
-    rows = []
+    rows, scores = [], {}
     for name in args.ways:
         way = WAYS[name]
         size = args.bank_size if way.get("reduced") else None
         with stopwatch(device) as build_s:
             model = rebuild_bank(est, images, size, way["method"], device)
-        inspect = way["inspect"]
-        is_slow = "reduced" not in way
-        shown = test.images[: args.n_plain if is_slow else None]
-        inspect(model, shown[:1])  # whatever is set up on first use
-        with stopwatch(device) as single_s:
-            scores = np.concatenate([inspect(model, x[None]) for x in shown])
-        batch_s = None
-        if not is_slow:
-            many = np.resize(shown, (100, *shown.shape[1:]))
-            with stopwatch(device) as batch_s:
-                inspect(model, many)
+        shown = test.images[: None if "reduced" in way else args.n_plain]
+        times, scores[name] = time_way(model, way, shown, device)
         rows.append(
             {
                 "way": name,
                 "training images": len(train),
                 "rows": sum(model.bank_size_.values()),
                 "build s": build_s[0],
-                "ms an image": 1000 * single_s[0] / len(shown),
-                "images a s": 100 / batch_s[0] if batch_s else None,
-                "scores": scores,
-                "det": detection_auroc(test.labels, scores)
-                if len(scores) == len(test.labels)
+                **times,
+                "det": detection_auroc(test.labels, scores[name])
+                if len(scores[name]) == len(test.labels)
                 else None,
-                **save_and_load(model, shown[:1], inspect is score),
+                **save_and_load(model, shown[:1], way["inspect"] is score),
                 "peak MB": peak_memory() / 1e6,
             }
         )
-        print_table([{k: v for k, v in rows[-1].items() if k != "scores"}])
-    exact = [row["scores"] for row in rows if row["way"] == "exact"]
-    for row in rows:
-        scores = row.pop("scores")
-        error = np.abs(scores / exact[0][: len(scores)] - 1) if exact else np.nan
-        error = np.atleast_1d(error)
-        row |= {"mean error": float(error.mean()), "worst error": float(error.max())}
-    return rows
+        print_table(rows[-1:])
+    return [row | compare(scores, row["way"]) for row in rows]
+
+
+def time_way(model, way, images, device):
+    """Return the times of one way, one by one and in batches, and the scores."""
+    inspect = way["inspect"]
+    inspect(model, images[:1])  # whatever is set up on first use
+    with stopwatch(device) as single_s:
+        scores = np.concatenate([inspect(model, x[None]) for x in images])
+    many = np.resize(images, (N_BATCHED, *images.shape[1:]))
+    batch_s = None
+    if "reduced" in way:
+        with stopwatch(device) as batch_s:
+            inspect(model, many)
+    times = {
+        "ms an image": 1000 * single_s[0] / len(images),
+        "images a s": N_BATCHED / batch_s[0] if batch_s else None,
+    }
+    return times, scores
+
+
+def compare(scores, name):
+    """Return how wrong the scores of a way are, compared with exact ones."""
+    own = scores[name]
+    error = np.array([np.nan])
+    if "exact" in scores:
+        error = np.abs(own / scores["exact"][: len(own)] - 1)
+    return {"mean error": float(error.mean()), "worst error": float(error.max())}
 
 
 def score(model, images):

@@ -116,28 +116,38 @@ def measure(train, test, seed, device, args):
         seconds[lam] = fit_s[0]
         scores[lam] = est.score_samples(test.images)
         dets[lam] = detection_auroc(test.labels, scores[lam])
-    fixed = [dets[lam] for lam in LAMS["dense"]]
-    choice = {f"lam={lam:g}": dets[lam] for lam in LAMS["dense"]}
+    choice = describe_choice(est, dets) | {
+        "tied": int(np.ptp(scores["auto"]) == 0),
+        "times a fit": seconds["auto"] / seconds[PLAIN],
+    }
+    good = test.images[test.labels == 1]
+    return choice, count_alarms(est, train[is_left_out], good, len(train))
+
+
+def describe_choice(est, dets):
+    """Return what was chosen, beside the best in hindsight and the trials."""
+    fixed = {lam: dets[lam] for lam in LAMS["dense"]}
+    best = max(fixed.values())
+    choice = {f"lam={lam:g}": det for lam, det in fixed.items()}
     choice |= {
-        "best": max(fixed),
+        "best": best,
         "auto": dets["auto"],
-        "share of best": dets["auto"] / max(fixed),
+        "share of best": dets["auto"] / best,
         "chosen": est.lam_,
     }
     trials = est.lam_results_ or {"lam": [], "score": []}  # with --max-iter 0
     for lam, score in zip(trials["lam"], trials["score"], strict=True):
         choice[f"trial {lam:g}"] = float(score)
-    choice |= {
-        "tied": int(np.ptp(scores["auto"]) == 0),
-        "times a fit": seconds["auto"] / seconds[PLAIN],
-    }
-    held_out = est.p_values(train[is_left_out])
-    good = est.p_values(test.images[test.labels == 1])
+    return choice
+
+
+def count_alarms(est, left_out, good, n_train):
+    """Return how often images that were not fitted to raise alarms."""
+    held_out, good = est.p_values(left_out), est.p_values(good)
     alarm = {f"left out {alpha:g}": share(held_out, alpha) for alpha in ALPHAS}
     alarm["from uniform"] = distance_from_uniform(held_out)
-    alarm["bound"] = uniform_bound(len(held_out), len(train) - len(held_out))
-    alarm |= {f"test/good {alpha:g}": share(good, alpha) for alpha in ALPHAS}
-    return choice, alarm
+    alarm["bound"] = uniform_bound(len(held_out), n_train - len(held_out))
+    return alarm | {f"test/good {alpha:g}": share(good, alpha) for alpha in ALPHAS}
 
 
 def share(p_values, alpha):

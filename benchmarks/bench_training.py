@@ -23,7 +23,6 @@ of the first category, and their operations, in each number format of this proce
 Example: python benchmarks/bench_training.py --data DATA --categories mvtec/bottle
 """
 
-import itertools
 import os
 import time
 from dataclasses import replace
@@ -40,7 +39,6 @@ from _common import (
 )
 from _formats import is_one_format, measure_formats
 from _hooks import (
-    DIRECTIONS,
     Watch,
     check_device,
     check_images,
@@ -53,12 +51,12 @@ from _hooks import (
     training_autocast,
 )
 from _hooks import train as train_watched
+from _plain_training import SIZES, OnDevice, PlainPairs, plain_step
 
 from skpatchsvdd import PatchSVDD
 from skpatchsvdd.datasets import load_mvtec_ad
 from skpatchsvdd.metrics import detection_auroc
 
-SIZES = (32, 64)
 N_VIEWS = 2
 N_TIMED_IMAGES, N_TIMED_STEPS = 16, 5
 LAM, RATE = 1e-3, 1e-4
@@ -232,7 +230,7 @@ def run_plain(train, test, seed, device, limit, args):
     options = replace(resolve(PatchSVDD(), device), light=1.0)
     evaluate = make_evaluation(train, test, center, options, device)
     objective = make_patch_objective(
-        "patch_svdd", LAM, encoder, _OnDevice(device), args.n_pairs, generator
+        "patch_svdd", LAM, encoder, OnDevice(device), args.n_pairs, generator
     )
     parameters = [*encoder.parameters(), *objective.parameters()]
     optimizer = torch.optim.Adam(parameters, lr=RATE)
@@ -253,78 +251,6 @@ def run_plain(train, test, seed, device, limit, args):
         if watch.arrival is not None or len(watch.scores) == N_PLAIN_LOOKS:
             break
     return watch.scores, watch.arrival, elapsed / (step + 1)
-
-
-def plain_step(encoder, objective, optimizer, batch, device):
-    batches, directions = batch
-    batches = [x.to(device) for x in batches]
-    terms = objective(encoder, (batches, [x.to(device) for x in directions]))
-    loss = sum(objective.weights[name] * term for name, term in terms.items())
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    loss.item()  # the loss of each step is looked at
-
-
-class _OnDevice:
-    """Stands for a sampler of which only the device is asked."""
-
-    def __init__(self, device):
-        self.device = device
-
-
-class PlainPairs(torch.utils.data.IterableDataset):
-    """Pairs of patches cut out one by one on the host, as the paper draws them."""
-
-    def __init__(self, pixels, center, seed, n_pairs):
-        self.pixels, self.center = pixels, center
-        self.seed, self.n_pairs = seed, n_pairs
-
-    def __iter__(self):
-        worker = torch.utils.data.get_worker_info()
-        rng = np.random.default_rng([self.seed, worker.id if worker else 0])
-        while True:
-            positions = [self._position_pairs(rng, k) for k in SIZES]
-            jitters = [self._jitter_pairs(rng, k) for k in SIZES]
-            directions = [torch.tensor(pairs[1]) for pairs in positions]
-            yield [p[0] for p in positions] + jitters, directions
-
-    def _position_pairs(self, rng, k):
-        firsts, seconds, directions = [], [], []
-        for _ in range(self.n_pairs):
-            image, row, col = self._draw(rng, k)
-            direction = rng.integers(8)
-            down, right = DIRECTIONS[direction] * rng.integers(3 * k // 4, k, 2)
-            firsts.append(self._cut(image, row, col, k, rng))
-            seconds.append(self._cut(image, row + down, col + right, k, rng))
-            directions.append(direction)
-        return torch.from_numpy(np.stack(firsts + seconds)), directions
-
-    def _jitter_pairs(self, rng, k):
-        shifts = range(-(k // 32), k // 32 + 1)
-        shifts = [s for s in itertools.product(shifts, shifts) if s != (0, 0)]
-        firsts, seconds = [], []
-        for _ in range(self.n_pairs):
-            image, row, col = self._draw(rng, k)
-            down, right = shifts[rng.integers(len(shifts))]
-            firsts.append(self._cut(image, row, col, k))
-            seconds.append(self._cut(image, row + down, col + right, k))
-        return torch.from_numpy(np.stack(firsts + seconds))
-
-    def _draw(self, rng, k):
-        n, height, width, _ = self.pixels.shape
-        rows, cols = rng.integers(height - k + 1), rng.integers(width - k + 1)
-        return rng.integers(n), rows, cols
-
-    def _cut(self, image, row, col, k, rng=None):
-        height, width, n_channels = self.pixels.shape[1:]
-        row, col = np.clip(row, 0, height - k), np.clip(col, 0, width - k)
-        square = np.s_[row : row + k, col : col + k]
-        patch = self.pixels[image][square] / np.float32(255) - self.center[square]
-        if rng is not None:
-            patch = patch + rng.normal(0, 0.02, n_channels)
-            patch = patch + rng.normal(0, 0.02, patch.shape)
-        return patch.transpose(2, 0, 1).astype(np.float32)
 
 
 def make_evaluation(train, test, center, options, device):
