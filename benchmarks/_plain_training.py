@@ -1,4 +1,4 @@
-"""The plain training loop that the estimator's is compared with, as the paper has it."""
+"""The plain training loop, as the paper has it, that ours is compared with."""
 
 import itertools
 
