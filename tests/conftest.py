@@ -68,7 +68,7 @@ def rng():
 
 @pytest.fixture
 def benchmarks(monkeypatch):
-    """Make the scripts of benchmarks/ modules that can be imported."""
+    """Make what is in benchmarks/ modules that can be imported."""
     monkeypatch.syspath_prepend(str(Path(__file__).parent.parent / "benchmarks"))
 
 

@@ -30,18 +30,18 @@ SETTINGS = {
 }
 # Several at once, for every change of the code.
 QUICK = {"quick": {"ONEDNN": 0, "THREADS": 1, "SEED": 1}}
-QUICK_LEFT_OUT = ("test_benchmarks.py", "test_dask.py", "test_sklearn.py")
+QUICK_LEFT_OUT = ("benchmarks/test_paper.py", "test_dask.py", "test_sklearn.py")
 # torch's own name for "use no instructions beyond those that all processors have".
 PLAIN = {"ATEN_CPU_CAPABILITY": "default"}
 LEFT_OUT = (
-    "test_calibration.py",
+    "benchmarks/test_scripts.py",
+    "images",
+    "inspection/test_threshold.py",
     "test_datasets.py",
-    "test_images.py",
     "test_metrics.py",
     "test_package.py",
     "test_plotting.py",
-    "test_progress.py",
-    "test_scripts.py",
+    "utils",
 )
 
 

@@ -196,7 +196,7 @@ def _project(features, rng):
 
 def _polar_positions(estimator, patch_size):
     """Return angle and distance of each patch from the image's centre."""
-    height, width, _ = estimator.image_shape_
+    height, width, _ = estimator.inspected_shape_
     stride = estimator.strides_[estimator.patch_sizes_.index(patch_size)]
     top = np.arange(0, height - patch_size + 1, stride)
     left = np.arange(0, width - patch_size + 1, stride)

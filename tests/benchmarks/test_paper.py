@@ -1,38 +1,54 @@
-"""benchmarks/paper.py: its arguments, its tables, its pictures and what it keeps."""
+"""benchmarks/paper: its arguments, its tables, its pictures and what it keeps."""
 
 import contextlib
 import importlib
 import json
+import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+
+ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.usefixtures("benchmarks")
 
 
 @pytest.fixture
 def run(root, tmp_path, monkeypatch, capsys):
-    """Run a table of paper.py; return what it prints and the JSON of the last line."""
-    paper = importlib.import_module("paper")
-    monkeypatch.setattr("_paper_fits.QUICK_IMAGES", 6)
-    monkeypatch.setattr("_paper_tables.QUICK_STEPS", 2)
-    monkeypatch.setattr("_paper_tables.QUICK_BATCH", 1)
+    """Run a table; return what it prints and the JSON of the last line."""
+    commands = importlib.import_module("paper.commands")
+    monkeypatch.setattr("paper.images.QUICK_IMAGES", 6)
+    monkeypatch.setattr("paper.tables.QUICK_STEPS", 2)
+    monkeypatch.setattr("paper.tables.QUICK_BATCH", 1)
 
     def call(table, *arguments, n_failures=0):
-        argv = ["paper.py", table, "--data", root, "--cache", tmp_path / "cache"]
+        argv = ["paper", table, "--data", root, "--cache", tmp_path / "cache"]
         argv += ["--quick", "--image-size", 80, "--device", "cpu", *arguments]
         monkeypatch.setattr(sys, "argv", [str(x) for x in argv])
         fails = pytest.raises(SystemExit, match="see above") if n_failures else None
         with fails or contextlib.nullcontext():
-            paper.main()
+            commands.main()
         printed = capsys.readouterr().out
         figures = json.loads(printed.splitlines()[-1])
         assert len(figures["failures"]) == n_failures
         return printed, figures
 
     return call
+
+
+def test_the_folder_runs_from_anywhere(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    result = subprocess.run(
+        [sys.executable, ROOT / "benchmarks/paper", "--help"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert result.returncode == 0, result.stderr
+    assert "Example: python benchmarks/paper table1" in result.stdout
 
 
 def test_tables_share_fits_and_stand_beside_the_paper(run):
@@ -63,7 +79,8 @@ def test_what_is_said_twice_counts_once(run):
 
 
 def test_joined_maps_are_those_of_the_estimator(root, run, monkeypatch):
-    fits = importlib.import_module("_paper_fits")
+    fits = importlib.import_module("paper.fits")
+    images = importlib.import_module("paper.images")
     fit, fitted = fits.fit_patch_svdd, []
 
     def keep(*args):
@@ -73,7 +90,7 @@ def test_joined_maps_are_those_of_the_estimator(root, run, monkeypatch):
     monkeypatch.setattr(fits, "fit_patch_svdd", keep)
     _, figures = run("table1")
     [(est, _, _)] = fitted  # the one fit that the figures are of
-    _, test = fits.Images(root, "bottle", 80, True).arrays()
+    _, test = images.Images(root, "bottle", 80, True).arrays()
     maps = est.anomaly_map(test.images)
     expected = fits.rate(test, maps, est.score_samples(test.images))
     row = figures["rows"][0]
@@ -106,7 +123,7 @@ def test_other_images_have_other_figures(root, run):
 
 
 def test_a_view_goes_on_without_a_category_that_fails(run, tmp_path, monkeypatch):
-    views = importlib.import_module("_paper_views")
+    views = importlib.import_module("paper.views")
 
     def fail(*args):
         raise OSError("bottle/train/good/3.png is broken")
@@ -123,7 +140,7 @@ def test_a_view_goes_on_without_a_category_that_fails(run, tmp_path, monkeypatch
 
 
 def test_a_failed_fit_is_told_and_tried_again(run, monkeypatch):
-    module = importlib.import_module("_paper_run")
+    module = importlib.import_module("paper.run")
     run_fit = module.run_fit
 
     def fail(images, line, seed, device):
@@ -160,19 +177,19 @@ def test_a_failed_fit_is_told_and_tried_again(run, monkeypatch):
     ],
 )
 def test_bad_arguments_are_named(root, arguments, message, monkeypatch, capsys):
-    paper = importlib.import_module("paper")
-    argv = ["paper.py", *arguments, "--data", str(root)]
+    commands = importlib.import_module("paper.commands")
+    argv = ["paper", *arguments, "--data", str(root)]
     monkeypatch.setattr(sys, "argv", argv)
     with pytest.raises(SystemExit) as end:
-        paper.main()
+        commands.main()
     assert end.value.code == 2
     assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("table", ["losses", "lambda", "dimension"])
 def test_pictures_are_drawn_where_figures_lack(table, tmp_path):
-    tables = importlib.import_module("_paper_tables")
-    pictures = importlib.import_module("_paper_pictures")
+    tables = importlib.import_module("paper.tables")
+    pictures = importlib.import_module("paper.pictures")
     lines = tables.TABLES[table].make_lines(tables.Choice())
     columns = tables.TABLES[table].columns
     rows = [
@@ -196,8 +213,8 @@ def test_views_have_a_row_for_each_category(view, n_columns, run, tmp_path):
 
 
 def test_means_weigh_categories_alike():
-    tables = importlib.import_module("_paper_tables")
-    rows_of = importlib.import_module("_paper_rows")
+    tables = importlib.import_module("paper.tables")
+    rows_of = importlib.import_module("paper.rows")
     line = tables.Line("a", paper={"bottle": {"det": 0.9}, "mean": {"det": 0.8}})
     names = {"label": "a"}
     fits = [
@@ -214,8 +231,8 @@ def test_means_weigh_categories_alike():
 
 
 def test_means_are_over_the_same_categories():
-    tables = importlib.import_module("_paper_tables")
-    rows_of = importlib.import_module("_paper_rows")
+    tables = importlib.import_module("paper.tables")
+    rows_of = importlib.import_module("paper.rows")
     lines = [tables.Line("a"), tables.Line("b"), tables.Line("failed everywhere")]
     rows = [
         {"category": category, "setting": setting, "fits": 1, "det": det}
@@ -227,8 +244,8 @@ def test_means_are_over_the_same_categories():
 
 
 def test_means_lack_what_a_fit_lacks():
-    tables = importlib.import_module("_paper_tables")
-    rows_of = importlib.import_module("_paper_rows")
+    tables = importlib.import_module("paper.tables")
+    rows_of = importlib.import_module("paper.rows")
     lines = [tables.Line("a"), tables.Line("b")]
     names = ("category", "label", "det", "seg")
     fits = [
@@ -251,7 +268,7 @@ def test_means_lack_what_a_fit_lacks():
 
 
 def test_columns_stand_in_order_whatever_the_first_row_has():
-    rows_of = importlib.import_module("_paper_rows")
+    rows_of = importlib.import_module("paper.rows")
     rows = [
         {"setting": "one seed", "det": 0.5, "paper det": 0.7},
         {"setting": "two", "det": 0.5, "det sd": 0.1, "paper det": None},
@@ -262,7 +279,7 @@ def test_columns_stand_in_order_whatever_the_first_row_has():
 
 
 def test_half_a_cache_file_is_no_figure(tmp_path):
-    run = importlib.import_module("_paper_run")
+    run = importlib.import_module("paper.run")
     cache = run.Cache(tmp_path / "new")
     key = {"category": "a/b", "model": "PatchSVDD", "seed": 0}
     assert cache.load(key) is None

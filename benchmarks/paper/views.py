@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from _paper_fits import fit_patch_svdd
-from _paper_tables import losses_lines, table1_lines
 
+from paper.fits import fit_patch_svdd
+from paper.tables import losses_lines, table1_lines
 from skpatchsvdd.analysis import PatchEmbeddingDisplay
 
 INCHES = 2.6  # of a part of a picture

@@ -1,10 +1,10 @@
-"""What each table of paper.py compares: its lines, their fits and their columns."""
+"""What each table compares: its lines, their fits and their columns."""
 
 import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-import _paper_figures as paper
+from paper import published
 
 PATCH_SVDD = "PatchSVDD"
 JOINED = "joined"
@@ -38,7 +38,7 @@ class Line:
     label : str
         What the table calls it.
     model : str
-        "PatchSVDD" or a name of `_baselines.BASELINES`.
+        "PatchSVDD" or a name of `paper.baselines.BASELINES`.
     params : dict
         Parameters of the model. Lines of the same model and parameters share a fit.
     part : {"joined", "32", "64"}
@@ -93,20 +93,20 @@ class Choice:
 
 
 def table1_lines(choice):
-    return [Line("Patch SVDD", params=choice.params(), paper=paper.PATCH_SVDD)]
+    return [Line("Patch SVDD", params=choice.params(), paper=published.PATCH_SVDD)]
 
 
 def losses_lines(choice):
     both = "svdd' + ssl"
     lines = [
-        Line("svdd", params=choice.params(loss="svdd"), paper=paper.SVDD_LOSS),
+        Line("svdd", params=choice.params(loss="svdd"), paper=published.SVDD_LOSS),
         Line(
             "svdd'",
             params=choice.params(loss="svdd_prime"),
-            paper=paper.SVDD_PRIME_LOSS,
+            paper=published.SVDD_PRIME_LOSS,
         ),
     ]
-    own = Line(both, params=choice.params(), paper=paper.PATCH_SVDD)
+    own = Line(both, params=choice.params(), paper=published.PATCH_SVDD)
     if choice.training == "paper":
         return [*lines, own]
     bare = choice.params(damage_weight=0.0)
@@ -121,19 +121,21 @@ def hierarchy_lines(choice):
             "flat, K=64",
             params=choice.params(encoder="flat"),
             part="64",
-            paper=paper.FLAT_64,
+            paper=published.FLAT_64,
         ),
-        Line("hierarchical, K=64", params=own, part="64", paper=paper.HIERARCHICAL_64),
-        Line("hierarchical, joined", params=own, paper=paper.PATCH_SVDD),
+        Line(
+            "hierarchical, K=64", params=own, part="64", paper=published.HIERARCHICAL_64
+        ),
+        Line("hierarchical, joined", params=own, paper=published.PATCH_SVDD),
     ]
 
 
 def scales_lines(choice):
     own = choice.params()
     return [
-        Line("K=32", params=own, part="32", paper=paper.HIERARCHICAL_32),
-        Line("K=64", params=own, part="64", paper=paper.HIERARCHICAL_64),
-        Line("joined", params=own, paper=paper.PATCH_SVDD),
+        Line("K=32", params=own, part="32", paper=published.HIERARCHICAL_32),
+        Line("K=64", params=own, part="64", paper=published.HIERARCHICAL_64),
+        Line("joined", params=own, paper=published.PATCH_SVDD),
     ]
 
 
@@ -156,7 +158,7 @@ def dimension_lines(choice):
         Line(
             f"D={dim:g}",
             params=choice.params(**_unless(int(dim), 64, "embedding_dim")),
-            paper=paper.PATCH_SVDD if dim == 64 else {},
+            paper=published.PATCH_SVDD if dim == 64 else {},
             x=dim,
         )
         for dim in dims
@@ -166,18 +168,18 @@ def dimension_lines(choice):
 def random_lines(choice):
     as_paper = {"training": "paper", "max_iter": 0}
     lines = [
-        Line("random encoder", params=as_paper, paper=paper.RANDOM_ENCODER),
-        Line("raw patches", params=RAW, paper=paper.RAW_PATCHES, is_seeded=False),
+        Line("random encoder", params=as_paper, paper=published.RANDOM_ENCODER),
+        Line("raw patches", params=RAW, paper=published.RAW_PATCHES, is_seeded=False),
     ]
     if choice.training == "dense":
         own = {"training": "dense", "max_iter": 0}
         lines.insert(1, Line("random, our inspection", params=own))
-    return lines + [Line("trained", params=choice.params(), paper=paper.PATCH_SVDD)]
+    return lines + [Line("trained", params=choice.params(), paper=published.PATCH_SVDD)]
 
 
 def time_lines(choice):
     own = choice.params()
-    return [Line("Patch SVDD", params=own, paper=paper.INSPECTION, is_timed=True)]
+    return [Line("Patch SVDD", params=own, paper=published.INSPECTION, is_timed=True)]
 
 
 def baselines_lines(choice):
@@ -186,12 +188,14 @@ def baselines_lines(choice):
         Line("IsolationForest on PCA", "isolation_forest"),
         Line("OneClassSVM (SVDD) on PCA", "one_class_svm", is_seeded=False),
         Line("LocalOutlierFactor on PCA", "local_outlier_factor", is_seeded=False),
-        Line("Deep SVDD", "deep_svdd", steps, paper=paper.DEEP_SVDD),
-        Line("L2 autoencoder", "autoencoder", steps, paper=paper.AUTOENCODER),
+        Line("Deep SVDD", "deep_svdd", steps, paper=published.DEEP_SVDD),
+        Line("L2 autoencoder", "autoencoder", steps, paper=published.AUTOENCODER),
     ]
     if importlib.util.find_spec("pyod"):
         lines.append(Line("PyOD DeepSVDD on PCA", "pyod_deep_svdd"))
-    return lines + [Line("Patch SVDD", params=choice.params(), paper=paper.PATCH_SVDD)]
+    return lines + [
+        Line("Patch SVDD", params=choice.params(), paper=published.PATCH_SVDD)
+    ]
 
 
 def _unless(value, default, name):

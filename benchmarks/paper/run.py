@@ -1,4 +1,4 @@
-"""The run of all fits behind a table of paper.py, and the cache it goes on from."""
+"""The run of all fits behind a table, and the cache it goes on from."""
 
 import hashlib
 import json
@@ -8,11 +8,35 @@ import time
 from pathlib import Path
 
 from _common import machine_name
-from _paper_fits import run_fit
 
 import skpatchsvdd
+from paper.fits import run_fit
 
 BAR = 20  # characters
+
+
+def run_all(images, lines, device, args):
+    """Fit all that is not in the cache; return figures by line, and what failed."""
+    pairs = [
+        (shared, seed)
+        for shared in group_lines(lines)
+        for seed in (args.seeds if shared[0].is_seeded else args.seeds[:1])
+    ]
+    n_fits = len(images) * len(pairs)
+    run = Run(Cache(args.cache), n_fits, device, args.quick)
+    for one in images:
+        for shared, seed in pairs:
+            run.add(one, shared, seed)
+        one.forget()
+    return run.fits, run.failures
+
+
+def group_lines(lines):
+    """Group lines that share a fit."""
+    groups = {}
+    for line in lines:
+        groups.setdefault((line.model, str(line.params)), []).append(line)
+    return list(groups.values())
 
 
 class Run:

@@ -1,10 +1,11 @@
-"""Rows of paper.py's tables: means over seeds and categories, beside the paper's."""
+"""Rows of tables: means over seeds and categories, beside the paper's."""
 
 from collections import Counter
 
 import numpy as np
-from _paper_figures import MEAN
-from _paper_tables import QUALITY
+
+from paper.published import MEAN
+from paper.tables import QUALITY
 
 SHARED_MEAN = "mean, paper's classes"
 

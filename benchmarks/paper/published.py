@@ -1,4 +1,4 @@
-"""The figures that the paper prints, for the tables of paper.py to stand beside ours.
+"""The figures that the paper prints, to stand beside ours.
 
 From J. Yi and S. Yoon, "Patch SVDD: Patch-level SVDD for Anomaly Detection and
 Segmentation", Asian Conference on Computer Vision, 2020. All are areas under the ROC

@@ -1,8 +1,9 @@
-"""Pictures of paper.py's tables, where the paper has one."""
+"""Pictures of tables, where the paper has one."""
 
 import numpy as np
-from _paper_figures import MEAN
-from _paper_tables import DIMENSIONS, QUALITY
+
+from paper.published import MEAN
+from paper.tables import DIMENSIONS, QUALITY
 
 TITLES = {"det": "detection AUROC", "seg": "segmentation AUROC"}
 
