@@ -37,18 +37,17 @@ from _common import (
     print_table,
     stopwatch,
 )
+from _floor import count_step, measure_floor, training_dtype
 from _formats import is_one_format, measure_formats
 from _hooks import (
     Watch,
     check_device,
     check_images,
-    crop_size,
     make_encoder,
     make_patch_objective,
     pairs_of_a_crop,
     resolve,
     score_with,
-    training_autocast,
 )
 from _hooks import train as train_watched
 from _plain_training import SIZES, OnDevice, PlainPairs, plain_step
@@ -57,7 +56,6 @@ from skpatchsvdd import PatchSVDD
 from skpatchsvdd.datasets import load_mvtec_ad
 from skpatchsvdd.metrics import detection_auroc
 
-N_VIEWS = 2
 N_TIMED_IMAGES, N_TIMED_STEPS = 16, 5
 LAM, RATE = 1e-3, 1e-4
 N_LOOKS, N_PLAIN_LOOKS = 20, 8
@@ -84,7 +82,9 @@ def main():
     print(f"\n{machine_name(device)}\n")
     print_table(rows)
     step_ms = [row["ms a step"] for row in rows]
-    floor = measure_floor(device, step_ms, *count_step(train, device, args))
+    floor = measure_floor(
+        device, step_ms, *count_step(make_estimator(0, args), train, device)
+    )
     print()
     print_table([floor])
     print_json(machine=machine_name(device), rows=rows, floor=floor)
@@ -131,7 +131,7 @@ def time_steps(args):
     watch = ClockWatch(None, 1)
     train_watched(est.set_params(max_iter=N_TIMED_STEPS), train, watch, device, 0)
     seconds = float(np.median(np.diff(watch.times)[1:]))  # the first sets things up
-    operations, _ = count_step(train, device, args)
+    operations, _ = count_step(make_estimator(0, args), train, device)
     return {
         "trains in": str(training_dtype(device)).removeprefix("torch."),
         "ms a step": 1000 * seconds,
@@ -262,73 +262,6 @@ def make_evaluation(train, test, center, options, device):
         return detection_auroc(test.labels, score_with(encoder, *parts))
 
     return evaluate
-
-
-def measure_floor(device, step_ms, operations, values):
-    """Compare a step's operations and bytes with a large product and copy."""
-    dtype = training_dtype(device)
-    n_bytes = dtype.itemsize * values
-    product, copy = measure_speeds(device, dtype)
-    floor = max(operations / product, n_bytes / copy)
-    return {
-        "format": str(dtype).removeprefix("torch."),
-        "GFLOP a step": operations / 1e9,
-        "GB a step": n_bytes / 1e9,
-        "product TFLOP/s": product / 1e12,
-        "copy GB/s": copy / 1e9,
-        "floor ms": 1000 * floor,
-        "ms a step": float(np.median(step_ms)),
-        "times the floor": float(np.median(step_ms)) / (1000 * floor),
-    }
-
-
-def count_step(train, device, args):
-    """Operations, and values read or written, of a step of the estimator.
-
-    A convolution is run three times: forward, for the gradient of its input and for
-    that of its weights. Each reads two of input, output and their gradients and writes
-    the third.
-    """
-    est = make_estimator(0, args)
-    n_channels = train.image_shape[2]
-    encoder = make_encoder(
-        "hierarchical", n_channels, est.embedding_dim, SIZES[-1], torch.Generator()
-    )
-    size = crop_size(train.image_shape[:2], SIZES[-1])
-    inputs = n_channels * size**2
-    operations = values = 0
-    for i, conv in enumerate([*encoder.small, *encoder.big[0]]):
-        span = {8: 16, 9: 0}.get(i, conv.kernel_size[0] - 1)
-        size = (size - span - 1) // conv.stride[0] + 1
-        outputs = conv.out_channels * size**2
-        operations += 3 * 2 * conv.weight[0].numel() * outputs
-        values += 3 * (inputs + outputs)
-        inputs = outputs
-    n_views = N_VIEWS * resolve(est, device).batch_size
-    return n_views * operations, n_views * values
-
-
-def training_dtype(device):
-    """Return the format in which the estimator computes its products in training."""
-    one = torch.ones(1, 1, device=device)
-    with training_autocast(device):
-        return (one @ one).dtype
-
-
-def measure_speeds(device, dtype, n=8192):
-    """Operations a second of a product, bytes a second of a copy."""
-    n = n if device.type == "cuda" else n // 8
-    a = torch.randn(n, n, device=device, dtype=dtype)
-    b = torch.empty_like(a)
-    products, copies = [], []
-    for _ in range(5):
-        with stopwatch(device) as seconds:
-            a @ a
-        products.append(seconds[0])
-        with stopwatch(device) as seconds:
-            b.copy_(a)
-        copies.append(seconds[0])
-    return 2 * n**3 / min(products), 2 * a.nbytes / min(copies)
 
 
 if __name__ == "__main__":
