@@ -32,7 +32,7 @@ from skpatchsvdd._training.crops import crop_size
 from skpatchsvdd._training.directions import DIRECTIONS
 from skpatchsvdd._training.lam_search import LAMS
 from skpatchsvdd._training.pairs import pairs_of_a_crop
-from skpatchsvdd._training.paper_losses import make_patch_objective
+from skpatchsvdd._training.paper_losses import make_paper_objective
 from skpatchsvdd._training.validation import Watch
 from skpatchsvdd._utils.device import (
     check_device,
@@ -53,7 +53,7 @@ __all__ = [
     "exact_convolutions",
     "join_maps",
     "make_encoder",
-    "make_patch_objective",
+    "make_paper_objective",
     "pairs_of_a_crop",
     "rebuild_bank",
     "resolve",

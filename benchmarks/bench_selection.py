@@ -1,7 +1,7 @@
 """Choosing lam without anomalies, and whether the threshold keeps its promise.
 
 For each category and seed: PatchSVDD is fitted with each fixed lam and with lam="auto",
-which chooses among the same values by made-up defects. The table gives the image AUROC
+which chooses among the same values by synthetic defects. The table gives the image AUROC
 of each, that of the best fixed lam in hindsight, the share of it that "auto" reaches,
 what it chose and by which scores of its trials, and the time of its fit relative to a
 plain one.

@@ -44,7 +44,7 @@ from _hooks import (
     check_device,
     check_images,
     make_encoder,
-    make_patch_objective,
+    make_paper_objective,
     pairs_of_a_crop,
     resolve,
     score_with,
@@ -229,7 +229,7 @@ def run_plain(train, test, seed, device, limit, args):
     encoder = encoder.to(device).requires_grad_(True)
     options = replace(resolve(PatchSVDD(), device), light=1.0)
     evaluate = make_evaluation(train, test, center, options, device)
-    objective = make_patch_objective(
+    objective = make_paper_objective(
         "patch_svdd", LAM, encoder, OnDevice(device), args.n_pairs, generator
     )
     parameters = [*encoder.parameters(), *objective.parameters()]

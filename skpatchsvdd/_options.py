@@ -1,4 +1,4 @@
-"""What the parameters mean on a device: every "auto" in one table."""
+"""What the parameters of training and inspection mean on a device."""
 
 from dataclasses import dataclass, fields
 
@@ -31,9 +31,9 @@ _AUTO = {
 class Options:
     """Parameters of the estimator with what "auto" means filled in.
 
-    What they mean is in the docstring of `PatchSVDD`. Two can still be "auto": `lam`,
-    until it has been chosen by trials, and `place_weight`, which is read from the
-    features of the bank.
+    What they mean is in the docstring of `PatchSVDD`. Three can still be "auto": `lam`,
+    until trials have chosen it; `place_weight`, which depends on the features of
+    training images; and `neighbors`, which depends on the size of a bank.
     """
 
     lam: float | str
@@ -49,7 +49,6 @@ class Options:
     light: float
     place_weight: float | str
     neighbors: str
-    tolerance: float
     n_jobs: int | None
     training: str
     loss: str

@@ -16,8 +16,8 @@ from skpatchsvdd._images import check_images, digest_images, find_normal, list_d
 from skpatchsvdd._inspection import (
     are_tied,
     build_bank,
-    check_count,
     check_groups,
+    check_n_groups,
     check_scores,
     choose_aside,
     cut_map,
@@ -28,7 +28,7 @@ from skpatchsvdd._inspection import (
     resize_map,
     threshold_from_scores,
     warn_if_grouped,
-    warn_of_ties,
+    warn_of_collapse,
 )
 from skpatchsvdd._options import resolve_options
 from skpatchsvdd._training import go_on_from, train_encoder
@@ -60,8 +60,8 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
 
     The features of all patches of the training images form a bank. The score of a patch
     of a new image is its distance to the nearest feature of the bank, the score of a
-    pixel is the mean over the patches that cover it, and the score of an image is the
-    maximum over its pixels. By default the position of a patch counts too: if the
+    pixel is the mean over the patches that cover it, and an image is as abnormal as its
+    most abnormal pixel. By default the position of a patch counts too: if the
     training images show the same things in the same positions, a normal patch in the
     wrong position is abnormal.
 
@@ -207,14 +207,13 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         them; each crop is seen in two views under different light, of which the second
         has synthetic defects and may be shifted. "paper" is the paper's training, on
         pairs of patches cut out one by one, in float32: it needs many more steps, and
-        collapses on some images. Only the number of steps, and what happens when it
-        fails, differ from the authors' code; the :ref:`user guide <paper_training>`
-        lists all differences.
+        collapses on some images. The :ref:`user guide <paper_training>` lists what
+        differs from the authors' code.
 
     loss : {"patch_svdd", "svdd_prime", "svdd"}, default="patch_svdd"
-        For ablations: "svdd_prime" is :math:`L_{SVDD'}` alone, "svdd" pulls all
-        features to one fixed centre, the mean of the initial features. `lam` has no
-        effect on either.
+        For ablations: "svdd_prime" is :math:`L_{SVDD'}` without the other tasks, "svdd"
+        pulls all features to one fixed centre, the mean of the initial features. `lam`
+        has no effect on either.
 
     encoder : {"hierarchical", "flat", "raw"}, default="hierarchical"
         For ablations: "hierarchical" builds the feature of a patch from those of its
@@ -269,7 +268,8 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         Number of normal patches kept, by patch size.
 
     loss_curve_ : dict of str to ndarray of shape (n_steps,)
-        Every loss term at every step, unweighted: "position_32", "svdd_32" and so on.
+        Every loss term at every step, unweighted: "position_32", "svdd_32",
+        "damage_32", "scale_32" and so on.
 
     n_iter_ : int
         Number of steps taken.
@@ -330,8 +330,8 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
     (6, 64, 64)
     """
 
-    # A training whose fit came no further. No underscore at the end: no estimator is
-    # fitted by it.
+    # The training of a fit that failed later. No trailing underscore: check_is_fitted
+    # would take the estimator for fitted.
     _unfinished = None
 
     _parameter_constraints = {  # noqa: RUF012
@@ -464,8 +464,8 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
             Images labelled -1 among labels 1 and -1, and images whose mask has a pixel
             that is not 0, are left out: nothing is learnt from images known to be
             abnormal, so that a search with labels may refit. Other values are ignored,
-            and all images are taken for normal; a warning says so if they are two, such
-            as 0 and 1.
+            and all images are taken for normal, with a warning if there are exactly two
+            values, such as 0 and 1.
         groups : array-like of shape (n_images,), default=None
             Which images belong together, as tiles of one sheet, frames of one video or
             pictures of one lot do: a number or a name for each, at least two different
@@ -473,9 +473,9 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
             is trained. Their images are scored without any patch of their own group in
             the bank, as an image of a new group will be, and `offset_` and `p_values`
             come from these scores alone; each group counts the same. All images join
-            the bank. Without training (``max_iter=0``) all groups calibrate. Give none
-            if images are independent of each other; a warning says if they look as if
-            they were not.
+            the bank. Without training (``max_iter=0``) all groups calibrate. Omit it if
+            images are independent of each other; a warning tells you if they do not
+            look so.
 
         Returns
         -------
@@ -680,7 +680,7 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
     def check_drift(self, X, defect_fraction=0.2, level=0.01):
         """Test whether images still look as the threshold assumes.
 
-        Give it a batch of recent images, without a choice by their scores. If it says
+        Give it a batch of recent images, not selected by their scores. If it says
         that they have drifted, the threshold no longer keeps its promise:
         `partial_fit` with normal ones of them, or `fit` again.
 
@@ -693,7 +693,7 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
             Fraction of the images that may be abnormal, at most. Abnormal images, if
             they are not more, are not taken for drift.
         level : float in [0, 1), default=0.01
-            How often images that have not drifted may be said to have, at most.
+            Highest rate of false drift alarms.
 
         Returns
         -------
@@ -812,7 +812,7 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
                 "two normal images: the threshold comes from images that the bank does "
                 "not hold."
             )
-        check_count(groups)
+        check_n_groups(groups)
         return images, groups
 
     def _split_groups(self, groups, known, options, rng):
@@ -884,7 +884,7 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
             scores = inspector.scores(images, progress)
         if not training.curve or not are_tied(scores) or training.watch.kept == 0:
             return training, fitted, scores
-        warn_of_ties(self.training)
+        warn_of_collapse(self.training)
         training.watch.kept = 0
         training = training._replace(encoder=training.watch.first_encoder)
         parts = (images, shown, known, owners, training)

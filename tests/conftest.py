@@ -13,6 +13,7 @@ def pytest_report_header():
     return describe()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """Keep what pynndescent compiles, for most of a minute, in one process."""
     for item in items:

@@ -12,12 +12,8 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 from skpatchsvdd import PatchSVDD
-from skpatchsvdd.analysis import (
-    PatchEmbeddingDisplay,
-    _polar_places,
-    _project,
-    intrinsic_dimension,
-)
+from skpatchsvdd._analysis.embedding import _polar_positions, _project
+from skpatchsvdd.analysis import PatchEmbeddingDisplay, intrinsic_dimension
 from skpatchsvdd.datasets import make_textures
 
 N_AMBIENT = 64
@@ -225,15 +221,15 @@ class PlaceEstimator(BaseEstimator):
     """Its features are the places of patches: row and column of their top left."""
 
     def fit(self, X):
-        self.image_shape_ = (70, 100, 1)
+        self.inspected_shape_ = (70, 100, 1)
         self.patch_sizes_ = (32, 64)
         self.strides_ = (4, 16)
         return self
 
     def embed(self, X, patch_size):
         stride = self.strides_[self.patch_sizes_.index(patch_size)]
-        tops = np.arange(0, self.image_shape_[0] - patch_size + 1, stride)
-        lefts = np.arange(0, self.image_shape_[1] - patch_size + 1, stride)
+        tops = np.arange(0, self.inspected_shape_[0] - patch_size + 1, stride)
+        lefts = np.arange(0, self.inspected_shape_[1] - patch_size + 1, stride)
         one = np.stack(np.meshgrid(tops, lefts, indexing="ij"), axis=2)
         return np.stack([one] * len(X)).astype(np.float32)
 
@@ -257,7 +253,7 @@ def test_places_belong_to_their_points(monkeypatch, patch_size, n_samples):
 
 
 def test_theta_and_r_of_known_places(random_encoder):
-    theta, r = (x.reshape(9, 9) for x in _polar_places(random_encoder, 32))
+    theta, r = (x.reshape(9, 9) for x in _polar_positions(random_encoder, 32))
     assert theta[0, 4] == np.pi / 2  # above
     assert theta[4, 8] == 0  # right
     assert theta[8, 4] == -np.pi / 2  # below

@@ -213,7 +213,7 @@ def test_just_enough_images_for_the_folds(n_splits, n_normal):
 @pytest.mark.parametrize(
     ("test_size", "message"),
     [
-        (0, "test_size must be a share .* or their number, at least 1, got 0"),
+        (0, "test_size must be a fraction .* or their number, at least 1, got 0"),
         (1.0, r"in \(0, 1\).*got 1\.0"),
         ("half", "got 'half'"),
         (None, "got None"),

@@ -729,7 +729,7 @@ def test_a_collapse_that_ties_all_scores_is_undone(quick, normal, monkeypatch):
         return torch.ones(len(objective.weights))
 
     monkeypatch.setattr(loop, "descend", collapse)
-    with pytest.warns(ConvergenceWarning, match="drawn all features to one point"):
+    with pytest.warns(ConvergenceWarning, match="collapsed all features to one point"):
         quick.fit(normal)
     assert quick.best_iter_ == 0
     assert len(np.unique(quick.training_scores_)) == len(normal)

@@ -102,7 +102,7 @@ def test_pipeline_behind_a_step_for_rows(quick, normal, mixed):
     quick.set_params(image_shape=(48, 48, 3))
     pipeline = make_pipeline(MinMaxScaler(), quick).fit(rows)
     assert pipeline.score_samples(new_rows).shape == (8,)
-    assert pipeline[-1].image_shape_ == (48, 48, 3)
+    assert pipeline[-1].inspected_shape_ == (48, 48, 3)
     assert pipeline[-1].n_features_in_ == rows.shape[1]
 
 

@@ -3,7 +3,7 @@
 TABLE is one of
 
   table1     detection and segmentation of every class
-  losses     the SVDD loss, SVDD' alone, with the position task, and with the made-up
+  losses     the SVDD loss, SVDD' alone, with the position task, and with the synthetic
              defects of dense training, with intrinsic dimensions
   hierarchy  the flat encoder of K=64 against the hierarchical one
   scales     K=32, K=64 and both joined, from the same fits
@@ -20,7 +20,7 @@ TABLE is one of
 det and seg are areas under the ROC curve of images and of pixels, means over the seeds,
 with the paper's figures beside them where it prints any: for classes of MVTec AD, found
 by the last part of a category's path, or for the mean of its 15 classes. "undone" is
-the share of fits whose training failed and was undone, as PatchSVDD does with a
+the fraction of fits whose training failed and was undone, as PatchSVDD does with a
 warning: their figures are those of random or of early weights. "ID", an intrinsic
 dimension, is empty where features nearly all coincide, and so is its mean. The paper's
 0.48 s an image are of an RTX 2080 Ti and an i7-5930K, with an approximate search.

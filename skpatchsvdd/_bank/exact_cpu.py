@@ -34,7 +34,7 @@ class ClusterSearch:
     rows, centers, starts : tensors and ndarray
         See `Clusters`.
     owners : ndarray of shape (n_rows,)
-        Which image each row is from.
+        The owner, image or group, of each row.
     """
 
     def __init__(self, rows, centers, starts, owners):

@@ -66,7 +66,7 @@ class TileSearch:
     starts : ndarray of shape (n_clusters + 1,)
         Where each cluster begins, and the end of the last one.
     owners : ndarray of shape (n_rows,)
-        Which image each row is from.
+        The owner, image or group, of each row.
     """
 
     def __init__(self, rows, centers, starts, owners):
@@ -198,7 +198,7 @@ class _AllRows:
     is_row : tensor of bool of shape (n_rows,)
         Which of them are not there to fill up.
     owners : tensor of shape (n_rows,)
-        Which image each row is from.
+        The owner, image or group, of each row.
     """
 
     def __init__(self, rows, is_row, owners):

@@ -2,8 +2,8 @@
 
 from skpatchsvdd._inspection.fitted import build_bank, extend_bank
 from skpatchsvdd._inspection.groups import (
-    check_count,
     check_groups,
+    check_n_groups,
     choose_aside,
     find_unseen,
     number_owners,
@@ -16,15 +16,15 @@ from skpatchsvdd._inspection.threshold import (
     check_scores,
     p_values_from_scores,
     threshold_from_scores,
-    warn_of_ties,
+    warn_of_collapse,
 )
 
 __all__ = [
     "Inspector",
     "are_tied",
     "build_bank",
-    "check_count",
     "check_groups",
+    "check_n_groups",
     "check_scores",
     "choose_aside",
     "cut_map",
@@ -35,5 +35,5 @@ __all__ = [
     "resize_map",
     "threshold_from_scores",
     "warn_if_grouped",
-    "warn_of_ties",
+    "warn_of_collapse",
 ]

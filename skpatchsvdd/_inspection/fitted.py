@@ -13,9 +13,9 @@ _MAX_SEED = 2**31 - 1
 class FittedBank:
     """The indexed bank of a fitted estimator, and all that inspection needs besides.
 
-    It holds nothing of a device: `inspector` moves it to one, and remembers the last
-    inspector for as long as nothing changes. Copies and pickles are without that, and
-    threads may share one object: at worst two of them make the same inspector.
+    `inspector` makes it work on a device, and remembers the last inspector for as long
+    as nothing changes. Deep copies and pickles hold nothing of a device. Threads may
+    share one object: at worst two of them make the same inspector.
 
     Parameters
     ----------
@@ -30,9 +30,10 @@ class FittedBank:
     known : list of bytes
         Digests of the images in the bank.
     owners : ndarray of int of shape (n_known,)
-        Whose rows of the bank are left out for each known image.
+        The owner, image or group, of each known image: rows of the same owner are left
+        out when it is scored.
     n_averaged : int
-        How many of them the centre is the mean of.
+        The centre is the mean of the first `n_averaged` known images.
     seen : set of bytes
         Digests of the images that the encoder was trained on.
     """
@@ -99,8 +100,8 @@ def build_bank(images, shown, known, owners, encoder, setting, options, rng, rep
     images : ImageStack
         All normal images, which form the bank.
     shown : ndarray of int
-        Indices of those the encoder was trained on; what positions count comes from
-        them.
+        Indices of those the encoder was trained on, which decide how much positions
+        count.
     known, owners : list of bytes, ndarray of int
         See `FittedBank`.
     encoder : PatchEncoder
@@ -142,19 +143,20 @@ def build_bank(images, shown, known, owners, encoder, setting, options, rng, rep
         options.aggregation,
         known,
         owners,
-        # Of the images of some groups alone, the mean is no calibrating one's.
+        # With groups, the mean is that of the images trained on: no other image has a
+        # part in it.
         len(known) if is_whole else 0,
         set(),
     )
 
 
-def extend_bank(fitted, images, known, owners, encoder, options, rng, report):
+def extend_bank(fitted, images, known, owners, dense, options, rng, report):
     """Let the patches of more images join a bank; return another `FittedBank`.
 
-    `known` and `owners` are those of former and new images.
+    `known` and `owners` are those of former and new images, `dense` is a
+    `DenseEncoder`.
     """
     n_former = len(fitted.known)
-    dense = encoder
     with report.progress("adding images", len(images)) as progress:
         banks = collect_banks(
             dense,

@@ -7,7 +7,7 @@ from sklearn.utils import column_or_1d
 # no smaller rate than 1 / (1 + their number), and an encoder needs few images.
 _SET_ASIDE = 1 / 2
 
-# Images are trained on with at least this many.
+# The encoder needs at least this many images to train on.
 _MIN_TRAINED = 2
 
 
@@ -34,7 +34,7 @@ def check_groups(groups, n_images):
     return groups.astype(str) if groups.dtype.kind == "O" else groups
 
 
-def check_count(groups):
+def check_n_groups(groups):
     """Raise if images are all of one group."""
     if groups is not None and len(np.unique(groups)) < 2:
         raise ValueError(
@@ -88,7 +88,7 @@ def choose_aside(owners, unseen, rng):
         aside = np.setdiff1d(unseen, sizes.argmax())  # the largest is trained on
     if len(aside) == 0 or len(owners) - sizes[aside].sum() < _MIN_TRAINED:
         raise ValueError(
-            f"groups leaves fewer than {_MIN_TRAINED} images to train on when one of "
-            f"{len(sizes)} groups is set aside. Pass more images."
+            f"setting aside one of {len(sizes)} groups leaves fewer than "
+            f"{_MIN_TRAINED} images to train on. Pass more images."
         )
     return aside

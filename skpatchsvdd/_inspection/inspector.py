@@ -6,8 +6,8 @@ import torch
 from skpatchsvdd._images import KnownImages, pixels_to_float
 from skpatchsvdd._inspection.maps import find_covering, join_maps, spread_scores
 
-# Pixels, the largest ones, whose patches are decided together: in fewer calls than one
-# by one, with little that need not be decided.
+# How many of the largest pixels are made exact per round: fewer calls than one by one,
+# and little wasted work.
 _N_SETTLED = 256
 
 
@@ -27,12 +27,12 @@ class Inspector:
     known : list of bytes
         Digests of the images in the bank. Such an image is inspected as if it had not
         been there: without its own patches, among which it would find itself at
-        distance zero, and without its own share in a centre that is a mean.
+        distance zero, and without its own part in a centre that is a mean.
     owners : ndarray of int of shape (n_known,) or None
-        Whose patches in the bank are left out for each known image: those of all images
-        of its group. None leaves out its own.
+        The owner, image or group, of each known image: rows of the same owner are left
+        out when it is scored. None leaves out its own.
     n_averaged : int
-        How many of the known images, the first ones, that mean is of.
+        The centre is the mean of the first `n_averaged` known images.
     tolerance : float
         Fraction by which a score may be too large where an index is approximate.
     """
@@ -53,7 +53,7 @@ class Inspector:
         self.units = units
         self.aggregation = aggregation
         self.tolerance = tolerance
-        # A centre that is one number is nobody's mean.
+        # A constant centre is not a mean of images: there is nothing to leave out.
         self.n_averaged = n_averaged if encoder.center.size > 1 else 0
         self._known = KnownImages(known)
         self._owners = owners
@@ -167,10 +167,10 @@ class Inspector:
         (x - m) * n / (n - 1).
         """
         n = self.n_averaged
-        has_share = (np.array(known) >= 0) & (np.array(known) < n)
-        if n < 2 or not has_share.any():
+        has_part = (np.array(known) >= 0) & (np.array(known) < n)
+        if n < 2 or not has_part.any():
             return batch
-        gain = np.where(has_share, n / (n - 1), 1)
+        gain = np.where(has_part, n / (n - 1), 1)
         gain = gain.astype(np.float32)[:, None, None, None]
         batch, mean = pixels_to_float(batch), self.encoder.center
         return np.where(gain == 1, batch, mean + (batch - mean) * gain)

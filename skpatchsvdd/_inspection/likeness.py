@@ -5,8 +5,8 @@ import numpy as np
 from skpatchsvdd._images import pixels_to_float
 from skpatchsvdd._utils import warn
 
-# Images that are looked at, in runs of this many in the order of X; as many are needed
-# to say anything.
+# Up to so many runs of so many consecutive images of X are looked at; with fewer images
+# than the last number nothing can be said.
 _N_RUNS, _RUN, _MIN_LOOKED_AT = 32, 4, 20
 
 # Images look grouped if, for half of them, at most this fraction of all others looks

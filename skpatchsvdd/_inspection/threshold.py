@@ -18,7 +18,7 @@ def check_scores(scores):
     if not np.isfinite(scores).all():
         raise FloatingPointError(
             "the scores of the training images are not finite. Pass a smaller "
-            "learning_rate, and images of about 0..1."
+            "learning_rate, and images scaled to about 0..1."
         )
     if are_tied(scores):
         warn(
@@ -33,13 +33,13 @@ def are_tied(scores):
     return len(scores) > 2 and np.ptp(scores) <= _TIED * np.abs(scores).max()
 
 
-def warn_of_ties(training):
+def warn_of_collapse(training):
     """Say that a training has collapsed and is undone."""
     other = ", training='dense'" if training == "paper" else ""
     warn(
-        "training has drawn all features to one point, and all training images scored "
-        "the same. Going on with the weights before training. Pass a smaller lam or "
-        f"learning_rate{other}, or early_stopping=True.",
+        "training has collapsed all features to one point, and all training images "
+        "score the same. Continuing with the weights before training. Pass a smaller "
+        f"lam or learning_rate{other}, or early_stopping=True.",
         ConvergenceWarning,
     )
 
@@ -62,7 +62,7 @@ def threshold_from_scores(scores, contamination, groups=None, name="contaminatio
     groups : ndarray of shape (n_images,) or None
         The group of each image. None makes each image its own group.
     name : str
-        What the caller calls it.
+        Name of the parameter in warnings.
 
     Returns
     -------

@@ -3,7 +3,7 @@
 import numpy as np
 from scipy import ndimage
 
-# Changes of a pixel, on the 0..1 scale, from which on one sees them.
+# Smallest change of a pixel, on the 0..1 scale, that is visible.
 VISIBLE = 0.03
 
 

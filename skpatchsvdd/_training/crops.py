@@ -23,8 +23,8 @@ _CROP_SIZE = 128
 # be left to recognise a damaged patch by.
 SHIFT = 2
 
-# Change of a pixel, on the 0..1 scale, from which on it counts as damaged: ten grey
-# levels of 255, which one sees.
+# Smallest change of a pixel, on the 0..1 scale, that counts as damage: ten grey levels
+# of 255, which is visible.
 _VISIBLE = 0.04
 
 
@@ -119,7 +119,7 @@ class CropSampler:
         return Crops(views, torch.zeros_like(views[:n_crops, :1]))
 
     def _draw_views(self, n_crops):
-        """Draw windows, the same ones shifted, and the corners of both."""
+        """Cut windows, crops with a margin, for both views; return all corners too."""
         shape = self.images.shape
         index, corner = draw_corners(n_crops, shape, self.crop_size, self._draws)
         shift = self._draws.integers(-SHIFT, SHIFT + 1, (n_crops, 2))

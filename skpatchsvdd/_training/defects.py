@@ -13,13 +13,12 @@ _AREA = (12.0, 1200.0)  # pixels
 _ASPECT = 20.0
 _OPACITY = (0.5, 1.0)
 _TINT = (0.1, 0.5)
-_COLOUR = 0.05
-_SMOOTHED = 9
+_COLOUR = 0.05  # deviation of a tint from channel to channel
+_SMOOTHED = 9  # pixels of the blur: fine texture goes, form stays
 # By how much the image moves, down and right, where a defect is a small displacement.
 _MOVES = ((4, 0), (0, 4), (-3, 3))
-# Of the eleven kinds of filling five are pieces of images, one is a blur, three are
-# displacements and two are tints.
-_N_KINDS = 11
+# Kinds of filling that are tints. Every piece of `_pieces` is one more kind.
+_N_TINTS = 2
 
 
 def damage_images(images, draws):
@@ -55,7 +54,7 @@ def damage_images(images, draws):
 
 
 def _pieces(images):
-    """Return what a defect can be filled with, (9, n, n_channels, height, width)."""
+    """Return what a defect can be filled with, (n_pieces, n, n_channels, ...)."""
     height, width = images.shape[2:]
     return torch.stack(
         [
@@ -108,6 +107,6 @@ def _draw_fillings(images, pieces, draws):
     sign = 2 * draws.integers(0, 2, one) - 1
     tint = sign * draws.uniform(*_TINT, one)
     tinted = images + tint + draws.normal(_COLOUR, (n, n_channels, 1, 1))
-    kind = draws.integers(0, _N_KINDS, (n,))
+    kind = draws.integers(0, len(pieces) + _N_TINTS, (n,))
     piece = pieces[kind.clamp(max=len(pieces) - 1), torch.arange(n, device=kind.device)]
     return torch.where((kind < len(pieces)).view(one), piece, tinted)

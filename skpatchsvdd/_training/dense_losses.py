@@ -18,15 +18,14 @@ from skpatchsvdd._training.measures import (
 from skpatchsvdd._training.pairs import draw_pairs, pick_cells
 from skpatchsvdd._utils import Draws
 
-# Deviation of a feature to which the mean distance of random patches is held, and how
-# firmly: it only has to keep the tanh from saturating. The other dense terms do not
-# change when all features grow or shrink.
+# Standard deviation of features that the scale term aims at, and its weight, just enough
+# to keep the tanh from saturating. No other term depends on the scale of the features.
 _FEATURE_STD = 0.5
 
 _SCALE_WEIGHT = 0.1
 
-# A patch counts as damaged from the first fraction of its pixels on, ten of 32 x 32,
-# and fully from the second.
+# A patch counts as damaged if more than the first fraction of its pixels is, ten of
+# 32 x 32, and with its full weight from the second on.
 _DAMAGED, _FULLY_DAMAGED = 0.01, 0.03
 
 # Plain patches of a batch that a damaged one is compared with, besides its own.
@@ -57,12 +56,13 @@ class DenseLoss(nn.Module):
 
     .. math:: L = L_{SSL} + \lambda L_{SVDD'} + \mu L_{damage} + 0.1 L_{scale}
 
-    :math:`L_{SSL}` is the paper's. The other terms compare distances and do not change
-    when all features shrink. Each patch :math:`p` is seen twice. The second view
-    :math:`p'` has another light, half of the times it is shifted by a pixel or two, and
-    some of its patches have a synthetic defect: :math:`D` is the set of these,
-    :math:`I` of the others. With a random patch :math:`q` and all first views :math:`B`
-    of the batch,
+    :math:`L_{SSL}` is the paper's. :math:`L_{SVDD'}` and :math:`L_{damage}` are ratios
+    of distances and do not change when all features shrink. Each patch :math:`p` is
+    seen twice. The second view :math:`p'` has another light, half of the time it is
+    shifted by a pixel or two, and some of its patches have a synthetic defect:
+    :math:`D` is the set of these, weighted by how much of them is damaged, :math:`I`
+    that of patches without any. With a random patch :math:`q` and all first views
+    :math:`B` of the batch,
 
     .. math::
 
@@ -173,7 +173,7 @@ class DenseSVDDLoss(nn.Module):
 
 
 def damage_loss(plain, seen_again, damaged):
-    """How far damaged patches lie from the nearest plain one, compared with others.
+    """How near damaged patches lie to a plain one, relative to how far others move.
 
     Parameters
     ----------

@@ -14,21 +14,21 @@ from skpatchsvdd._training.validation import DefectCheck
 # The values tried, by `training`: a factor of ten to both sides of the default.
 LAMS = {"dense": (0.03, 0.3, 3.0), "paper": (1e-4, 1e-3, 1e-2)}
 _MIN_TRIED = 4  # images; with fewer the middle value is taken
-# Trials take this fraction of the steps. So much of the images is set aside, so many at
-# most, and each is copied so many times with a defect; with half of the
-# steps the choice was no better.
+# A trial takes this fraction of the steps; half of them chose no better. So large a
+# fraction of the images, at most so many, is held out, and each gets so many copies
+# with a synthetic defect.
 _TRIAL = 1 / 4
 _SET_ASIDE, _MAX_SET_ASIDE = 1 / 4, 24
 _N_PROBES = 8
-# The smallest value is taken that no other one beats by more than this: less is chance,
-# with other seeds the differences vary by 0.02 to 0.05 (bench_selection.py, H200).
+# The smallest value whose score is within this of the best is taken: other seeds shift
+# the differences by 0.02 to 0.05 (bench_selection.py, H200).
 _CLEARLY = 0.05
 # Seeds are drawn up to this.
 _MAX_SEED = np.iinfo(np.int32).max
 
 
 def choose_lam(train_once, images, setting, options, rng, report, former):
-    """Return `lam`, and, if it had to be chosen, what by: a table of trials.
+    """Return `lam` and, if it was chosen here, the table of trials.
 
     ``train_once(images, setting, options, rng, report, former, ends_at_interrupt)``
     trains with a given value; the other parameters are those of `train_encoder`.

@@ -71,8 +71,8 @@ def run_training(
         if not ends_at_interrupt:
             raise
         warn(
-            f"training was interrupted after {len(curve)} of {max_iter} steps. Going "
-            "on with the weights so far.",
+            f"training was interrupted after {len(curve)} of {max_iter} steps. "
+            "Continuing with the weights so far.",
         )
     n_terms = len(objective.weights)
     curve = torch.stack(curve).cpu().numpy() if curve else np.zeros((0, n_terms))
@@ -113,7 +113,7 @@ def number_format(precision, device):
     return training_autocast(device) if precision == "mixed" else nullcontext()
 
 
-def schedule(step, max_iter):
+def cosine(step, max_iter):
     """Factor of the learning rate at a step: a short rise, then half a cosine to 0."""
     warm_up = max(_WARM_UP * max_iter, 1)
     if step < warm_up:
@@ -126,7 +126,7 @@ def constant(step, max_iter):
     return 1.0
 
 
-SCHEDULES = {"cosine": schedule, "constant": constant}
+SCHEDULES = {"cosine": cosine, "constant": constant}
 
 
 def make_optimizer(parameters, device):
@@ -195,7 +195,7 @@ def check_curve(curve):
     finite = (abs(curve) < float("inf")).all(axis=1)
     if not finite.all():
         raise FloatingPointError(
-            f"the loss was not finite at step {int(finite.argmin())}. "
-            "Pass a smaller learning_rate, and images of about 0..1."
+            f"the loss was not finite at step {int(finite.argmin()) + 1}. "
+            "Pass a smaller learning_rate, and images scaled to about 0..1."
         )
     return curve

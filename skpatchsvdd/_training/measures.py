@@ -1,4 +1,4 @@
-"""Distances and means of features, with gradients that repeat."""
+"""Distances and means of features, with reproducible gradients."""
 
 import torch
 import torch.nn.functional as F
@@ -10,7 +10,7 @@ TINY = 1e-6
 
 
 def weighted_mean(values, weights):
-    """Mean of values by weights of up to 1, drawn to 0 where these are few."""
+    """Weighted mean, weights in 0..1; pulled towards 0 where they sum to little."""
     return (values * weights).sum() / (weights.sum() + 1)
 
 
@@ -28,7 +28,7 @@ def distance(x, y, dim):
 
 
 def look_up(table, index):
-    """Rows of a table, (n, D), with a gradient that repeats to the last bit.
+    """Rows of a table, (n, D), with a gradient that is reproducible to the last bit.
 
     On a CPU the gradient of an indexed read is summed by all threads in any order.
     """

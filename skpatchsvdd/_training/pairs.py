@@ -8,8 +8,8 @@ from skpatchsvdd._training.directions import DIRECTIONS
 from skpatchsvdd._training.measures import look_up
 from skpatchsvdd._utils import Draws
 
-# Pairs of a step for each scale, about, and those of a crop, at least and at most. More
-# of them, from features that are there anyway, help where crops are few.
+# Pairs per step and scale, about, and the fewest and the most per crop. More pairs cost
+# little, since the features are computed anyway, and help where crops are few.
 _N_PAIRS, _MIN_PAIRS, _MAX_PAIRS = 4096, 256, 512
 
 
@@ -28,8 +28,8 @@ def draw_pairs(n_crops, crop_size, patch_size, stride, draws):
     Returns
     -------
     first, second : tensors of shape (n_pairs, 3)
-        Crop, row and column of both ends. Along each axis its direction moves on, the
-        second lies from 3K/4 to less than K pixels away, or as far as the crop allows.
+        Crop, row and column of both ends. Along each axis that the direction changes,
+        the second lies 3K/4 to K - 1 pixels away, or as far as the crop allows.
     direction : tensor of shape (n_pairs,)
         Index into the eight directions.
     """
@@ -98,8 +98,8 @@ class PairSampler:
     def position_pairs(self, n_pairs, patch_size):
         """Draw neighbouring patches and the direction from the first to the second.
 
-        The second patch lies at least 3K/4 and less than K pixels away along each axis
-        the direction moves on, clipped to the image; both get noise of their own.
+        Along each axis that the direction changes, the second patch lies 3K/4 to K - 1
+        pixels away, clipped to the image; both get noise of their own.
 
         Returns
         -------

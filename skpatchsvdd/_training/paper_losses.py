@@ -16,7 +16,7 @@ _N_CENTER_BATCHES = 8
 _CENTER_BATCH = 128
 
 
-def make_patch_objective(loss, lam, encoder, sampler, batch_size, generator):
+def make_paper_objective(loss, lam, encoder, sampler, batch_size, generator):
     """Make the objective, patch by patch, that a `loss` parameter names."""
     if loss == "patch_svdd":
         objective = PatchSVDDLoss(encoder, lam, batch_size)

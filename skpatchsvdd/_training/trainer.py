@@ -15,20 +15,20 @@ from skpatchsvdd._training.dense_losses import make_dense_objective
 from skpatchsvdd._training.lam_search import choose_lam
 from skpatchsvdd._training.loop import run_training
 from skpatchsvdd._training.pairs import PairSampler
-from skpatchsvdd._training.paper_losses import make_patch_objective
+from skpatchsvdd._training.paper_losses import make_paper_objective
 from skpatchsvdd._training.validation import DefectCheck, Watch, make_copies
 from skpatchsvdd._utils import training_layout, warn
 
-# How often a training is checked, as seldom as a collapse can still be seen, since a
-# check takes as long as many steps; and after how many checks without a better score
-# early stopping ends it.
+# Number of checks during training: as few as still catch a collapse, since one takes as
+# long as many steps. With early stopping there are more, and so many checks without a
+# better score end it.
 _N_CHECKS, _N_EARLY_CHECKS, _PATIENCE = 2, 12, 4
 _CHECK_EVERY = 25  # steps, at least
 _N_CHECKED = 12  # images
-# A loss of score by this much, from the best check to the last, is a collapse; by that
-# much, from the weights before training to the last, a training in vain. Smaller
-# differences are chance: a check looks at few images.
-_COLLAPSE, _NO_BETTER = 0.15, 0.05
+# Drops in AUROC that count as failure: from the best check to the last, a collapse, and
+# from before training to the last, trained in vain. Smaller ones are chance: a check
+# looks at few images.
+_COLLAPSE, _IN_VAIN = 0.15, 0.05
 # Bytes of the images that are trained on, at most: they stay on the device.
 _TRAINING_BYTES = 2**30
 # Crops on which the first weights are rescaled: enough for means and deviations.
@@ -191,7 +191,7 @@ def _make_sampler(images, setting, options, generator):
 
 def _make_objective(encoder, sampler, options, generator):
     if options.training == "paper":
-        return make_patch_objective(
+        return make_paper_objective(
             options.loss, options.lam, encoder, sampler, options.batch_size, generator
         )
     return make_dense_objective(
@@ -217,7 +217,7 @@ def _choose_images(images, indices, rng):
 def _choose_weights(encoder, watch, n_steps, early_stopping):
     """Return the trained encoder, or the best one seen."""
     first, best, last = (watch.scores[i] for i in (0, watch.best, -1))
-    failed = best - last > _COLLAPSE or first - last > _NO_BETTER
+    failed = best - last > _COLLAPSE or first - last > _IN_VAIN
     if failed and not (early_stopping and watch.best > 0):
         _warn_of_failure(watch)
     if failed or early_stopping:
@@ -231,18 +231,19 @@ def _warn_if_one_patch(image_shape, patch_size):
     if image_shape[:2] == (patch_size, patch_size):
         warn(
             f"images of {patch_size} x {patch_size} hold a single patch of "
-            f"patch_size={patch_size}, from whose position nothing can be learnt. Pass "
-            "larger images, a smaller patch_size, or max_iter=0.",
+            f"patch_size={patch_size}, so that there are no neighbouring patches to "
+            "learn directions from. Pass larger images, a smaller patch_size, or "
+            "max_iter=0.",
         )
 
 
 def _warn_of_failure(watch):
-    best = watch.best
+    best, scores = watch.best, watch.scores
+    between = f", {scores[best]:.2f} after {watch.steps[best]} steps" if best else ""
     warn(
         "training has failed: synthetic defects were found with an AUROC of "
-        f"{watch.scores[0]:.2f} before it, {watch.scores[best]:.2f} after "
-        f"{watch.steps[best]} steps and {watch.scores[-1]:.2f} after "
-        f"{watch.steps[-1]}. Going on with the best weights. Pass a larger batch_size "
-        "or max_iter, another random_state, or early_stopping=True.",
+        f"{scores[0]:.2f} before it{between} and {scores[-1]:.2f} after "
+        f"{watch.steps[-1]} steps. Continuing with the best weights. Pass a larger "
+        "batch_size or max_iter, another random_state, or early_stopping=True.",
         ConvergenceWarning,
     )

@@ -46,7 +46,7 @@ def fallback_device(name):
     if name == "auto" or _is_available(_parse_device(name)):
         return check_device(name)
     warn(
-        f"device={name!r} is not available on this machine. Going on with the CPU; "
+        f"device={name!r} is not available on this machine. Continuing on the CPU; "
         "device='auto' would do so without a warning.",
     )
     return torch.device("cpu")

@@ -20,7 +20,7 @@ from skpatchsvdd._training.pairs import (
     pick_cells,
 )
 from skpatchsvdd._training.paper_losses import (
-    make_patch_objective,
+    make_paper_objective,
     position_loss,
     svdd_prime_loss,
 )
@@ -192,7 +192,7 @@ def test_pairs_of_small_crops_reach_as_far_as_they_can(crop_size):
 def test_classifiers_last_weight_is_normalised_and_fixed():
     encoder, images, generator = make_encoder_and_images()
     sampler = PairSampler(images, images.mean(dim=0), generator)
-    objective = make_patch_objective("patch_svdd", 0.5, encoder, sampler, 4, generator)
+    objective = make_paper_objective("patch_svdd", 0.5, encoder, sampler, 4, generator)
     last = objective.classifiers[0][-1]
     assert last.weight.shape == (8, 128)
     torch.testing.assert_close(last.weight.norm(dim=0), torch.ones(128))
