@@ -1,8 +1,8 @@
 """Choosing lam without anomalies, and whether the threshold keeps its promise.
 
 For each category and seed: PatchSVDD is fitted with each fixed lam and with lam="auto",
-which chooses among the same values by synthetic defects. The table gives the image AUROC
-of each, that of the best fixed lam in hindsight, the share of it that "auto" reaches,
+which chooses among the same values by synthetic defects. The table gives the image
+AUROC of each, that of the best fixed lam in hindsight, how much of it "auto" reaches,
 what it chose and by which scores of its trials, and the time of its fit relative to a
 plain one.
 

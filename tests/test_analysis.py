@@ -217,7 +217,7 @@ def display(random_encoder, images):
     plt.close(shown.figure_)
 
 
-class PlaceEstimator(BaseEstimator):
+class PositionEstimator(BaseEstimator):
     """Its features are the places of patches: row and column of their top left."""
 
     def fit(self, X):
@@ -236,10 +236,15 @@ class PlaceEstimator(BaseEstimator):
 
 @pytest.mark.parametrize("patch_size", [32, 64, None])
 @pytest.mark.parametrize("n_samples", [6, None])
-def test_places_belong_to_their_points(monkeypatch, patch_size, n_samples):
-    monkeypatch.setattr("skpatchsvdd.analysis._project", lambda features, rng: features)
+def test_positions_belong_to_their_points(monkeypatch, patch_size, n_samples):
+    monkeypatch.setattr(
+        "skpatchsvdd._analysis.embedding._project", lambda features, rng: features
+    )
     display = PatchEmbeddingDisplay.from_estimator(
-        PlaceEstimator().fit(None), [0, 0], patch_size=patch_size, n_samples=n_samples
+        PositionEstimator().fit(None),
+        [0, 0],
+        patch_size=patch_size,
+        n_samples=n_samples,
     )
     n_patches = {32: 2 * 10 * 18}.get(patch_size, 2 * 1 * 3)
     assert len(display.points) == (n_samples or n_patches)
@@ -379,7 +384,7 @@ def test_too_few_patches_are_refused(images):
 
 def test_missing_matplotlib_is_named_before_any_work(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
-    monkeypatch.setattr(PlaceEstimator, "embed", None)  # an error if it is called
+    monkeypatch.setattr(PositionEstimator, "embed", None)  # an error if it is called
     match = r"drawing needs matplotlib: pip install skpatchsvdd\[plot\]"
     with pytest.raises(ImportError, match=match):
-        PatchEmbeddingDisplay.from_estimator(PlaceEstimator().fit(None), [0])
+        PatchEmbeddingDisplay.from_estimator(PositionEstimator().fit(None), [0])

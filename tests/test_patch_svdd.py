@@ -1062,7 +1062,7 @@ def test_model_file_loads_in_a_process_that_has_no_cuda(fitted, mixed, tmp_path)
 
 def test_model_for_an_absent_device_scores_on_the_cpu(fitted, mixed):
     moved = copy.deepcopy(fitted).set_params(device="cuda:99")
-    with pytest.warns(UserWarning, match=r"'cuda:99' is not available.*with the CPU"):
+    with pytest.warns(UserWarning, match=r"'cuda:99' is not available.*on the CPU"):
         scores = moved.score_samples(mixed.images)
     np.testing.assert_array_equal(scores, fitted.score_samples(mixed.images))
 

@@ -18,8 +18,8 @@ from skpatchsvdd._training.measures import (
 from skpatchsvdd._training.pairs import draw_pairs, pick_cells
 from skpatchsvdd._utils import Draws
 
-# Standard deviation of features that the scale term aims at, and its weight, just enough
-# to keep the tanh from saturating. No other term depends on the scale of the features.
+# Standard deviation of features that the scale term aims at, and its weight: enough to
+# keep the tanh from saturating. No other term depends on the scale of the features.
 _FEATURE_STD = 0.5
 
 _SCALE_WEIGHT = 0.1
