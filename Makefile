@@ -21,7 +21,7 @@ lint: $(VENV)/.test
 
 # A process for each core, and a thread for each process.
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadgroup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 # The tests that compute, under one setting of formats, kernels, threads and seeds after
 # the other; and under several at once.

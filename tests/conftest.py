@@ -13,14 +13,6 @@ def pytest_report_header():
     return describe()
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """Keep what pynndescent compiles, for most of a minute, in one process."""
-    for item in items:
-        if "pynndescent" in item.nodeid or "approximate" in item.fixturenames:
-            item.add_marker(pytest.mark.xdist_group("pynndescent"))
-
-
 @pytest.fixture(scope="session", autouse=True)
 def _settings():
     with pytest.MonkeyPatch.context() as monkeypatch:

@@ -73,7 +73,7 @@ def run(name):
     given |= PLAIN if name == "plain kernels" else {}
     print(f"\n{name}: {given}", flush=True)
     command = [sys.executable, "-m", "pytest", "-q", str(TESTS)]
-    command += ["--numprocesses", "auto", "--dist", "loadgroup"]
+    command += ["--numprocesses", "auto", "--dist", "worksteal"]
     left_out = LEFT_OUT + (QUICK_LEFT_OUT if name in QUICK else ())
     command += [f"--ignore={TESTS / file}" for file in left_out]
     start = time.perf_counter()
