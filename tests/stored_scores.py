@@ -2,7 +2,7 @@
 
 Prints one line for each way: its scores, as the hexadecimal digits of their bits. Two
 versions of the code that should give the same scores print the same lines on the same
-machine. ``tests/test_stored_scores.py`` holds the figures in ``stored_scores.json``,
+machine. ``tests/test_stored_scores.py`` holds some figures of ``stored_scores.json``,
 which may be written anew where scores are meant to change.
 
 Example: python tests/stored_scores.py > before.txt
