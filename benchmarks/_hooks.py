@@ -8,6 +8,7 @@ the package changes this file alone.
 - `resolve`: what the parameters of an estimator mean on a device.
 - `score_with`: scores by an encoder, without an estimator.
 - `rebuild_bank`: the same estimator with another bank or search.
+- `parts_of`: what a fitted estimator encodes and searches with.
 - Names imported for plain loops that do the package's work step by step.
 """
 
@@ -55,6 +56,7 @@ __all__ = [
     "make_encoder",
     "make_paper_objective",
     "pairs_of_a_crop",
+    "parts_of",
     "rebuild_bank",
     "resolve",
     "score_with",
@@ -113,15 +115,20 @@ def score_with(encoder, train, test, center, options, strides, device):
     return Inspector(dense, indexes, units, options.aggregation).scores(test)
 
 
+def parts_of(est):
+    """Return the dense encoder of a fitted estimator, its units and its indexes."""
+    return est._inspector().encoder, est._fitted.units, est._fitted.indexes
+
+
 def rebuild_bank(est, images, bank_size, method, device):
     """Return a copy of a fitted estimator with the bank of some images.
 
     Known images are forgotten: they are scored with their own patches in the bank.
     """
-    fitted, dense = est._fitted, est._inspector().encoder
+    dense, units, _ = parts_of(est)
     rng = np.random.RandomState(0)
-    banks = collect_banks(dense, images, fitted.units, bank_size, rng)
+    banks = collect_banks(dense, images, units, bank_size, rng)
     indexes = [make_index(bank, method, device, est.n_jobs, 0) for bank in banks]
     model = copy.copy(est)
-    model._set_bank(fitted.replace_bank(indexes, [], None))
+    model._set_bank(est._fitted.replace_bank(indexes, [], None))
     return model

@@ -36,6 +36,7 @@ from _hooks import (
     check_images,
     damp_light,
     join_maps,
+    parts_of,
     rebuild_bank,
     spread_scores,
 )
@@ -211,13 +212,13 @@ def score_all_rows(model, images):
 
 def score_unverified(model, images):
     """Take pynndescent's word for it."""
-    dense = model._inspector().encoder
+    dense, units, indexes = parts_of(model)
     scores = []
     for _, batch in check_images(images).batches(dense.batch_size):
-        scales = dense.add_positions(dense.encode(batch), model._fitted.units)
+        scales = dense.add_positions(dense.encode(batch), units)
         maps = []
         for i, x in enumerate(scales):
-            index = model._fitted.indexes[i]._load()
+            index = indexes[i]._load()
             found = [
                 index.query(image.flatten(0, 1).cpu().numpy(), k=15, epsilon=0.0)[1]
                 for image in x
@@ -230,12 +231,10 @@ def score_unverified(model, images):
 
 
 def search_plain(model, images, encode):
-    dense = model._inspector().encoder
-    banks = [index.bank().rows for index in model._fitted.indexes]
+    dense, units, indexes = parts_of(model)
+    banks = [index.bank().rows for index in indexes]
     x = check_images(images).pixels
-    scales = dense.add_positions(
-        encode(dense, x / np.float32(255)), model._fitted.units
-    )
+    scales = dense.add_positions(encode(dense, x / np.float32(255)), units)
     maps = []
     for i, (features, bank) in enumerate(zip(scales, banks, strict=True)):
         bank = torch.from_numpy(bank).to(dense.device)

@@ -6,9 +6,8 @@ from numbers import Integral, Real
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, OutlierMixin, _fit_context
-from sklearn.utils import _param_validation as validation
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
+from sklearn.utils._param_validation import Interval, Options, RealNotInt, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from skpatchsvdd._encoding import DEFAULT_STRIDES, DenseSetting, check_strides
@@ -337,7 +336,7 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
     _parameter_constraints = {  # noqa: RUF012
         "lam": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left"), None],
         "embedding_dim": [Interval(Integral, 1, None, closed="left")],
-        "patch_size": [validation.Options(Integral, set(DEFAULT_STRIDES))],
+        "patch_size": [Options(Integral, set(DEFAULT_STRIDES))],
         "image_size": [Interval(Integral, 1, None, closed="left"), "array-like", None],
         "contamination": [
             StrOptions({"auto"}),
@@ -505,11 +504,11 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         if groups is None:
             warn_if_grouped(images)
         fitted.seen = self._list_seen(training, known, shown)
+        self._calibrate(scores, groups, calibrates)  # it warns: before all that is set
         self._set_shape(images)
         self.center_, self.strides_ = center, strides
         self._set_training(training)
         self._set_bank(fitted)
-        self._calibrate(scores, groups, calibrates)
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -566,8 +565,8 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
             scores = inspector.scores(images)
         scores = np.concatenate([self.training_scores_, scores])
         check_scores(scores)
-        self._set_bank(fitted)
         self._calibrate(scores, groups, calibrates)
+        self._set_bank(fitted)
         return self
 
     def fit_predict(self, X, y=None, groups=None):

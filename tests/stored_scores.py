@@ -2,8 +2,8 @@
 
 Prints one line for each way: its scores, as the hexadecimal digits of their bits. Two
 versions of the code that should give the same scores print the same lines on the same
-machine. ``tests/test_stored_scores.py`` holds some figures of ``stored_scores.json``,
-which may be written anew where scores are meant to change.
+machine. ``tests/test_stored_scores.py`` holds those that every processor shares,
+in ``stored_scores.json``, which may be written anew where scores are meant to change.
 
 Example: python tests/stored_scores.py > before.txt
 Example: python tests/stored_scores.py --write
@@ -31,6 +31,9 @@ WAYS = {
     "svdd": {"loss": "svdd", "max_iter": 3},
     "flat": {"encoder": "flat", "max_iter": 3},
 }
+# Ways whose scores are, but for rounding, those of every processor. The others carry
+# rounding on, by training or by choosing rows.
+EVERYWHERE = ("random", "raw")
 LARGE = 1500  # pixels of a side, inspected in tiles
 
 
@@ -63,7 +66,7 @@ def main():
         figures[way] = compute(way)
         print(way, figures[way].tobytes().hex())
     if args.write:
-        rounded = {way: [float(f"{x:.6g}") for x in figures[way]] for way in figures}
+        rounded = {way: [float(f"{x:.6g}") for x in figures[way]] for way in EVERYWHERE}
         STORED.write_text(json.dumps(rounded, indent=1) + "\n")
 
 

@@ -1,3 +1,5 @@
+import warnings
+
 import numpy as np
 import pytest
 from settings import SEED
@@ -118,3 +120,14 @@ def test_a_changed_contamination_moves_the_threshold(images):
     est.partial_fit(images[8:])
     n = len(est.training_scores_)
     assert (est.training_scores_ < est.offset_).sum() == (n + 1) // 2
+
+
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_a_warning_that_is_an_error_changes_nothing(images, method):
+    est = PatchSVDD(**QUICK).fit(images[:8]).set_params(contamination=0.001)
+    before = dict(vars(est))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning, match="needs at least 999 images"):
+            getattr(est, method)(images[8:] // 2)
+    assert vars(est) == before

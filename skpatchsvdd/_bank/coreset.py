@@ -4,6 +4,7 @@ import numpy as np
 import torch
 
 from skpatchsvdd._bank.distances import as_columns, expand, halve_squares
+from skpatchsvdd._utils import draw_seed
 
 # Length to which rows are projected at random before their distances are compared: four
 # times less work, and a part that covers the projections covers the rows about as well.
@@ -42,7 +43,7 @@ class Coreset:
         self.size = size
         n_waiting = min(_WAITING, max(_WAITING_BYTES // (4 * n_features), 1))
         self.capacity = min(n_expected, size + max(n_waiting, size // 2))
-        self._seed = int(rng.randint(np.iinfo(np.int32).max))
+        self._seed = draw_seed(rng)
         self._device = device
         self._rows = np.empty((self.capacity, n_features), dtype=np.float32)
         self._owners = np.empty(self.capacity, dtype=np.int32)

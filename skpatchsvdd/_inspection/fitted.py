@@ -5,9 +5,7 @@ import copy
 from skpatchsvdd._bank import collect_banks, make_index
 from skpatchsvdd._encoding import find_units
 from skpatchsvdd._inspection.inspector import Inspector
-
-# Seeds of indexes are drawn up to this.
-_MAX_SEED = 2**31 - 1
+from skpatchsvdd._utils import draw_seed
 
 
 class FittedBank:
@@ -177,7 +175,7 @@ def index_banks(banks, device, options, rng, report):
     """Index the bank of every scale."""
     indexes = []
     for bank in banks:
-        seed = int(rng.randint(_MAX_SEED))
+        seed = draw_seed(rng)
         report.log(f"indexing {len(bank.rows):,} patches")
         indexes.append(
             make_index(

@@ -7,10 +7,10 @@ from scipy import ndimage, spatial
 from sklearn.utils import Bunch, check_random_state
 
 from skpatchsvdd._synthetic.defects import VISIBLE, add_defect, pixel_axes
+from skpatchsvdd._utils import draw_seed
 
 # Deviation of a pixel's noise on the 0..1 scale, three grey levels of 255.
 _CAMERA_NOISE = 0.012
-_MAX_SEED = np.iinfo(np.int32).max
 
 
 def make_textures(
@@ -67,7 +67,7 @@ def make_textures(
     samples = []
     for label in labels:
         # A generator for each image: the first ones do not depend on how many follow.
-        own = np.random.RandomState(rng.randint(_MAX_SEED))
+        own = np.random.RandomState(draw_seed(rng))
         samples.append(make(own, image_size, kind, label == -1))
     images, masks, defects = zip(*samples, strict=True)
     return Bunch(

@@ -17,7 +17,7 @@ from skpatchsvdd._training.loop import run_training
 from skpatchsvdd._training.pairs import PairSampler
 from skpatchsvdd._training.paper_losses import make_paper_objective
 from skpatchsvdd._training.validation import DefectCheck, Watch, make_copies
-from skpatchsvdd._utils import training_layout, warn
+from skpatchsvdd._utils import draw_seed, training_layout, warn
 
 # Number of checks during training: as few as still catch a collapse, since one takes as
 # long as many steps. With early stopping there are more, and so many checks without a
@@ -33,8 +33,6 @@ _COLLAPSE, _IN_VAIN = 0.15, 0.05
 _TRAINING_BYTES = 2**30
 # Crops on which the first weights are rescaled: enough for means and deviations.
 _N_STANDARD = 16
-# Seeds of generators are drawn up to this.
-_MAX_SEED = np.iinfo(np.int32).max
 
 
 class Training(NamedTuple):
@@ -108,8 +106,8 @@ def train_once(
     other parameters are those of `train_encoder`.
     """
     device = setting.device
-    cpu = torch.Generator().manual_seed(int(rng.randint(_MAX_SEED)))
-    generator = torch.Generator(device).manual_seed(int(rng.randint(_MAX_SEED)))
+    cpu = torch.Generator().manual_seed(draw_seed(rng))
+    generator = torch.Generator(device).manual_seed(draw_seed(rng))
     encoder = _initial_encoder(options, images.image_shape[2], former, cpu)
     if options.max_iter == 0 and former is not None:
         return encoder, former.curve, former.watch

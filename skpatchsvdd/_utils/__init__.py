@@ -13,7 +13,7 @@ from skpatchsvdd._utils.device import (
 )
 from skpatchsvdd._utils.pipelines import maps_of
 from skpatchsvdd._utils.progress import Report
-from skpatchsvdd._utils.random import Draws
+from skpatchsvdd._utils.random import Draws, draw_seed
 from skpatchsvdd._utils.warnings import warn
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "as_current",
     "check_device",
     "count_threads",
+    "draw_seed",
     "exact_convolutions",
     "fallback_device",
     "halve_without_memory",

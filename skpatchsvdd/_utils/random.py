@@ -1,6 +1,12 @@
 """Random numbers on a device, all from one generator."""
 
+import numpy as np
 import torch
+
+
+def draw_seed(rng):
+    """Draw the seed of another generator from a RandomState."""
+    return int(rng.randint(np.iinfo(np.int32).max))
 
 
 class Draws:

@@ -151,7 +151,7 @@ def test_products_are_bounded(rng, monkeypatch, make_search, n_products):
     n_products.clear()
     search(make_rows(rng, 400))
     assert max(n_products) in (5 * 900, 3 * 16 * 4, 900, 912)
-    # Tiles of the nearest cluster are looked at twice.
+    # An impatient search looks at all rows, after those of the nearest cluster.
     assert 400 * 900 <= sum(n_products) < 2.1 * 400 * 900
 
 
