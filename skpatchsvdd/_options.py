@@ -2,12 +2,27 @@
 
 from dataclasses import dataclass, fields
 
-# The paper's inspection: images as they are, and positions that do not count.
-_PLAIN = {"light": 1.0, "place_weight": 0.0}
+# The paper's inspection: images as they are, positions that do not count, distances as
+# they are, and the largest pixel alone.
+_PLAIN = {
+    "light": 1.0,
+    "match_light": False,
+    "place_weight": 0.0,
+    "relative": False,
+    "score_pixels": 1,
+}
 # Dense training is as bench_quality.py found it best on a GPU, and on a CPU so that it
 # takes minutes: 21 instead of 230 TFLOP, as bench_training.py counts them. The paper's
 # training is the paper's, but for its 300 epochs, which are more steps.
-_DENSE = {"lam": 0.3, "light": 0.3, "place_weight": "auto"}
+_DENSE = {
+    "lam": 0.3,
+    "light": 0.3,
+    "match_light": True,
+    "place_weight": "auto",
+    "relative": True,
+    # 25 x 25 pixels: what a defect smaller than a patch lights up in a map.
+    "score_pixels": 625,
+}
 _PAPER = {"lam": 1e-3, "max_iter": 12000, "batch_size": 64, "learning_rate": 1e-4}
 _AUTO = {
     ("dense", "gpu"): {
@@ -47,7 +62,10 @@ class Options:
     validation_fraction: float
     damage_weight: float
     light: float
+    match_light: bool
     place_weight: float | str
+    relative: bool
+    score_pixels: int
     neighbors: str
     n_jobs: int | None
     training: str

@@ -10,7 +10,12 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, Options, RealNotInt, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from skpatchsvdd._encoding import DEFAULT_STRIDES, DenseSetting, check_strides
+from skpatchsvdd._encoding import (
+    DEFAULT_STRIDES,
+    DenseSetting,
+    check_strides,
+    find_exposures,
+)
 from skpatchsvdd._images import check_images, digest_images, find_normal, list_digests
 from skpatchsvdd._inspection import (
     are_tied,
@@ -60,9 +65,11 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
     The features of all patches of the training images form a bank. The score of a patch
     of a new image is its distance to the nearest feature of the bank, the score of a
     pixel is the mean over the patches that cover it, and an image is as abnormal as its
-    most abnormal pixel. By default the position of a patch counts too: if the
-    training images show the same things in the same positions, a normal patch in the
-    wrong position is abnormal.
+    most abnormal pixels. By default distances count twice, as they are and relative to
+    what is usual for such patches: an edge, which never looks the same twice, may lie
+    farther from its like than an even ground. The position of a patch counts too: if
+    the training images show the same things in the same positions, a normal patch in
+    the wrong position is abnormal.
 
     Read more in the :ref:`user guide <user_guide>`.
 
@@ -174,7 +181,7 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
     tolerance : float, default=0.0
         Fraction by which the score of an image may be too abnormal because of
         pynndescent's approximation. Distances are made exact from the largest pixel of
-        the anomaly map downwards until this is certain. 0 gives the scores of exact
+        a map downwards until this is certain. 0 gives the scores of exact
         search; smaller pixels of the map may be too large in any case.
 
     light : "auto" or float in [0, 1], default="auto"
@@ -183,6 +190,12 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         them, and with them every smooth change of light, but also the colour of large
         even areas. "auto" is 0.3, and 1 with ``training="paper"`` or
         ``encoder="raw"``.
+
+    match_light : "auto" or bool, default="auto"
+        Whether a new image that is darker or lighter than all training images, by the
+        median of its pixels, is made as light as the nearest of them before it is
+        inspected, so that a lamp that has aged is no defect. "auto" is True, and False
+        with ``training="paper"`` or ``encoder="raw"``.
 
     place_weight : "auto" or float, default="auto"
         How much the position of a patch counts in the search for its nearest neighbour:
@@ -193,6 +206,20 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         aligned, as pictures of parts in a mount are, and the weight is 20; if for a
         quarter or less, as in pictures of materials, it is 0; and it is interpolated
         linearly in between. It is 0 with ``training="paper"`` or ``encoder="raw"``.
+
+    relative : "auto" or bool, default="auto"
+        Whether distances count relative to what is usual, too. Then there are two
+        maps, of distances as they are, D, and of distances divided by those that normal
+        patches which look alike have to normal patches of other images, R. A pixel of
+        the anomaly map is the geometric mean of its two values, and the score of an
+        image that of the two maps' scores. False is D alone, as in the paper. "auto" is
+        True, and False with ``training="paper"`` or ``encoder="raw"``.
+
+    score_pixels : "auto" or int, default="auto"
+        How many of the largest pixels of a map the score of an image is the mean of; no
+        more than a quarter of the image. 1 is the maximum, as in the paper. "auto" is
+        625, which is 25 x 25 pixels, and 1 with ``training="paper"`` or
+        ``encoder="raw"``.
 
     damage_weight : float, default=1.0
         Weight of the term that, in dense training, pushes patches with synthetic
@@ -252,6 +279,15 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
 
     groups_ : ndarray of shape (n_images,) or None
         The group of each training image, if `fit` was given groups.
+
+    usual_distances_ : dict of int to ndarray of shape (n_images, n_each), or None
+        By patch size, how far some patches of training images are from the nearest
+        patch of another image: the more unequal they are, the more the relative map
+        differs from that of distances as they are. None with ``relative=False``.
+
+    light_range_ : tuple of (float, float) or None
+        Median brightness, on the 0..1 scale, of the darkest and of the lightest
+        training image. None with ``match_light=False``.
 
     center_ : ndarray of shape (height, width, n_channels) or (1, 1, 1)
         What is subtracted from every image: 0.5, the middle of the 0..1 scale, or, with
@@ -367,7 +403,13 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         "neighbors": [StrOptions({"auto", "exact", "pynndescent"})],
         "tolerance": [Interval(Real, 0, None, closed="left")],
         "light": [StrOptions({"auto"}), Interval(Real, 0, 1, closed="both")],
+        "match_light": [StrOptions({"auto"}), "boolean"],
         "place_weight": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
+        "relative": [StrOptions({"auto"}), "boolean"],
+        "score_pixels": [
+            StrOptions({"auto"}),
+            Interval(Integral, 1, None, closed="left"),
+        ],
         "damage_weight": [Interval(Real, 0, None, closed="left")],
         "image_shape": ["array-like", None],
         "training": [StrOptions({"dense", "paper"})],
@@ -399,7 +441,10 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         neighbors="auto",
         tolerance=0.0,
         light="auto",
+        match_light="auto",
         place_weight="auto",
+        relative="auto",
+        score_pixels="auto",
         damage_weight=1.0,
         image_shape=None,
         training="dense",
@@ -427,7 +472,10 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         self.neighbors = neighbors
         self.tolerance = tolerance
         self.light = light
+        self.match_light = match_light
         self.place_weight = place_weight
+        self.relative = relative
+        self.score_pixels = score_pixels
         self.damage_weight = damage_weight
         self.image_shape = image_shape
         self.training = training
@@ -493,7 +541,10 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         seen = images if len(shown) == len(images) else images.take(shown)
         with torch_threads(self.n_jobs):
             size, center = images.image_shape[:2], self._center_of(seen)
-            setting = DenseSetting(size, center, options.light, strides, device)
+            exposures = find_exposures(images) if options.match_light else None
+            setting = DenseSetting(
+                size, center, options.light, strides, device, exposures
+            )
             training = train_encoder(
                 seen, setting, options, rng, self._report(), self._former_training()
             )
@@ -557,11 +608,13 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         groups, owners, calibrates = self._continue_groups(groups, new)
         rng = check_random_state(self.random_state)
         with torch_threads(self.n_jobs):
-            encoder = self._inspector().encoder
-            options = resolve_options(self.get_params(deep=False), encoder.device)
-            parts = (self._fitted, images, known, owners, encoder)
+            device = fallback_device(self.device)
+            options = resolve_options(self.get_params(deep=False), device)
+            wider = self._fitted.allow_light_of(images)
+            encoder = wider.inspector(self.encoder_, device, self.tolerance).encoder
+            parts = (wider, images, known, owners, encoder)
             fitted = extend_bank(*parts, options, rng, self._report())
-            inspector = fitted.inspector(self.encoder_, encoder.device, self.tolerance)
+            inspector = fitted.inspector(self.encoder_, device, self.tolerance)
             scores = inspector.scores(images)
         scores = np.concatenate([self.training_scores_, scores])
         check_scores(scores)
@@ -615,8 +668,9 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         Returns
         -------
         scores : ndarray of shape (n_images,)
-            Minus the maximum of each image's anomaly map, at the size at which it is
-            inspected. At most 0.
+            Minus the mean of the `score_pixels` largest pixels of an image's map, at
+            the size at which it is inspected; with `relative`, minus the geometric
+            mean of this for both maps. At most 0.
         """
         images = self._check_scored_images(X)
         with torch_threads(self.n_jobs):
@@ -719,13 +773,14 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
             Images, as for `fit`.
         alpha : float in (0, 0.5], default=None
             Fraction of normal images allowed at least one flagged pixel: the larger,
-            the larger the masks. None is the threshold of `predict`, so that an image
-            is abnormal if and only if a pixel of it is.
+            the larger the masks. None is the threshold of `predict`.
 
         Returns
         -------
         masks : ndarray of bool of shape (n_images, height, width) or list of ndarray
-            True at abnormal pixels, at the size of the images that came in.
+            True at abnormal pixels, at the size of the images that came in: those
+            above the threshold of images that are. An image is abnormal if and only if
+            a pixel of it is.
         """
         check_is_fitted(self)
         offset = self.offset_
@@ -734,11 +789,13 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
                 raise ValueError(f"alpha must be in (0, 0.5], got {alpha!r}.")
             scores, groups = self._calibration_set()
             offset = threshold_from_scores(scores, alpha, groups, name="alpha")
-        images, maps = self._inspect(X)
-        masks = [
-            cut_map(x, size, np.float64(-offset))
-            for x, size in zip(maps, images.sizes, strict=True)
-        ]
+        images = self._check_scored_images(X)
+        masks, sizes = [], iter(images.sizes)
+        with torch_threads(self.n_jobs):
+            for batch in self._inspector().maps_and_scores(images):
+                for one_map, score in zip(*batch, strict=True):
+                    is_abnormal = score < offset
+                    masks.append(cut_map(one_map, next(sizes), -offset, is_abnormal))
         return np.stack(masks) if images.came_in_one_size else masks
 
     def anomaly_map(self, X, scale=None):
@@ -758,7 +815,12 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
             float32, at the size of the images that came in; a list of maps for a list
             of images of unequal size.
         """
-        images, maps = self._inspect(X, scale)
+        images = self._check_scored_images(X)
+        if scale is not None:
+            self._check_scale(scale, "scale")
+        with torch_threads(self.n_jobs):
+            batches = self._inspector().maps(images, scale)
+            maps = [one_map for batch in batches for one_map in batch]
         maps = [resize_map(x, size) for x, size in zip(maps, images.sizes, strict=True)]
         return np.stack(maps) if images.came_in_one_size else maps
 
@@ -785,15 +847,6 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
             batches = images.batches(dense.batch_size)
             features = [dense.encode(batch)[scale].cpu() for _, batch in batches]
         return torch.cat(features).numpy()
-
-    def _inspect(self, X, scale=None):
-        """Return images and the list of their maps, at the size they are inspected."""
-        images = self._check_scored_images(X)
-        if scale is not None:
-            self._check_scale(scale, "scale")
-        with torch_threads(self.n_jobs):
-            maps = self._inspector().maps(images, scale)
-            return images, [one_map for batch in maps for one_map in batch]
 
     def _check_training_images(self, X, y, groups):
         images = self._check_images(X)
@@ -916,6 +969,12 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
     def _set_bank(self, fitted):
         sizes = map(len, fitted.indexes)
         self.bank_size_ = dict(zip(self.patch_sizes_, sizes, strict=True))
+        self.light_range_ = fitted.exposures
+        self.usual_distances_ = None
+        if fitted.variations is not None:
+            distances = [x.distances for x in fitted.variations]
+            pairs = zip(self.patch_sizes_, distances, strict=True)
+            self.usual_distances_ = dict(pairs)
         self._fitted = fitted
 
     def _check_more_groups(self, groups, n_images):

@@ -3,5 +3,14 @@
 from skpatchsvdd._bank.collect import collect_banks
 from skpatchsvdd._bank.distances import as_columns, expand, halve_squares
 from skpatchsvdd._bank.index import make_index
+from skpatchsvdd._bank.variation import Sampler, Variation
 
-__all__ = ["as_columns", "collect_banks", "expand", "halve_squares", "make_index"]
+__all__ = [
+    "Sampler",
+    "Variation",
+    "as_columns",
+    "collect_banks",
+    "expand",
+    "halve_squares",
+    "make_index",
+]

@@ -82,6 +82,10 @@ class ApproximateIndex:
         """Return the exact distances of some patches (n, n_features) of one image."""
         return self._exact.query(features[None], [owner])[0]
 
+    def query_exactly(self, features, left_out):
+        """Return the exact distances; parameters are those of `query`."""
+        return self._exact.query(features, left_out)
+
     def _load(self):
         """Return pynndescent's index; a reloaded one is unpacked on first use."""
         if isinstance(self._index, bytes):

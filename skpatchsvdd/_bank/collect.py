@@ -21,6 +21,7 @@ def collect_banks(
     n_former=0,
     progress=None,
     owners=None,
+    samplers=None,
 ):
     """Encode all patches of a stack of images, and keep what the banks have room for.
 
@@ -44,6 +45,8 @@ def collect_banks(
         ``progress(n)`` is told how many images are done.
     owners : ndarray of int of shape (n_images,) or None
         Whose the patches of each image are. None numbers the images, from `n_former`.
+    samplers : list of Sampler or None
+        One for each scale, which are shown the patches too.
 
     Returns
     -------
@@ -69,6 +72,8 @@ def collect_banks(
         own = owners[start : start + len(batch)]
         for coreset, x in zip(coresets, scales, strict=True):
             coreset.add(x.reshape(-1, x.shape[2]), own.repeat(x.shape[1]))
+        for sampler, x in zip(samplers or [], scales, strict=samplers is not None):
+            sampler.add(x, own)
         if progress is not None:
             progress(start + len(batch))
     return [Bank(*coreset.result()) for coreset in coresets]

@@ -81,6 +81,10 @@ class ExactIndex:
             left_out = [-1] * len(features)
         return self._search_on(features.device).query(features, left_out)
 
+    def query_exactly(self, features, left_out):
+        """Return the same as `query`."""
+        return self.query(features, left_out)
+
     def _search_on(self, device):
         """Return the search on a device; rows are clustered and moved there once."""
         if self.centers is None:

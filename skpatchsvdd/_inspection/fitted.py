@@ -2,8 +2,10 @@
 
 import copy
 
-from skpatchsvdd._bank import collect_banks, make_index
-from skpatchsvdd._encoding import find_units
+import numpy as np
+
+from skpatchsvdd._bank import Sampler, Variation, collect_banks, make_index
+from skpatchsvdd._encoding import find_exposures, find_units
 from skpatchsvdd._inspection.inspector import Inspector
 from skpatchsvdd._utils import draw_seed
 
@@ -34,10 +36,24 @@ class FittedBank:
         The centre is the mean of the first `n_averaged` known images.
     seen : set of bytes
         Digests of the images that the encoder was trained on.
+    variations : list of Variation or None
+        For each scale, the distances that are usual.
+    score_pixels : int
+        See `Inspector`.
     """
 
     def __init__(
-        self, setting, indexes, units, aggregation, known, owners, n_averaged, seen
+        self,
+        setting,
+        indexes,
+        units,
+        aggregation,
+        known,
+        owners,
+        n_averaged,
+        seen,
+        variations=None,
+        score_pixels=1,
     ):
         self._setting = setting._replace(device=None)
         self.indexes = indexes
@@ -47,7 +63,14 @@ class FittedBank:
         self.owners = owners
         self.n_averaged = n_averaged
         self.seen = seen
+        self.variations = variations
+        self.score_pixels = score_pixels
         self._last = None
+
+    @property
+    def exposures(self):
+        """How dark and how light images may be, or None; see `DenseEncoder`."""
+        return self._setting.exposures
 
     def inspector(self, encoder, device, tolerance):
         """Return an `Inspector` on a device, the last one if nothing has changed.
@@ -78,12 +101,24 @@ class FittedBank:
             self.owners,
             self.n_averaged,
             tolerance,
+            self.variations,
+            self.score_pixels,
         )
 
-    def replace_bank(self, indexes, known, owners):
+    def replace_bank(self, indexes, known, owners, variations):
         """Return a copy with another bank."""
         other = copy.copy(self)
         other.indexes, other.known, other.owners = indexes, known, owners
+        other.variations = variations
+        return other
+
+    def allow_light_of(self, images):
+        """Return a copy that leaves the light of some more images as it is."""
+        other = copy.copy(self)
+        if self.exposures is not None:
+            exposures = find_exposures(images, self.exposures)
+            other._setting = self._setting._replace(exposures=exposures)
+            other._last = None
         return other
 
     def __getstate__(self):
@@ -124,6 +159,10 @@ def build_bank(images, shown, known, owners, encoder, setting, options, rng, rep
     for size, unit in zip(dense.patch_sizes, units, strict=True):
         counts = "count" if unit > 0 else "do not count"
         report.log(f"positions of patches of {size} {counts}")
+    samplers = None
+    if options.relative:
+        drawn = np.random.RandomState(draw_seed(rng))
+        samplers = [Sampler(len(images), drawn) for _ in units]
     with report.progress("encoding images", len(images)) as progress:
         banks = collect_banks(
             dense,
@@ -133,10 +172,16 @@ def build_bank(images, shown, known, owners, encoder, setting, options, rng, rep
             rng,
             progress=progress,
             owners=owners,
+            samplers=samplers,
         )
+    indexes = index_banks(banks, setting.device, options, rng, report)
+    variations = None
+    if options.relative:
+        samples = [sampler.result() for sampler in samplers]
+        variations = _measure_variations(samples, indexes, setting.device, report)
     return FittedBank(
         setting,
-        index_banks(banks, setting.device, options, rng, report),
+        indexes,
         units,
         options.aggregation,
         known,
@@ -145,6 +190,8 @@ def build_bank(images, shown, known, owners, encoder, setting, options, rng, rep
         # part in it.
         len(known) if is_whole else 0,
         set(),
+        variations,
+        options.score_pixels,
     )
 
 
@@ -155,6 +202,11 @@ def extend_bank(fitted, images, known, owners, dense, options, rng, report):
     `DenseEncoder`.
     """
     n_former = len(fitted.known)
+    former = fitted.variations
+    samplers = None
+    if former is not None:
+        drawn = np.random.RandomState(draw_seed(rng))
+        samplers = [Sampler(len(images), drawn, x.sample.rows.shape[1]) for x in former]
     with report.progress("adding images", len(images)) as progress:
         banks = collect_banks(
             dense,
@@ -166,9 +218,21 @@ def extend_bank(fitted, images, known, owners, dense, options, rng, report):
             n_former=n_former,
             progress=progress,
             owners=owners[n_former:],
+            samplers=samplers,
         )
     indexes = index_banks(banks, dense.device, options, rng, report)
-    return fitted.replace_bank(indexes, known, owners)
+    variations = None
+    if former is not None:
+        pairs = zip(former, samplers, strict=True)
+        samples = [x.sample.join(sampler.result(), drawn) for x, sampler in pairs]
+        variations = _measure_variations(samples, indexes, dense.device, report)
+    return fitted.replace_bank(indexes, known, owners, variations)
+
+
+def _measure_variations(samples, indexes, device, report):
+    report.log("measuring how much normal patches vary")
+    pairs = zip(samples, indexes, strict=True)
+    return [Variation(sample, index, device) for sample, index in pairs]
 
 
 def index_banks(banks, device, options, rng, report):

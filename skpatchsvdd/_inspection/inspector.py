@@ -4,7 +4,13 @@ import numpy as np
 import torch
 
 from skpatchsvdd._images import KnownImages, pixels_to_float
-from skpatchsvdd._inspection.maps import find_covering, join_maps, spread_scores
+from skpatchsvdd._inspection.maps import (
+    find_covering,
+    join_maps,
+    mean_of_largest,
+    multiply_evenly,
+    spread_scores,
+)
 
 # How many of the largest pixels are made exact per round: fewer calls than one by one,
 # and little wasted work.
@@ -35,6 +41,12 @@ class Inspector:
         The centre is the mean of the first `n_averaged` known images.
     tolerance : float
         Fraction by which a score may be too large where an index is approximate.
+    variations : list of Variation or None
+        For each scale, the distances that are usual. With them there are two maps, of
+        distances as they are and in units of what is usual for such patches; a pixel,
+        and the score of an image, is the geometric mean of both.
+    score_pixels : int
+        How many of the largest pixels of a map the score of an image is the mean of.
     """
 
     def __init__(
@@ -47,12 +59,18 @@ class Inspector:
         owners=None,
         n_averaged=0,
         tolerance=0.0,
+        variations=None,
+        score_pixels=1,
     ):
         self.encoder = encoder
         self.indexes = indexes
         self.units = units
         self.aggregation = aggregation
         self.tolerance = tolerance
+        self.variations = variations
+        # No more than a quarter of a small image.
+        n_pixels = encoder.image_size[0] * encoder.image_size[1]
+        self.score_pixels = max(min(score_pixels, n_pixels // 4), 1)
         # A constant centre is not a mean of images: there is nothing to leave out.
         self.n_averaged = n_averaged if encoder.center.size > 1 else 0
         self._known = KnownImages(known)
@@ -72,30 +90,67 @@ class Inspector:
         ------
         maps : ndarray of shape (n_batch, height, width)
         """
-        for maps in self._inspect(images, scale):
+        for maps, _ in self._inspect(images, scale):
             yield maps.cpu().numpy()
 
+    def maps_and_scores(self, images):
+        """Yield, batch by batch, anomaly maps and the scores of their images."""
+        for maps, scores in self._inspect(images):
+            yield maps.cpu().numpy(), scores.double().cpu().numpy()
+
     def scores(self, images, progress=None):
-        """Return minus the maximum of each image's map: high is normal, (n,).
+        """Return the score of each image: high is normal, (n,).
 
         ``progress(n)`` is told how many images are done.
         """
         scores, n_done = [], 0
-        for maps in self._inspect(images):
-            scores.append(-maps.amax(dim=(1, 2)))
-            n_done += len(maps)
+        for _, batch in self._inspect(images):
+            scores.append(batch)
+            n_done += len(batch)
             if progress is not None:
                 progress(n_done)
         return torch.cat(scores).double().cpu().numpy()
 
     def _inspect(self, images, scale=None):
+        """Yield, batch by batch, anomaly maps and scores of images."""
         sizes = self.encoder.patch_sizes
         chosen = range(len(sizes)) if scale is None else [sizes.index(scale)]
         for _, batch in images.batches(self.encoder.batch_size):
             known = [self._known.find(image) for image in batch]
             features = self.encoder.encode(self._leave_out_of_mean(batch, known))
             features = self.encoder.add_positions(features, self.units)
-            yield self._join(self._search(features, self._own(known), chosen))
+            maps = self._make_maps(features, self._own(known), chosen)
+            largest = [mean_of_largest(x, self.score_pixels) for x in maps]
+            yield multiply_evenly(maps), -multiply_evenly(largest)
+
+    def _make_maps(self, features, owners, chosen):
+        """Return the maps that are multiplied, each of shape (n, height, width)."""
+        usual = self._find_usual(features, owners, chosen)
+        distances = {
+            i: self.indexes[i]
+            .query(features[i].flatten(1, 2), owners)
+            .view(features[i].shape[:3])
+            for i in chosen
+        }
+        if any(self.indexes[i].gives_bounds for i in chosen):
+            for k, owner in enumerate(owners):
+                self._settle(
+                    {i: features[i][k] for i in chosen},
+                    {i: distances[i][k] for i in chosen},
+                    usual and {i: usual[i][k] for i in chosen},
+                    owner,
+                )
+        return self._join_all(distances, usual)
+
+    def _find_usual(self, features, owners, chosen):
+        """Return the usual distances of all patches, {scale: (n, rows, cols)}."""
+        if self.variations is None:
+            return None
+        usual = {}
+        for i in chosen:
+            found = self.variations[i].usual(features[i].flatten(1, 2), owners)
+            usual[i] = found.view(features[i].shape[:3])
+        return usual
 
     def _own(self, known):
         """Return the owners, in the bank, of known images; -1 for the others."""
@@ -103,50 +158,52 @@ class Inspector:
             return known
         return [i if i < 0 else int(self._owners[i]) for i in known]
 
-    def _search(self, features, owners, chosen):
-        """Return the distances of all patches, {scale: (n, rows, cols)}."""
-        distances = {}
-        for i in chosen:
-            found = self.indexes[i].query(features[i].flatten(1, 2), owners)
-            distances[i] = found.view(features[i].shape[:3])
-        if any(self.indexes[i].gives_bounds for i in chosen):
-            for k, owner in enumerate(owners):
-                self._settle(
-                    {i: features[i][k] for i in chosen},
-                    {i: distances[i][k] for i in chosen},
-                    owner,
-                )
-        return distances
-
-    def _settle(self, features, bounds, owner):
+    def _settle(self, features, bounds, usual, owner):
         """Lower the bounds of one image, in place, until its score is certain.
 
-        From the top down: the patches that cover the largest pixels are decided
-        exactly, until a pixel all of whose patches are decided is, up to the
-        tolerance, the largest.
+        From the top down: the patches that cover the largest pixels of a map are
+        decided exactly, until the largest pixels are, up to the tolerance, those all of
+        whose patches are decided. A map in units of what is usual is a bound wherever
+        the distances are.
         """
         is_open = {
             i: torch.full_like(x, self.indexes[i].gives_bounds, dtype=torch.bool)
             for i, x in bounds.items()
         }
+        usual = usual and {i: x[None] for i, x in usual.items()}
         while True:
-            joined = self._join({i: x[None] for i, x in bounds.items()})[0]
+            maps = self._join_all({i: x[None] for i, x in bounds.items()}, usual)
             pixels = [self._spread(i, x[None].float())[0] for i, x in is_open.items()]
             open_pixels = torch.stack(pixels).sum(dim=0) > 0
-            settled = joined.masked_fill(open_pixels, 0).max()
-            joined.masked_fill_(~open_pixels, 0)
-            limit = (1 + self.tolerance) * settled
-            largest, where = joined.flatten().topk(min(_N_SETTLED, joined.numel()))
-            where = where[largest > limit]
-            if len(where) == 0:
-                return
             chosen = torch.zeros_like(open_pixels)
-            chosen.view(-1)[where] = True
+            for one_map in maps:
+                chosen.view(-1)[self._find_doubtful(one_map[0], open_pixels)] = True
+            if not chosen.any():
+                return
             for i, x in bounds.items():
                 new = self._covering(i, chosen) & is_open[i]
                 if new.any():
                     x[new] = self.indexes[i].decide(features[i][new], owner)
                     is_open[i] &= ~new
+
+    def _find_doubtful(self, bounds, open_pixels):
+        """Return the largest open pixels of a map if they may change its score."""
+        n = self.score_pixels
+        settled = bounds.masked_fill(open_pixels, 0)
+        limit = (1 + self.tolerance) * mean_of_largest(settled[None], n)
+        if mean_of_largest(bounds[None], n) <= limit:
+            return torch.zeros(0, dtype=torch.long, device=bounds.device)
+        least = settled.flatten().topk(n).values[-1]  # what it takes to count
+        doubtful = bounds.masked_fill(~open_pixels, 0).flatten()
+        largest, where = doubtful.topk(min(_N_SETTLED, len(doubtful)))
+        return where[largest > least]
+
+    def _join_all(self, distances, usual):
+        """Return the joined maps: of distances, and in units of what is usual."""
+        maps = [self._join(distances)]
+        if usual is not None:
+            maps.append(self._join({i: x / usual[i] for i, x in distances.items()}))
+        return maps
 
     def _join(self, distances):
         maps = [self._spread(i, x) for i, x in distances.items()]

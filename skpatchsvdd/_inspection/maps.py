@@ -77,6 +77,21 @@ def join_maps(maps, aggregation):
     return stacked.prod(dim=0) if aggregation == "multiply" else stacked.sum(dim=0)
 
 
+def multiply_evenly(factors):
+    """Return the geometric mean of some tensors; one is returned as it is."""
+    if len(factors) == 1:
+        return factors[0]
+    # The root before the product: neither becomes too large or too small.
+    return torch.stack([x.pow(1 / len(factors)) for x in factors]).prod(dim=0)
+
+
+def mean_of_largest(maps, n_pixels):
+    """Return the mean of the largest pixels of each map, (n_images,)."""
+    if n_pixels == 1:
+        return maps.amax(dim=(1, 2))
+    return maps.flatten(1).topk(n_pixels, dim=1).values.mean(dim=1)
+
+
 def resize_map(one_map, size):
     """Resize one map of shape (height, width) to the image it belongs to."""
     if one_map.shape == tuple(size):
@@ -86,11 +101,14 @@ def resize_map(one_map, size):
     return x[0, 0].numpy()
 
 
-def cut_map(one_map, size, threshold):
-    """Return where a map, resized, is above a threshold: somewhere if the map is."""
+def cut_map(one_map, size, threshold, is_abnormal):
+    """Return where the map of an abnormal image, resized, is above a threshold.
+
+    At its largest pixel at least; nowhere if the image is normal.
+    """
     resized = resize_map(one_map, size)
-    mask = resized > threshold
-    if one_map.max() > threshold:  # a peak may be lost when it is made smaller
+    mask = (resized > threshold) & is_abnormal
+    if is_abnormal:
         mask.flat[resized.argmax()] = True
     return mask
 

@@ -37,7 +37,7 @@ def check_dense_equals_patchwise(encoder, images, strides):
     for features, size, stride in zip(dense, encoder.patch_sizes, strides, strict=True):
         expected = encode_patchwise(encoder, images, size, stride)
         torch.testing.assert_close(
-            features.permute(0, 2, 3, 1), expected, atol=1e-5, rtol=0
+            features.permute(0, 2, 3, 1), expected, atol=5e-5, rtol=0
         )
         assert expected.std(dim=(0, 1, 2)).max() > 0.02
 

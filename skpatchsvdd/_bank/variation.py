@@ -1,0 +1,197 @@
+"""How much normal patches vary, by what they look like."""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from skpatchsvdd._bank.distances import TINY, as_columns, expand, halve_squares
+
+# Normal patches whose distances are measured, about: bench_quality.py finds no more
+# with four times as many, and comparing a patch with them takes little beside search.
+_N_PATCHES = 4096
+# Width of the kernel, as a fraction of the squared distance from a measured patch to
+# the nearest other one: a handful of them decide together.
+_WIDTH = 1 / 16
+# The kernel is no narrower than this fraction of the features' mean square: distances
+# below are rounding errors of expanded squares.
+_NARROWEST = 1e-4
+# Products held at a time: on a CPU as many as stay in its cache.
+_CPU_PRODUCTS, _GPU_PRODUCTS = 2**20, 2**27
+
+
+class PatchSample(NamedTuple):
+    """Some patches of every normal image.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (n_images, n_each, n_features)
+        Features, float32.
+    owners : ndarray of shape (n_images,)
+        Whose they are: the number of an image, or of a group of images.
+    """
+
+    rows: np.ndarray
+    owners: np.ndarray
+
+    def join(self, other, rng):
+        """Return both samples as one, a random choice of the images if too many."""
+        rows, owners = (np.concatenate(x) for x in zip(self, other, strict=True))
+        n_images = max(2 * _N_PATCHES // rows.shape[1], 1)
+        if len(rows) > n_images:
+            chosen = np.sort(rng.choice(len(rows), n_images, replace=False))
+            rows, owners = rows[chosen], owners[chosen]
+        return PatchSample(rows, owners)
+
+
+class Sampler:
+    """Draws the same number of patches from every image of a stream.
+
+    Parameters
+    ----------
+    n_images : int
+        How many images will come.
+    rng : RandomState
+        Draws the patches.
+    n_each : int or None
+        Patches of an image. None shares `_N_PATCHES` among the images.
+    """
+
+    def __init__(self, n_images, rng, n_each=None):
+        self._n_each = max(_N_PATCHES // n_images, 1) if n_each is None else n_each
+        self._rng = rng
+        self._parts = []
+
+    def add(self, features, owners):
+        """Take in the patches of some images, (n, n_patches, n_features)."""
+        n_patches = features.shape[1]
+        n_each = min(self._n_each, n_patches)
+        chosen = [self._rng.choice(n_patches, n_each, replace=False) for _ in features]
+        rows = np.take_along_axis(features, np.array(chosen)[:, :, None], axis=1)
+        self._parts.append(PatchSample(rows, owners))
+
+    def result(self):
+        """Return the `PatchSample`."""
+        pairs = zip(*self._parts, strict=True)
+        return PatchSample(*(np.concatenate(x) for x in pairs))
+
+
+class Variation:
+    """The distance that is usual for a normal patch, from what it looks like.
+
+    That of some normal patches to the nearest normal patch of another image is
+    measured. For any other patch it is their mean, weighted by how much they look like
+    it (Nadaraya and Watson's regression), and half-way to the median of all: edges,
+    which never look the same twice, may lie farther away than an even ground.
+
+    It depends on the patch alone and not on what is found for it, so that a distance
+    that is too large stays too large in units of it.
+
+    Parameters
+    ----------
+    sample : PatchSample
+        Normal patches.
+    index : ExactIndex or ApproximateIndex
+        The bank they are compared with.
+    device : torch.device
+        Where to search.
+
+    Attributes
+    ----------
+    sample : PatchSample
+        As given.
+    distances : ndarray of shape (n_images, n_each)
+        Distance of each to the nearest row of another owner.
+    """
+
+    def __init__(self, sample, index, device):
+        self.sample = sample
+        rows = torch.from_numpy(sample.rows).to(device)
+        distances = index.query_exactly(rows, sample.owners.tolist())
+        self.distances = distances.cpu().numpy()
+        self._width = _find_width(rows.flatten(0, 1))
+        self._on_device = None
+
+    def usual(self, features, left_out):
+        """Return the usual distance of patches, plus that of all normal patches.
+
+        Parameters
+        ----------
+        features : tensor of shape (n_images, n_patches, n_features)
+            float32, on any device.
+        left_out : list of int of length n_images
+            For each image, the owner whose patches tell nothing, or -1.
+
+        Returns
+        -------
+        usual : tensor of shape (n_images, n_patches)
+        """
+        model = self._move_to(features.device)
+        if features.device.type != "cpu" and max(left_out) < 0:
+            flat = _regress(model, features.flatten(0, 1), None)
+            return flat.view(features.shape[:2])
+        pairs = zip(features, left_out, strict=True)
+        return torch.stack([self._usual_of_image(model, *pair) for pair in pairs])
+
+    def _usual_of_image(self, model, features, owner):
+        same = np.repeat(self.sample.owners == owner, self.sample.rows.shape[1])
+        if not same.any() or same.all():
+            return _regress(model, features, None)
+        return _regress(model, features, torch.from_numpy(same).to(features.device))
+
+    def _move_to(self, device):
+        if self._on_device is None or self._on_device.columns.device != device:
+            rows = torch.from_numpy(self.sample.rows).to(device).flatten(0, 1)
+            origin = rows.mean(dim=0)
+            distances = torch.from_numpy(self.distances).to(device).flatten()
+            self._on_device = _Model(
+                origin,
+                as_columns(rows - origin) / self._width,
+                halve_squares(rows - origin) / self._width,
+                distances,
+                distances.median(),
+            )
+        return self._on_device
+
+    def __getstate__(self):
+        return self.__dict__ | {"_on_device": None}
+
+
+class _Model(NamedTuple):
+    """What the regression needs, on a device, in units of the kernel's width."""
+
+    origin: torch.Tensor
+    columns: torch.Tensor
+    half_squares: torch.Tensor
+    distances: torch.Tensor
+    median: torch.Tensor
+
+
+def _regress(model, features, is_left_out):
+    is_cpu = features.device.type == "cpu"
+    products = _CPU_PRODUCTS if is_cpu else _GPU_PRODUCTS
+    usual = []
+    for part in features.split(max(products // len(model.distances), 1)):
+        away = expand(model.half_squares, part - model.origin, model.columns)
+        if is_left_out is not None:
+            away.masked_fill_(is_left_out, torch.inf)
+        usual.append(torch.softmax(away.neg_(), dim=1) @ model.distances)
+    return (torch.cat(usual) + model.median).clamp_(min=TINY)
+
+
+def _find_width(rows):
+    """Return the kernel's variance: it follows how far apart the patches lie."""
+    origin = rows.mean(dim=0)
+    rows = rows - origin
+    half_squares, columns = halve_squares(rows), as_columns(rows)
+    nearest = []
+    for i, part in enumerate(rows.split(512)):
+        away = expand(half_squares, part, columns)
+        own = torch.arange(len(part), device=rows.device)
+        away[own, own + 512 * i] = torch.inf
+        nearest.append(away.amin(dim=1) + halve_squares(part))
+    squares = 2 * torch.cat(nearest).clamp(min=0)
+    squares = squares[torch.isfinite(squares)]
+    width = _WIDTH * squares.median() if len(squares) else torch.tensor(0.0)
+    width = max(float(width), _NARROWEST * float(half_squares.mean()))
+    return width if width > 0 else 1.0
