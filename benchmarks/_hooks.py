@@ -8,6 +8,7 @@ the package changes this file alone.
 - `resolve`: what the parameters of an estimator mean on a device.
 - `score_with`: scores by an encoder, without an estimator.
 - `rebuild_bank`: the same estimator with another bank or search.
+- `score_distances`: scores from distances found in another way.
 - `parts_of`: what a fitted estimator encodes and searches with.
 - Names imported for plain loops that do the package's work step by step.
 """
@@ -20,13 +21,14 @@ from _common import stopwatch
 
 from skpatchsvdd._bank.collect import collect_banks
 from skpatchsvdd._bank.index import make_index
+from skpatchsvdd._bank.variation import Sampler, Variation
 from skpatchsvdd._encoding.dense import DenseSetting
 from skpatchsvdd._encoding.illumination import damp_light
 from skpatchsvdd._encoding.networks import FLAT_PATCH, make_encoder
 from skpatchsvdd._encoding.positions import find_units
 from skpatchsvdd._images.arrays import check_images
 from skpatchsvdd._inspection.inspector import Inspector
-from skpatchsvdd._inspection.maps import join_maps, spread_scores
+from skpatchsvdd._inspection.maps import mean_of_largest, multiply_evenly
 from skpatchsvdd._options import resolve_options
 from skpatchsvdd._training import trainer
 from skpatchsvdd._training.crops import crop_size
@@ -52,15 +54,14 @@ __all__ = [
     "crop_size",
     "damp_light",
     "exact_convolutions",
-    "join_maps",
     "make_encoder",
     "make_paper_objective",
     "pairs_of_a_crop",
     "parts_of",
     "rebuild_bank",
     "resolve",
+    "score_distances",
     "score_with",
-    "spread_scores",
     "train",
     "training_autocast",
     "training_seconds",
@@ -127,8 +128,23 @@ def rebuild_bank(est, images, bank_size, method, device):
     """
     dense, units, _ = parts_of(est)
     rng = np.random.RandomState(0)
-    banks = collect_banks(dense, images, units, bank_size, rng)
+    samplers = [Sampler(len(images), rng) for _ in units]
+    banks = collect_banks(dense, images, units, bank_size, rng, samplers=samplers)
     indexes = [make_index(bank, method, device, est.n_jobs, 0) for bank in banks]
+    variations = None
+    if est._fitted.variations is not None:
+        pairs = zip(samplers, indexes, strict=True)
+        variations = [Variation(x.result(), index, device) for x, index in pairs]
     model = copy.copy(est)
-    model._set_bank(est._fitted.replace_bank(indexes, [], None))
+    model._set_bank(est._fitted.replace_bank(indexes, [], None, variations))
     return model
+
+
+def score_distances(est, features, distances):
+    """Score images by the distances of their patches, by scale, found in any way."""
+    inspector = est._inspector()
+    scales, owners = range(len(features)), [-1] * len(features[0])
+    usual = inspector._find_usual(features, owners, scales)
+    maps = inspector._join_all(dict(enumerate(distances)), usual)
+    largest = [mean_of_largest(x, inspector.score_pixels) for x in maps]
+    return -multiply_evenly(largest).cpu().numpy()

@@ -35,10 +35,9 @@ from _hooks import (
     check_device,
     check_images,
     damp_light,
-    join_maps,
     parts_of,
     rebuild_bank,
-    spread_scores,
+    score_distances,
 )
 
 from skpatchsvdd import PatchSVDD
@@ -216,17 +215,16 @@ def score_unverified(model, images):
     scores = []
     for _, batch in check_images(images).batches(dense.batch_size):
         scales = dense.add_positions(dense.encode(batch), units)
-        maps = []
+        distances = []
         for i, x in enumerate(scales):
             index = indexes[i]._load()
             found = [
                 index.query(image.flatten(0, 1).cpu().numpy(), k=15, epsilon=0.0)[1]
                 for image in x
             ]
-            distances = torch.from_numpy(np.stack(found).min(axis=2))
-            maps.append(spread(dense, i, distances.reshape(x.shape[:3])))
-        joined = join_maps(maps, model.aggregation)
-        scores.append(-joined.amax(dim=(1, 2)).numpy())
+            found = torch.from_numpy(np.stack(found).min(axis=2))
+            distances.append(found.reshape(x.shape[:3]))
+        scores.append(score_distances(model, scales, distances))
     return np.concatenate(scores)
 
 
@@ -235,17 +233,16 @@ def search_plain(model, images, encode):
     banks = [index.bank().rows for index in indexes]
     x = check_images(images).pixels
     scales = dense.add_positions(encode(dense, x / np.float32(255)), units)
-    maps = []
-    for i, (features, bank) in enumerate(zip(scales, banks, strict=True)):
+    distances = []
+    for features, bank in zip(scales, banks, strict=True):
         bank = torch.from_numpy(bank).to(dense.device)
         center = bank.mean(dim=0)  # far from the origin cdist would lose digits
         queries, bank = features.flatten(0, 2) - center, bank - center
         smallest = torch.stack(
             [torch.cdist(queries, part).amin(dim=1) for part in bank.split(PLAIN_CHUNK)]
         ).amin(dim=0)
-        maps.append(spread(dense, i, smallest.reshape(features.shape[:3])))
-    joined = join_maps(maps, model.aggregation)
-    return -joined.amax(dim=(1, 2)).cpu().numpy()
+        distances.append(smallest.reshape(features.shape[:3]))
+    return score_distances(model, scales, distances)
 
 
 def encode_patchwise(dense, images):
@@ -261,11 +258,6 @@ def encode_patchwise(dense, images):
             features = [dense._encoder(part) for part in patches.split(256)]
             scales.append(torch.cat(features).reshape(n, rows, cols, -1))
     return scales
-
-
-def spread(dense, i, scores):
-    size, stride = dense.patch_sizes[i], dense.strides[i]
-    return spread_scores(scores, size, stride, dense.image_size)
 
 
 def save_and_load(model, images, is_loaded):

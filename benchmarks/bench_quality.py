@@ -3,11 +3,13 @@
 For each category, setting and seed: the area under the ROC curve of images (det) and of
 pixels (seg) and the per-region overlap (pro); the fraction of good images that raise a
 false alarm at contamination=0.05, and of defective ones that are found; whether scores
-are tied or a collapse was mended (collapsed); how long training took. Then mean and spread over the seeds of each
-category, and the mean over all. The settings are the estimator as it is by default,
-the inspection it had formerly, the default without one of its ingredients, random
-weights (max_iter=0), raw patches (at strides of 16) and the paper's training. Those
-that only inspect differently share one training.
+are tied or a collapse was mended (collapsed); how long training took. Then mean and
+spread over the seeds of each category, and the mean over all.
+
+The settings are the estimator as it is by default, the inspection it had formerly, the
+default without one of its ingredients, random weights (max_iter=0), raw patches (at
+strides of 16) and the paper's training. Those that only inspect differently share one
+training.
 
 With several settings and categories, last: each category with the setting that is best,
 by the mean of det and seg, on all others.
@@ -36,10 +38,9 @@ from skpatchsvdd.metrics import detection_auroc, pro_score, segmentation_auroc
 
 # What differs in inspection alone.
 INSPECTIONS = {
-    "former": {"relative": False, "score_pixels": 1, "match_light": False},
+    "former": {"relative": False, "score_pixels": 1},
     "absolute": {"relative": False},
     "maximum": {"score_pixels": 1},
-    "own-light": {"match_light": False},
 }
 SETTINGS = {
     "default": {},

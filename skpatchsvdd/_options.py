@@ -6,7 +6,6 @@ from dataclasses import dataclass, fields
 # they are, and the largest pixel alone.
 _PLAIN = {
     "light": 1.0,
-    "match_light": False,
     "place_weight": 0.0,
     "relative": False,
     "score_pixels": 1,
@@ -17,7 +16,6 @@ _PLAIN = {
 _DENSE = {
     "lam": 0.3,
     "light": 0.3,
-    "match_light": True,
     "place_weight": "auto",
     "relative": True,
     # 25 x 25 pixels: what a defect smaller than a patch lights up in a map.
@@ -62,7 +60,6 @@ class Options:
     validation_fraction: float
     damage_weight: float
     light: float
-    match_light: bool
     place_weight: float | str
     relative: bool
     score_pixels: int

@@ -10,12 +10,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, Options, RealNotInt, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from skpatchsvdd._encoding import (
-    DEFAULT_STRIDES,
-    DenseSetting,
-    check_strides,
-    find_exposures,
-)
+from skpatchsvdd._encoding import DEFAULT_STRIDES, DenseSetting, check_strides
 from skpatchsvdd._images import check_images, digest_images, find_normal, list_digests
 from skpatchsvdd._inspection import (
     are_tied,
@@ -191,12 +186,6 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         even areas. "auto" is 0.3, and 1 with ``training="paper"`` or
         ``encoder="raw"``.
 
-    match_light : "auto" or bool, default="auto"
-        Whether a new image that is darker or lighter than all training images, by the
-        median of its pixels, is made as light as the nearest of them before it is
-        inspected, so that a lamp that has aged is no defect. "auto" is True, and False
-        with ``training="paper"`` or ``encoder="raw"``.
-
     place_weight : "auto" or float, default="auto"
         How much the position of a patch counts in the search for its nearest neighbour:
         the distance between opposite edges of an image, in units of the median distance
@@ -284,10 +273,6 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         By patch size, how far some patches of training images are from the nearest
         patch of another image: the more unequal they are, the more the relative map
         differs from that of distances as they are. None with ``relative=False``.
-
-    light_range_ : tuple of (float, float) or None
-        Median brightness, on the 0..1 scale, of the darkest and of the lightest
-        training image. None with ``match_light=False``.
 
     center_ : ndarray of shape (height, width, n_channels) or (1, 1, 1)
         What is subtracted from every image: 0.5, the middle of the 0..1 scale, or, with
@@ -403,7 +388,6 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         "neighbors": [StrOptions({"auto", "exact", "pynndescent"})],
         "tolerance": [Interval(Real, 0, None, closed="left")],
         "light": [StrOptions({"auto"}), Interval(Real, 0, 1, closed="both")],
-        "match_light": [StrOptions({"auto"}), "boolean"],
         "place_weight": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
         "relative": [StrOptions({"auto"}), "boolean"],
         "score_pixels": [
@@ -441,7 +425,6 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         neighbors="auto",
         tolerance=0.0,
         light="auto",
-        match_light="auto",
         place_weight="auto",
         relative="auto",
         score_pixels="auto",
@@ -472,7 +455,6 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         self.neighbors = neighbors
         self.tolerance = tolerance
         self.light = light
-        self.match_light = match_light
         self.place_weight = place_weight
         self.relative = relative
         self.score_pixels = score_pixels
@@ -541,10 +523,7 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         seen = images if len(shown) == len(images) else images.take(shown)
         with torch_threads(self.n_jobs):
             size, center = images.image_shape[:2], self._center_of(seen)
-            exposures = find_exposures(images) if options.match_light else None
-            setting = DenseSetting(
-                size, center, options.light, strides, device, exposures
-            )
+            setting = DenseSetting(size, center, options.light, strides, device)
             training = train_encoder(
                 seen, setting, options, rng, self._report(), self._former_training()
             )
@@ -608,13 +587,11 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         groups, owners, calibrates = self._continue_groups(groups, new)
         rng = check_random_state(self.random_state)
         with torch_threads(self.n_jobs):
-            device = fallback_device(self.device)
-            options = resolve_options(self.get_params(deep=False), device)
-            wider = self._fitted.allow_light_of(images)
-            encoder = wider.inspector(self.encoder_, device, self.tolerance).encoder
-            parts = (wider, images, known, owners, encoder)
+            encoder = self._inspector().encoder
+            options = resolve_options(self.get_params(deep=False), encoder.device)
+            parts = (self._fitted, images, known, owners, encoder)
             fitted = extend_bank(*parts, options, rng, self._report())
-            inspector = fitted.inspector(self.encoder_, device, self.tolerance)
+            inspector = fitted.inspector(self.encoder_, encoder.device, self.tolerance)
             scores = inspector.scores(images)
         scores = np.concatenate([self.training_scores_, scores])
         check_scores(scores)
@@ -969,7 +946,6 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
     def _set_bank(self, fitted):
         sizes = map(len, fitted.indexes)
         self.bank_size_ = dict(zip(self.patch_sizes_, sizes, strict=True))
-        self.light_range_ = fitted.exposures
         self.usual_distances_ = None
         if fitted.variations is not None:
             distances = [x.distances for x in fitted.variations]

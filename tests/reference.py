@@ -57,6 +57,17 @@ def nearest_distances(queries, bank):
     return np.array([np.sqrt(((bank - q) ** 2).sum(axis=1)).min() for q in queries])
 
 
+def usual_distances(queries, rows, distances, width):
+    """Mean distance of rows that look alike, by a Gaussian kernel, plus the median."""
+    queries, rows = np.float64(queries), np.float64(rows)
+    usual = []
+    for q in queries:
+        squares = ((rows - q) ** 2).sum(axis=1)
+        weights = np.exp(-(squares - squares.min()) / (2 * width))
+        usual.append((weights * distances).sum() / weights.sum())
+    return np.array(usual) + np.median(distances)
+
+
 def spread(scores, patch_size, stride, image_size):
     """Mean over the patches that cover a pixel; elsewhere the nearest such pixel."""
     total, count = np.zeros(image_size), np.zeros(image_size)

@@ -15,6 +15,7 @@ from reference import (
     encode_patchwise,
     nearest_distances,
     spread,
+    usual_distances,
 )
 from settings import SEED
 from sklearn.base import clone
@@ -43,10 +44,11 @@ def encoder_input(est, X):
     return torch.from_numpy(np.float32(x).transpose(0, 3, 1, 2))
 
 
-def plain_maps(est, X_train, X, aggregation="multiply"):
+def plain_maps(est, X_train, X, aggregation="multiply", is_relative=False):
     """Anomaly maps the slow way: patch by patch, row by row, pixel by pixel."""
     train, new = (encoder_input(est, x) for x in (X_train, X))
     scales = []
+    variations = iter(est._fitted.variations or [])
     for scale in zip(est.patch_sizes_, est.strides_, est._fitted.units, strict=True):
         size, stride, unit = scale
         bank, features = (
@@ -63,6 +65,8 @@ def plain_maps(est, X_train, X, aggregation="multiply"):
             nearest_distances(image.reshape(-1, image.shape[2]), bank)
             for image in features
         ]
+        if is_relative:
+            scores = divide_by_usual(scores, features, next(variations))
         grid = features.shape[1:3]
         scales.append(
             [spread(s.reshape(grid), size, stride, X.shape[1:3]) for s in scores]
@@ -70,6 +74,20 @@ def plain_maps(est, X_train, X, aggregation="multiply"):
     return (
         np.prod(scales, axis=0) if aggregation == "multiply" else np.sum(scales, axis=0)
     )
+
+
+def divide_by_usual(scores, features, variation):
+    """Divide distances by those that are usual, of patches drawn from all images."""
+    rows = variation.sample.rows.reshape(-1, features.shape[3])
+    distances = variation.distances.ravel()
+    return [
+        x / usual_distances(image.reshape(len(x), -1), rows, distances, variation.width)
+        for x, image in zip(scores, features, strict=True)
+    ]
+
+
+def mean_of_largest(maps, n_pixels):
+    return np.sort(maps.reshape(len(maps), -1), axis=1)[:, -n_pixels:].mean(axis=1)
 
 
 @pytest.mark.parametrize("encoder", ["hierarchical", "flat", "raw"])
@@ -85,13 +103,65 @@ def test_maps_equal_the_plain_way(encoder, aggregation):
         **QUICK,
     ).fit(X_train)
     maps = est.anomaly_map(X_new)
-    expected = plain_maps(est, X_train, X_new, aggregation)
+    factors = [plain_maps(est, X_train, X_new, aggregation)]
+    if encoder != "raw":
+        factors.append(plain_maps(est, X_train, X_new, aggregation, is_relative=True))
+    expected = np.prod(factors, axis=0) ** (1 / len(factors))
     assert maps.shape == (2, 71, 69)
     assert maps.dtype == np.float32
     np.testing.assert_allclose(maps, expected, rtol=1e-3)
     scores = est.score_samples(X_new)
     assert scores.dtype == np.float64
-    np.testing.assert_array_equal(scores, -maps.max(axis=(1, 2)).astype(np.float64))
+    n_pixels = 1 if encoder == "raw" else 625
+    largest = [mean_of_largest(x, n_pixels) for x in factors]
+    expected = np.prod(largest, axis=0) ** (1 / len(factors))
+    np.testing.assert_allclose(-scores, expected, rtol=1e-3)
+
+
+@pytest.mark.parametrize("n_pixels", [1, 40, 10**6])
+def test_score_without_what_is_usual(quick, normal, mixed, n_pixels):
+    est = quick.set_params(relative=False, score_pixels=n_pixels).fit(normal)
+    maps, scores = est.anomaly_map(mixed.images), est.score_samples(mixed.images)
+    largest = mean_of_largest(maps, min(n_pixels, 48 * 48 // 4))
+    np.testing.assert_allclose(-scores, largest, rtol=1e-5)
+    assert est.usual_distances_ is None
+
+
+def test_usual_distances_are_those_to_other_images(quick, normal):
+    est = quick.set_params(place_weight=0).fit(normal)
+    (distances,) = est.usual_distances_.values()
+    assert distances.shape == (8, 25)  # fewer than there is room for: all patches
+    features = est.embed(normal, 32).reshape(8, 25, -1)
+    for i in range(8):
+        bank = np.delete(features, i, axis=0).reshape(-1, features.shape[2])
+        expected = nearest_distances(features[i], bank)
+        np.testing.assert_allclose(np.sort(distances[i]), np.sort(expected), rtol=1e-3)
+
+
+def test_identical_images_have_finite_scores(quick, normal, mixed):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        est = quick.fit(normal[:1].repeat(4, axis=0))
+    assert np.isfinite(est.score_samples(mixed.images)).all()
+
+
+def test_a_relative_score_depends_on_its_image_alone(fitted, mixed):
+    together = fitted.score_samples(mixed.images)
+    alone = [fitted.score_samples(image[None])[0] for image in mixed.images]
+    np.testing.assert_array_equal(alone, together)
+
+
+def test_a_mask_is_empty_if_and_only_if_the_image_is_normal(normal, mixed, fitted):
+    images = np.concatenate([normal, mixed.images])
+    for alpha in (None, 0.4):
+        offset = fitted.offset_
+        if alpha is not None:
+            offset = np.sort(fitted.training_scores_)[int(alpha * 9)]
+        is_abnormal = fitted.score_samples(images) < offset
+        masks = fitted.predict_mask(images, alpha)
+        np.testing.assert_array_equal(masks.any(axis=(1, 2)), is_abnormal)
+    assert is_abnormal.any()
+    assert not is_abnormal.all()
 
 
 def test_map_of_one_scale(normal, mixed):
@@ -179,14 +249,14 @@ def test_scores_do_not_depend_on_the_other_images(fitted, normal, mixed):
 
 @pytest.mark.parametrize("training", ["dense", "paper"])
 def test_training_images_are_scored_without_themselves(quick, normal, training):
-    est = quick.set_params(training=training).fit(normal)
+    est = quick.set_params(training=training, relative=False).fit(normal)
     for i in range(len(normal)):
         others = np.delete(normal, i, axis=0)
         # The same encoder, but a bank without image i, and for image i, where a mean
         # is subtracted, the mean of the others.
         alone = copy.deepcopy(est)
         indexes = _indexes_of(est, others)
-        alone._fitted = alone._fitted.replace_bank(indexes, [], None)
+        alone._fitted = alone._fitted.replace_bank(indexes, [], None, None)
         is_mean = training == "paper"
         shift = est.center_ - others.mean(axis=0) / 255 if is_mean else 0
         expected = alone.score_samples(normal[i : i + 1] / 255 + shift)[0]
@@ -786,7 +856,8 @@ def test_images_are_resized_and_maps_resized_back(normal):
 
 def test_score_is_the_maximum_before_resizing_back(untrained, normal, mixed):
     X = mixed.images[:, ::2, ::2]
-    untrained.set_params(image_size=96).fit(normal[:, ::2, ::2])
+    untrained.set_params(image_size=96, relative=False, score_pixels=1)
+    untrained.fit(normal[:, ::2, ::2])
     scores, maps = untrained.score_samples(X), untrained.anomaly_map(X)
     # Images that come in this size have maps of it, which are not resized.
     whole = untrained.anomaly_map(check_images(X, image_size=96).pixels)

@@ -92,9 +92,7 @@ class ExactIndex:
             self.rows, self.centers = clusters.rows, clusters.centers
             self.starts, self.owners = clusters.starts, self.owners[clusters.order]
         if device not in self._searches:
-            rows, centers = (
-                _as_tensor(x).to(device) for x in (self.rows, self.centers)
-            )
+            rows, centers = (as_tensor(x).to(device) for x in (self.rows, self.centers))
             search = _choose_search(device, len(rows))
             search = search(rows, centers, self.starts, self.owners)
             self._searches = {device: search}
@@ -112,7 +110,8 @@ def _choose_search(device, n_rows):
     return TileSearch if is_large else WholeSearch
 
 
-def _as_tensor(array):
+def as_tensor(array):
+    """Return an array as a tensor, a view, also where it cannot be written to."""
     with warnings.catch_warnings():
         # A memory-mapped bank cannot be written to, and nothing here does.
         warnings.filterwarnings("ignore", message=".*not writ(e)?able")

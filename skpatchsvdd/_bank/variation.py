@@ -5,7 +5,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from skpatchsvdd._bank.distances import TINY, as_columns, expand, halve_squares
+from skpatchsvdd._bank.distances import as_columns, expand, halve_squares
+from skpatchsvdd._bank.exact import as_tensor
 
 # Normal patches whose distances are measured, about: bench_quality.py finds no more
 # with four times as many, and comparing a patch with them takes little beside search.
@@ -102,6 +103,8 @@ class Variation:
         As given.
     distances : ndarray of shape (n_images, n_each)
         Distance of each to the nearest row of another owner.
+    width : float
+        Variance of the Gaussian kernel that weighs them.
     """
 
     def __init__(self, sample, index, device):
@@ -109,7 +112,7 @@ class Variation:
         rows = torch.from_numpy(sample.rows).to(device)
         distances = index.query_exactly(rows, sample.owners.tolist())
         self.distances = distances.cpu().numpy()
-        self._width = _find_width(rows.flatten(0, 1))
+        self.width = _find_width(rows.flatten(0, 1))
         self._on_device = None
 
     def usual(self, features, left_out):
@@ -141,15 +144,15 @@ class Variation:
 
     def _move_to(self, device):
         if self._on_device is None or self._on_device.columns.device != device:
-            rows = torch.from_numpy(self.sample.rows).to(device).flatten(0, 1)
+            rows = as_tensor(self.sample.rows).to(device).flatten(0, 1)
             origin = rows.mean(dim=0)
-            distances = torch.from_numpy(self.distances).to(device).flatten()
+            distances = as_tensor(self.distances).to(device).flatten()
             self._on_device = _Model(
                 origin,
-                as_columns(rows - origin) / self._width,
-                halve_squares(rows - origin) / self._width,
+                as_columns(rows - origin) / self.width,
+                halve_squares(rows - origin) / self.width,
                 distances,
-                distances.median(),
+                _find_typical(self.distances),
             )
         return self._on_device
 
@@ -164,7 +167,7 @@ class _Model(NamedTuple):
     columns: torch.Tensor
     half_squares: torch.Tensor
     distances: torch.Tensor
-    median: torch.Tensor
+    typical: float
 
 
 def _regress(model, features, is_left_out):
@@ -176,7 +179,15 @@ def _regress(model, features, is_left_out):
         if is_left_out is not None:
             away.masked_fill_(is_left_out, torch.inf)
         usual.append(torch.softmax(away.neg_(), dim=1) @ model.distances)
-    return (torch.cat(usual) + model.median).clamp_(min=TINY)
+    return torch.cat(usual) + model.typical
+
+
+def _find_typical(distances):
+    """Return the median, or, of images that are mostly copies, what is above 0."""
+    for typical in (np.median(distances), np.mean(distances)):
+        if typical > 0:
+            return float(typical)
+    return 1.0
 
 
 def _find_width(rows):

@@ -1,7 +1,6 @@
 """From images to features: networks, run densely, with light damped."""
 
 from skpatchsvdd._encoding.dense import DenseSetting
-from skpatchsvdd._encoding.exposure import find_exposures
 from skpatchsvdd._encoding.illumination import REACH, damp_windows
 from skpatchsvdd._encoding.networks import make_encoder, reset_parameters
 from skpatchsvdd._encoding.positions import find_units
@@ -13,7 +12,6 @@ __all__ = [
     "DenseSetting",
     "check_strides",
     "damp_windows",
-    "find_exposures",
     "find_units",
     "make_encoder",
     "reset_parameters",

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from skpatchsvdd._encoding.exposure import match_exposure
 from skpatchsvdd._encoding.illumination import REACH, damp_light, damp_windows
 from skpatchsvdd._encoding.networks import grid_shape
 from skpatchsvdd._encoding.positions import add_positions
@@ -36,23 +35,17 @@ class DenseSetting(NamedTuple):
     light: float
     strides: tuple
     device: torch.device
-    exposures: tuple | None = None
 
     def make(self, encoder):
         """Return an encoder that works so."""
         return DenseEncoder(encoder, *self)
 
     def within(self, window, strides):
-        """Return the setting for a window of the images, a pair of slices.
-
-        How light a window is says nothing of the image: no window is made lighter.
-        """
+        """Return the setting for a window of the images, a pair of slices."""
         pairs = zip(window, self.image_size, strict=True)
         size = tuple(len(range(length)[part]) for part, length in pairs)
         center = self.center if self.center.size == 1 else self.center[window]
-        return self._replace(
-            image_size=size, center=center, strides=strides, exposures=None
-        )
+        return self._replace(image_size=size, center=center, strides=strides)
 
 
 class DenseEncoder:
@@ -72,21 +65,15 @@ class DenseEncoder:
         One for each of the encoder's patch sizes.
     device : torch.device
         Where to compute.
-    exposures : tuple of (float, float) or None
-        How dark and how light images may be as a whole: others are made as light as
-        the nearer end. None leaves them as they are.
     """
 
-    def __init__(
-        self, encoder, image_size, center, light, strides, device, exposures=None
-    ):
+    def __init__(self, encoder, image_size, center, light, strides, device):
         self.patch_sizes = encoder.patch_sizes
         self.strides = strides
         self.center = center
         self.light = light
         self.image_size = image_size
         self.device = device
-        self.exposures = exposures
         self.grids = [
             grid_shape(self.image_size, size, stride)
             for size, stride in zip(self.patch_sizes, strides, strict=True)
@@ -108,10 +95,8 @@ class DenseEncoder:
         features : list of tensors of shape (n, rows, cols, D)
             One for each scale.
         """
-        x = pixels_to_float(torch.tensor(images, device=self.device))
-        if self.exposures is not None:
-            x = match_exposure(x, self.exposures)
-        x = (x - self._center).permute(0, 3, 1, 2)  # (n, c, h, w)
+        x = pixels_to_float(torch.tensor(images, device=self.device)) - self._center
+        x = x.permute(0, 3, 1, 2)  # (n, c, h, w)
         # A CPU's convolution rounds differently for other batch sizes: image by image,
         # a score depends on that image alone, and takes no longer.
         size = 1 if self.device.type == "cpu" else len(x)

@@ -5,7 +5,7 @@ import copy
 import numpy as np
 
 from skpatchsvdd._bank import Sampler, Variation, collect_banks, make_index
-from skpatchsvdd._encoding import find_exposures, find_units
+from skpatchsvdd._encoding import find_units
 from skpatchsvdd._inspection.inspector import Inspector
 from skpatchsvdd._utils import draw_seed
 
@@ -67,11 +67,6 @@ class FittedBank:
         self.score_pixels = score_pixels
         self._last = None
 
-    @property
-    def exposures(self):
-        """How dark and how light images may be, or None; see `DenseEncoder`."""
-        return self._setting.exposures
-
     def inspector(self, encoder, device, tolerance):
         """Return an `Inspector` on a device, the last one if nothing has changed.
 
@@ -110,15 +105,6 @@ class FittedBank:
         other = copy.copy(self)
         other.indexes, other.known, other.owners = indexes, known, owners
         other.variations = variations
-        return other
-
-    def allow_light_of(self, images):
-        """Return a copy that leaves the light of some more images as it is."""
-        other = copy.copy(self)
-        if self.exposures is not None:
-            exposures = find_exposures(images, self.exposures)
-            other._setting = self._setting._replace(exposures=exposures)
-            other._last = None
         return other
 
     def __getstate__(self):
@@ -161,8 +147,8 @@ def build_bank(images, shown, known, owners, encoder, setting, options, rng, rep
         report.log(f"positions of patches of {size} {counts}")
     samplers = None
     if options.relative:
-        drawn = np.random.RandomState(draw_seed(rng))
-        samplers = [Sampler(len(images), drawn) for _ in units]
+        sampler_rng = _fork(rng)
+        samplers = [Sampler(len(images), sampler_rng) for _ in units]
     with report.progress("encoding images", len(images)) as progress:
         banks = collect_banks(
             dense,
@@ -205,8 +191,9 @@ def extend_bank(fitted, images, known, owners, dense, options, rng, report):
     former = fitted.variations
     samplers = None
     if former is not None:
-        drawn = np.random.RandomState(draw_seed(rng))
-        samplers = [Sampler(len(images), drawn, x.sample.rows.shape[1]) for x in former]
+        sampler_rng = _fork(rng)
+        n_each = [x.sample.rows.shape[1] for x in former]
+        samplers = [Sampler(len(images), sampler_rng, n) for n in n_each]
     with report.progress("adding images", len(images)) as progress:
         banks = collect_banks(
             dense,
@@ -224,9 +211,14 @@ def extend_bank(fitted, images, known, owners, dense, options, rng, report):
     variations = None
     if former is not None:
         pairs = zip(former, samplers, strict=True)
-        samples = [x.sample.join(sampler.result(), drawn) for x, sampler in pairs]
+        samples = [x.sample.join(sampler.result(), sampler_rng) for x, sampler in pairs]
         variations = _measure_variations(samples, indexes, dense.device, report)
     return fitted.replace_bank(indexes, known, owners, variations)
+
+
+def _fork(rng):
+    """Return another RandomState, from which draws leave this one as it is."""
+    return np.random.RandomState(draw_seed(copy.deepcopy(rng)))
 
 
 def _measure_variations(samples, indexes, device, report):

@@ -5,6 +5,7 @@ from settings import SEED
 
 from skpatchsvdd._bank.collect import collect_banks
 from skpatchsvdd._bank.exact import ExactIndex
+from skpatchsvdd._bank.variation import Sampler, Variation
 from skpatchsvdd._encoding.dense import DenseEncoder
 from skpatchsvdd._encoding.networks import make_encoder
 from skpatchsvdd._images.digests import list_digests
@@ -43,18 +44,30 @@ class LooseIndex:
 @pytest.mark.parametrize("aggregation", ["multiply", "sum"])
 @pytest.mark.parametrize("tolerance", [0.0, 0.5])
 @pytest.mark.parametrize("is_loose", [(True, True), (True, False)])
-def test_scores_of_loose_distances_are_certain(rng, aggregation, tolerance, is_loose):
+@pytest.mark.parametrize(("is_relative", "n_pixels"), [(False, 1), (True, 150)])
+def test_scores_of_loose_distances_are_certain(
+    rng, aggregation, tolerance, is_loose, is_relative, n_pixels
+):
     dense = make_dense("hierarchical", (160, 128), (4, 16))
     images = stack_images(rng.random((6, 160, 128, 3), dtype=np.float32))
-    banks = collect_banks(dense, images.take([0, 1]), [0, 0], None, np.random)
+    samplers = [Sampler(2, np.random.RandomState(SEED)) for _ in range(2)]
+    banks = collect_banks(
+        dense, images.take([0, 1]), [0, 0], None, np.random, samplers=samplers
+    )
     exact = [ExactIndex(bank) for bank in banks]
+    variations = None
+    if is_relative:
+        pairs = zip(samplers, exact, strict=True)
+        variations = [Variation(x.result(), i, dense.device) for x, i in pairs]
+    more = {"variations": variations, "score_pixels": n_pixels}
     loose = [
         LooseIndex(index, rng) if flag else index
         for index, flag in zip(exact, is_loose, strict=True)
     ]
     known = list_digests(images.take([0, 1]))
-    expected = Inspector(dense, exact, [0, 0], aggregation, known).scores(images)
-    inspector = Inspector(dense, loose, [0, 0], aggregation, known, tolerance=tolerance)
+    parts = ([0, 0], aggregation, known)
+    expected = Inspector(dense, exact, *parts, **more).scores(images)
+    inspector = Inspector(dense, loose, *parts, tolerance=tolerance, **more)
     scores = inspector.scores(images)
     if tolerance == 0:
         np.testing.assert_allclose(scores, expected, rtol=1e-6)
@@ -63,6 +76,8 @@ def test_scores_of_loose_distances_are_certain(rng, aggregation, tolerance, is_l
         assert (scores >= (1 + tolerance) * expected).all()
         assert (scores <= expected * (1 - 1e-6)).any()
     assert loose[0].n_decided < 0.7 * loose[0].n_asked
+    if n_pixels > 1:
+        return
     maps = np.concatenate(list(inspector.maps(images)))
     top = -maps.max(axis=(1, 2))
     assert (top >= (1 + tolerance + 1e-6) * expected).all()
