@@ -28,7 +28,6 @@ from skpatchsvdd._encoding.networks import FLAT_PATCH, make_encoder
 from skpatchsvdd._encoding.positions import find_units
 from skpatchsvdd._images.arrays import check_images
 from skpatchsvdd._inspection.inspector import Inspector
-from skpatchsvdd._inspection.maps import mean_of_largest, multiply_evenly
 from skpatchsvdd._options import resolve_options
 from skpatchsvdd._training import trainer
 from skpatchsvdd._training.crops import crop_size
@@ -146,5 +145,4 @@ def score_distances(est, features, distances):
     scales, owners = range(len(features)), [-1] * len(features[0])
     usual = inspector._find_usual(features, owners, scales)
     maps = inspector._join_all(dict(enumerate(distances)), usual)
-    largest = [mean_of_largest(x, inspector.score_pixels) for x in maps]
-    return -multiply_evenly(largest).cpu().numpy()
+    return inspector._score(maps).cpu().numpy()

@@ -7,9 +7,9 @@ are tied or a collapse was mended (collapsed); how long training took. Then mean
 spread over the seeds of each category, and the mean over all.
 
 The settings are the estimator as it is by default, the inspection it had formerly, the
-default without one of its ingredients, random weights (max_iter=0), raw patches (at
-strides of 16) and the paper's training. Those that only inspect differently share one
-training.
+default without one of its ingredients or with even weights, random weights
+(max_iter=0), raw patches (at strides of 16) and the paper's training. Those that only
+inspect differently share one training.
 
 With several settings and categories, last: each category with the setting that is best,
 by the mean of det and seg, on all others.
@@ -38,8 +38,9 @@ from skpatchsvdd.metrics import detection_auroc, pro_score, segmentation_auroc
 
 # What differs in inspection alone.
 INSPECTIONS = {
-    "former": {"relative": False, "score_pixels": 1},
-    "absolute": {"relative": False},
+    "former": {"relative_weight": 0, "score_pixels": 1},
+    "absolute": {"relative_weight": 0},
+    "even": {"relative_weight": 0.5, "score_pixels": 625},
     "maximum": {"score_pixels": 1},
 }
 SETTINGS = {

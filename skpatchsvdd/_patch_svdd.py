@@ -196,18 +196,19 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         quarter or less, as in pictures of materials, it is 0; and it is interpolated
         linearly in between. It is 0 with ``training="paper"`` or ``encoder="raw"``.
 
-    relative : "auto" or bool, default="auto"
-        Whether distances count relative to what is usual, too. Then there are two
-        maps, of distances as they are, D, and of distances divided by those that normal
-        patches which look alike have to normal patches of other images, R. A pixel of
-        the anomaly map is the geometric mean of its two values, and the score of an
-        image that of the two maps' scores. False is D alone, as in the paper. "auto" is
-        True, and False with ``training="paper"`` or ``encoder="raw"``.
+    relative_weight : "auto" or float in [0, 1], default="auto"
+        How much distances count relative to what is usual. There are two maps: D, of
+        distances as they are, and R, of distances divided by those that normal patches
+        which look alike have to normal patches of other images. With the weight w, a
+        pixel of the anomaly map is D\ :sup:`1-w` R\ :sup:`w`, and so is the score of
+        an image, from the scores of both. A large weight suits parts whose edges never
+        look the same twice, 0 is the paper's, D alone. "auto" is 1/3, and 0 with
+        ``training="paper"`` or ``encoder="raw"``.
 
     score_pixels : "auto" or int, default="auto"
         How many of the largest pixels of a map the score of an image is the mean of; no
         more than a quarter of the image. 1 is the maximum, as in the paper. "auto" is
-        625, which is 25 x 25 pixels, and 1 with ``training="paper"`` or
+        400, which is 20 x 20 pixels, and 1 with ``training="paper"`` or
         ``encoder="raw"``.
 
     damage_weight : float, default=1.0
@@ -272,7 +273,7 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
     usual_distances_ : dict of int to ndarray of shape (n_images, n_each), or None
         By patch size, how far some patches of training images are from the nearest
         patch of another image: the more unequal they are, the more the relative map
-        differs from that of distances as they are. None with ``relative=False``.
+        differs from that of distances as they are. None with ``relative_weight=0``.
 
     center_ : ndarray of shape (height, width, n_channels) or (1, 1, 1)
         What is subtracted from every image: 0.5, the middle of the 0..1 scale, or, with
@@ -389,7 +390,7 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         "tolerance": [Interval(Real, 0, None, closed="left")],
         "light": [StrOptions({"auto"}), Interval(Real, 0, 1, closed="both")],
         "place_weight": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
-        "relative": [StrOptions({"auto"}), "boolean"],
+        "relative_weight": [StrOptions({"auto"}), Interval(Real, 0, 1, closed="both")],
         "score_pixels": [
             StrOptions({"auto"}),
             Interval(Integral, 1, None, closed="left"),
@@ -426,7 +427,7 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         tolerance=0.0,
         light="auto",
         place_weight="auto",
-        relative="auto",
+        relative_weight="auto",
         score_pixels="auto",
         damage_weight=1.0,
         image_shape=None,
@@ -456,7 +457,7 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         self.tolerance = tolerance
         self.light = light
         self.place_weight = place_weight
-        self.relative = relative
+        self.relative_weight = relative_weight
         self.score_pixels = score_pixels
         self.damage_weight = damage_weight
         self.image_shape = image_shape
@@ -646,8 +647,8 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         -------
         scores : ndarray of shape (n_images,)
             Minus the mean of the `score_pixels` largest pixels of an image's map, at
-            the size at which it is inspected; with `relative`, minus the geometric
-            mean of this for both maps. At most 0.
+            the size at which it is inspected, of both maps with their weights; see
+            `relative_weight`. At most 0.
         """
         images = self._check_scored_images(X)
         with torch_threads(self.n_jobs):

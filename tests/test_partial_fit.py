@@ -48,7 +48,7 @@ def test_images_known_to_be_abnormal_do_not_join(images):
 
 @pytest.mark.parametrize("training", ["dense", "paper"])
 def test_more_images_are_scored_without_themselves(images, training):
-    est = PatchSVDD(training=training, relative=False, **QUICK).fit(images[:8])
+    est = PatchSVDD(training=training, relative_weight=0, **QUICK).fit(images[:8])
     before = est.score_samples(images[8:])
     est.partial_fit(images[8:9])
     np.testing.assert_allclose(est.training_scores_[8], before[0], rtol=1e-5)

@@ -38,6 +38,7 @@ class FittedBank:
         Digests of the images that the encoder was trained on.
     variations : list of Variation or None
         For each scale, the distances that are usual.
+    relative_weight : float
     score_pixels : int
         See `Inspector`.
     """
@@ -53,6 +54,7 @@ class FittedBank:
         n_averaged,
         seen,
         variations=None,
+        relative_weight=0.0,
         score_pixels=1,
     ):
         self._setting = setting._replace(device=None)
@@ -64,6 +66,7 @@ class FittedBank:
         self.n_averaged = n_averaged
         self.seen = seen
         self.variations = variations
+        self.relative_weight = relative_weight
         self.score_pixels = score_pixels
         self._last = None
 
@@ -97,6 +100,7 @@ class FittedBank:
             self.n_averaged,
             tolerance,
             self.variations,
+            self.relative_weight,
             self.score_pixels,
         )
 
@@ -146,7 +150,7 @@ def build_bank(images, shown, known, owners, encoder, setting, options, rng, rep
         counts = "count" if unit > 0 else "do not count"
         report.log(f"positions of patches of {size} {counts}")
     samplers = None
-    if options.relative:
+    if options.relative_weight > 0:
         sampler_rng = _fork(rng)
         samplers = [Sampler(len(images), sampler_rng) for _ in units]
     with report.progress("encoding images", len(images)) as progress:
@@ -162,7 +166,7 @@ def build_bank(images, shown, known, owners, encoder, setting, options, rng, rep
         )
     indexes = index_banks(banks, setting.device, options, rng, report)
     variations = None
-    if options.relative:
+    if options.relative_weight > 0:
         samples = [sampler.result() for sampler in samplers]
         variations = _measure_variations(samples, indexes, setting.device, report)
     return FittedBank(
@@ -177,6 +181,7 @@ def build_bank(images, shown, known, owners, encoder, setting, options, rng, rep
         len(known) if is_whole else 0,
         set(),
         variations,
+        options.relative_weight,
         options.score_pixels,
     )
 

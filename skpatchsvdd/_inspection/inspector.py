@@ -6,9 +6,9 @@ import torch
 from skpatchsvdd._images import KnownImages, pixels_to_float
 from skpatchsvdd._inspection.maps import (
     find_covering,
+    geometric_mean,
     join_maps,
     mean_of_largest,
-    multiply_evenly,
     spread_scores,
 )
 
@@ -45,6 +45,8 @@ class Inspector:
         For each scale, the distances that are usual. With them there are two maps, of
         distances as they are and in units of what is usual for such patches; a pixel,
         and the score of an image, is the geometric mean of both.
+    relative_weight : float
+        Weight of the second map in this mean; the first has the rest of 1.
     score_pixels : int
         How many of the largest pixels of a map the score of an image is the mean of.
     """
@@ -60,6 +62,7 @@ class Inspector:
         n_averaged=0,
         tolerance=0.0,
         variations=None,
+        relative_weight=0.0,
         score_pixels=1,
     ):
         self.encoder = encoder
@@ -68,6 +71,7 @@ class Inspector:
         self.aggregation = aggregation
         self.tolerance = tolerance
         self.variations = variations
+        self.weights = (1 - relative_weight, relative_weight)
         # No more than a quarter of a small image.
         n_pixels = encoder.image_size[0] * encoder.image_size[1]
         self.score_pixels = max(min(score_pixels, n_pixels // 4), 1)
@@ -120,8 +124,11 @@ class Inspector:
             features = self.encoder.encode(self._leave_out_of_mean(batch, known))
             features = self.encoder.add_positions(features, self.units)
             maps = self._make_maps(features, self._own(known), chosen)
-            largest = [mean_of_largest(x, self.score_pixels) for x in maps]
-            yield multiply_evenly(maps), -multiply_evenly(largest)
+            yield geometric_mean(maps, self.weights), self._score(maps)
+
+    def _score(self, maps):
+        largest = [mean_of_largest(x, self.score_pixels) for x in maps]
+        return -geometric_mean(largest, self.weights)
 
     def _make_maps(self, features, owners, chosen):
         """Return the maps that are multiplied, each of shape (n, height, width)."""

@@ -77,12 +77,20 @@ def join_maps(maps, aggregation):
     return stacked.prod(dim=0) if aggregation == "multiply" else stacked.sum(dim=0)
 
 
-def multiply_evenly(factors):
-    """Return the geometric mean of some tensors; one is returned as it is."""
+def geometric_mean(factors, weights):
+    """Return the weighted geometric mean of tensors; one alone stays as it is."""
     if len(factors) == 1:
         return factors[0]
-    # The root before the product: neither becomes too large or too small.
-    return torch.stack([x.pow(1 / len(factors)) for x in factors]).prod(dim=0)
+    if factors[0].device.type == "cpu":
+        # Image by image: a CPU's power rounds differently at the end of an array.
+        images = zip(*factors, strict=True)
+        return torch.stack([_weigh(image, weights) for image in images])
+    return _weigh(factors, weights)
+
+
+def _weigh(factors, weights):
+    pairs = zip(factors, weights, strict=True)
+    return torch.stack([x.pow(weight) for x, weight in pairs]).prod(dim=0)
 
 
 def mean_of_largest(maps, n_pixels):

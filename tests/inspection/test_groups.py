@@ -89,7 +89,7 @@ def test_images_are_scored_without_their_group(lots, neighbors):
     images, groups = lots
     est = PatchSVDD(max_iter=0, place_weight=0, neighbors=neighbors, **QUICK)
     # What is usual is measured on all images, and changes if some are missing.
-    est.set_params(relative=False).fit(images, groups=groups)
+    est.set_params(relative_weight=0).fit(images, groups=groups)
     assert est.calibrates_.all()  # an encoder that is not trained has seen none
     assert est.bank_size_ == {32: len(images) * 9}
     is_first = np.array(groups) == groups[0]
@@ -111,7 +111,7 @@ def test_the_order_of_images_does_not_matter(lots):
 
 def test_a_small_bank_leaves_groups_out_too(lots):
     images, groups = lots
-    est = PatchSVDD(max_iter=0, bank_size=60, relative=False, **QUICK)
+    est = PatchSVDD(max_iter=0, bank_size=60, relative_weight=0, **QUICK)
     own = clone(est).fit(images)
     est.fit(images, groups=groups)
     assert est.bank_size_ == {32: 60}

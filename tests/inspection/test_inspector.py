@@ -59,7 +59,7 @@ def test_scores_of_loose_distances_are_certain(
     if is_relative:
         pairs = zip(samplers, exact, strict=True)
         variations = [Variation(x.result(), i, dense.device) for x, i in pairs]
-    more = {"variations": variations, "score_pixels": n_pixels}
+    more = {"variations": variations, "score_pixels": n_pixels, "relative_weight": 0.4}
     loose = [
         LooseIndex(index, rng) if flag else index
         for index, flag in zip(exact, is_loose, strict=True)
