@@ -69,8 +69,10 @@ def run_demo(args):
         maps = {}
         for weights, max_iter in (("random", 0), ("trained", args.max_iter)):
             est = make_estimator(args, max_iter).fit(train.images)
-            maps[weights] = est.anomaly_map(test.images) / -est.offset_
-            rows.append([kind, weights, *rate(test, maps[weights], est.offset_)])
+            found = est.anomaly_map(test.images) / -est.offset_
+            scores = est.score_samples(test.images)
+            rows.append([kind, weights, *rate(test, found, scores, est.offset_)])
+            maps[weights] = found, scores < est.offset_
         panels.append((test, maps))
     print_rows(rows)
     draw(panels, args.output)
@@ -92,13 +94,12 @@ def make_estimator(args, max_iter):
     )
 
 
-def rate(test, maps, offset):
-    """Return the figures of a row; maps are in units of the alarm level."""
-    highest = maps.max(axis=(1, 2))
-    good, alarms = test.labels == 1, highest > 1
+def rate(test, maps, scores, offset):
+    """Return the figures of a row."""
+    good, alarms = test.labels == 1, scores < offset
     missed = collections.Counter(test.defects[~good & ~alarms])
     return [
-        f"{detection_auroc(test.labels, -highest):.3f}",
+        f"{detection_auroc(test.labels, scores):.3f}",
         f"{segmentation_auroc(test.masks, maps):.3f}",
         f"{offset:.3g}",
         f"{alarms[good].sum()} of {good.sum()}",
@@ -131,13 +132,13 @@ def draw(panels, output):
         for axis in axes[len(shown) :].flat:
             axis.set_axis_off()
         for column, (weights, some) in zip((2, 3), maps.items(), strict=True):
-            draw_maps(test, some, shown, axes[: len(shown), [0, 1, column]])
+            draw_maps(test, *some, shown, axes[: len(shown), [0, 1, column]])
             axes[0, column].set_title(f"{weights} weights", fontsize="small")
     figure.savefig(output, bbox_inches="tight")
     plt.close(figure)
 
 
-def draw_maps(test, maps, shown, axes):
+def draw_maps(test, maps, alarms, shown, axes):
     """Draw some images and their maps, and below each map what `predict` says."""
     from skpatchsvdd.plotting import AnomalyMapDisplay
 
@@ -149,8 +150,8 @@ def draw_maps(test, maps, shown, axes):
         axes=axes,
         vmax=2,  # the alarm level, 1, is the middle of the colours
     )
-    for axis, one_map in zip(axes[:, -1], maps[shown], strict=True):
-        axis.set_xlabel("alarm" if one_map.max() > 1 else "no alarm", fontsize="small")
+    for axis, alarm in zip(axes[:, -1], alarms[shown], strict=True):
+        axis.set_xlabel("alarm" if alarm else "no alarm", fontsize="small")
 
 
 def import_pyplot():

@@ -58,8 +58,10 @@ def measure_patch_svdd(line, seed, train, test, device):
     with stopwatch(device) as one_s:
         for image in ones:
             est.anomaly_map(image[None])
+    parts = {part: rate(test, x, -x.max(axis=(1, 2))) for part, x in maps.items()}
+    parts[JOINED] = rate(test, maps[JOINED], est.score_samples(test.images))
     return {
-        "parts": {part: rate(test, x, -x.max(axis=(1, 2))) for part, x in maps.items()},
+        "parts": parts,
         "undone": float(undone),
         "fit s": fit_s,
         "s in batches": batch_s[0] / len(batch),
