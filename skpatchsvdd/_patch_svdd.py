@@ -6,7 +6,7 @@ from numbers import Integral, Real
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, OutlierMixin, _fit_context
-from sklearn.utils import check_random_state
+from sklearn.utils import Bunch, check_random_state
 from sklearn.utils._param_validation import Interval, Options, RealNotInt, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
@@ -21,6 +21,7 @@ from skpatchsvdd._inspection import (
     choose_aside,
     cut_map,
     extend_bank,
+    find_regions,
     find_unseen,
     number_owners,
     p_values_from_scores,
@@ -760,6 +761,60 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
             above the threshold of images that are. An image is abnormal if and only if
             a pixel of it is.
         """
+        images, _, masks, _ = self._cut_maps(X, alpha)
+        return np.stack(masks) if images.came_in_one_size else masks
+
+    def predict_regions(self, X, alpha=None):
+        """List the connected abnormal regions of each image.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_images, height, width[, n_channels])
+            Images, as for `fit`.
+        alpha : float in (0, 0.5], default=None
+            As for `predict_mask`.
+
+        Returns
+        -------
+        regions : list of structured ndarray, each of shape (n_regions,)
+            One for each image, empty for normal ones; the highest peak comes first.
+            The fields: `top`, `left`, `bottom` and `right`, the box in pixels of the
+            image that came in, without its last row and column; `area`, the number of
+            pixels; `peak` and `mean`, the highest and the mean value of the anomaly
+            map.
+        """
+        _, _, masks, maps = self._cut_maps(X, alpha)
+        return list(map(find_regions, masks, maps))
+
+    def inspect(self, X):
+        """Compute all there is to say about images, in one pass.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_images, height, width[, n_channels])
+            Images, as for `fit`.
+
+        Returns
+        -------
+        results : Bunch
+            With the attributes `scores`, `p_values`, `labels`, `maps`, `masks` and
+            `regions`: what `score_samples`, `p_values`, `predict`, `anomaly_map`,
+            `predict_mask` and `predict_regions` return, each of which would inspect
+            the images again. `maps` and `masks` are lists.
+        """
+        _, scores, masks, maps = self._cut_maps(X, None)
+        calibration, groups = self._calibration_set()
+        return Bunch(
+            scores=scores,
+            p_values=p_values_from_scores(calibration, scores, groups),
+            labels=_labels(scores - self.offset_),
+            maps=maps,
+            masks=masks,
+            regions=list(map(find_regions, masks, maps)),
+        )
+
+    def _cut_maps(self, X, alpha):
+        """Return images, scores, masks, and maps at the size the images came in."""
         check_is_fitted(self)
         offset = self.offset_
         if alpha is not None:
@@ -768,13 +823,14 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
             scores, groups = self._calibration_set()
             offset = threshold_from_scores(scores, alpha, groups, name="alpha")
         images = self._check_scored_images(X)
-        masks, sizes = [], iter(images.sizes)
+        scores, masks, maps = [], [], []
         with torch_threads(self.n_jobs):
             for batch in self._inspector().maps_and_scores(images):
                 for one_map, score in zip(*batch, strict=True):
-                    is_abnormal = score < offset
-                    masks.append(cut_map(one_map, next(sizes), -offset, is_abnormal))
-        return np.stack(masks) if images.came_in_one_size else masks
+                    maps.append(resize_map(one_map, images.sizes[len(maps)]))
+                    masks.append(cut_map(maps[-1], -offset, score < offset))
+                    scores.append(score)
+        return images, np.array(scores), masks, maps
 
     def anomaly_map(self, X, scale=None):
         """Score every pixel: high is abnormal, low is normal.

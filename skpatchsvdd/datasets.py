@@ -1,5 +1,6 @@
 """Images to learn from: folders on a disk, and synthetic ones."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -7,14 +8,134 @@ import torch
 import torch.nn.functional as F
 from sklearn.utils import Bunch
 
-from skpatchsvdd._images import check_image_size, read_image, resize_image
+from skpatchsvdd._images import (
+    check_image_size,
+    read_image,
+    read_shape,
+    resize_image,
+)
 from skpatchsvdd._synthetic import make_textures
+from skpatchsvdd._utils import warn
 
-__all__ = ["load_mvtec_ad", "make_textures"]
+__all__ = ["load_images", "load_mvtec_ad", "make_textures"]
 
 # Files that are read from a folder.
-_ENDINGS = {".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff"}
+_ENDINGS = {
+    *(".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp"),
+    *(".pgm", ".ppm", ".gif", ".jp2"),
+}
 _GOOD = "good"
+# Files that a message names, at most.
+_N_NAMED = 20
+
+
+def load_images(source, *, image_size=None, on_error="raise", as_paths=False):
+    """Load images from a folder and all folders below it, or from a list of files.
+
+    Reading files needs pillow: ``pip install skpatchsvdd[images]``.
+
+    Parameters
+    ----------
+    source : str, path, or list of these
+        A folder, a file, or a list of folders and files. Hidden files are passed over.
+    image_size : int or (int, int), default=None
+        Size (height, width) to which images are resized, anti-aliased.
+    on_error : {"raise", "skip"}, default="raise"
+        Whether files that cannot be read end the loading, with an error that names all
+        of them, or are skipped, with a warning.
+    as_paths : bool, default=False
+        True returns paths and decodes no image; files that are no images at all are
+        found nevertheless.
+
+    Returns
+    -------
+    data : Bunch
+        With these attributes:
+
+        images : ndarray of shape (n_images, height, width[, 3]), or list
+            uint8 or uint16; float32 on the 0..1 scale for files of floats, and where
+            some have 8 and some 16 bits. Grey images have no channel axis, unless some
+            are coloured. A list for images of unequal size; paths with
+            ``as_paths=True``.
+        filenames : list of str
+            Where each image was read from, sorted by name within a folder.
+        skipped : list of (str, str)
+            Files that are not among them, and why.
+
+    Examples
+    --------
+    >>> from skpatchsvdd.datasets import load_images
+    >>> good = load_images("photos/good", image_size=256)  # doctest: +SKIP
+    """
+    if on_error not in ("raise", "skip"):
+        raise ValueError(f"on_error must be 'raise' or 'skip', got {on_error!r}.")
+    size = _check_size(image_size, as_paths)
+    files, skipped = _find_files(source)
+    images, names, broken = [], [], []
+    for file in files:
+        try:
+            read = read_shape(file) if as_paths else _read_resized(file, size)
+        except (OSError, ValueError) as error:
+            broken.append((str(file), str(error)))
+        else:
+            images.append(str(file) if as_paths else read)
+            names.append(str(file))
+    if broken and (on_error == "raise" or not images):
+        raise ValueError(
+            f"{len(broken)} of {len(files)} files cannot be read as images. Remove "
+            f"them, or pass on_error='skip':\n{_list_reasons(broken)}"
+        )
+    if broken:
+        warn(
+            f"{len(broken)} of {len(files)} files cannot be read as images and were "
+            f"skipped:\n{_list_reasons(broken)}"
+        )
+    return Bunch(
+        images=images if as_paths else _make_alike(images),
+        filenames=names,
+        skipped=skipped + broken,
+    )
+
+
+def _check_size(image_size, as_paths):
+    if as_paths and image_size is not None:
+        raise ValueError(
+            "image_size has no effect with as_paths=True, which reads no pixels. Pass "
+            "PatchSVDD(image_size=...) instead."
+        )
+    return check_image_size(image_size)
+
+
+def _find_files(source):
+    """Return the image files of folders and lists, and what else there is."""
+    sources = [source] if isinstance(source, str | os.PathLike) else list(source)
+    files, skipped = [], []
+    for path in map(Path, sources):
+        if not path.is_dir():
+            if not path.is_file():
+                raise FileNotFoundError(f"there is no file or folder {path}.")
+            files.append(path)
+            continue
+        for file in sorted(path.rglob("*")):
+            hidden = any(x.startswith(".") for x in file.relative_to(path).parts)
+            if hidden or not file.is_file():
+                continue
+            if file.suffix.lower() in _ENDINGS:
+                files.append(file)
+            else:
+                skipped.append((str(file), "its name does not end as an image's does"))
+    if not files:
+        endings = ", ".join(sorted(_ENDINGS))
+        names = ", ".join(map(str, sources[:_N_NAMED]))
+        raise FileNotFoundError(f"there are no images ({endings}) in {names}.")
+    return files, skipped
+
+
+def _list_reasons(pairs):
+    lines = [f"  {reason}" for _, reason in pairs[:_N_NAMED]]
+    if len(pairs) > _N_NAMED:
+        lines.append(f"  and {len(pairs) - _N_NAMED} more")
+    return "\n".join(lines)
 
 
 def load_mvtec_ad(
@@ -38,7 +159,8 @@ def load_mvtec_ad(
     image_size : int or (int, int), default=None
         Size (height, width) to which images, anti-aliased, and masks are resized.
     as_paths : bool, default=False
-        True returns the paths of images and masks and reads no file.
+        True returns the paths of images and masks and reads no file; an estimator
+        with ``image_size`` resizes them.
 
     Returns
     -------
@@ -47,7 +169,8 @@ def load_mvtec_ad(
 
         images : ndarray of shape (n_images, height, width[, 3]), or list
             uint8, uint16 for 16-bit files, or float32 as it is for files of floats;
-            grey images have no channel axis. A list for images of unequal size; paths
+            all float32 on the 0..1 scale where files of 8 and of 16 bits are mixed.
+            Grey images have no channel axis. A list for images of unequal size; paths
             with ``as_paths=True``.
         labels : ndarray of shape (n_images,)
             1 for normal images, -1 for abnormal ones.
@@ -66,7 +189,7 @@ def load_mvtec_ad(
     """
     if split not in ("train", "test"):
         raise ValueError(f"split must be 'train' or 'test', got {split!r}.")
-    size = check_image_size(image_size)
+    size = _check_size(image_size, as_paths)
     folder = _check_folder(Path(root) if category is None else Path(root, category))
     files, defects = _list_files(folder, split)
     masks = _list_masks(folder, files, defects)
@@ -74,7 +197,7 @@ def load_mvtec_ad(
         images = [str(file) for file in files]
         masks = masks and [mask and str(mask) for mask in masks]
     else:
-        images = _read_images(files, size)
+        images = _make_alike([_read_resized(file, size) for file in files])
         masks = masks and _read_masks(masks, images)
     return Bunch(
         images=images,
@@ -146,16 +269,12 @@ def _list_masks(folder, files, defects):
     return masks
 
 
-def _read_images(files, size):
-    images = [_read_resized(file, size) for file in files]
+def _make_alike(images):
+    """Give images the same channels and the same type; stack them if they fit."""
     if len({image.ndim for image in images}) > 1:  # grey among colour
         images = [_as_colour(image) for image in images]
-    for file, image in zip(files, images, strict=True):
-        if image.dtype != images[0].dtype:
-            raise ValueError(
-                f"{file} has {image.dtype} pixels and {files[0]} has "
-                f"{images[0].dtype}. Save all images with the same number of bits."
-            )
+    if len({image.dtype for image in images}) > 1:
+        images = [_as_float(image) for image in images]
     return _stack(images)
 
 
@@ -184,6 +303,12 @@ def _read_mask(file, size):
 
 def _as_colour(image):
     return image if image.ndim == 3 else np.repeat(image[:, :, None], 3, axis=2)
+
+
+def _as_float(image):
+    if image.dtype.kind != "u":
+        return image
+    return np.divide(image, np.iinfo(image.dtype).max, dtype=np.float32)
 
 
 def _resize(image, size):

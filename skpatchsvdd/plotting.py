@@ -1,8 +1,11 @@
 """Pictures of images beside their anomaly maps."""
 
+import os
+
 import numpy as np
 from sklearn.utils.validation import check_consistent_length
 
+from skpatchsvdd._images import read_image
 from skpatchsvdd._utils import maps_of
 
 __all__ = ["AnomalyMapDisplay"]
@@ -18,7 +21,7 @@ class AnomalyMapDisplay:
     Parameters
     ----------
     images : array-like of shape (n_images, height, width[, n_channels]) or list
-        The images, as bytes or on the 0..1 scale.
+        The images, as bytes or on the 0..1 scale, or paths of their files.
     maps : array-like of shape (n_images, height, width) or list
         Their anomaly maps.
     masks : array-like of shape (n_images, height, width) or list, default=None
@@ -143,7 +146,9 @@ class AnomalyMapDisplay:
         return self
 
     def _plot_row(self, i, row, cmap, vmax):
-        image = np.asarray(self.images[i])
+        image = self.images[i]
+        is_path = isinstance(image, str | os.PathLike)
+        image = read_image(image) if is_path else np.asarray(image)
         if image.ndim == 3 and image.shape[2] != 3:
             image = image.mean(axis=2)
         top = (

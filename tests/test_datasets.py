@@ -1,11 +1,12 @@
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from skpatchsvdd.datasets import load_mvtec_ad
+from skpatchsvdd.datasets import load_images, load_mvtec_ad
 
 
 def save(path, pixels, **options):
@@ -181,13 +182,6 @@ def test_truncated_file_is_named(tmp_path, pixels):
         load_mvtec_ad(tmp_path)
 
 
-def test_unequal_bits_are_named(tmp_path, pixels):
-    save(tmp_path / "a.png", pixels[:, :, 0])
-    save(tmp_path / "b.png", pixels[:, :, 0].astype(np.uint16))
-    with pytest.raises(ValueError, match=r"b\.png has uint16 pixels and .*a\.png"):
-        load_mvtec_ad(tmp_path)
-
-
 def test_missing_pillow_is_named(tmp_path, pixels):
     save(tmp_path / "a.png", pixels)
     code = (
@@ -200,3 +194,71 @@ def test_missing_pillow_is_named(tmp_path, pixels):
     )
     assert result.returncode == 1
     assert "pip install skpatchsvdd[images]" in result.stderr
+
+
+@pytest.fixture
+def photos(tmp_path, rng):
+    """Folders of photographs of several formats and sizes, two of them broken."""
+    (tmp_path / "more").mkdir()
+    names = ["a.png", "b.JPG", "c.webp", "d.bmp", "more/e.tif", "more/f.png"]
+    for i, name in enumerate(names):
+        pixels = rng.integers(0, 256, (20 + i, 30, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / name)
+    (tmp_path / "broken.png").write_bytes(b"no image")
+    (tmp_path / "more" / "empty.jpg").write_bytes(b"")
+    (tmp_path / "notes.txt").write_text("not an image")
+    (tmp_path / ".hidden.png").write_bytes(b"")
+    return tmp_path
+
+
+def test_load_images_names_all_broken_files(photos):
+    with pytest.raises(ValueError, match="2 of 8 files cannot be read") as caught:
+        load_images(photos)
+    assert "broken.png" in str(caught.value)
+    assert "empty.jpg" in str(caught.value)
+    assert "on_error='skip'" in str(caught.value)
+
+
+@pytest.mark.parametrize("as_paths", [False, True])
+def test_load_images_skips_on_request(photos, as_paths):
+    with pytest.warns(UserWarning, match=r"2 of 8 files .* were skipped"):
+        data = load_images(photos, on_error="skip", as_paths=as_paths)
+    names = [Path(name).name for name in data.filenames]
+    assert names == ["a.png", "b.JPG", "c.webp", "d.bmp", "e.tif", "f.png"]
+    skipped = {Path(name).name for name, _ in data.skipped}
+    assert skipped == {"broken.png", "empty.jpg", "notes.txt"}
+    if as_paths:
+        assert data.images == data.filenames
+    else:
+        assert [x.shape for x in data.images] == [(20 + i, 30, 3) for i in range(6)]
+
+
+def test_load_images_from_a_list_and_resized(photos):
+    some = [photos / "c.webp", str(photos / "a.png")]
+    data = load_images(some, image_size=(16, 24))
+    assert data.images.shape == (2, 16, 24, 3)
+    assert data.filenames == [str(x) for x in some]
+    one = load_images(photos / "a.png")
+    assert one.images.shape == (1, 20, 30, 3)
+    assert one.skipped == []
+
+
+def test_mixed_bits_become_floats(tmp_path):
+    Image.fromarray(np.full((8, 8), 51, dtype=np.uint8)).save(tmp_path / "a.png")
+    Image.fromarray(np.full((8, 8), 13107, dtype=np.uint16)).save(tmp_path / "b.png")
+    for data in (load_images(tmp_path), load_mvtec_ad(tmp_path)):
+        assert data.images.dtype == np.float32
+        np.testing.assert_allclose(data.images, 0.2, rtol=1e-6)
+
+
+def test_load_images_refuses_nonsense(photos):
+    with pytest.raises(FileNotFoundError, match="no file or folder nowhere"):
+        load_images("nowhere")
+    (photos / "none").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"no images \(.*\.webp\) in .*none"):
+        load_images(photos / "none")
+    with pytest.raises(ValueError, match="on_error must be 'raise' or 'skip'"):
+        load_images(photos, on_error="ignore")
+    for load in (load_images, load_mvtec_ad):
+        with pytest.raises(ValueError, match="image_size has no effect with as_paths"):
+            load(photos, image_size=64, as_paths=True)

@@ -4,13 +4,14 @@ import sys
 import matplotlib
 import numpy as np
 import pytest
+from PIL import Image
 from sklearn.neighbors import LocalOutlierFactor
 from sklearn.pipeline import make_pipeline
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-from skpatchsvdd import __main__ as demo
+from skpatchsvdd._cli import demo, main
 from skpatchsvdd.plotting import AnomalyMapDisplay
 
 
@@ -72,7 +73,7 @@ def test_demo_prints_figures_and_writes_a_picture(tmp_path, capsys, monkeypatch)
     for name, value in (("_N_TRAIN", 20), ("_N_TEST", 20), ("_IMAGE_SIZE", 96)):
         monkeypatch.setattr(demo, name, value)
     output = tmp_path / "demo.png"
-    assert demo.main(["demo", "--max-iter", "1", "--output", str(output)]) == 0
+    assert main(["demo", "--max-iter", "1", "--output", str(output)]) == 0
     lines = capsys.readouterr().out.splitlines()
     head = next(i for i, line in enumerate(lines) if line.startswith("kind "))
     rows = [line.split() for line in lines[head + 1 : head + 5]]
@@ -100,3 +101,12 @@ def test_missing_matplotlib_is_named():
     assert result.stderr.strip() == (
         "error: the demo draws with matplotlib: pip install skpatchsvdd[plot]"
     )
+
+
+def test_paths_are_drawn(fitted, mixed, tmp_path):
+    paths = [str(tmp_path / f"{i}.png") for i in range(2)]
+    for path, image in zip(paths, mixed.images, strict=False):
+        Image.fromarray(image).save(path)
+    display = AnomalyMapDisplay.from_estimator(fitted, paths)
+    drawn = display.axes_[0, 0].images[0].get_array()
+    np.testing.assert_allclose(drawn, mixed.images[0] / 255)

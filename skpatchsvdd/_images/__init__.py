@@ -2,7 +2,7 @@
 
 from skpatchsvdd._images.arrays import check_image_size, check_images
 from skpatchsvdd._images.digests import KnownImages, digest_images, list_digests
-from skpatchsvdd._images.files import read_image
+from skpatchsvdd._images.files import read_image, read_shape
 from skpatchsvdd._images.labels import (
     check_is_list,
     check_labels,
@@ -23,6 +23,7 @@ __all__ = [
     "pixels_to_float",
     "read_image",
     "read_labels",
+    "read_shape",
     "resize_image",
     "stack_images",
 ]

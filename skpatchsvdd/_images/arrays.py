@@ -13,6 +13,8 @@ from skpatchsvdd._utils import warn
 
 # Floats beyond this are hardly on the 0..1 scale.
 _LOOKS_LIKE_BYTES = 10.0
+# 16-bit integers between these, at their highest, hardly have 16 bits.
+_EIGHT_BITS, _TWELVE_BITS = 255, 4095
 # No image has so few rows: an axis this short holds channels.
 
 _FEW_CHANNELS = 4
@@ -48,8 +50,12 @@ def check_images(X, *, image_shape=None, image_size=None):
             f"X is {X!r}. Pass a list of paths to have files read, or what "
             "skpatchsvdd.datasets.load_mvtec_ad returns for a folder."
         )
-    if isinstance(X, np.ndarray) and X.dtype.kind in "OU" and X.ndim == 1:
-        X = X.tolist()
+    X = _as_list_of_paths(X)
+    if _is_list_of_pairs(X):
+        raise ValueError(
+            "X is a list of pairs, such as (image, label). Pass the images alone: "
+            "[image for image, _ in X]."
+        )
     if _is_list_of_paths(X):
         return _stack_files(X, size)
     if _is_list_of_images(X):
@@ -100,6 +106,23 @@ def _check_axes(X):
             f"X has shape {X.shape}, which looks like channels before height and "
             "width. Pass X.transpose(0, 2, 3, 1)."
         )
+
+
+def _as_list_of_paths(X):
+    """Return a column of a table, or an array, of paths as a list; else X itself."""
+    column = X.to_numpy() if hasattr(X, "to_numpy") else X
+    if not isinstance(column, np.ndarray) or column.ndim != 1:
+        return X
+    return column.tolist() if column.dtype.kind in "OU" else X
+
+
+def _is_list_of_pairs(X):
+    if not isinstance(X, list | tuple) or len(X) == 0:
+        return False
+    return all(
+        isinstance(x, tuple) and len(x) == 2 and np.ndim(x[0]) >= 2 > np.ndim(x[1])
+        for x in X
+    )
 
 
 def _is_list_of_paths(X):
@@ -241,6 +264,15 @@ def _scale(pixels):
 
 
 def _warn_if_not_scaled(arrays):
+    if all(x.dtype == np.uint16 for x in arrays):
+        highest = max(int(x.max()) for x in arrays)
+        if _EIGHT_BITS < highest <= _TWELVE_BITS:
+            warn(
+                f"X holds 16-bit integers up to {highest}, which are taken for nearly "
+                "black: 65535 is white. Multiply 12-bit pixels by 16, 10-bit ones by "
+                "64, or divide by what is white to get floats of 0..1.",
+            )
+        return
     if any(x.dtype.kind != "f" or x.min() < 0 for x in arrays):
         return
     highest = max(x.max() for x in arrays)

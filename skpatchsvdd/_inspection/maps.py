@@ -109,15 +109,14 @@ def resize_map(one_map, size):
     return x[0, 0].numpy()
 
 
-def cut_map(one_map, size, threshold, is_abnormal):
-    """Return where the map of an abnormal image, resized, is above a threshold.
+def cut_map(one_map, threshold, is_abnormal):
+    """Return where the map of an abnormal image is above a threshold.
 
     At its largest pixel at least; nowhere if the image is normal.
     """
-    resized = resize_map(one_map, size)
-    mask = (resized > threshold) & is_abnormal
+    mask = (one_map > threshold) & is_abnormal
     if is_abnormal:
-        mask.flat[resized.argmax()] = True
+        mask.flat[one_map.argmax()] = True
     return mask
 
 

@@ -292,3 +292,40 @@ def test_taken_images_are_a_stack(rng):
 def test_one_path_is_no_images():
     with pytest.raises(ValueError, match=r"X is 'good'\. Pass a list of paths"):
         check_images("good")
+
+
+class Column:
+    """As a table gives a column: no array, but it can be made one."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def to_numpy(self):
+        return np.array(self.values, dtype=object)
+
+    def __len__(self):
+        return len(self.values)
+
+
+def test_a_column_of_paths_is_read(tmp_path):
+    paths = [str(tmp_path / f"{i}.png") for i in range(3)]
+    for i, path in enumerate(paths):
+        Image.fromarray(np.full((6, 8), i, dtype=np.uint8)).save(path)
+    images = check_images(Column(paths))
+    assert images.pixels.shape == (3, 6, 8, 1)
+    np.testing.assert_array_equal(images.pixels[:, 0, 0, 0], range(3))
+
+
+def test_pairs_of_image_and_label_are_refused(rng):
+    pairs = [(rng.random((8, 8)), 0), (rng.random((8, 8)), 1)]
+    with pytest.raises(ValueError, match=r"list of pairs.*\[image for image, _ in X\]"):
+        check_images(pairs)
+
+
+@pytest.mark.parametrize(("highest", "is_dark"), [(4095, True), (60000, False)])
+def test_twelve_bits_in_sixteen_are_warned_about(highest, is_dark):
+    X = np.full((2, 8, 8), highest, dtype=np.uint16)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        check_images(X)
+    assert any("Multiply 12-bit" in str(w.message) for w in caught) == is_dark

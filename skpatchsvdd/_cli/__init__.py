@@ -1,0 +1,5 @@
+"""The command line, a thin layer over the public interface."""
+
+from skpatchsvdd._cli.commands import main
+
+__all__ = ["main"]

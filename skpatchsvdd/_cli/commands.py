@@ -1,0 +1,285 @@
+"""The commands fit, inspect, evaluate and update."""
+
+import argparse
+import csv
+import sys
+import time
+import warnings
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+
+from skpatchsvdd._cli.demo import add_demo
+from skpatchsvdd._cli.files import (
+    choose_size,
+    find_images,
+    load_model,
+    save_model,
+    save_overlay,
+)
+from skpatchsvdd._patch_svdd import PatchSVDD
+from skpatchsvdd.datasets import load_mvtec_ad
+from skpatchsvdd.metrics import (
+    best_f1,
+    detection_auroc,
+    pro_score,
+    segmentation_auroc,
+)
+
+# What the commands return: all is well; something went wrong; an image is abnormal.
+OK, FAILED, ABNORMAL = 0, 1, 3
+# Images inspected, and written about, at a time: an interrupt loses no more.
+_BATCH = 16
+_N_LEAST_NORMAL = 5
+_COLUMNS = ("file", "verdict", "score", "p_value", "n_regions", "regions", "map")
+_STATUS = (
+    "Exit status: 0 if no image is abnormal, 3 if one is, 1 if something went wrong."
+)
+
+
+def main(argv=None):
+    """Run the command line; return its exit status."""
+    args = _parse(argv)
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = _print_warning
+            return args.run(args)
+    except (ImportError, OSError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+
+
+def _print_warning(message, *_, **__):
+    print(f"warning: {message}", file=sys.stderr)
+
+
+def _parse(argv):
+    parser = argparse.ArgumentParser(
+        prog="skpatchsvdd",
+        description=(
+            "Find what is abnormal in images, learnt from normal images alone: "
+            "fit to a folder of good ones, then inspect others."
+        ),
+        epilog="Example: skpatchsvdd fit good/ -o part.joblib && "
+        "skpatchsvdd inspect part.joblib new/ -o results",
+    )
+    parser.add_argument("--version", action="version", version=version("skpatchsvdd"))
+    commands = parser.add_subparsers(required=True, metavar="command")
+    _add_fit(commands)
+    _add_inspect(commands)
+    _add_evaluate(commands)
+    _add_update(commands)
+    add_demo(commands)
+    return parser.parse_args(argv)
+
+
+def _add_fit(commands):
+    fit = commands.add_parser(
+        "fit",
+        help="learn from images of good parts and save a model",
+        description=(
+            "Learn what is normal from images of good parts, in folders and all "
+            "folders below them, and save a model."
+        ),
+        epilog="Example: skpatchsvdd fit good/ -o part.joblib --image-size 256",
+    )
+    fit.add_argument("images", nargs="+", help="folders or files of normal images")
+    fit.add_argument("-o", "--output", required=True, help="model file to write")
+    fit.add_argument(
+        "--image-size",
+        type=int,
+        nargs="+",
+        metavar="PIXELS",
+        help="height and width, or one number for both, to which images are resized; "
+        "by default they stay as they are, and become 256 x 256 if they differ",
+    )
+    fit.add_argument(
+        "--contamination",
+        type=float,
+        metavar="FRACTION",
+        help="fraction of new normal images that may raise an alarm; by default about "
+        "one in as many as there are training images",
+    )
+    fit.add_argument("--max-iter", type=int, help="training steps; 0 does not train")
+    fit.add_argument("--random-state", type=int, default=0, help="0 by default")
+    _add_common(fit)
+    fit.set_defaults(run=_run_fit)
+
+
+def _add_inspect(commands):
+    inspect = commands.add_parser(
+        "inspect",
+        help="say which images are abnormal, and where",
+        description=(
+            "Inspect images and write results.csv and, for each image, a picture of "
+            "what is abnormal: yellow at the threshold, red at twice as much."
+        ),
+        epilog=f"{_STATUS} Example: skpatchsvdd inspect part.joblib new/ -o results",
+    )
+    inspect.add_argument("model", help="model file, written by fit")
+    inspect.add_argument("images", nargs="+", help="folders or files of images")
+    inspect.add_argument("-o", "--output", required=True, help="folder to write to")
+    inspect.add_argument("--no-maps", action="store_true", help="write no pictures")
+    _add_common(inspect)
+    inspect.set_defaults(run=_run_inspect)
+
+
+def _add_evaluate(commands):
+    evaluate = commands.add_parser(
+        "evaluate",
+        help="measure a model on images whose defects are known",
+        description=(
+            "Measure a model on a folder in MVTec AD's layout: test/good, test/DEFECT "
+            "and, for figures of pixels, ground_truth/DEFECT/NAME_mask.png."
+        ),
+        epilog="Example: skpatchsvdd evaluate part.joblib data/part",
+    )
+    evaluate.add_argument("model", help="model file, written by fit")
+    evaluate.add_argument("folder", help="folder that holds test/")
+    evaluate.add_argument("--device", help="auto, cpu, cuda, ...")
+    evaluate.set_defaults(run=_run_evaluate)
+
+
+def _add_update(commands):
+    update = commands.add_parser(
+        "update",
+        help="add more normal images to a model, without training",
+        description=(
+            "Add normal images that look different from those of fit, such as another "
+            "batch of material, to a model, without training it again."
+        ),
+        epilog="Example: skpatchsvdd update part.joblib good_of_today/",
+    )
+    update.add_argument("model", help="model file, written by fit")
+    update.add_argument("images", nargs="+", help="folders or files of normal images")
+    update.add_argument(
+        "-o", "--output", help="model file to write; by default the same"
+    )
+    _add_common(update)
+    update.set_defaults(run=_run_update)
+
+
+def _add_common(parser):
+    parser.add_argument("--device", help="auto, cpu, cuda, ...; auto by default")
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="end at files that cannot be read; by default they are skipped",
+    )
+
+
+def _run_fit(args):
+    """Fit to images, save the model, and print a summary."""
+    start = time.perf_counter()
+    files = find_images(args.images, args.strict)
+    size = choose_size(files, args.image_size)
+    est = PatchSVDD(
+        image_size=size,
+        contamination="auto" if args.contamination is None else args.contamination,
+        max_iter="auto" if args.max_iter is None else args.max_iter,
+        device=args.device or "auto",
+        random_state=args.random_state,
+        verbose=1,
+    )
+    est.fit(files)
+    save_model(est, args.output)
+    print(f"\nlearnt from {len(files)} images in {time.perf_counter() - start:.0f} s")
+    _print_summary(est, files)
+    print(f"wrote {args.output}")
+    return OK
+
+
+def _print_summary(est, files):
+    height, width, _ = est.inspected_shape_
+    patches = ", ".join(f"{n:,} of {k} x {k}" for k, n in est.bank_size_.items())
+    n_alarms = int(np.sum(est.training_scores_ < est.offset_))
+    print(f"inspected at {height} x {width} pixels; patches kept: {patches}")
+    print(f"{est.n_iter_} training steps, lambda {est.lam_:g}")
+    print(
+        f"an image is abnormal below a score of {est.offset_:.4g}; "
+        f"{n_alarms} of the images learnt from would be"
+    )
+    print("the least normal of them, to look at before you trust the others:")
+    for i in np.argsort(est.training_scores_)[:_N_LEAST_NORMAL]:
+        print(f"  {est.training_scores_[i]:12.4g}  {files[i]}")
+
+
+def _run_inspect(args):
+    """Inspect images; write a table and pictures, and print what is abnormal."""
+    est = load_model(args.model, args.device)
+    files = find_images(args.images, args.strict)
+    folder = Path(args.output)
+    folder.mkdir(parents=True, exist_ok=True)
+    n_abnormal = 0
+    with (folder / "results.csv").open("w", newline="") as stream:
+        table = csv.writer(stream)
+        table.writerow(_COLUMNS)
+        for start in range(0, len(files), _BATCH):
+            some = files[start : start + _BATCH]
+            for row in _inspect_batch(est, some, start, folder, not args.no_maps):
+                table.writerow(row)
+                n_abnormal += row[1] == "abnormal"
+            stream.flush()
+    print(f"{n_abnormal} of {len(files)} images are abnormal; wrote {folder}")
+    return ABNORMAL if n_abnormal else OK
+
+
+def _inspect_batch(est, files, start, folder, draws_maps):
+    """Yield a row of the table for each image."""
+    results = est.inspect(files)
+    for i, file in enumerate(files):
+        regions, drawn = results.regions[i], ""
+        if draws_maps:
+            drawn = f"maps/{start + i:05d}_{Path(file).stem}.png"
+            save_overlay(file, results.maps[i] / -est.offset_, folder / drawn)
+        verdict = "abnormal" if results.labels[i] == -1 else "normal"
+        score, p_value = results.scores[i], results.p_values[i]
+        print(f"{verdict:8}  p {p_value:.3f}  {file}", flush=True)
+        boxes = ";".join(
+            "{top} {left} {bottom} {right} {area}".format(
+                **{name: region[name] for name in regions.dtype.names}
+            )
+            for region in regions
+        )
+        row = (file, verdict, f"{score:.6g}", f"{p_value:.4g}", len(regions))
+        yield (*row, boxes, drawn)
+
+
+def _run_evaluate(args):
+    """Print how well a model separates images, and pixels, that are labelled."""
+    est = load_model(args.model, args.device)
+    test = load_mvtec_ad(args.folder, split="test")
+    results = est.inspect(test.images)
+    good = test.labels == 1
+    alarms = results.labels == -1
+    if good.all() or not good.any():
+        raise ValueError(f"{args.folder}/test must hold good and defective images.")
+    print(f"{len(good)} images, {np.sum(~good)} of them defective")
+    print(f"image AUROC   {detection_auroc(test.labels, results.scores):.3f}")
+    print(f"best F1       {best_f1(test.labels, results.scores):.3f}")
+    if test.masks is not None:
+        print(f"pixel AUROC   {segmentation_auroc(test.masks, results.maps):.3f}")
+        print(f"PRO           {pro_score(test.masks, results.maps):.3f}")
+    print(f"false alarms  {alarms[good].sum()} of {good.sum()}")
+    for kind in sorted(set(test.defects[~good])):
+        found = alarms[test.defects == kind]
+        print(f"found         {found.sum()} of {len(found)} {kind}")
+    return OK
+
+
+def _run_update(args):
+    """Let images join a model, and save it."""
+    est = load_model(args.model, args.device)
+    files = find_images(args.images, args.strict)
+    before = len(est.training_scores_)
+    est.set_params(verbose=1).partial_fit(files)
+    save_model(est, args.output or args.model)
+    n_new = len(est.training_scores_) - before
+    print(f"\n{n_new} of {len(files)} images joined; the others were known")
+    print(f"an image is abnormal below a score of {est.offset_:.4g}")
+    print(f"wrote {args.output or args.model}")
+    return OK

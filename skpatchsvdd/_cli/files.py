@@ -1,0 +1,109 @@
+"""Images, models and pictures on a disk, for the command line."""
+
+import os
+import pickle
+import sys
+from collections import Counter
+from pathlib import Path
+
+import joblib
+import numpy as np
+
+from skpatchsvdd._images import check_image_size, read_image, read_shape
+from skpatchsvdd._patch_svdd import PatchSVDD
+from skpatchsvdd.datasets import load_images
+
+# Size of images that do not have one in common.
+_COMMON_SIZE = 256
+# Colours of a map over its image: at the threshold, and from twice as much on.
+_AT_THRESHOLD, _FAR_ABOVE = (255, 200, 0), (255, 0, 0)
+_OPACITY = 0.65
+
+
+def find_images(sources, strict):
+    """Return the paths of images; say which files are skipped, and why.
+
+    Every file is read once, so that a broken one is found before hours of work.
+    """
+    data = load_images(sources, on_error="raise" if strict else "skip", as_paths=True)
+    files, broken = [], []
+    for file in data.filenames:
+        try:
+            read_image(file)
+        except ValueError as error:
+            broken.append(str(error))
+        else:
+            files.append(file)
+    if broken and (strict or not files):
+        raise ValueError("; ".join(broken))
+    for reason in broken:
+        print(f"skipped: {reason}", file=sys.stderr)
+    others = Counter(reason for _, reason in data.skipped)
+    for reason, n in others.items():
+        if reason.startswith("its name"):
+            print(f"skipped: {n} files that are no images by name", file=sys.stderr)
+    return files
+
+
+def choose_size(files, given):
+    """Return the size that images are resized to, or None to leave them as they are."""
+    if given is not None:
+        if len(given) > 2:
+            raise ValueError(
+                f"--image-size takes one number, or height and width, got {given}."
+            )
+        return check_image_size(given[0] if len(given) == 1 else tuple(given))
+    sizes = Counter(read_shape(file)[:2] for file in files)
+    if len(sizes) == 1:
+        return None
+    print(
+        f"images have {len(sizes)} sizes: all are resized to {_COMMON_SIZE} x "
+        f"{_COMMON_SIZE}. Pass --image-size for another one."
+    )
+    return _COMMON_SIZE, _COMMON_SIZE
+
+
+def save_model(est, path):
+    """Save a model; the file is the former one or the new one, never half of it."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        joblib.dump(est, partial)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def load_model(path, device=None):
+    """Load a model that the command line has saved."""
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"there is no model {path}.")
+    try:
+        est = joblib.load(path)
+    except (pickle.UnpicklingError, EOFError, KeyError, ValueError) as error:
+        raise ValueError(f"{path} is no model: {error}") from error
+    if not isinstance(est, PatchSVDD):
+        raise ValueError(f"{path} holds a {type(est).__name__}, not a PatchSVDD.")
+    return est if device is None else est.set_params(device=device)
+
+
+def save_overlay(file, one_map, path):
+    """Draw a map, in units of the threshold, over its image.
+
+    Nothing up to half the threshold, yellow at it, red from twice as much on.
+    """
+    from PIL import Image
+
+    image = read_image(file)
+    if image.dtype != np.uint8:
+        top = 65535 if image.dtype.kind == "u" else 1
+        image = (np.clip(image / top, 0, 1) * 255).astype(np.uint8)
+    if image.ndim == 2:
+        image = np.repeat(image[:, :, None], 3, axis=2)
+    share = np.clip(one_map - 1, 0, 1)[:, :, None]
+    colour = (1 - share) * np.array(_AT_THRESHOLD) + share * np.array(_FAR_ABOVE)
+    opacity = _OPACITY * np.clip(2 * one_map - 1, 0, 1)[:, :, None]
+    pixels = (1 - opacity) * image + opacity * colour
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels.round().astype(np.uint8)).save(path)

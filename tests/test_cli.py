@@ -1,0 +1,197 @@
+"""The command line, as a user with a folder of photographs meets it."""
+
+import csv
+import subprocess
+import sys
+
+import joblib
+import numpy as np
+import pytest
+from PIL import Image
+from settings import SEED
+
+from skpatchsvdd import PatchSVDD
+from skpatchsvdd._cli import files, main
+from skpatchsvdd.datasets import make_textures
+
+ENDINGS = ("png", "jpg", "webp", "bmp", "tif")
+
+
+def save_all(folder, images, sizes=(96,)):
+    folder.mkdir(parents=True)
+    for i, image in enumerate(images):
+        size = sizes[i % len(sizes)]
+        picture = Image.fromarray(image).resize((size, size))
+        picture.save(folder / f"{i:02d}.{ENDINGS[i % len(ENDINGS)]}")
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """Good and new photographs of unequal sizes and formats, two broken files."""
+    root = tmp_path_factory.mktemp("photos")
+    good = make_textures(10, image_size=96, random_state=SEED)
+    new = make_textures(6, image_size=96, anomaly_fraction=0.5, random_state=SEED + 1)
+    save_all(root / "good" / "monday", good.images[:6], sizes=(96, 110))
+    save_all(root / "good" / "tuesday", good.images[6:])
+    (root / "good" / "broken.png").write_bytes(b"no image")
+    whole = (root / "good" / "monday" / "00.png").read_bytes()
+    (root / "good" / "cut.png").write_bytes(whole[: len(whole) // 2])
+    (root / "good" / "notes.txt").write_text("good ones")
+    save_all(root / "new", new.images, sizes=(96, 120))
+    save_all(root / "labelled" / "test" / "good", good.images[:3])
+    save_all(root / "labelled" / "test" / "odd", new.images[3:])
+    return root
+
+
+@pytest.fixture(scope="module")
+def model(photos):
+    path = photos / "models" / "part.joblib"
+    args = ["fit", str(photos / "good"), "-o", str(path), "--image-size", "64"]
+    assert main([*args, "--max-iter", "0", "--contamination", "0.2"]) == 0
+    return path
+
+
+def test_fit_says_what_it_did(photos, tmp_path, capsys):
+    path = tmp_path / "part.joblib"
+    args = ["fit", str(photos / "good"), "-o", str(path), "--max-iter", "0"]
+    assert main(args) == 0
+    out, err = capsys.readouterr()
+    assert "learnt from 10 images" in out
+    assert "images have 2 sizes: all are resized to 256 x 256" in out
+    assert "inspected at 256 x 256 pixels" in out
+    assert "broken.png cannot be read" in err
+    assert "cut.png cannot be read" in err
+    assert "1 files that are no images by name" in err
+    est = joblib.load(path)
+    assert len(est.training_scores_) == 10
+    assert [x.name for x in tmp_path.iterdir()] == ["part.joblib"]  # nothing half done
+
+
+def test_strict_ends_at_a_broken_file(photos, tmp_path, capsys):
+    args = ["fit", str(photos / "good"), "-o", str(tmp_path / "m"), "--strict"]
+    assert main(args) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("error: ")
+    assert "broken.png" in err
+    assert not (tmp_path / "m").exists()
+
+
+def test_inspect_writes_a_table_and_pictures(photos, model, tmp_path, capsys):
+    out = tmp_path / "results"
+    status = main(["inspect", str(model), str(photos / "new"), "-o", str(out)])
+    with (out / "results.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    assert [row["file"] for row in rows] == [
+        str(path) for path in sorted((photos / "new").iterdir())
+    ]
+    paths = [row["file"] for row in rows]
+    est = joblib.load(model)
+    labels = est.predict(paths)
+    assert status == (3 if (labels == -1).any() else 0)
+    printed = capsys.readouterr().out
+    assert f"{(labels == -1).sum()} of 6 images are abnormal" in printed
+    results = est.inspect(paths)
+    for i, row in enumerate(rows):
+        assert row["verdict"] == ("abnormal" if labels[i] == -1 else "normal")
+        assert float(row["score"]) == pytest.approx(results.scores[i], rel=1e-5)
+        assert float(row["p_value"]) == pytest.approx(results.p_values[i], rel=1e-3)
+        assert int(row["n_regions"]) == len(results.regions[i])
+        boxes = [x.split() for x in row["regions"].split(";") if x]
+        assert len(boxes) == len(results.regions[i])
+        with Image.open(out / row["map"]) as drawn, Image.open(paths[i]) as image:
+            assert drawn.size == image.size
+
+
+def test_nothing_abnormal_has_status_0(photos, model, tmp_path):
+    good = str(photos / "good" / "tuesday")
+    # They are known: none is below the lowest score.
+    est = joblib.load(model).set_params(contamination="auto")
+    est.fit([str(x) for x in sorted((photos / "good" / "tuesday").iterdir())])
+    files.save_model(est, tmp_path / "m.joblib")
+    args = ["inspect", str(tmp_path / "m.joblib"), good, "-o", str(tmp_path / "out")]
+    assert main([*args, "--no-maps"]) == 0
+    assert [x.name for x in (tmp_path / "out").iterdir()] == ["results.csv"]
+
+
+def test_evaluate_prints_figures_of_each_defect(photos, model, capsys):
+    assert main(["evaluate", str(model), str(photos / "labelled")]) == 0
+    out = capsys.readouterr().out
+    assert "6 images, 3 of them defective" in out
+    assert "image AUROC" in out
+    assert "of 3 odd" in out
+    assert "pixel AUROC" not in out  # there are no masks
+
+
+def test_update_lets_images_join(photos, model, tmp_path, capsys):
+    path = tmp_path / "more.joblib"
+    args = ["update", str(model), str(photos / "new"), str(photos / "good" / "tuesday")]
+    assert main([*args, "-o", str(path)]) == 0
+    assert "6 of 10 images joined" in capsys.readouterr().out
+    assert len(joblib.load(path).training_scores_) == 16
+    assert len(joblib.load(model).training_scores_) == 10
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["inspect", "nowhere", "x", "-o", "y"], "there is no model nowhere"),
+        (["inspect", "NO_MODEL", "x", "-o", "y"], "is no model"),
+        (["inspect", "OTHER", "x", "-o", "y"], "holds a dict, not a PatchSVDD"),
+        (["inspect", "MODEL", "nowhere", "-o", "y"], "no file or folder nowhere"),
+        (["fit", "nowhere", "-o", "y"], "no file or folder nowhere"),
+        (["fit", "GOOD", "-o", "y", "--image-size", "1", "2", "3"], "--image-size"),
+        (["fit", "GOOD", "-o", "y", "--contamination", "2"], "'contamination'"),
+        (["evaluate", "MODEL", "NEW"], "test"),
+    ],
+)
+def test_errors_take_one_line(photos, model, tmp_path, capsys, args, message):
+    (tmp_path / "text").write_text("no model")
+    joblib.dump({}, tmp_path / "other")
+    names = {
+        "NO_MODEL": tmp_path / "text",
+        "OTHER": tmp_path / "other",
+        "MODEL": model,
+        "GOOD": photos / "good",
+        "NEW": photos / "labelled" / "test" / "good",
+    }
+    assert main([str(names.get(x, x)) for x in args]) == 1
+    err = capsys.readouterr().err.splitlines()
+    assert err[-1].startswith("error: ")
+    assert message in err[-1]
+
+
+def test_a_failed_save_leaves_the_former_model(model, tmp_path, monkeypatch):
+    path = tmp_path / "m.joblib"
+    path.write_bytes(model.read_bytes())
+
+    def fail(est, target):
+        target.write_bytes(b"half")
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(files.joblib, "dump", fail)
+    with pytest.raises(OSError, match="no space"):
+        files.save_model(PatchSVDD(), path)
+    assert path.read_bytes() == model.read_bytes()
+    assert [x.name for x in tmp_path.iterdir()] == ["m.joblib"]
+
+
+def test_pictures_are_clear_where_all_is_normal(tmp_path):
+    grey = np.full((8, 8), 100, dtype=np.uint8)
+    Image.fromarray(grey).save(tmp_path / "a.png")
+    one_map = np.zeros((8, 8), dtype=np.float32)
+    one_map[2, 3], one_map[4, 5] = 1, 3
+    files.save_overlay(tmp_path / "a.png", one_map, tmp_path / "maps" / "a.png")
+    drawn = np.asarray(Image.open(tmp_path / "maps" / "a.png")).astype(int)
+    assert (drawn[0, 0] == 100).all()
+    assert drawn[2, 3, 1] > 150  # yellow at the threshold
+    assert drawn[4, 5, 1] < 50  # red far above it
+
+
+def test_it_runs_as_a_module():
+    result = subprocess.run(
+        [sys.executable, "-m", "skpatchsvdd", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "inspect" in result.stdout
