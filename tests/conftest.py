@@ -13,6 +13,15 @@ def pytest_report_header():
     return describe()
 
 
+def pytest_collection_modifyitems(items):
+    # One after the other, so that one process alone compiles pynndescent.
+    items.sort(key=lambda item: not _compiles(item))
+
+
+def _compiles(item):
+    return "pynndescent" in item.name or "approximate" in item.name
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _settings():
     with pytest.MonkeyPatch.context() as monkeypatch:
