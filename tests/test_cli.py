@@ -25,6 +25,11 @@ def save_all(folder, images, sizes=(96,)):
         picture.save(folder / f"{i:02d}.{ENDINGS[i % len(ENDINGS)]}")
 
 
+def read_rows(folder):
+    with (folder / "results.csv").open() as stream:
+        return list(csv.DictReader(stream))
+
+
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory):
     """Good and new photographs of unequal sizes and formats, two broken files."""
@@ -79,8 +84,7 @@ def test_strict_ends_at_a_broken_file(photos, tmp_path, capsys):
 def test_inspect_writes_a_table_and_pictures(photos, model, tmp_path, capsys):
     out = tmp_path / "results"
     status = main(["inspect", str(model), str(photos / "new"), "-o", str(out)])
-    with (out / "results.csv").open() as stream:
-        rows = list(csv.DictReader(stream))
+    rows = read_rows(out)
     assert [row["file"] for row in rows] == [
         str(path) for path in sorted((photos / "new").iterdir())
     ]
@@ -111,6 +115,44 @@ def test_nothing_abnormal_has_status_0(photos, model, tmp_path):
     args = ["inspect", str(tmp_path / "m.joblib"), good, "-o", str(tmp_path / "out")]
     assert main([*args, "--no-maps"]) == 0
     assert [x.name for x in (tmp_path / "out").iterdir()] == ["results.csv"]
+
+
+def test_watch_inspects_what_arrives(photos, model, tmp_path, monkeypatch, capsys):
+    new = sorted((photos / "new").iterdir())
+    line = tmp_path / "line"
+    line.mkdir()
+    (line / new[0].name).write_bytes(new[0].read_bytes())
+    arriving = iter(new[1:3])
+
+    def wait(seconds):
+        """Let a picture arrive, the last one in two parts, then press Ctrl-C."""
+        n = len(list(line.iterdir()))
+        if n == 1:
+            path = next(arriving)
+            (line / path.name).write_bytes(path.read_bytes())
+        elif n == 2:
+            path = new[2]
+            (line / path.name).write_bytes(path.read_bytes()[:100])
+            (line / "broken.png").write_bytes(b"no image")
+        elif (line / new[2].name).stat().st_size == 100:
+            (line / new[2].name).write_bytes(new[2].read_bytes())
+        elif len(read_rows(tmp_path / "out")) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(files.time, "sleep", wait)
+    args = ["inspect", str(model), "--watch", str(line), "-o", str(tmp_path / "out")]
+    assert main([*args, "--no-maps"]) in (0, 3)
+    rows = read_rows(tmp_path / "out")
+    assert [row["file"] for row in rows] == [str(line / x.name) for x in new[:3]]
+    out, err = capsys.readouterr()
+    assert "of 3 images are abnormal" in out
+    assert "broken.png" in err
+
+
+def test_watch_or_images_but_not_both(model, capsys):
+    for more in ([], ["x", "--watch", "y"]):
+        assert main(["inspect", str(model), *more, "-o", "z"]) == 1
+        assert "pass images to inspect, or --watch" in capsys.readouterr().err
 
 
 def test_evaluate_prints_figures_of_each_defect(photos, model, capsys):

@@ -17,6 +17,7 @@ from skpatchsvdd._cli.files import (
     load_model,
     save_model,
     save_overlay,
+    watch_folder,
 )
 from skpatchsvdd._patch_svdd import PatchSVDD
 from skpatchsvdd.datasets import load_mvtec_ad
@@ -121,7 +122,12 @@ def _add_inspect(commands):
         epilog=f"{_STATUS} Example: skpatchsvdd inspect part.joblib new/ -o results",
     )
     inspect.add_argument("model", help="model file, written by fit")
-    inspect.add_argument("images", nargs="+", help="folders or files of images")
+    inspect.add_argument("images", nargs="*", help="folders or files of images")
+    inspect.add_argument(
+        "--watch",
+        metavar="FOLDER",
+        help="inspect what arrives in a folder, until interrupted by Ctrl-C",
+    )
     inspect.add_argument("-o", "--output", required=True, help="folder to write to")
     inspect.add_argument("--no-maps", action="store_true", help="write no pictures")
     _add_common(inspect)
@@ -210,21 +216,28 @@ def _print_summary(est, files):
 
 def _run_inspect(args):
     """Inspect images; write a table and pictures, and print what is abnormal."""
+    if bool(args.images) == bool(args.watch):
+        raise ValueError("pass images to inspect, or --watch and a folder, not both.")
     est = load_model(args.model, args.device)
-    files = find_images(args.images, args.strict)
+    if args.watch:
+        batches = watch_folder(args.watch)
+    else:
+        files = find_images(args.images, args.strict)
+        batches = (files[i : i + _BATCH] for i in range(0, len(files), _BATCH))
     folder = Path(args.output)
     folder.mkdir(parents=True, exist_ok=True)
-    n_abnormal = 0
+    n_images = n_abnormal = 0
     with (folder / "results.csv").open("w", newline="") as stream:
         table = csv.writer(stream)
         table.writerow(_COLUMNS)
-        for start in range(0, len(files), _BATCH):
-            some = files[start : start + _BATCH]
-            for row in _inspect_batch(est, some, start, folder, not args.no_maps):
+        stream.flush()
+        for some in batches:
+            for row in _inspect_batch(est, some, n_images, folder, not args.no_maps):
                 table.writerow(row)
+                n_images += 1
                 n_abnormal += row[1] == "abnormal"
             stream.flush()
-    print(f"{n_abnormal} of {len(files)} images are abnormal; wrote {folder}")
+    print(f"{n_abnormal} of {n_images} images are abnormal; wrote {folder}")
     return ABNORMAL if n_abnormal else OK
 
 

@@ -3,6 +3,7 @@
 import os
 import pickle
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from skpatchsvdd._images import check_image_size, read_image, read_shape
 from skpatchsvdd._patch_svdd import PatchSVDD
 from skpatchsvdd.datasets import load_images
 
+# How often a watched folder is looked at.
+_WATCH_SECONDS = 1.0
 # Size of images that do not have one in common.
 _COMMON_SIZE = 256
 # Colours of a map over its image: at the threshold, and from twice as much on.
@@ -43,6 +46,41 @@ def find_images(sources, strict):
         if reason.startswith("its name"):
             print(f"skipped: {n} files that are no images by name", file=sys.stderr)
     return files
+
+
+def watch_folder(folder):
+    """Yield lists of the images that arrive in a folder, until interrupted.
+
+    Those that are there at the start come first. A file is waited for as long as it
+    grows; one that cannot be read is named and passed over.
+    """
+    if not Path(folder).is_dir():
+        raise FileNotFoundError(f"there is no folder {folder} to watch.")
+    print(f"watching {folder}; Ctrl-C ends it", flush=True)
+    done, sizes = set(), {}
+    try:
+        while True:
+            found = {
+                x: x.stat().st_size for x in Path(folder).rglob("*") if x.is_file()
+            }
+            whole = [x for x in found if x not in done and sizes.get(x) == found[x]]
+            done.update(whole)
+            if whole:
+                yield from _read_arrived(sorted(whole))
+            sizes = found
+            time.sleep(_WATCH_SECONDS)
+    except KeyboardInterrupt:
+        print()
+
+
+def _read_arrived(files):
+    """Yield the list of those of some new files that can be read, if there are any."""
+    try:
+        data = load_images(files, on_error="skip")
+    except ValueError as error:
+        print(f"skipped: {error}", file=sys.stderr)
+    else:
+        yield data.filenames
 
 
 def choose_size(files, given):
