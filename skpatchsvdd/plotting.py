@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.utils.validation import check_consistent_length
 
 from skpatchsvdd._images import read_image
-from skpatchsvdd._utils import maps_of
+from skpatchsvdd._utils import maps_of, offset_of
 
 __all__ = ["AnomalyMapDisplay"]
 
@@ -71,13 +71,17 @@ class AnomalyMapDisplay:
         masks, titles, axes : object
             As for `from_predictions`.
         **options : dict
-            `cmap` and `vmax`, as for `plot`.
+            `cmap` and `vmax`, as for `plot`. Without `vmax`, the threshold of the
+            estimator is the middle of the colours, so that normal images look calm.
 
         Returns
         -------
         display : AnomalyMapDisplay
         """
         maps = maps_of(estimator, X)
+        offset = offset_of(estimator)
+        if options.get("vmax") is None and offset is not None and offset < 0:
+            options["vmax"] = -2 * offset
         return cls.from_predictions(
             X, maps, masks=masks, titles=titles, axes=axes, **options
         )
@@ -121,8 +125,9 @@ class AnomalyMapDisplay:
         cmap : str, default="inferno"
             Colours of the maps.
         vmax : float, default=None
-            Value from which on maps have the brightest colour; ``-2 * offset_`` shows
-            all that is worth an alarm in the brighter half. None is the highest value.
+            Value from which on maps have the brightest colour; ``-2 * offset_``, the
+            default of `from_estimator`, shows all that is worth an alarm in the
+            brighter half. None is the highest value.
 
         Returns
         -------

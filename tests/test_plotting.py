@@ -44,7 +44,8 @@ def test_display_takes_a_pipeline(fitted, mixed):
 
 
 def test_maps_share_one_colour_scale(fitted, mixed):
-    display = AnomalyMapDisplay.from_estimator(fitted, mixed.images)
+    maps = fitted.anomaly_map(mixed.images)
+    display = AnomalyMapDisplay.from_predictions(mixed.images, maps)
     limits = {row[-1].images[0].get_clim() for row in display.axes_}
     assert limits == {(0, float(display.maps.max()))}
     assert display.axes_.shape == (8, 2)
@@ -110,3 +111,12 @@ def test_paths_are_drawn(fitted, mixed, tmp_path):
     display = AnomalyMapDisplay.from_estimator(fitted, paths)
     drawn = display.axes_[0, 0].images[0].get_array()
     np.testing.assert_allclose(drawn, mixed.images[0] / 255)
+
+
+def test_the_threshold_is_the_middle_of_the_colours(fitted, mixed):
+    for estimator in (fitted, make_pipeline(fitted)):
+        display = AnomalyMapDisplay.from_estimator(estimator, mixed.images[:2])
+        low, high = display.axes_[0, -1].images[0].get_clim()
+        assert (low, high) == (0, pytest.approx(-2 * fitted.offset_))
+    display = AnomalyMapDisplay.from_estimator(fitted, mixed.images[:2], vmax=3)
+    assert display.axes_[0, -1].images[0].get_clim() == (0, 3)

@@ -11,7 +11,7 @@ from skpatchsvdd._utils.device import (
     training_autocast,
     training_layout,
 )
-from skpatchsvdd._utils.pipelines import maps_of
+from skpatchsvdd._utils.pipelines import maps_of, offset_of
 from skpatchsvdd._utils.progress import Report
 from skpatchsvdd._utils.random import Draws, draw_seed
 from skpatchsvdd._utils.warnings import warn
@@ -27,6 +27,7 @@ __all__ = [
     "fallback_device",
     "halve_without_memory",
     "maps_of",
+    "offset_of",
     "torch_threads",
     "training_autocast",
     "training_layout",

@@ -3,6 +3,14 @@
 from sklearn.pipeline import Pipeline
 
 
+def offset_of(estimator):
+    """Return the threshold of an estimator, a pipeline or a search, or None."""
+    estimator = getattr(estimator, "best_estimator_", estimator)
+    if isinstance(estimator, Pipeline):
+        return offset_of(estimator.steps[-1][1])
+    return getattr(estimator, "offset_", None)
+
+
 def maps_of(estimator, X):
     """Return the anomaly maps of images by an estimator, a pipeline or a search."""
     estimator = getattr(estimator, "best_estimator_", estimator)
