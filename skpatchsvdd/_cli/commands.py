@@ -42,6 +42,8 @@ _STATUS = (
 def main(argv=None):
     """Run the command line; return its exit status."""
     args = _parse(argv)
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(line_buffering=True)  # a log shows how far it has come
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _print_warning
@@ -190,6 +192,10 @@ def _run_fit(args):
         device=args.device or "auto",
         random_state=args.random_state,
         verbose=1,
+    )
+    print(
+        f"learning from {len(files)} images: seconds on a GPU, minutes on a CPU, more "
+        "for large images"
     )
     est.fit(files)
     save_model(est, args.output)
