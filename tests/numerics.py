@@ -36,7 +36,9 @@ PLAIN = {"ATEN_CPU_CAPABILITY": "default"}
 LEFT_OUT = (
     "benchmarks/test_scripts.py",
     "images",
+    "inspection/test_regions.py",
     "inspection/test_threshold.py",
+    "test_cli.py",
     "test_datasets.py",
     "test_metrics.py",
     "test_package.py",

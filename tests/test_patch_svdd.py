@@ -28,6 +28,7 @@ from skpatchsvdd import PatchSVDD
 from skpatchsvdd._images.arrays import check_images
 from skpatchsvdd._inspection import fitted as fitted_bank
 from skpatchsvdd._inspection.maps import resize_map
+from skpatchsvdd._inspection.threshold import threshold_from_scores
 from skpatchsvdd._options import resolve_options
 from skpatchsvdd._training import loop, trainer, validation
 from skpatchsvdd.datasets import make_textures
@@ -162,7 +163,7 @@ def test_a_mask_is_empty_if_and_only_if_the_image_is_normal(normal, mixed, fitte
     for alpha in (None, 0.4):
         offset = fitted.offset_
         if alpha is not None:
-            offset = np.sort(fitted.training_scores_)[int(alpha * 9)]
+            offset = threshold_from_scores(fitted.training_scores_, alpha)
         is_abnormal = fitted.score_samples(images) < offset
         masks = fitted.predict_mask(images, alpha)
         np.testing.assert_array_equal(masks.any(axis=(1, 2)), is_abnormal)
