@@ -85,6 +85,16 @@ def test_a_joined_sample_does_not_grow_without_end(rng):
     np.testing.assert_array_equal(joined.rows[:, 0, 0], joined.owners >= 4)
 
 
+def test_many_images_do_not_all_give_a_patch():
+    sampler = Sampler(20_000, np.random.RandomState(0))
+    for start in range(0, 20_000, 5_000):
+        owners = np.arange(start, start + 5_000)
+        sampler.add(np.zeros((5_000, 2, 1), dtype=np.float32), owners)
+    sample = sampler.result()
+    assert sample.rows.shape == (8192, 1, 1)
+    assert len(np.unique(sample.owners)) == 8192
+
+
 @pytest.mark.parametrize("n_images", [3, 6])
 def test_equal_patches_are_no_trouble(n_images):
     patches = np.full((n_images, 20, 8), 3.0, dtype=np.float32)
