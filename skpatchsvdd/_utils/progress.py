@@ -4,6 +4,8 @@ import sys
 import time
 
 _WIDTH = 30  # characters of a bar
+# How often a log file gets a line, and what is too short to say how long it takes.
+_LOG_SECONDS, _SHORT_SECONDS = 30.0, 5.0
 
 
 class Report:
@@ -37,7 +39,7 @@ class Report:
 
 
 class Progress:
-    """Draws a bar in a terminal; elsewhere, as in a log file, only the end of it.
+    """Draws a bar in a terminal; elsewhere, as in a log file, a line now and then.
 
     A context: leaving it ends the line of a bar that has stopped halfway.
 
@@ -57,6 +59,8 @@ class Progress:
         self._is_shown = is_shown
         self._n_cells = 0
         self._n_done = 0
+        self._n_drawn = 0  # length of the last line
+        self._start = self._last = time.monotonic()
 
     def __enter__(self):
         return self
@@ -67,20 +71,37 @@ class Progress:
 
     def __call__(self, done):
         """Say how many steps are done."""
-        n_cells = _WIDTH * done // self._total
-        self._n_done = done
-        if not self._is_shown or n_cells == self._n_cells:
+        n_cells, self._n_done = _WIDTH * done // self._total, done
+        has_grown, self._n_cells = n_cells > self._n_cells, n_cells
+        if not self._is_shown:
             return
-        self._n_cells = n_cells
-        is_last = done >= self._total
-        if is_last or sys.stdout.isatty():
-            self._draw(end="\n" if is_last else "")
+        if done >= self._total:
+            if has_grown:
+                self._draw(end="\n")
+        elif sys.stdout.isatty():
+            if has_grown:
+                self._draw(end="")
+        elif time.monotonic() - self._last >= _LOG_SECONDS:
+            self._draw(end="\n")
 
     def _draw(self, end):
+        self._last = time.monotonic()
         bar = "#" * self._n_cells + "." * (_WIDTH - self._n_cells)
         line = f"{self._label} {bar} {self._n_done:,} of {self._total:,}"
-        start = "\r" if sys.stdout.isatty() else ""
-        print(start + line, end=end, flush=True)
+        line += self._time_left()
+        n_drawn, self._n_drawn = self._n_drawn, len(line)
+        if sys.stdout.isatty():
+            line = "\r" + line.ljust(n_drawn)
+        print(line, end=end, flush=True)
+
+    def _time_left(self):
+        seconds = (self._last - self._start) / max(self._n_done, 1)
+        seconds *= self._total - self._n_done
+        if seconds < _SHORT_SECONDS:
+            return ""
+        if seconds < 100:
+            return f", about {seconds:.0f} s left"
+        return f", about {seconds / 60:.0f} min left"
 
 
 class TrainingLog:

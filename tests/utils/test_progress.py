@@ -2,13 +2,14 @@ import sys
 
 import pytest
 
+from skpatchsvdd._utils import progress
 from skpatchsvdd._utils.progress import Progress
 
 
 def run(capsys, *, total=60, is_shown=True):
-    progress = Progress("counting", total, is_shown)
+    bar = Progress("counting", total, is_shown)
     for done in range(1, total + 1):
-        progress(done)
+        bar(done)
     return capsys.readouterr().out
 
 
@@ -31,8 +32,8 @@ def test_a_file_gets_one_line(capsys, total):
 @pytest.mark.parametrize("done", [1, 7, 59])
 def test_a_bar_that_stops_ends_its_line(capsys, monkeypatch, is_terminal, done):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
-    with Progress("counting", 60, True) as progress:
-        progress(done)
+    with Progress("counting", 60, True) as bar:
+        bar(done)
     out = capsys.readouterr().out
     assert out.endswith(f" {done} of 60\n")
     assert out.count("\n") == 1
@@ -40,17 +41,45 @@ def test_a_bar_that_stops_ends_its_line(capsys, monkeypatch, is_terminal, done):
 
 @pytest.mark.parametrize(("done", "is_shown"), [(0, True), (7, False)])
 def test_a_bar_that_was_not_drawn_ends_nothing(capsys, done, is_shown):
-    with Progress("counting", 60, is_shown) as progress:
+    with Progress("counting", 60, is_shown) as bar:
         if done:
-            progress(done)
+            bar(done)
     assert capsys.readouterr().out == ""
 
 
 def test_a_complete_bar_ends_its_line_once(capsys):
-    with Progress("counting", 60, True) as progress:
-        progress(60)
+    with Progress("counting", 60, True) as bar:
+        bar(60)
     assert capsys.readouterr().out.count("\n") == 1
 
 
 def test_nothing_is_drawn_unless_asked_for(capsys):
     assert run(capsys, is_shown=False) == ""
+
+
+class Clock:
+    """Every look at it takes a second."""
+
+    def __init__(self):
+        self.seconds = 0.0
+
+    def monotonic(self):
+        self.seconds += 1
+        return self.seconds
+
+
+def test_a_long_job_says_how_long_it_takes(capsys, monkeypatch):
+    monkeypatch.setattr(progress.time, "monotonic", Clock().monotonic)
+    lines = run(capsys, total=1200).splitlines()
+    assert len(lines) > 20  # about every 30 seconds
+    assert lines[0].endswith("of 1,200, about 20 min left")
+    assert " s left" in lines[-2]
+    assert lines[-1].endswith(" 1,200 of 1,200")
+
+
+def test_a_shorter_line_covers_the_last_one(capsys, monkeypatch):
+    monkeypatch.setattr(progress.time, "monotonic", Clock().monotonic)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    drawn = run(capsys, total=60).split("\r")[1:]
+    lengths = [len(line.rstrip("\n")) for line in drawn]
+    assert all(b >= len(a.rstrip()) for a, b in zip(drawn, lengths[1:], strict=False))
