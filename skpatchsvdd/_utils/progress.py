@@ -67,7 +67,7 @@ class Progress:
 
     def __exit__(self, *error):
         if self._is_shown and 0 < self._n_done < self._total:
-            self._draw(end="\n")
+            self._draw(end="\n", goes_on=False)
 
     def __call__(self, done):
         """Say how many steps are done."""
@@ -84,11 +84,11 @@ class Progress:
         elif time.monotonic() - self._last >= _LOG_SECONDS:
             self._draw(end="\n")
 
-    def _draw(self, end):
+    def _draw(self, end, goes_on=True):
         self._last = time.monotonic()
         bar = "#" * self._n_cells + "." * (_WIDTH - self._n_cells)
         line = f"{self._label} {bar} {self._n_done:,} of {self._total:,}"
-        line += self._time_left()
+        line += self._time_left() if goes_on else ""
         n_drawn, self._n_drawn = self._n_drawn, len(line)
         if sys.stdout.isatty():
             line = "\r" + line.ljust(n_drawn)
