@@ -8,12 +8,7 @@ import torch
 import torch.nn.functional as F
 from sklearn.utils import Bunch
 
-from skpatchsvdd._images import (
-    check_image_size,
-    read_image,
-    read_shape,
-    resize_image,
-)
+from skpatchsvdd._images import check_image_size, read_image, resize_image
 from skpatchsvdd._synthetic import make_textures
 from skpatchsvdd._utils import warn
 
@@ -44,8 +39,8 @@ def load_images(source, *, image_size=None, on_error="raise", as_paths=False):
         Whether files that cannot be read end the loading, with an error that names all
         of them, or are skipped, with a warning.
     as_paths : bool, default=False
-        True returns paths and decodes no image; files that are no images at all are
-        found nevertheless.
+        True returns paths instead of pixels. Every file is decoded once in any case,
+        so that broken ones are found.
 
     Returns
     -------
@@ -74,11 +69,11 @@ def load_images(source, *, image_size=None, on_error="raise", as_paths=False):
     images, names, broken = [], [], []
     for file in files:
         try:
-            read = read_shape(file) if as_paths else _read_resized(file, size)
+            image = _read_resized(file, size)
         except (OSError, ValueError) as error:
             broken.append((str(file), str(error)))
         else:
-            images.append(str(file) if as_paths else read)
+            images.append(str(file) if as_paths else image)
             names.append(str(file))
     if broken and (on_error == "raise" or not images):
         raise ValueError(
@@ -100,8 +95,8 @@ def load_images(source, *, image_size=None, on_error="raise", as_paths=False):
 def _check_size(image_size, as_paths):
     if as_paths and image_size is not None:
         raise ValueError(
-            "image_size has no effect with as_paths=True, which reads no pixels. Pass "
-            "PatchSVDD(image_size=...) instead."
+            "image_size has no effect with as_paths=True, which returns no pixels. "
+            "Pass PatchSVDD(image_size=...) instead."
         )
     return check_image_size(image_size)
 

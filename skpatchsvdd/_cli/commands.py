@@ -46,6 +46,7 @@ def main(argv=None):
         sys.stdout.reconfigure(line_buffering=True)  # a log shows how far it has come
     try:
         with warnings.catch_warnings():
+            warnings.simplefilter("always", UserWarning)  # of every batch
             warnings.showwarning = _print_warning
             return args.run(args)
     except (ImportError, OSError, ValueError) as error:

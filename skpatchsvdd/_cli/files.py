@@ -24,28 +24,12 @@ _OPACITY = 0.65
 
 
 def find_images(sources, strict):
-    """Return the paths of images; say which files are skipped, and why.
-
-    Every file is read once, so that a broken one is found before hours of work.
-    """
+    """Return the paths of images; those that are broken are warned about, or end it."""
     data = load_images(sources, on_error="raise" if strict else "skip", as_paths=True)
-    files, broken = [], []
-    for file in data.filenames:
-        try:
-            read_image(file)
-        except ValueError as error:
-            broken.append(str(error))
-        else:
-            files.append(file)
-    if broken and (strict or not files):
-        raise ValueError("; ".join(broken))
-    for reason in broken:
-        print(f"skipped: {reason}", file=sys.stderr)
-    others = Counter(reason for _, reason in data.skipped)
-    for reason, n in others.items():
-        if reason.startswith("its name"):
-            print(f"skipped: {n} files that are no images by name", file=sys.stderr)
-    return files
+    n_others = sum(reason.startswith("its name") for _, reason in data.skipped)
+    if n_others:
+        print(f"skipped: {n_others} files that are no images by name", file=sys.stderr)
+    return data.filenames
 
 
 def watch_folder(folder):
@@ -76,7 +60,7 @@ def watch_folder(folder):
 def _read_arrived(files):
     """Yield the list of those of some new files that can be read, if there are any."""
     try:
-        data = load_images(files, on_error="skip")
+        data = load_images(files, on_error="skip", as_paths=True)
     except ValueError as error:
         print(f"skipped: {error}", file=sys.stderr)
     else:
