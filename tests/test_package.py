@@ -19,6 +19,7 @@ FLOORS = [
     {
         "_analysis",
         "_patch_svdd",
+        "_plotting",
         "_selection",
         "analysis",
         "datasets",

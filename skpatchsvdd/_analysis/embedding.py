@@ -7,7 +7,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from threadpoolctl import threadpool_limits  # comes with scikit-learn
 
 from skpatchsvdd._analysis.dimension import check_features, draw_evenly, same_distance
-from skpatchsvdd.plotting import import_pyplot
+from skpatchsvdd._plotting import import_pyplot
 
 # t-SNE weighs about this many neighbours of a point, and no more than a third of all.
 _PERPLEXITY = 30.0
