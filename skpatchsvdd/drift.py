@@ -6,7 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import ks_2samp
-from sklearn.utils import check_consistent_length, column_or_1d
+from sklearn.utils import check_consistent_length
+
+from skpatchsvdd._utils import check_finite_scores
 
 __all__ = ["DriftResult", "drift_test"]
 
@@ -84,7 +86,8 @@ def drift_test(scores, new, groups=None, *, defect_fraction=0.2, level=0.01):
     >>> drift_test(scores[0], scores[2] - 2).drifted
     True
     """
-    scores, new = _check_scores(scores, "scores"), _check_scores(new, "new")
+    scores = check_finite_scores(scores, "scores")
+    new = check_finite_scores(new, "new")
     _check_fraction(defect_fraction, "defect_fraction")
     _check_fraction(level, "level")
     kept = np.sort(new)[int(np.floor(defect_fraction * len(new))) :]
@@ -168,15 +171,6 @@ def _verdict(p_value, level, is_low):
         f"Drift: images look more {change} than those of fit, p = {p_value:.2g}. Call "
         "partial_fit with normal ones of them, or fit again."
     )
-
-
-def _check_scores(scores, name):
-    scores = column_or_1d(scores, dtype=np.float64)
-    if len(scores) == 0 or not np.isfinite(scores).all():
-        raise ValueError(
-            f"{name} must hold finite scores of at least one image, got {scores!r}."
-        )
-    return scores
 
 
 def _check_fraction(value, name):

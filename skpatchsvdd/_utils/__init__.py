@@ -11,9 +11,10 @@ from skpatchsvdd._utils.device import (
     training_autocast,
     training_layout,
 )
-from skpatchsvdd._utils.pipelines import maps_of, offset_of
+from skpatchsvdd._utils.pipelines import detector_of, maps_of, offset_of
 from skpatchsvdd._utils.progress import Report
 from skpatchsvdd._utils.random import Draws, draw_seed
+from skpatchsvdd._utils.scores import check_finite_scores
 from skpatchsvdd._utils.warnings import warn
 
 __all__ = [
@@ -21,7 +22,9 @@ __all__ = [
     "Report",
     "as_current",
     "check_device",
+    "check_finite_scores",
     "count_threads",
+    "detector_of",
     "draw_seed",
     "exact_convolutions",
     "fallback_device",
