@@ -7,15 +7,16 @@ from sklearn.utils.validation import check_consistent_length
 
 from skpatchsvdd._images import read_image
 from skpatchsvdd._plotting.axes import import_pyplot
+from skpatchsvdd._plotting.learnt import read_learnt
 from skpatchsvdd._utils import maps_of, offset_of
 
 
 class AnomalyMapDisplay:
     """Images, true masks where they are known, and anomaly maps, side by side.
 
-    All maps share one colour scale, so that a normal image looks as calm as it scores.
-    Make one with `from_estimator` or `from_predictions`. Drawing needs matplotlib:
-    ``pip install skpatchsvdd[plot]``.
+    All maps share one colour scale, so that a normal image looks as calm as it scores;
+    maps of single patch sizes have one for each size. Make one with `from_estimator` or
+    `from_predictions`. Drawing needs matplotlib: ``pip install skpatchsvdd[plot]``.
 
     Parameters
     ----------
@@ -26,7 +27,9 @@ class AnomalyMapDisplay:
     masks : array-like of shape (n_images, height, width) or list, default=None
         True at abnormal pixels.
     titles : list of str, default=None
-        A line over each image.
+        A line beside each image.
+    scale_maps : dict of int to maps, default=None
+        By patch size, the maps of that size alone, each like `maps`.
 
     Attributes
     ----------
@@ -48,15 +51,16 @@ class AnomalyMapDisplay:
     (2, 3)
     """
 
-    def __init__(self, images, maps, *, masks=None, titles=None):
+    def __init__(self, images, maps, *, masks=None, titles=None, scale_maps=None):
         self.images = images
         self.maps = maps
         self.masks = masks
         self.titles = titles
+        self.scale_maps = scale_maps
 
     @classmethod
     def from_estimator(
-        cls, estimator, X, *, masks=None, titles=None, axes=None, **options
+        cls, estimator, X, *, masks=None, titles=None, scales=None, axes=None, **options
     ):
         """Compute the maps of images with a fitted estimator and draw them.
 
@@ -69,6 +73,9 @@ class AnomalyMapDisplay:
             The images.
         masks, titles, axes : object
             As for `from_predictions`.
+        scales : "all" or list of int, default=None
+            Patch sizes, of those in `patch_sizes_`, whose own maps are drawn beside the
+            joined one. Images are inspected once more for each.
         **options : dict
             `cmap` and `vmax`, as for `plot`. Without `vmax`, the threshold of the
             estimator is the middle of the colours, so that normal images look calm.
@@ -77,17 +84,25 @@ class AnomalyMapDisplay:
         -------
         display : AnomalyMapDisplay
         """
+        scales = [] if scales is None else _check_scales(scales, estimator)
         maps = maps_of(estimator, X)
+        scale_maps = {scale: maps_of(estimator, X, scale=scale) for scale in scales}
         offset = offset_of(estimator)
         if options.get("vmax") is None and offset is not None and offset < 0:
             options["vmax"] = -2 * offset
         return cls.from_predictions(
-            X, maps, masks=masks, titles=titles, axes=axes, **options
+            X,
+            maps,
+            masks=masks,
+            titles=titles,
+            scale_maps=scale_maps,
+            axes=axes,
+            **options,
         )
 
     @classmethod
     def from_predictions(
-        cls, X, maps, *, masks=None, titles=None, axes=None, **options
+        cls, X, maps, *, masks=None, titles=None, scale_maps=None, axes=None, **options
     ):
         """Draw images and their maps.
 
@@ -101,7 +116,10 @@ class AnomalyMapDisplay:
             True at abnormal pixels: drawn in a column of their own and outlined on
             the maps.
         titles : list of str, default=None
-            A line over each image.
+            A line beside each image.
+        scale_maps : dict of int to maps, default=None
+            By patch size, the maps of that size alone, each like `maps`: a column for
+            each size.
         axes : ndarray of matplotlib.axes.Axes, default=None
             Axes to draw on, one row for each image; None makes a new figure.
         **options : dict
@@ -111,8 +129,9 @@ class AnomalyMapDisplay:
         -------
         display : AnomalyMapDisplay
         """
-        check_consistent_length(X, maps, masks, titles)
-        return cls(X, maps, masks=masks, titles=titles).plot(axes=axes, **options)
+        check_consistent_length(X, maps, masks, titles, *(scale_maps or {}).values())
+        display = cls(X, maps, masks=masks, titles=titles, scale_maps=scale_maps)
+        return display.plot(axes=axes, **options)
 
     def plot(self, *, axes=None, cmap="inferno", vmax=None):
         """Draw all images.
@@ -126,21 +145,26 @@ class AnomalyMapDisplay:
         vmax : float, default=None
             Value from which on maps have the brightest colour; ``-2 * offset_``, the
             default of `from_estimator`, shows all that is worth an alarm in the
-            brighter half. None is the highest value.
+            brighter half. None is the highest value. For the maps of single patch
+            sizes, which have no threshold, it is always the highest value of the size.
 
         Returns
         -------
         self : AnomalyMapDisplay
         """
-        self.axes_ = self._make_axes() if axes is None else np.atleast_2d(axes)
+        heads = self._list_heads()
+        shape = (len(self.maps), len(heads))
+        self.axes_ = _make_axes(shape) if axes is None else _check_axes(axes, shape)
         self.figure_ = self.axes_.flat[0].figure
-        heads = ["image", "anomaly map"]
-        if self.masks is not None:
-            heads.insert(1, "true mask")
-        if vmax is None:
-            vmax = max(float(np.max(one_map)) for one_map in self.maps)
+        columns = [self.maps, *(self.scale_maps or {}).values()]
+        tops = [_highest(maps) for maps in columns]
+        if vmax is not None:
+            tops[0] = vmax
         for i, row in enumerate(self.axes_):
-            self._plot_row(i, row, cmap, vmax)
+            self._plot_image(i, row)
+            of_maps = row[-len(columns) :]
+            for axis, maps, top in zip(of_maps, columns, tops, strict=True):
+                self._plot_map(i, axis, maps, cmap, top)
             for axis, head in zip(row, heads, strict=True):
                 axis.set_xticks([])
                 axis.set_yticks([])
@@ -149,7 +173,14 @@ class AnomalyMapDisplay:
                 row[0].set_ylabel(self.titles[i], fontsize="small")
         return self
 
-    def _plot_row(self, i, row, cmap, vmax):
+    def _list_heads(self):
+        """Return the titles of the columns."""
+        masks = [] if self.masks is None else ["true mask"]
+        scales = [f"patches of {scale}" for scale in self.scale_maps or {}]
+        return ["image", *masks, "anomaly map", *scales]
+
+    def _plot_image(self, i, row):
+        """Draw an image and, beside it, its mask."""
         image = self.images[i]
         is_path = isinstance(image, str | os.PathLike)
         image = read_image(image) if is_path else np.asarray(image)
@@ -159,17 +190,52 @@ class AnomalyMapDisplay:
             255 if image.dtype == np.uint8 else 65535 if image.dtype.kind == "u" else 1
         )
         row[0].imshow(np.clip(image / top, 0, 1), cmap="gray", vmin=0, vmax=1)
-        row[-1].imshow(self.maps[i], cmap=cmap, vmin=0, vmax=vmax)
         if self.masks is not None:
             mask = np.asarray(self.masks[i]) != 0
             row[1].imshow(mask, cmap="gray", vmin=0, vmax=1)
-            if mask.any() and not mask.all():
-                row[-1].contour(mask, levels=[0.5], colors="cyan", linewidths=0.9)
 
-    def _make_axes(self):
-        n_rows, n_cols = len(self.maps), 2 if self.masks is None else 3
-        size = (2.2 * n_cols, 2.1 * n_rows)
-        _, axes = import_pyplot().subplots(
-            n_rows, n_cols, figsize=size, squeeze=False, layout="constrained"
+    def _plot_map(self, i, axis, maps, cmap, vmax):
+        """Draw the map of an image, and the outline of its mask."""
+        axis.imshow(maps[i], cmap=cmap, vmin=0, vmax=vmax)
+        if self.masks is not None:
+            mask = np.asarray(self.masks[i]) != 0
+            if mask.any() and not mask.all():
+                axis.contour(mask, levels=[0.5], colors="cyan", linewidths=0.9)
+
+
+def _check_scales(scales, estimator):
+    """Return the patch sizes whose maps are asked for."""
+    known = read_learnt(estimator, "patch_sizes_")
+    if isinstance(scales, str) and scales == "all":
+        return known
+    if not isinstance(scales, list | tuple) or not set(scales) <= set(known):
+        raise ValueError(
+            f'scales must be "all", None or a list of some of {known}, got {scales!r}.'
         )
-        return axes
+    return scales
+
+
+def _highest(maps):
+    return max(float(np.max(one_map)) for one_map in maps)
+
+
+def _make_axes(shape):
+    n_rows, n_cols = shape
+    _, axes = import_pyplot().subplots(
+        n_rows,
+        n_cols,
+        figsize=(2.2 * n_cols, 2.1 * n_rows),
+        squeeze=False,
+        layout="constrained",
+    )
+    return axes
+
+
+def _check_axes(axes, shape):
+    axes = np.atleast_2d(axes)
+    if axes.shape != shape:
+        raise ValueError(
+            f"axes must be of shape {shape}, a row for each image and a column for "
+            f"each of its pictures, got {axes.shape}."
+        )
+    return axes
