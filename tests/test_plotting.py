@@ -5,14 +5,27 @@ import matplotlib
 import numpy as np
 import pytest
 from PIL import Image
+from sklearn.ensemble import IsolationForest
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.neighbors import LocalOutlierFactor
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
+from skpatchsvdd import PatchSVDD
 from skpatchsvdd._cli import demo, main
-from skpatchsvdd.plotting import AnomalyMapDisplay
+from skpatchsvdd.metrics import detection_auroc
+from skpatchsvdd.model_selection import SyntheticDefectScorer
+from skpatchsvdd.plotting import (
+    AnomalyMapDisplay,
+    DetectionCurveDisplay,
+    LamSearchDisplay,
+    LossCurveDisplay,
+    ScoreHistogramDisplay,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -120,3 +133,309 @@ def test_the_threshold_is_the_middle_of_the_colours(fitted, mixed):
         assert (low, high) == (0, pytest.approx(-2 * fitted.offset_))
     display = AnomalyMapDisplay.from_estimator(fitted, mixed.images[:2], vmax=3)
     assert display.axes_[0, -1].images[0].get_clim() == (0, 3)
+
+
+@pytest.fixture(scope="module")
+def two_scales(large):
+    return PatchSVDD(embedding_dim=4, max_iter=0, random_state=0).fit(large)
+
+
+@pytest.fixture(scope="module")
+def large():
+    return np.random.default_rng(0).integers(256, size=(3, 80, 80), dtype=np.uint8)
+
+
+def legend_of(ax):
+    return [text.get_text() for text in ax.get_legend().get_texts()]
+
+
+def test_scales_have_columns_beside_the_joined_map(two_scales, large):
+    display = AnomalyMapDisplay.from_estimator(two_scales, large, scales="all")
+    assert [axis.get_title() for axis in display.axes_[0]] == [
+        "image",
+        "anomaly map",
+        "patches of 32",
+        "patches of 64",
+    ]
+    for column, scale in ((2, 32), (3, 64)):
+        maps = two_scales.anomaly_map(large, scale=scale)
+        for axis, one_map in zip(display.axes_[:, column], maps, strict=True):
+            np.testing.assert_array_equal(axis.images[0].get_array(), one_map)
+            assert axis.images[0].get_clim() == (0, maps.max())
+    joined = display.axes_[0, 1].images[0]
+    assert joined.get_clim() == (0, pytest.approx(-2 * two_scales.offset_))
+
+
+def test_scales_are_chosen_and_masks_outlined_on_them(two_scales, large):
+    masks = np.zeros((3, 80, 80), dtype=bool)
+    masks[0, 20:40, 20:40] = True
+    display = AnomalyMapDisplay.from_estimator(
+        two_scales, large, masks=masks, scales=[64], vmax=5
+    )
+    assert display.axes_.shape == (3, 4)
+    assert list(display.scale_maps) == [64]
+    assert [len(axis.collections) for axis in display.axes_[0]] == [0, 0, 1, 1]
+    assert display.axes_[0, 2].images[0].get_clim() == (0, 5)
+    assert display.axes_[0, 3].images[0].get_clim() != (0, 5)
+
+
+def test_scales_go_through_the_steps_of_a_pipeline(two_scales, large):
+    invert = FunctionTransformer(lambda X: 255 - X)
+    pipeline = make_pipeline(invert, two_scales)
+    display = AnomalyMapDisplay.from_estimator(pipeline, 255 - large, scales="all")
+    for scale in (32, 64):
+        np.testing.assert_array_equal(
+            display.scale_maps[scale], two_scales.anomaly_map(large, scale=scale)
+        )
+
+
+@pytest.mark.parametrize("scales", [[128], 32, "some", [32, 48]])
+def test_unknown_scales_are_refused(two_scales, large, scales):
+    with pytest.raises(ValueError, match=r"scales must be .* some of \(32, 64\)"):
+        AnomalyMapDisplay.from_estimator(two_scales, large, scales=scales)
+
+
+def test_axes_of_another_shape_are_refused(fitted, mixed):
+    _, axes = plt.subplots(1, 3)
+    with pytest.raises(ValueError, match=r"axes must be of shape \(1, 2\).*\(1, 3\)"):
+        AnomalyMapDisplay.from_estimator(fitted, mixed.images[:1], axes=axes)
+
+
+def test_histograms_count_the_scores_of_each_kind():
+    display = ScoreHistogramDisplay.from_predictions(
+        [-1, -1, -2, -2.5], [-1, -3, -4, -5], [1, -1, -1, -1], offset=-2.5, bins=4
+    )
+    heights = {name: x.get_data().values for name, x in display.steps_.items()}
+    # The bins are -5..-4, -4..-3, -3..-2 and -2..-1, closed on the left.
+    np.testing.assert_allclose(heights["training"], [0, 0, 0.25, 0.75])
+    np.testing.assert_allclose(heights["normal"], [0, 0, 0, 1])
+    np.testing.assert_allclose(heights["abnormal"], [1 / 3, 1 / 3, 1 / 3, 0])
+    np.testing.assert_array_equal(display.line_.get_xdata(), [-2.5, -2.5])
+    assert legend_of(display.ax_) == [
+        "training (4)",
+        "new, normal (1)",
+        "new, abnormal (3)",
+        "threshold, -2.5",
+    ]
+
+
+def test_histograms_of_an_estimator_are_of_its_own_scores(fitted, mixed):
+    for estimator in (fitted, make_pipeline("passthrough", fitted)):
+        display = ScoreHistogramDisplay.from_estimator(estimator, mixed.images)
+        np.testing.assert_array_equal(display.training_scores, fitted.training_scores_)
+        scores = fitted.score_samples(mixed.images)
+        np.testing.assert_array_equal(display.scores, scores)
+        assert display.line_.get_xdata()[0] == fitted.offset_
+        assert list(display.steps_) == ["training", "new"]
+        assert display.steps_["new"].get_data().values.sum() == pytest.approx(1)
+
+
+def test_histograms_take_masks_and_one_kind_alone(fitted, mixed):
+    draw = ScoreHistogramDisplay.from_estimator
+    of_masks = draw(fitted, mixed.images, mixed.masks)
+    np.testing.assert_array_equal(of_masks.labels, mixed.labels)
+    figure, ax = plt.subplots()
+    of_normal = draw(fitted, mixed.images[:4], mixed.labels[:4], ax=ax)
+    assert list(of_normal.steps_) == ["training", "normal"]
+    assert of_normal.figure_ is figure
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"y": [1, 0]}, "y must hold 1 for normal and -1"),
+        ({"y": [1]}, "inconsistent"),
+        ({"scores": [-1, np.nan]}, "^scores must hold finite"),
+        ({"training_scores": []}, "^training_scores must hold"),
+    ],
+)
+def test_histograms_refuse_bad_input(change, message):
+    given = {"training_scores": [-1, -2], "scores": [-1, -2]} | change
+    with pytest.raises(ValueError, match=message):
+        ScoreHistogramDisplay.from_predictions(**given)
+
+
+def test_offset_must_be_a_number():
+    with pytest.raises(TypeError, match="offset must be an instance of"):
+        ScoreHistogramDisplay.from_predictions([-1, -2], [-1, -2], offset="auto")
+    with pytest.raises(TypeError, match="offset must be an instance of"):
+        DetectionCurveDisplay.from_predictions([1, -1], [-1, -2], offset="auto")
+
+
+def test_pictures_of_training_need_a_fitted_patch_svdd(mixed):
+    forest = IsolationForest(n_estimators=2).fit(mixed.images.reshape(8, -1))
+    with pytest.raises(TypeError, match="training_scores_, as PatchSVDD has; Isola"):
+        ScoreHistogramDisplay.from_estimator(forest, mixed.images)
+    for display in (LossCurveDisplay, LamSearchDisplay):
+        with pytest.raises(NotFittedError):
+            display.from_estimator(PatchSVDD())
+        with pytest.raises(TypeError, match="estimator must have"):
+            display.from_estimator(make_pipeline(forest))
+
+
+def test_detection_curve_has_abnormal_as_positive():
+    y, scores = [1, 1, -1, -1], [-0.1, -0.3, -0.2, -0.9]
+    display = DetectionCurveDisplay.from_predictions(y, scores, offset=-0.25)
+    # From the lowest score up: abnormal, normal, abnormal, normal.
+    np.testing.assert_array_equal(
+        display.line_.get_xydata(), [[0, 0], [0, 0.5], [0.5, 0.5], [0.5, 1], [1, 1]]
+    )
+    np.testing.assert_array_equal(display.point_.get_xydata(), [[0.5, 0.5]])
+    assert legend_of(display.ax_) == [
+        "AUROC 0.750",
+        "threshold: 50% found, 50% false alarms",
+    ]
+
+
+def test_detection_curve_agrees_with_metric_and_predict(fitted, mixed):
+    display = DetectionCurveDisplay.from_estimator(fitted, mixed.images, mixed.masks)
+    auroc = detection_auroc(mixed.labels, fitted.score_samples(mixed.images))
+    assert display.auroc == auroc
+    assert np.trapezoid(display.tpr, display.fpr) == pytest.approx(auroc)
+    alarms = fitted.predict(mixed.images) == -1
+    expected = (alarms[mixed.labels == 1].mean(), alarms[mixed.labels == -1].mean())
+    assert display.operating_point == expected
+    assert display.line_.get_label() == f"PatchSVDD, AUROC {auroc:.3f}"
+
+
+def test_a_score_at_the_threshold_is_no_alarm():
+    draw = DetectionCurveDisplay.from_predictions
+    assert draw([1, -1], [-1, -2], offset=-2).operating_point == (0, 0)
+    assert draw([1, -1], [-1, -2], offset=-1).operating_point == (0, 1)
+
+
+def test_several_detection_curves_share_axes():
+    draw = DetectionCurveDisplay.from_predictions
+    first = draw([1, 1, -1], [-1, -2, -3], name="good")
+    second = draw([1, 1, -1], [-1, -3, -2], name="poor", ax=first.ax_)
+    assert second.ax_ is first.ax_
+    assert legend_of(first.ax_) == ["good, AUROC 1.000", "poor, AUROC 0.500"]
+    assert first.line_.get_color() != second.line_.get_color()
+    assert second.point_ is None
+    assert len(first.ax_.lines) == 3  # with that of chance, once
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (None, "y must hold a label or a mask for each image"),
+        ([1, 1], "y must hold both"),
+        ([0, 1], "y must hold 1 for normal and -1"),
+        ([1, -1, 1], "inconsistent"),
+    ],
+)
+def test_detection_curve_refuses_bad_labels(y, message):
+    with pytest.raises(ValueError, match=message):
+        DetectionCurveDisplay.from_predictions(y, [-1.0, -2.0])
+
+
+def test_loss_curve_smooths_every_term():
+    spike = np.zeros(60)
+    spike[30] = 3.0
+    curve = {"svdd_32": spike, "svdd_64": np.ones(60), "position_32": np.ones(60)}
+    display = LossCurveDisplay(curve).plot()
+    raw = display.ax_.lines[0]
+    np.testing.assert_array_equal(raw.get_ydata(), spike)
+    np.testing.assert_array_equal(raw.get_xdata(), np.arange(1, 61))
+    smooth = display.lines_["svdd_32"]
+    # The mean over three steps, a twentieth of sixty.
+    np.testing.assert_allclose(smooth.get_ydata()[28:34], [0, 1, 1, 1, 0, 0], atol=1e-9)
+    np.testing.assert_allclose(display.lines_["svdd_64"].get_ydata(), 1)
+    assert raw.get_alpha() < 1
+    assert smooth.get_color() == raw.get_color()
+    assert smooth.get_color() == display.lines_["svdd_64"].get_color()
+    assert smooth.get_color() != display.lines_["position_32"].get_color()
+    assert smooth.get_linestyle() == display.lines_["position_32"].get_linestyle()
+    assert smooth.get_linestyle() != display.lines_["svdd_64"].get_linestyle()
+    assert display.validation_ax_ is None
+    assert legend_of(display.ax_) == list(curve)
+
+
+def test_loss_curve_of_an_estimator_shows_its_checks(fitted):
+    display = LossCurveDisplay.from_estimator(make_pipeline("passthrough", fitted))
+    assert list(display.lines_) == list(fitted.loss_curve_)
+    for name, line in display.lines_.items():
+        np.testing.assert_allclose(line.get_ydata(), fitted.loss_curve_[name])
+    checks = display.validation_line_
+    np.testing.assert_array_equal(checks.get_xdata(), fitted.validation_steps_)
+    np.testing.assert_array_equal(checks.get_ydata(), fitted.validation_scores_)
+    assert checks.axes is display.validation_ax_
+    assert display.best_line_.get_xdata() == [fitted.best_iter_] * 2
+    kept = f"weights kept, step {fitted.best_iter_}"
+    assert legend_of(display.ax_)[-2:] == [kept, "checks"]
+
+
+def test_loss_curve_needs_training(two_scales):
+    with pytest.raises(ValueError, match=r"without training.*max_iter above 0"):
+        LossCurveDisplay.from_estimator(two_scales)
+
+
+def test_lam_search_marks_what_was_chosen(normal, quick):
+    est = quick.set_params(lam="auto").fit(normal)
+    display = LamSearchDisplay.from_estimator(est)
+    np.testing.assert_array_equal(display.line_.get_xdata(), [0.03, 0.3, 3])
+    np.testing.assert_array_equal(display.line_.get_ydata(), est.lam_results_["score"])
+    score = est.lam_results_["score"][est.lam_results_["lam"] == est.lam_]
+    np.testing.assert_array_equal(display.point_.get_xydata(), [[est.lam_, *score]])
+    assert legend_of(display.ax_) == [f"chosen: {est.lam_:g}"]
+    times = [text.get_text() for text in display.ax_.texts]
+    assert times == [f"{time:.3g} s" for time in est.lam_results_["fit_time"]]
+    assert display.ax_.get_xscale() == "log"
+    ticks = [tick.get_text() for tick in display.ax_.get_xticklabels()]
+    assert ticks == ["0.03", "0.3", "3"]
+
+
+def test_lam_search_needs_trials(fitted):
+    with pytest.raises(ValueError, match=r'lam_results_ is None.*lam="auto"'):
+        LamSearchDisplay.from_estimator(fitted)
+    with pytest.raises(ValueError, match="chosen must be one of lam"):
+        LamSearchDisplay([0.1, 1], [0.5, 0.6], chosen=2).plot()
+
+
+@pytest.mark.parametrize("prefix", ["", "patchsvdd__"])
+def test_lam_search_takes_a_search_of_scikit_learn(normal, untrained, prefix):
+    est = make_pipeline("passthrough", untrained) if prefix else untrained
+    grid = {f"{prefix}lam": [0.3, 0, 3]}
+    search = GridSearchCV(est, grid, scoring=SyntheticDefectScorer(), cv=KFold(2))
+    results = search.fit(normal).cv_results_
+    results["mean_test_score"][:] = [0.7, 0.8, 0.6]  # without training all are equal
+    results["rank_test_score"][:] = [2, 1, 3]
+    display = LamSearchDisplay.from_cv_results(results)
+    np.testing.assert_array_equal(
+        display.line_.get_xydata(), [[0, 0.8], [0.3, 0.7], [3, 0.6]]
+    )
+    np.testing.assert_array_equal(display.point_.get_xydata(), [[0, 0.8]])
+    assert display.ax_.get_xscale() == "symlog"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"param_patch_size": [32, 64]}, "search over lam alone"),
+        ({"param_lam": ["auto", 1.0]}, "numbers as values of lam"),
+        ({"mean_test_score": None}, "by one metric"),
+    ],
+)
+def test_other_searches_are_refused(change, message):
+    results = {
+        "param_lam": [0.1, 1.0],
+        "mean_test_score": [0.5, 0.6],
+        "mean_fit_time": [1, 1],
+        "rank_test_score": [2, 1],
+    }
+    results |= change
+    results = {name: x for name, x in results.items() if x is not None}
+    with pytest.raises(ValueError, match=message):
+        LamSearchDisplay.from_cv_results(results)
+
+
+def test_missing_matplotlib_is_named_by_every_display():
+    code = "import sys; sys.modules['matplotlib'] = None\n"
+    code += "from skpatchsvdd.plotting import DetectionCurveDisplay\n"
+    code += "DetectionCurveDisplay.from_predictions([1, -1], [-1, -2])"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True
+    )
+    assert result.stderr.strip().endswith(
+        "drawing needs matplotlib: pip install skpatchsvdd[plot]"
+    )

@@ -1,6 +1,17 @@
-"""Pictures of what an estimator says."""
+"""Pictures of what an estimator says, and of how it was trained."""
 
 from skpatchsvdd._plotting.axes import import_pyplot
+from skpatchsvdd._plotting.detection import DetectionCurveDisplay
+from skpatchsvdd._plotting.lam_search import LamSearchDisplay
+from skpatchsvdd._plotting.losses import LossCurveDisplay
 from skpatchsvdd._plotting.maps import AnomalyMapDisplay
+from skpatchsvdd._plotting.scores import ScoreHistogramDisplay
 
-__all__ = ["AnomalyMapDisplay", "import_pyplot"]
+__all__ = [
+    "AnomalyMapDisplay",
+    "DetectionCurveDisplay",
+    "LamSearchDisplay",
+    "LossCurveDisplay",
+    "ScoreHistogramDisplay",
+    "import_pyplot",
+]

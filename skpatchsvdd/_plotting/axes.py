@@ -1,5 +1,17 @@
 """What pictures are drawn on."""
 
+# Those of Okabe and Ito, which people with any colour vision can tell apart: blue,
+# vermilion, green, purple, sky blue, orange and black. Yellow is too faint on white.
+COLORS = (
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#56B4E9",
+    "#E69F00",
+    "#000000",
+)
+
 
 def import_pyplot():
     """Return matplotlib.pyplot, or say how to install it."""
@@ -10,3 +22,11 @@ def import_pyplot():
             "drawing needs matplotlib: pip install skpatchsvdd[plot]"
         ) from error
     return plt
+
+
+def make_ax(width=5.0, height=4.0):
+    """Return the axes of a new figure, of a size in inches, drawing in `COLORS`."""
+    plt = import_pyplot()
+    _, ax = plt.subplots(figsize=(width, height), layout="constrained")
+    ax.set_prop_cycle(color=COLORS)
+    return ax

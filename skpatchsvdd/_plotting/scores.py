@@ -1,0 +1,182 @@
+"""Histograms of scores, and the threshold between them."""
+
+from numbers import Real
+
+import numpy as np
+from sklearn.utils import check_consistent_length, check_scalar
+
+from skpatchsvdd._images import check_labels, read_labels
+from skpatchsvdd._plotting.axes import COLORS, make_ax
+from skpatchsvdd._plotting.learnt import read_learnt
+from skpatchsvdd._utils import check_finite_scores, offset_of
+
+_GREY = "0.6"
+_BLUE, _VERMILION, *_ = COLORS
+
+
+class ScoreHistogramDisplay:
+    """Histograms of the scores of training images and of new ones, and the threshold.
+
+    Each histogram sums to one, however many images it is of. Where new normal images
+    score lower than training images, light, camera or material may have changed since
+    training. Make one with `from_estimator` or `from_predictions`. Drawing needs
+    matplotlib: ``pip install skpatchsvdd[plot]``.
+
+    Parameters
+    ----------
+    training_scores : array-like of shape (n_training_images,)
+        Scores of the training images, each without its own patches: high is normal.
+    scores : array-like of shape (n_images,)
+        Scores of new images.
+    labels : array-like of shape (n_images,), default=None
+        1 for normal and -1 for abnormal new images.
+    offset : float, default=None
+        The threshold: images that score lower are called abnormal.
+
+    Attributes
+    ----------
+    figure_ : matplotlib.figure.Figure
+        The figure drawn on.
+    ax_ : matplotlib.axes.Axes
+        The axes drawn on.
+    steps_ : dict of str to matplotlib.patches.StepPatch
+        The histograms: "training" and "new", or "training", "normal" and "abnormal".
+    line_ : matplotlib.lines.Line2D or None
+        The threshold.
+
+    Examples
+    --------
+    >>> from skpatchsvdd.plotting import ScoreHistogramDisplay
+    >>> display = ScoreHistogramDisplay.from_predictions(
+    ...     [-1.0, -1.1, -1.2], [-1.1, -1.9, -2.4], y=[1, -1, -1], offset=-1.2
+    ... )
+    >>> list(display.steps_)
+    ['training', 'normal', 'abnormal']
+    """
+
+    def __init__(self, training_scores, scores, *, labels=None, offset=None):
+        self.training_scores = training_scores
+        self.scores = scores
+        self.labels = labels
+        self.offset = offset
+
+    @classmethod
+    def from_estimator(cls, estimator, X, y=None, *, ax=None, **options):
+        """Score images with a fitted estimator and draw the histograms.
+
+        Parameters
+        ----------
+        estimator : PatchSVDD
+            Fitted, or a pipeline or search that ends in it. It gives the scores of the
+            training images, `training_scores_`, and the threshold, `offset_`.
+        X : array-like of shape (n_images, height, width[, n_channels]) or list
+            New images.
+        y, ax : object
+            As for `from_predictions`.
+        **options : dict
+            `bins`, as for `plot`.
+
+        Returns
+        -------
+        display : ScoreHistogramDisplay
+        """
+        training_scores = read_learnt(estimator, "training_scores_")
+        return cls.from_predictions(
+            training_scores,
+            estimator.score_samples(X),
+            y,
+            offset=offset_of(estimator),
+            ax=ax,
+            **options,
+        )
+
+    @classmethod
+    def from_predictions(
+        cls, training_scores, scores, y=None, *, offset=None, ax=None, **options
+    ):
+        """Draw the histograms of scores.
+
+        Parameters
+        ----------
+        training_scores : array-like of shape (n_training_images,)
+            Scores of the training images, each without its own patches.
+        scores : array-like of shape (n_images,)
+            Scores of new images, as `score_samples` gives them: high for normal.
+        y : array-like of shape (n_images,) or (n_images, height, width), default=None
+            1 for normal and -1 for abnormal new images, or a mask for each: these two
+            kinds get a histogram each.
+        offset : float, default=None
+            The threshold, as `offset_`.
+        ax : matplotlib.axes.Axes, default=None
+            Axes to draw on; None makes a new figure.
+        **options : dict
+            `bins`, as for `plot`.
+
+        Returns
+        -------
+        display : ScoreHistogramDisplay
+        """
+        training_scores = check_finite_scores(training_scores, "training_scores")
+        scores = check_finite_scores(scores, "scores")
+        labels = None
+        if y is not None:
+            labels = check_labels(read_labels(y))
+            check_consistent_length(scores, labels)
+        if offset is not None:
+            check_scalar(offset, "offset", Real)
+        display = cls(training_scores, scores, labels=labels, offset=offset)
+        return display.plot(ax=ax, **options)
+
+    def plot(self, *, ax=None, bins=20):
+        """Draw the histograms and the threshold.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, default=None
+            Axes to draw on; None makes a new figure.
+        bins : int, default=20
+            Number of bins, from the lowest of all scores to the highest.
+
+        Returns
+        -------
+        self : ScoreHistogramDisplay
+        """
+        self.ax_ = make_ax(5.6, 3.6) if ax is None else ax
+        self.figure_ = self.ax_.figure
+        groups = self._split_scores()
+        scores = np.concatenate(list(groups.values()))
+        edges = np.histogram_bin_edges(scores, bins)
+        colors = dict(training=_GREY, new=_BLUE, normal=_BLUE, abnormal=_VERMILION)
+        self.steps_ = {
+            name: self._draw_steps(group, edges, name, colors[name])
+            for name, group in groups.items()
+        }
+        self.line_ = None
+        if self.offset is not None:
+            label = f"threshold, {self.offset:.3g}"
+            self.line_ = self.ax_.axvline(
+                self.offset, color="black", linestyle="--", linewidth=1.2, label=label
+            )
+        self.ax_.set_xlabel("score: high is normal")
+        self.ax_.set_ylabel("fraction of these images")
+        self.ax_.legend(fontsize="small")
+        return self
+
+    def _split_scores(self):
+        """Return scores by the name of their histogram; those without any are out."""
+        groups = {"training": self.training_scores}
+        if self.labels is None:
+            groups["new"] = self.scores
+        else:
+            groups["normal"] = self.scores[self.labels == 1]
+            groups["abnormal"] = self.scores[self.labels == -1]
+        return {name: group for name, group in groups.items() if len(group)}
+
+    def _draw_steps(self, scores, edges, name, color):
+        counts, _ = np.histogram(scores, edges)
+        head = name if name in ("training", "new") else f"new, {name}"
+        fractions, label = counts / len(scores), f"{head} ({len(scores)})"
+        self.ax_.stairs(fractions, edges, fill=True, color=color, alpha=0.35)
+        return self.ax_.stairs(
+            fractions, edges, color=color, linewidth=1.4, label=label
+        )
