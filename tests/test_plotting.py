@@ -219,6 +219,13 @@ def test_histograms_count_the_scores_of_each_kind():
     ]
 
 
+def test_histograms_can_be_made_of_lists():
+    display = ScoreHistogramDisplay([-1, -2], [-1, -3], labels=[1, -1]).plot(bins=2)
+    np.testing.assert_array_equal(display.steps_["normal"].get_data().values, [0, 1])
+    np.testing.assert_array_equal(display.steps_["abnormal"].get_data().values, [1, 0])
+    assert display.line_ is None
+
+
 def test_histograms_of_an_estimator_are_of_its_own_scores(fitted, mixed):
     for estimator in (fitted, make_pipeline("passthrough", fitted)):
         display = ScoreHistogramDisplay.from_estimator(estimator, mixed.images)

@@ -168,8 +168,9 @@ class ScoreHistogramDisplay:
         if self.labels is None:
             groups["new"] = self.scores
         else:
-            groups["normal"] = self.scores[self.labels == 1]
-            groups["abnormal"] = self.scores[self.labels == -1]
+            scores, labels = np.asarray(self.scores), np.asarray(self.labels)
+            groups["normal"] = scores[labels == 1]
+            groups["abnormal"] = scores[labels == -1]
         return {name: group for name, group in groups.items() if len(group)}
 
     def _draw_steps(self, scores, edges, name, color):
