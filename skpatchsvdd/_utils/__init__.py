@@ -1,5 +1,6 @@
-"""What every room uses: devices, random draws, progress, warnings."""
+"""What every room uses: devices, random draws, progress, callbacks, warnings."""
 
+from skpatchsvdd._utils.callbacks import CallbackSupportMixin, open_report
 from skpatchsvdd._utils.device import (
     as_current,
     check_device,
@@ -17,6 +18,7 @@ from skpatchsvdd._utils.random import Draws, draw_seed
 from skpatchsvdd._utils.warnings import warn
 
 __all__ = [
+    "CallbackSupportMixin",
     "Draws",
     "Report",
     "as_current",
@@ -28,6 +30,7 @@ __all__ = [
     "halve_without_memory",
     "maps_of",
     "offset_of",
+    "open_report",
     "torch_threads",
     "training_autocast",
     "training_layout",
