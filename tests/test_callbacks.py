@@ -76,8 +76,8 @@ class Stopper(Recorder):
 
 @pytest.fixture
 def few(normal):
-    """Four images of 40 x 40."""
-    return normal[:4, :40, :40]
+    """Four images of 36 x 36."""
+    return normal[:4, :36, :36]
 
 
 @pytest.fixture
@@ -323,7 +323,7 @@ def test_tasks_in_a_pipeline(quick, few, spread):
 def test_tasks_in_a_search(quick, few, spread, n_jobs):
     search = GridSearchCV(
         quick.set_params(n_jobs=1),
-        {"max_iter": [1, 3]},
+        {"max_iter": [1, 2]},
         scoring=lambda est, X, y=None: est.n_iter_,
         cv=KFold(2),
         n_jobs=n_jobs,
@@ -336,7 +336,7 @@ def test_tasks_in_a_search(quick, few, spread, n_jobs):
     n_parts = count_parts(spread.read())
     assert all(n_parts[fit] == (3, 3) for fit in fits)
     n_steps = sorted(n_parts[(*fit, 0)] for fit in fits)
-    assert n_steps == [(1, 1), (1, 1), (3, 3), (3, 3), (3, 3)]
+    assert n_steps == [(1, 1), (1, 1), (2, 2), (2, 2), (2, 2)]
     assert sorted(n_parts[(*fit, 1)] for fit in fits) == [(2, 2)] * 4 + [(4, 4)]
     hooks = Counter(call[0] for call in spread.read())
     assert hooks["setup"] == hooks["teardown"] == 1
