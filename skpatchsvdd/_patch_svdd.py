@@ -31,11 +31,13 @@ from skpatchsvdd._inspection import (
     warn_of_collapse,
 )
 from skpatchsvdd._options import resolve_options
-from skpatchsvdd._training import go_on_from, train_encoder
+from skpatchsvdd._training import count_trainings, go_on_from, train_encoder
 from skpatchsvdd._utils import (
+    CallbackSupportMixin,
     Report,
     check_device,
     fallback_device,
+    open_report,
     torch_threads,
     warn,
 )
@@ -45,7 +47,7 @@ from skpatchsvdd.drift import drift_test
 _MID_GREY = 0.5
 
 
-class PatchSVDD(OutlierMixin, BaseEstimator):
+class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     r"""Patch SVDD: detect and locate anomalies in images, learnt from normal images.
 
     An encoder of small patches is trained without labels or pretrained weights: patches
@@ -129,7 +131,9 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         weights and their scores differ.
 
     verbose : int, default=0
-        1 reports each step of `fit`, 2 also the losses during training.
+        1 reports each step of `fit`, 2 also the losses during training. With
+        scikit-learn 1.9 or later ``set_callbacks(ProgressBar())`` draws its own bars,
+        see the :ref:`user guide <progress>`.
 
     n_jobs : int, default=None
         Threads of torch on the CPU, and of building pynndescent's index. None leaves
@@ -523,15 +527,17 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         known = digest_images(images)
         owners, shown, calibrates = self._split_groups(groups, known, options, rng)
         seen = images if len(shown) == len(images) else images.take(shown)
+        n_tasks = count_trainings(len(seen), options) + 2  # encoding and scoring
+        report = open_report(self, X, y, n_tasks)
         with torch_threads(self.n_jobs):
             size, center = images.image_shape[:2], self._center_of(seen)
             setting = DenseSetting(size, center, options.light, strides, device)
             training = train_encoder(
-                seen, setting, options, rng, self._report(), self._former_training()
+                seen, setting, options, rng, report, self._former_training()
             )
             with self._kept_if_unfinished(training):
-                parts = (images, shown, known, owners, training)
-                training, fitted, scores = self._build(*parts, setting, options, rng)
+                parts = (images, shown, known, owners, training, setting, options, rng)
+                training, fitted, scores = self._build(*parts, report)
         check_scores(scores)
         if groups is None:
             warn_if_grouped(images)
@@ -541,6 +547,7 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         self.center_, self.strides_ = center, strides
         self._set_training(training)
         self._set_bank(fitted)
+        report.end()
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -588,17 +595,19 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         images, known = images.take(new), former + [digests[i] for i in new]
         groups, owners, calibrates = self._continue_groups(groups, new)
         rng = check_random_state(self.random_state)
+        report = open_report(self, X, y, n_tasks=1)
         with torch_threads(self.n_jobs):
             encoder = self._inspector().encoder
             options = resolve_options(self.get_params(deep=False), encoder.device)
             parts = (self._fitted, images, known, owners, encoder)
-            fitted = extend_bank(*parts, options, rng, self._report())
+            fitted = extend_bank(*parts, options, rng, report)
             inspector = fitted.inspector(self.encoder_, encoder.device, self.tolerance)
             scores = inspector.scores(images)
         scores = np.concatenate([self.training_scores_, scores])
         check_scores(scores)
         self._calibrate(scores, groups, calibrates)
         self._set_bank(fitted)
+        report.end()
         return self
 
     def fit_predict(self, X, y=None, groups=None):
@@ -950,7 +959,9 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
                 )
             raise
 
-    def _build(self, images, shown, known, owners, training, setting, options, rng):
+    def _build(
+        self, images, shown, known, owners, training, setting, options, rng, report
+    ):
         """Build the bank and score all images; undo a training that has collapsed.
 
         Returns
@@ -961,7 +972,6 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         scores : ndarray of shape (n_images,)
             Each without its own patches.
         """
-        report = self._report()
         parts = (images, shown, known, owners, training.encoder)
         fitted = build_bank(*parts, setting, options, rng, report)
         inspector = fitted.inspector(training.encoder, setting.device, self.tolerance)
@@ -973,8 +983,9 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         warn_of_collapse(self.training)
         training.watch.kept = 0
         training = training._replace(encoder=training.watch.first_encoder)
-        parts = (images, shown, known, owners, training)
-        return self._build(*parts, setting, options, rng)
+        parts = (images, shown, known, owners, training, setting, options, rng)
+        # Callbacks have seen the tasks they were told of, and hear nothing of this.
+        return self._build(*parts, Report(type(self).__name__, self.verbose))
 
     def _set_shape(self, images):
         self.inspected_shape_ = tuple(images.image_shape)
@@ -1083,9 +1094,6 @@ class PatchSVDD(OutlierMixin, BaseEstimator):
         """Return what inspects images."""
         device = fallback_device(self.device)
         return self._fitted.inspector(self.encoder_, device, self.tolerance)
-
-    def _report(self):
-        return Report(type(self).__name__, self.verbose)
 
     @property
     def image_shape_(self):

@@ -81,6 +81,23 @@ def test_import_is_light():
     assert result.stdout.strip() == ""
 
 
+def test_it_works_without_callbacks_in_scikit_learn():
+    """As before scikit-learn 1.9, whose own modules are imported first here."""
+    code = (
+        "import sys\n"
+        "import numpy as np, sklearn.model_selection, sklearn.pipeline\n"
+        "sys.modules['sklearn.callback'] = None\n"
+        "from skpatchsvdd import PatchSVDD\n"
+        "est = PatchSVDD(patch_size=32, max_iter=0)\n"
+        "est.fit(np.random.default_rng(0).random((2, 36, 36)))\n"
+        "print(est.offset_ < 0, hasattr(est, 'set_callbacks'))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.split() == ["True", "False"]
+
+
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
 def test_imports_run_downwards(path):
     room = room_of(name_of(path))

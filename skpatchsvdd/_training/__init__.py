@@ -1,8 +1,13 @@
 """How an encoder is trained: what is drawn, minimised and checked."""
 
-from skpatchsvdd._training.trainer import go_on_from, train_encoder
+from skpatchsvdd._training.trainer import (
+    count_trainings,
+    go_on_from,
+    train_encoder,
+)
 
 __all__ = [
+    "count_trainings",
     "go_on_from",
     "train_encoder",
 ]

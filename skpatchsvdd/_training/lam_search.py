@@ -37,8 +37,7 @@ def choose_lam(train_once, images, setting, options, rng, report, former):
     if former is not None and options.max_iter == 0:
         return former.lam, former.lam_results
     values = LAMS[options.training]
-    matters = options.loss == "patch_svdd" and options.trains
-    if not matters or len(images) < _MIN_TRIED:
+    if count_trials(len(images), options) == 0:
         return values[1], None
     n_aside = min(max(round(_SET_ASIDE * len(images)), 1), _MAX_SET_ASIDE)
     order = rng.permutation(len(images))
@@ -61,6 +60,14 @@ def choose_lam(train_once, images, setting, options, rng, report, former):
     table = {name: np.array(column) for name, column in table.items()}
     is_good = table["score"] >= table["score"].max() - _CLEARLY
     return float(table["lam"][is_good.argmax()]), table
+
+
+def count_trials(n_images, options):
+    """Return how many values `choose_lam` tries."""
+    matters = options.loss == "patch_svdd" and options.trains
+    if options.lam != "auto" or not matters or n_images < _MIN_TRIED:
+        return 0
+    return len(LAMS[options.training])
 
 
 def _train_quietly(train_once, images, setting, options, seed, report):

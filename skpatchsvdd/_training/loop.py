@@ -48,8 +48,8 @@ def run_training(
         true answer ends the training.
     log : TrainingLog
         ``log(step, terms)`` is given the loss terms of every step as a tensor; it
-        should seldom look, since each look waits for the device. It is left, as a
-        context, before anything else is said.
+        should seldom look, since each look waits for the device. A true answer ends the
+        training. It is left, as a context, before anything else is said.
     ends_at_interrupt : bool
         Whether KeyboardInterrupt ends it early, with a warning, or is raised.
 
@@ -59,17 +59,19 @@ def run_training(
         Every loss term at every step.
     """
     steps = run_steps(encoder, objective, sampler, max_iter, learning_rate)
-    curve = []
-    try:
-        with log, exact_convolutions(), as_current(sampler.device):
+    curve, is_interrupted = [], False
+    with log, exact_convolutions(), as_current(sampler.device):
+        try:
             for step, terms in enumerate(steps, start=1):
                 curve.append(terms)
-                log(step, terms)
-                if watch.is_due(step) and watch.look(encoder, step):
+                is_over = log(step, terms)
+                if (watch.is_due(step) and watch.look(encoder, step)) or is_over:
                     break
-    except KeyboardInterrupt:
-        if not ends_at_interrupt:
-            raise
+        except KeyboardInterrupt:
+            if not ends_at_interrupt:
+                raise
+            is_interrupted = True
+    if is_interrupted:
         warn(
             f"training was interrupted after {len(curve)} of {max_iter} steps. "
             "Continuing with the weights so far.",

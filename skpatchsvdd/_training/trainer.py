@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from skpatchsvdd._encoding import make_encoder
 from skpatchsvdd._training.crops import CropSampler
 from skpatchsvdd._training.dense_losses import make_dense_objective
-from skpatchsvdd._training.lam_search import choose_lam
+from skpatchsvdd._training.lam_search import choose_lam, count_trials
 from skpatchsvdd._training.loop import run_training
 from skpatchsvdd._training.pairs import PairSampler
 from skpatchsvdd._training.paper_losses import make_paper_objective
@@ -90,6 +90,11 @@ def train_encoder(images, setting, options, rng, report, former=None):
     options = replace(options, lam=lam)
     parts = train_once(images, setting, options, rng, report, former)
     return Training(*parts, lam, results)
+
+
+def count_trainings(n_images, options):
+    """Return how often `train_encoder` trains, trials of `lam` included."""
+    return count_trials(n_images, options) + int(options.trains)
 
 
 def go_on_from(encoder, lam, lam_results):

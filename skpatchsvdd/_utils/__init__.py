@@ -1,5 +1,6 @@
-"""What every room uses: devices, random draws, progress, warnings."""
+"""What every room uses: devices, random draws, progress, callbacks, warnings."""
 
+from skpatchsvdd._utils.callbacks import CallbackSupportMixin, open_report
 from skpatchsvdd._utils.device import (
     as_current,
     check_device,
@@ -18,6 +19,7 @@ from skpatchsvdd._utils.scores import check_finite_scores
 from skpatchsvdd._utils.warnings import warn
 
 __all__ = [
+    "CallbackSupportMixin",
     "Draws",
     "Report",
     "as_current",
@@ -31,6 +33,7 @@ __all__ = [
     "halve_without_memory",
     "maps_of",
     "offset_of",
+    "open_report",
     "torch_threads",
     "training_autocast",
     "training_layout",

@@ -30,12 +30,19 @@ class Report:
 
     def progress(self, label, total):
         """Return a bar."""
-        return Progress(f"[{self._name}] {label}", total, self._verbose >= 1)
+        return self._make_bar(label, total, self._verbose >= 1)
 
     def training_log(self, names, max_iter):
         """Return what draws a bar of training steps, or reports the losses."""
         report = self.log if self._verbose >= 2 else None
-        return TrainingLog(self.progress("training", max_iter), report, names, max_iter)
+        bar = self._make_bar("training", max_iter, self._verbose == 1)
+        return TrainingLog(bar, report, names, max_iter)
+
+    def end(self):
+        """Say that all is done: nothing, to those who read."""
+
+    def _make_bar(self, label, total, is_shown):
+        return Progress(f"[{self._name}] {label}", total, is_shown)
 
 
 class Progress:
@@ -105,16 +112,16 @@ class Progress:
 
 
 class TrainingLog:
-    """Draws a bar of the steps of a training, or reports its losses twenty times.
+    """Counts the steps of a training with a bar, and reports its losses twenty times.
 
     A context, as `Progress` is.
 
     Parameters
     ----------
     progress : Progress
-        The bar, drawn without `report`.
+        The bar.
     report : callable or None
-        ``report(line)`` prints a line about the losses.
+        ``report(line)`` prints a line about the losses; None does not report them.
     names : list of str
         What the losses are called.
     max_iter : int
@@ -129,17 +136,20 @@ class TrainingLog:
         self._start = time.perf_counter()
 
     def __enter__(self):
+        self._progress.__enter__()
         return self
 
     def __exit__(self, *error):
         self._progress.__exit__(*error)
 
     def __call__(self, step, terms):
-        """Say how many steps are done, and the loss terms of the last one."""
-        if self._report is None:
-            self._progress(step)
-        elif step % self._every == 0:
+        """Say how many steps are done, and the loss terms of the last one.
+
+        Returns whether to stop.
+        """
+        if self._report is not None and step % self._every == 0:
             pairs = zip(self._names, terms.tolist(), strict=True)
             losses = "  ".join(f"{name} {value:.4f}" for name, value in pairs)
             seconds = time.perf_counter() - self._start
             self._report(f"step {step}  {seconds:.1f} s  {losses}")
+        return self._progress(step)
