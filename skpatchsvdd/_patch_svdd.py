@@ -11,7 +11,13 @@ from sklearn.utils._param_validation import Interval, Options, RealNotInt, StrOp
 from sklearn.utils.validation import check_is_fitted
 
 from skpatchsvdd._encoding import DEFAULT_STRIDES, DenseSetting, check_strides
-from skpatchsvdd._images import check_images, digest_images, find_normal, list_digests
+from skpatchsvdd._images import (
+    check_images,
+    check_roi,
+    digest_images,
+    find_normal,
+    list_digests,
+)
 from skpatchsvdd._inspection import (
     are_tied,
     build_bank,
@@ -21,10 +27,12 @@ from skpatchsvdd._inspection import (
     choose_aside,
     cut_map,
     extend_bank,
+    find_peaks,
     find_regions,
     find_unseen,
     number_owners,
     p_values_from_scores,
+    resize_boxes,
     resize_map,
     threshold_from_scores,
     warn_if_grouped,
@@ -216,6 +224,12 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         400, which is 20 x 20 pixels, and 1 with ``training="paper"`` or
         ``encoder="raw"``.
 
+    roi : array-like of shape (height, width), default=None
+        A mask, one for all images: pixels where it is 0 do not matter. They are not
+        seen, whatever they show: patches that hold no other pixels are neither trained
+        on nor compared, and the anomaly map is 0 there. Of the size in which images
+        come in, or of `image_size`. None looks at all pixels.
+
     damage_weight : float, default=1.0
         Weight of the term that, in dense training, pushes patches with synthetic
         defects away from all patches without them. 0 leaves it out.
@@ -279,6 +293,12 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         By patch size, how far some patches of training images are from the nearest
         patch of another image: the more unequal they are, the more the relative map
         differs from that of distances as they are. None with ``relative_weight=0``.
+
+    roi_ : ndarray of bool of shape (height, width) or None
+        The pixels that are looked at, at the size at which images are inspected.
+
+    training_files_ : list of str or None
+        The path of each training image, None for those that did not come as files.
 
     center_ : ndarray of shape (height, width, n_channels) or (1, 1, 1)
         What is subtracted from every image: 0.5, the middle of the 0..1 scale, or, with
@@ -400,6 +420,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             StrOptions({"auto"}),
             Interval(Integral, 1, None, closed="left"),
         ],
+        "roi": ["array-like", None],
         "damage_weight": [Interval(Real, 0, None, closed="left")],
         "image_shape": ["array-like", None],
         "training": [StrOptions({"dense", "paper"})],
@@ -434,6 +455,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         place_weight="auto",
         relative_weight="auto",
         score_pixels="auto",
+        roi=None,
         damage_weight=1.0,
         image_shape=None,
         training="dense",
@@ -464,6 +486,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         self.place_weight = place_weight
         self.relative_weight = relative_weight
         self.score_pixels = score_pixels
+        self.roi = roi
         self.damage_weight = damage_weight
         self.image_shape = image_shape
         self.training = training
@@ -521,6 +544,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         strides = check_strides(
             self.strides, self.encoder, self.patch_size, images.image_shape
         )
+        roi = check_roi(self.roi, images)
         device = check_device(self.device)
         options = resolve_options(self.get_params(deep=False), device)
         rng = check_random_state(self.random_state)
@@ -531,7 +555,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         report = open_report(self, X, y, n_tasks)
         with torch_threads(self.n_jobs):
             size, center = images.image_shape[:2], self._center_of(seen)
-            setting = DenseSetting(size, center, options.light, strides, device)
+            setting = DenseSetting(size, center, options.light, strides, device, roi)
             training = train_encoder(
                 seen, setting, options, rng, report, self._former_training()
             )
@@ -544,7 +568,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         fitted.seen = self._list_seen(training, known, shown)
         self._calibrate(scores, groups, calibrates)  # it warns: before all that is set
         self._set_shape(images)
-        self.center_, self.strides_ = center, strides
+        self.center_, self.strides_, self.roi_ = center, strides, roi
         self._set_training(training)
         self._set_bank(fitted)
         report.end()
@@ -789,8 +813,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             One for each image, empty for normal ones; the highest peak comes first.
             The fields: `top`, `left`, `bottom` and `right`, the box in pixels of the
             image that came in, without its last row and column; `area`, the number of
-            pixels; `peak` and `mean`, the highest and the mean value of the anomaly
-            map.
+            pixels; `row` and `col`, the pixel with the highest value of the anomaly
+            map; `peak` and `mean`, that value and the mean.
         """
         _, _, masks, maps = self._cut_maps(X, alpha)
         return list(map(find_regions, masks, maps))
@@ -821,6 +845,39 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             masks=masks,
             regions=list(map(find_regions, masks, maps)),
         )
+
+    def explain(self, X, alpha=None):
+        """Say with which normal patches the abnormal ones were compared.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_images, height, width[, n_channels])
+            Images, as for `fit`.
+        alpha : float in (0, 0.5], default=None
+            As for `predict_mask`.
+
+        Returns
+        -------
+        matches : list of structured ndarray, each of shape (n_regions, n_scales)
+            One for each image. In its rows are the regions of `predict_regions`, at
+            their highest pixel, or, of a normal image, its highest pixel alone; in its
+            columns the `patch_sizes_`. Of the patches over that pixel it is the one
+            farthest from all normal ones. The fields: `top`, `left`, `bottom` and
+            `right`, the box of the patch in the image that came in; `distance`, that
+            to the nearest normal patch; `image`, the number of the training image that
+            this one is from, in the order of `training_scores_` and
+            `training_files_`; and `image_top`, `image_left`, `image_bottom` and
+            `image_right`, its box there.
+        """
+        images, _, masks, maps = self._cut_maps(X, alpha)
+        size = self.inspected_shape_[:2]
+        pairs = zip(map(find_regions, masks, maps), maps, strict=True)
+        pixels = [find_peaks(*pair, size) for pair in pairs]
+        with torch_threads(self.n_jobs):
+            matches = self._inspector().explain(images, pixels)
+        for own, image_size in zip(matches, images.sizes, strict=True):
+            resize_boxes(own, size, image_size, self._fitted.sizes)
+        return matches
 
     def _cut_maps(self, X, alpha):
         """Return images, scores, masks, and maps at the size the images came in."""
@@ -1019,6 +1076,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             distances = [x.distances for x in fitted.variations]
             pairs = zip(self.patch_sizes_, distances, strict=True)
             self.usual_distances_ = dict(pairs)
+        self.training_files_ = list(fitted.files)
         self._fitted = fitted
 
     def _check_more_groups(self, groups, n_images):

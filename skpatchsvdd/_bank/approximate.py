@@ -82,6 +82,10 @@ class ApproximateIndex:
         """Return the exact distances of some patches (n, n_features) of one image."""
         return self._exact.query(features[None], [owner])[0]
 
+    def find_nearest(self, features, owner):
+        """Find the nearest rows of a few patches; see `ExactIndex.find_nearest`."""
+        return self._exact.find_nearest(features, owner)
+
     def query_exactly(self, features, left_out):
         """Return the exact distances; parameters are those of `query`."""
         return self._exact.query(features, left_out)

@@ -3,6 +3,7 @@
 from numbers import Integral
 
 import numpy as np
+import torch
 
 from skpatchsvdd._bank.coreset import Coreset
 from skpatchsvdd._bank.exact import Bank
@@ -54,11 +55,14 @@ def collect_banks(
         One for each scale.
     """
     coresets = None
-    if owners is None:
-        owners = np.arange(n_former, n_former + len(images))
+    numbers = np.arange(n_former, n_former + len(images))
+    owners = numbers if owners is None else owners
     for start, batch in images.batches(encoder.batch_size):
         scales = encoder.add_positions(encoder.encode(batch), units)
-        scales = [x.flatten(1, 2).cpu().numpy() for x in scales]  # (n, n_patches, D)
+        scales = [
+            x.flatten(1, 2)[:, torch.from_numpy(cells).to(x.device)].cpu().numpy()
+            for x, cells in zip(scales, encoder.cells, strict=True)
+        ]  # (n, n_patches, D)
         if coresets is None:
             coresets = []
             for x, bank in zip(scales, former or [None] * len(scales), strict=True):
@@ -68,15 +72,28 @@ def collect_banks(
                 coreset = Coreset(size, n_seen, n_features, rng, encoder.device)
                 coresets.append(coreset)
                 if bank is not None:
-                    coresets[-1].add(*bank)
-        own = owners[start : start + len(batch)]
-        for coreset, x in zip(coresets, scales, strict=True):
-            coreset.add(x.reshape(-1, x.shape[2]), own.repeat(x.shape[1]))
+                    labels = np.column_stack([bank.owners, bank.places])
+                    coreset.add(bank.rows, labels)
+        some = slice(start, start + len(batch))
+        own = owners[some]
+        for coreset, x, cells in zip(coresets, scales, encoder.cells, strict=True):
+            labels = _label(own, numbers[some], cells)
+            coreset.add(x.reshape(-1, x.shape[2]), labels)
         for sampler, x in zip(samplers or [], scales, strict=samplers is not None):
             sampler.add(x, own)
         if progress is not None:
             progress(start + len(batch))
-    return [Bank(*coreset.result()) for coreset in coresets]
+    return [_make_bank(*coreset.result()) for coreset in coresets]
+
+
+def _label(owners, numbers, cells):
+    """Return owner, image and patch of all patches of some images, (n_rows, 3)."""
+    pairs = np.column_stack([owners, numbers]).repeat(len(cells), axis=0)
+    return np.column_stack([pairs, np.tile(cells, len(numbers))])
+
+
+def _make_bank(rows, labels):
+    return Bank(rows, np.ascontiguousarray(labels[:, 0]), labels[:, 1:].copy())
 
 
 def rows_to_keep(bank_size, n_rows, n_features):

@@ -46,34 +46,37 @@ class Coreset:
         self._seed = draw_seed(rng)
         self._device = device
         self._rows = np.empty((self.capacity, n_features), dtype=np.float32)
-        self._owners = np.empty(self.capacity, dtype=np.int32)
+        self._labels = None
         self._n_held = 0
 
-    def add(self, rows, owners):
-        """Take in rows (n, n_features), float32, and whose they are, (n,)."""
+    def add(self, rows, labels):
+        """Take in rows (n, n_features), float32, and labels (n, ...) that they keep."""
+        if self._labels is None:
+            shape = (self.capacity, *labels.shape[1:])
+            self._labels = np.empty(shape, dtype=np.int32)
         while len(rows):
             if self._n_held == self.capacity:
                 self._reduce()
             n = min(len(rows), self.capacity - self._n_held)
             free = slice(self._n_held, self._n_held + n)
-            self._rows[free], self._owners[free] = rows[:n], owners[:n]
+            self._rows[free], self._labels[free] = rows[:n], labels[:n]
             self._n_held += n
-            rows, owners = rows[n:], owners[n:]
+            rows, labels = rows[n:], labels[n:]
 
     def result(self):
-        """Return the rows kept and whose they are, in the order they came in."""
+        """Return the rows kept and their labels, in the order they came in."""
         if self._n_held > self.size:
             self._reduce()
-        rows, owners = self._rows[: self._n_held], self._owners[: self._n_held]
+        rows, labels = self._rows[: self._n_held], self._labels[: self._n_held]
         # Copies of a part, so that the rest of the memory is given back.
         is_part = self._n_held < self.capacity
-        return (rows.copy(), owners.copy()) if is_part else (rows, owners)
+        return (rows.copy(), labels.copy()) if is_part else (rows, labels)
 
     def _reduce(self):
         points = torch.from_numpy(self._rows[: self._n_held]).to(self._device)
         chosen = choose_centers(self._project(points), self.size)
         n = len(chosen)
-        self._rows[:n], self._owners[:n] = self._rows[chosen], self._owners[chosen]
+        self._rows[:n], self._labels[:n] = self._rows[chosen], self._labels[chosen]
         self._n_held = n
 
     def _project(self, points):

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from scipy.spatial.distance import cdist
 
 from skpatchsvdd._bank.clusters import Clusters
 from skpatchsvdd._bank.exact_cpu import ClusterSearch
@@ -13,6 +14,8 @@ from skpatchsvdd._bank.exact_gpu import TileSearch, WholeSearch
 # Up to this many rows a GPU compares with all of them: a product of this size takes no
 # longer than sorting queries into clusters, by estimate.
 _WHOLE_ROWS = 2**16
+# Rows that a few patches are compared with at a time.
+_ROWS_AT_A_TIME = 2**16
 
 
 class Bank(NamedTuple):
@@ -24,10 +27,13 @@ class Bank(NamedTuple):
         Features, float32.
     owners : ndarray of shape (n_rows,)
         Whose each row is: the number of an image, or of a group of images.
+    places : ndarray of shape (n_rows, 2) or None
+        Where each row is from: the number of an image, and of a patch in it.
     """
 
     rows: np.ndarray
     owners: np.ndarray
+    places: np.ndarray | None = None
 
 
 class ExactIndex:
@@ -48,7 +54,7 @@ class ExactIndex:
     gives_bounds = False
 
     def __init__(self, bank, seed=0):
-        self.rows, self.owners = bank
+        self.rows, self.owners, self.places = bank
         self._has_others = bool((bank.owners != bank.owners[0]).any())
         self.centers = self.starts = None  # of clusters, as long as there is no need
         self._seed = seed
@@ -60,7 +66,8 @@ class ExactIndex:
     def bank(self):
         """Return a copy of the bank."""
         order = np.argsort(self.owners, kind="stable")
-        return Bank(self.rows[order], self.owners[order])
+        places = None if self.places is None else self.places[order]
+        return Bank(self.rows[order], self.owners[order], places)
 
     def query(self, features, left_out=None):
         """Return the distance of each patch to the nearest row of the bank.
@@ -85,12 +92,43 @@ class ExactIndex:
         """Return the same as `query`."""
         return self.query(features, left_out)
 
+    def find_nearest(self, features, owner):
+        """Find the nearest rows of a few patches by looking at all.
+
+        Parameters
+        ----------
+        features : tensor of shape (n, n_features)
+            float32, of patches of one image.
+        owner : int
+            The owner whose rows are left out, or -1.
+
+        Returns
+        -------
+        distances : ndarray of shape (n,)
+        places : ndarray of shape (n, 2)
+            Where the nearest rows are from; see `Bank`.
+        """
+        counts = self.owners != owner
+        rows = np.flatnonzero(counts) if counts.any() else np.arange(len(self))
+        queries, each = features.cpu().numpy(), np.arange(len(features))
+        nearest = np.full(len(queries), np.inf)
+        found = np.zeros(len(queries), dtype=int)
+        for some in np.array_split(rows, -(-len(rows) // _ROWS_AT_A_TIME)):
+            distances = cdist(queries, self.rows[some])
+            row = distances.argmin(axis=1)
+            is_nearer = distances[each, row] < nearest
+            nearest[is_nearer] = distances[each, row][is_nearer]
+            found[is_nearer] = some[row[is_nearer]]
+        return nearest, self.places[found]
+
     def _search_on(self, device):
         """Return the search on a device; rows are clustered and moved there once."""
         if self.centers is None:
             clusters = Clusters(self.rows, self._seed, device)
             self.rows, self.centers = clusters.rows, clusters.centers
             self.starts, self.owners = clusters.starts, self.owners[clusters.order]
+            if self.places is not None:
+                self.places = self.places[clusters.order]
         if device not in self._searches:
             rows, centers = (as_tensor(x).to(device) for x in (self.rows, self.centers))
             search = _choose_search(device, len(rows))

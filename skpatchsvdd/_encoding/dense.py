@@ -35,6 +35,7 @@ class DenseSetting(NamedTuple):
     light: float
     strides: tuple
     device: torch.device
+    roi: np.ndarray | None = None
 
     def make(self, encoder):
         """Return an encoder that works so."""
@@ -45,7 +46,8 @@ class DenseSetting(NamedTuple):
         pairs = zip(window, self.image_size, strict=True)
         size = tuple(len(range(length)[part]) for part, length in pairs)
         center = self.center if self.center.size == 1 else self.center[window]
-        return self._replace(image_size=size, center=center, strides=strides)
+        roi = None if self.roi is None else self.roi[window]
+        return self._replace(image_size=size, center=center, strides=strides, roi=roi)
 
 
 class DenseEncoder:
@@ -65,9 +67,17 @@ class DenseEncoder:
         One for each of the encoder's patch sizes.
     device : torch.device
         Where to compute.
+    roi : ndarray of bool of shape (height, width) or None
+        Pixels that are looked at. All others are as if they were the centre's, so that
+        nothing depends on them. None looks at all.
+
+    Attributes
+    ----------
+    cells : list of ndarray of int
+        For each scale, the numbers of the patches that hold a pixel to look at.
     """
 
-    def __init__(self, encoder, image_size, center, light, strides, device):
+    def __init__(self, encoder, image_size, center, light, strides, device, roi=None):
         self.patch_sizes = encoder.patch_sizes
         self.strides = strides
         self.center = center
@@ -78,6 +88,14 @@ class DenseEncoder:
             grid_shape(self.image_size, size, stride)
             for size, stride in zip(self.patch_sizes, strides, strict=True)
         ]
+        self.roi = roi
+        self.cells = [
+            find_cells(roi, grid, size, stride)
+            for grid, size, stride in zip(
+                self.grids, self.patch_sizes, strides, strict=True
+            )
+        ]
+        self._roi = None if roi is None else torch.tensor(roi, device=device)
         self._encoder = copy.deepcopy(encoder).to(device).requires_grad_(False)
         self._center = torch.tensor(center, device=device)
 
@@ -97,6 +115,8 @@ class DenseEncoder:
         """
         x = pixels_to_float(torch.tensor(images, device=self.device)) - self._center
         x = x.permute(0, 3, 1, 2)  # (n, c, h, w)
+        if self._roi is not None:
+            x = torch.where(self._roi, x, 0.0)
         # A CPU's convolution rounds differently for other batch sizes: image by image,
         # a score depends on that image alone, and takes no longer.
         size = 1 if self.device.type == "cpu" else len(x)
@@ -164,3 +184,13 @@ class DenseEncoder:
         """Encode a stack of images, batch by batch; by scale, (n, rows, cols, D)."""
         batches = [self.encode(x) for _, x in images.batches(self.batch_size)]
         return [torch.cat(scale) for scale in zip(*batches, strict=True)]
+
+
+def find_cells(roi, grid, patch_size, stride):
+    """Return the numbers of the patches of a grid that hold a pixel to look at."""
+    if roi is None:
+        return np.arange(math.prod(grid))
+    sums = np.pad(roi, ((1, 0), (1, 0))).cumsum(0, dtype=np.int64).cumsum(1)
+    rows, cols = (stride * np.arange(n) for n in grid)
+    strips = sums[rows + patch_size] - sums[rows]
+    return np.flatnonzero(strips[:, cols + patch_size] - strips[:, cols])

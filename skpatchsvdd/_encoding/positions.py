@@ -62,13 +62,15 @@ def add_positions(features, stride, image_size, unit):
     return torch.cat([features, positions.expand(n_images, -1, -1, -1)], dim=3)
 
 
-def find_unit(features, stride, place_weight, rng):
+def find_unit(features, cells, stride, place_weight, rng):
     """Choose the unit in which positions are appended to the features of a bank.
 
     Parameters
     ----------
     features : tensor of shape (n_images, rows, cols, D)
         Features of the patches of at least two normal images.
+    cells : ndarray of int
+        Numbers of the patches that count.
     stride : int
         Pixels from one patch to the next.
     place_weight : "auto" or float
@@ -83,17 +85,17 @@ def find_unit(features, stride, place_weight, rng):
     """
     if place_weight == 0:
         return 0.0
-    distance, alignment = compare_images(features, stride, rng)
+    distance, alignment = compare_images(features, cells, stride, rng)
     if place_weight == "auto":
         counted = (alignment - _BEGIN) / (_FULL - _BEGIN)
         place_weight = _FULL_WEIGHT * min(max(counted, 0.0), 1.0)
     return place_weight * distance
 
 
-def compare_images(features, stride, rng):
+def compare_images(features, counted, stride, rng):
     """Find out how far, and where, normal patches find their like in other images.
 
-    Looks at a random sample of the patches.
+    Looks at a random sample of the patches that are counted.
 
     Returns
     -------
@@ -104,12 +106,11 @@ def compare_images(features, stride, rng):
         for chance: 0 if positions are drawn at random, 1 if they are always the same.
     """
     n_images, rows, cols, n_features = features.shape
-    n_cells = rows * cols
     each = max(_SAMPLE // n_features // n_images, 1)
-    if each < n_cells:
-        cells = rng.randint(n_cells, size=(n_images, each))
+    if each < len(counted):
+        cells = counted[rng.randint(len(counted), size=(n_images, each))]
     else:
-        cells = np.broadcast_to(np.arange(n_cells), (n_images, n_cells))
+        cells = np.broadcast_to(counted, (n_images, len(counted)))
     cells = torch.tensor(cells, device=features.device)
     images = torch.arange(n_images, device=features.device)[:, None]
     sample = features.flatten(1, 2)[images, cells].flatten(0, 1)
@@ -176,6 +177,6 @@ def find_units(encoder, images, place_weight, rng):
     spaced = np.linspace(0, len(images) - 1, n_compared).astype(int)
     scales = encoder.encode_stack(images.take(spaced))
     return [
-        find_unit(x, stride, place_weight, rng)
-        for x, stride in zip(scales, encoder.strides, strict=True)
+        find_unit(x, cells, stride, place_weight, rng)
+        for x, cells, stride in zip(scales, encoder.cells, encoder.strides, strict=True)
     ]

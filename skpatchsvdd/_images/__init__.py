@@ -9,6 +9,7 @@ from skpatchsvdd._images.labels import (
     find_normal,
     read_labels,
 )
+from skpatchsvdd._images.roi import check_roi
 from skpatchsvdd._images.stack import pixels_to_float, resize_image, stack_images
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "check_images",
     "check_is_list",
     "check_labels",
+    "check_roi",
     "digest_images",
     "find_normal",
     "list_digests",

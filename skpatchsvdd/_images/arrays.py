@@ -186,10 +186,11 @@ def _stack_files(files, size):
         return np.broadcast_to(image, (*image.shape[:2], n_channels))
 
     shapes = [(height, width, n_channels) for height, width, _ in shapes]
-    return _stack_singly(load, list(map(str, files)), shapes, size)
+    names = list(map(os.fspath, files))
+    return _stack_singly(load, names, shapes, size, files=names)
 
 
-def _stack_singly(load, names, shapes, size):
+def _stack_singly(load, names, shapes, size, files=None):
     """Stack images that are loaded one by one."""
     for name, shape in zip(names, shapes, strict=True):
         if size is None and shape != shapes[0]:
@@ -207,7 +208,8 @@ def _stack_singly(load, names, shapes, size):
             images = [pixels_to_float(image) for image in images]
         return np.stack(images)
 
-    return ImageStack(read, (*size, shapes[0][2]), [shape[:2] for shape in shapes])
+    sizes = [shape[:2] for shape in shapes]
+    return ImageStack(read, (*size, shapes[0][2]), sizes, files)
 
 
 def _add_axes(X, image_shape):

@@ -20,12 +20,15 @@ class ImageStack:
         Shape of every image.
     sizes : list of (height, width)
         The size each image came in.
+    files : list of str or None
+        The paths of images that came as files.
     """
 
-    def __init__(self, read, image_shape, sizes):
+    def __init__(self, read, image_shape, sizes, files=None):
         self._source = read
         self.image_shape = tuple(image_shape)
         self.sizes = sizes
+        self.files = [None] * len(sizes) if files is None else files
 
     def __len__(self):
         return len(self.sizes)
@@ -52,7 +55,8 @@ class ImageStack:
         def read(own):
             return self._read(indices[own])
 
-        return ImageStack(read, self.image_shape, [self.sizes[i] for i in indices])
+        sizes, files = ([x[i] for i in indices] for x in (self.sizes, self.files))
+        return ImageStack(read, self.image_shape, sizes, files)
 
     def crop(self, window):
         """Return the part of all images in a window, a pair of slices, as a stack."""
@@ -64,6 +68,16 @@ class ImageStack:
         pairs = zip(window, size, strict=True)
         size = tuple(len(range(length)[part]) for part, length in pairs)
         return ImageStack(read, (*size, n_channels), [size] * len(self))
+
+    def hide_outside(self, roi):
+        """Return the images with all pixels outside a mask (height, width) grey."""
+
+        def read(indices):
+            pixels = self._read(indices)
+            grey = np.array(128 if pixels.dtype == np.uint8 else 0.5, pixels.dtype)
+            return np.where(roi[:, :, None], pixels, grey)
+
+        return ImageStack(read, self.image_shape, self.sizes, self.files)
 
     def batches(self, batch_size):
         """Yield (start, images of shape (n, height, width, n_channels))."""

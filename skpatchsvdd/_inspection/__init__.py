@@ -11,6 +11,7 @@ from skpatchsvdd._inspection.groups import (
 from skpatchsvdd._inspection.inspector import Inspector
 from skpatchsvdd._inspection.likeness import warn_if_grouped
 from skpatchsvdd._inspection.maps import cut_map, resize_map
+from skpatchsvdd._inspection.matches import find_peaks, resize_boxes
 from skpatchsvdd._inspection.regions import find_regions
 from skpatchsvdd._inspection.threshold import (
     are_tied,
@@ -30,10 +31,12 @@ __all__ = [
     "choose_aside",
     "cut_map",
     "extend_bank",
+    "find_peaks",
     "find_regions",
     "find_unseen",
     "number_owners",
     "p_values_from_scores",
+    "resize_boxes",
     "resize_map",
     "threshold_from_scores",
     "warn_if_grouped",

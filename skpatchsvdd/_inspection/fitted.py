@@ -41,6 +41,8 @@ class FittedBank:
     relative_weight : float
     score_pixels : int
         See `Inspector`.
+    sizes, files : list
+        The size that each known image came in, and its path or None.
     """
 
     def __init__(
@@ -56,8 +58,12 @@ class FittedBank:
         variations=None,
         relative_weight=0.0,
         score_pixels=1,
+        sizes=(),
+        files=(),
     ):
         self._setting = setting._replace(device=None)
+        self.sizes = sizes
+        self.files = files
         self.indexes = indexes
         self.units = units
         self.aggregation = aggregation
@@ -183,6 +189,8 @@ def build_bank(images, shown, known, owners, encoder, setting, options, rng, rep
         variations,
         options.relative_weight,
         options.score_pixels,
+        images.sizes,
+        images.files,
     )
 
 
@@ -218,7 +226,10 @@ def extend_bank(fitted, images, known, owners, dense, options, rng, report):
         pairs = zip(former, samplers, strict=True)
         samples = [x.sample.join(sampler.result(), sampler_rng) for x, sampler in pairs]
         variations = _measure_variations(samples, indexes, dense.device, report)
-    return fitted.replace_bank(indexes, known, owners, variations)
+    extended = fitted.replace_bank(indexes, known, owners, variations)
+    extended.sizes = [*fitted.sizes, *images.sizes]
+    extended.files = [*fitted.files, *images.files]
+    return extended
 
 
 def _fork(rng):

@@ -11,6 +11,7 @@ from skpatchsvdd._inspection.maps import (
     mean_of_largest,
     spread_scores,
 )
+from skpatchsvdd._inspection.matches import MATCH, set_boxes
 
 # How many of the largest pixels are made exact per round: fewer calls than one by one,
 # and little wasted work.
@@ -72,8 +73,12 @@ class Inspector:
         self.tolerance = tolerance
         self.variations = variations
         self.weights = (1 - relative_weight, relative_weight)
-        # No more than a quarter of a small image.
+        # No more than a quarter of what is looked at.
         n_pixels = encoder.image_size[0] * encoder.image_size[1]
+        self._roi = None
+        if encoder.roi is not None:
+            n_pixels = int(encoder.roi.sum())
+            self._roi = torch.tensor(encoder.roi, device=encoder.device)
         self.score_pixels = max(min(score_pixels, n_pixels // 4), 1)
         # A constant centre is not a mean of images: there is nothing to leave out.
         self.n_averaged = n_averaged if encoder.center.size > 1 else 0
@@ -125,6 +130,53 @@ class Inspector:
             features = self.encoder.add_positions(features, self.units)
             maps = self._make_maps(features, self._own(known), chosen)
             yield geometric_mean(maps, self.weights), self._score(maps)
+
+    def explain(self, images, pixels):
+        """Find the normal patches that the patches of some pixels are compared with.
+
+        Parameters
+        ----------
+        images : ImageStack
+            The images.
+        pixels : list of ndarray of int of shape (n_pixels, 2)
+            For each image, rows and columns of pixels.
+
+        Returns
+        -------
+        matches : list of structured ndarray of shape (n_pixels, n_scales)
+            With the fields of `MATCH`: of the patches that cover a pixel, the one that
+            is farthest from all normal ones, and the nearest of these. Boxes are those
+            of images as they are inspected.
+        """
+        matches = []
+        for start, batch in images.batches(self.encoder.batch_size):
+            known = [self._known.find(image) for image in batch]
+            features = self.encoder.encode(self._leave_out_of_mean(batch, known))
+            features = self.encoder.add_positions(features, self.units)
+            for k, owner in enumerate(self._own(known)):
+                own = [x[k] for x in features]
+                matches.append(self._explain_image(own, owner, pixels[start + k]))
+        return matches
+
+    def _explain_image(self, features, owner, pixels):
+        matches = np.zeros((len(pixels), len(features)), dtype=MATCH)
+        for i, x in enumerate(features):
+            cells = [self._find_farthest(i, x, owner, pixel) for pixel in pixels]
+            found = self.indexes[i].find_nearest(x.flatten(0, 1)[cells], owner)
+            matches["distance"][:, i], places = found
+            matches["image"][:, i] = places[:, 0]
+            set_boxes(matches[:, i], "", self.encoder, i, np.array(cells))
+            set_boxes(matches[:, i], "image_", self.encoder, i, places[:, 1])
+        return matches
+
+    def _find_farthest(self, i, features, owner, pixel):
+        """Return the number of the patch over a pixel that is farthest from normal."""
+        chosen = torch.zeros(self.encoder.image_size, dtype=torch.bool)
+        chosen[tuple(pixel)] = True
+        covering = self._covering(i, chosen).flatten().nonzero()[:, 0]
+        some = features.flatten(0, 1)[covering.to(features.device)]
+        distances = self.indexes[i].query_exactly(some[None], [owner])[0]
+        return int(covering[int(distances.argmax())])
 
     def _score(self, maps):
         largest = [mean_of_largest(x, self.score_pixels) for x in maps]
@@ -214,7 +266,8 @@ class Inspector:
 
     def _join(self, distances):
         maps = [self._spread(i, x) for i, x in distances.items()]
-        return join_maps(maps, self.aggregation)
+        joined = join_maps(maps, self.aggregation)
+        return joined if self._roi is None else torch.where(self._roi, joined, 0.0)
 
     def _spread(self, i, scores):
         size, stride = self.encoder.patch_sizes[i], self.encoder.strides[i]

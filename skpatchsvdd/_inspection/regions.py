@@ -10,6 +10,8 @@ REGION = np.dtype(
         ("bottom", np.int64),
         ("right", np.int64),
         ("area", np.int64),
+        ("row", np.int64),
+        ("col", np.int64),
         ("peak", np.float64),
         ("mean", np.float64),
     ]
@@ -31,7 +33,8 @@ def find_regions(mask, one_map):
     -------
     regions : structured ndarray of shape (n_regions,)
         With the fields of `REGION`: the box, from `top` and `left` up to, but without,
-        `bottom` and `right`, the number of pixels, the highest and the mean value.
+        `bottom` and `right`, the number of pixels, row and column of the highest one,
+        the highest and the mean value.
     """
     labels, n_regions = ndimage.label(mask, structure=_TOUCHING)
     numbers = np.arange(1, n_regions + 1)
@@ -43,6 +46,8 @@ def find_regions(mask, one_map):
             regions[name][i] = value
     if n_regions:
         regions["area"] = ndimage.sum_labels(mask, labels, numbers)
+        peaks = ndimage.maximum_position(one_map, labels, numbers)
+        regions["row"], regions["col"] = np.transpose(peaks)
         regions["peak"] = ndimage.maximum(one_map, labels, numbers)
         regions["mean"] = ndimage.mean(one_map, labels, numbers)
     return regions[np.argsort(-regions["peak"], kind="stable")]

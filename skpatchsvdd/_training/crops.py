@@ -28,8 +28,11 @@ SHIFT = 2
 _VISIBLE = 0.04
 
 
-def draw_corners(n, shape, size, draws):
+def draw_corners(n, shape, size, draws, seen=None):
     """Draw n squares of a size from a stack of images of this shape.
+
+    With `seen`, rows and columns (n_pixels, 2) of the pixels to look at, each square
+    holds one of them.
 
     Returns
     -------
@@ -40,6 +43,10 @@ def draw_corners(n, shape, size, draws):
     """
     n_images, height, width, _ = shape
     index = draws.integers(0, n_images, (n,))
+    if seen is not None:
+        pixel = seen[draws.integers(0, len(seen), (n,))]
+        corner = pixel - draws.integers(0, size, (n, 2))
+        return index, clip_corners(corner, shape, size)
     rows = draws.integers(0, height - size + 1, (n,))
     cols = draws.integers(0, width - size + 1, (n,))
     return index, torch.stack([rows, cols], dim=1)
@@ -70,10 +77,13 @@ class Crops(NamedTuple):
         two pixels. Each view has a light and noise of its own.
     is_damaged : tensor of shape (n, 1, size, size)
         1 where the second view shows a defect, 0 elsewhere.
+    is_seen : tensor of shape (n, 1, size, size) or None
+        1 at pixels to look at, 0 elsewhere; None if all are.
     """
 
     views: torch.Tensor
     is_damaged: torch.Tensor
+    is_seen: torch.Tensor | None = None
 
 
 class CropSampler:
@@ -92,9 +102,11 @@ class CropSampler:
         A crop holds at least one such patch.
     light : float
         Fraction of slow changes of brightness that stays.
+    roi : tensor of bool of shape (height, width) or None
+        Pixels to look at, all if None; see `DenseEncoder`.
     """
 
-    def __init__(self, images, center, generator, patch_size, light):
+    def __init__(self, images, center, generator, patch_size, light, roi=None):
         self.images = images
         self.center = center.expand(images.shape[1:])
         self.device = images.device
@@ -102,6 +114,8 @@ class CropSampler:
         self.crop_size = crop_size(images.shape[1:3], patch_size)
         self._light = light
         self._draws = Draws(generator)
+        self._roi = None if roi is None else roi[:, :, None].float()
+        self._seen = None if roi is None else roi.nonzero()
 
     def crops(self, n_crops):
         """Draw n crops and two views of each, the second with defects."""
@@ -110,18 +124,23 @@ class CropSampler:
         change = (damaged - second).abs().amax(dim=1, keepdim=True)
         change = change[:, :, REACH:-REACH, REACH:-REACH]
         views = self._finish(torch.cat([first, damaged]), corners)
-        return Crops(views, (change > _VISIBLE).float())
+        is_seen = self._cut_seen(corners[:n_crops])
+        is_damaged = (change > _VISIBLE).float()
+        if is_seen is not None:
+            is_damaged = is_damaged * self._cut_seen(corners[n_crops:])
+        return Crops(views, is_damaged, is_seen)
 
     def intact_crops(self, n_crops):
         """Draw n crops and two views of each, both without defects."""
         first, second, corners = self._draw_views(n_crops)
         views = self._finish(torch.cat([first, second]), corners)
-        return Crops(views, torch.zeros_like(views[:n_crops, :1]))
+        is_damaged = torch.zeros_like(views[:n_crops, :1])
+        return Crops(views, is_damaged, self._cut_seen(corners[:n_crops]))
 
     def _draw_views(self, n_crops):
         """Cut windows, crops with a margin, for both views; return all corners too."""
         shape = self.images.shape
-        index, corner = draw_corners(n_crops, shape, self.crop_size, self._draws)
+        index, corner = self._draw_corners(n_crops)
         shift = self._draws.integers(-SHIFT, SHIFT + 1, (n_crops, 2))
         shift = shift * self._draws.integers(0, 2, (n_crops, 1))
         shifted = clip_corners(corner + shift, shape, self.crop_size)
@@ -130,14 +149,25 @@ class CropSampler:
 
     def plain(self, n_crops):
         """Draw n crops with another light and noise, (n, n_channels, size, size)."""
-        shape = self.images.shape
-        index, corner = draw_corners(n_crops, shape, self.crop_size, self._draws)
+        index, corner = self._draw_corners(n_crops)
         return self._finish(self._windows(index, corner), corner)
+
+    def _draw_corners(self, n_crops):
+        shape = self.images.shape
+        return draw_corners(n_crops, shape, self.crop_size, self._draws, self._seen)
+
+    def _cut_seen(self, corners):
+        """Return which pixels of crops are to look at, (n, 1, size, size), or None."""
+        if self._roi is None:
+            return None
+        return self._cut(self._roi, corners)[:, :, REACH:-REACH, REACH:-REACH]
 
     def _finish(self, windows, corners):
         """Change the light, subtract the centre, damp slow changes, cut out."""
         windows = add_noise(relight(windows, self._draws), self._draws)
         windows = windows - self._cut(self.center, corners)
+        if self._roi is not None:
+            windows = windows * self._cut(self._roi, corners)
         image_size = self.images.shape[1:3]
         windows = damp_windows(windows, corners, image_size, self._light)
         return windows.contiguous(memory_format=training_layout(self.device))

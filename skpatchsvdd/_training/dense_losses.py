@@ -28,6 +28,9 @@ _SCALE_WEIGHT = 0.1
 # 32 x 32, and with its full weight from the second on.
 _DAMAGED, _FULLY_DAMAGED = 0.01, 0.03
 
+# Farther from all features than any two of them, which the tanh keeps within 1, are.
+_FAR = 4.0
+
 # Plain patches of a batch that a damaged one is compared with, besides its own.
 _N_COMPARED = 4096
 
@@ -125,20 +128,26 @@ class DenseLoss(nn.Module):
             damaged = damaged_fraction(crops.is_damaged, self.sizes[i], self.strides[i])
             x, seen_again = pick_cells(plain, first), pick_cells(other, first)
             logits = classifier(x - pick_cells(other, second))
-            position = F.cross_entropy(logits.float(), direction)
+            position = F.cross_entropy(logits.float(), direction, reduction="none")
             damaged = pick_cells(damaged[..., None], first)[:, 0]
-            svdd, scale = self._contrast(x, seen_again, damaged)
-            damage = damage_loss(x, seen_again, damaged)
+            seen = seen_cells(crops.is_seen, self.sizes[i], self.strides[i])
+            is_seen, is_other_seen = (_pick_seen(seen, x) for x in (first, second))
+            position = _mean(position, is_seen, is_other_seen)
+            svdd, scale = self._contrast(x, seen_again, damaged, is_seen)
+            damage = damage_loss(x, seen_again, damaged, is_seen)
             losses += [position, svdd, damage, scale]
         return dict(zip(self.weights, losses, strict=True))
 
-    def _contrast(self, x, seen_again, damaged):
+    def _contrast(self, x, seen_again, damaged, is_seen=None):
         """Return the SVDD' and the scale term."""
         # Far enough in the batch to be another crop, where there are several.
-        apart = distance(x, x.roll(len(x) // 2, dims=0), dim=1) + TINY
+        far = len(x) // 2
+        apart = distance(x, x.roll(far, dims=0), dim=1) + TINY
         svdd = torch.log1p(distance(x, seen_again, dim=1) / apart)
-        scale = (apart.log().mean() - self.log_distance).square()
-        return weighted_mean(svdd, damaged == 0), scale
+        is_far_seen = None if is_seen is None else is_seen.roll(far)
+        scale = _mean(apart.log(), is_seen, is_far_seen) - self.log_distance
+        is_intact = (damaged == 0).float()
+        return _mean(svdd, is_intact, is_seen, is_far_seen), scale.square()
 
 
 class DenseSVDDLoss(nn.Module):
@@ -172,7 +181,7 @@ class DenseSVDDLoss(nn.Module):
         return dict(zip(self.weights, losses, strict=True))
 
 
-def damage_loss(plain, seen_again, damaged):
+def damage_loss(plain, seen_again, damaged, is_seen=None):
     """How near damaged patches lie to a plain one, relative to how far others move.
 
     Parameters
@@ -181,14 +190,38 @@ def damage_loss(plain, seen_again, damaged):
         Features of the same patches in both views.
     damaged : tensor of shape (n,)
         Fraction of the pixels of each patch that is damaged in the second view.
+    is_seen : tensor of shape (n,) or None
+        0 for patches that do not count, 1 for the others. None counts all.
     """
     weight = (damaged / _FULLY_DAMAGED).clamp(max=1) * (damaged > _DAMAGED)
-    others = plain[:: math.ceil(len(plain) / _N_COMPARED)]
+    every = math.ceil(len(plain) / _N_COMPARED)
+    others = plain[::every]
+    if is_seen is not None:  # what does not count is far from everything
+        others = others.masked_fill(is_seen[::every, None] == 0, _FAR)
     between = distance(plain, seen_again, dim=1)
     nearest = look_up(others, find_nearest(seen_again, others))
     nearest = torch.minimum(between, distance(seen_again, nearest, dim=1))
-    usual = weighted_mean(between, damaged == 0)
-    return weighted_mean(torch.log1p(usual / nearest), weight)
+    usual = _mean(between, (damaged == 0).float(), is_seen)
+    return _mean(torch.log1p(usual / nearest), weight, is_seen)
+
+
+def _mean(values, *weights):
+    """Return the mean, weighted by the product of those weights that are not None."""
+    weights = [x for x in weights if x is not None]
+    if not weights:
+        return values.mean()
+    return weighted_mean(values, torch.stack(weights).prod(dim=0))
+
+
+def _pick_seen(seen, cells):
+    return None if seen is None else pick_cells(seen[..., None], cells)[:, 0]
+
+
+def seen_cells(is_seen, patch_size, stride):
+    """Which patches hold a pixel to look at, 1 or 0, (n, rows, cols); None: all."""
+    if is_seen is None:
+        return None
+    return (damaged_fraction(is_seen, patch_size, stride) > 0).float()
 
 
 def damaged_fraction(is_damaged, patch_size, stride):

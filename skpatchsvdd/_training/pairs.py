@@ -85,15 +85,20 @@ class PairSampler:
         Subtracted from every patch at its position.
     generator : torch.Generator
         A generator of the same device; the only source of randomness.
+    roi : tensor of bool of shape (height, width) or None
+        Pixels to look at, all if None. All others are the centre's, and every patch,
+        but the second ones of position pairs, holds one to look at.
     """
 
-    def __init__(self, images, center, generator):
+    def __init__(self, images, center, generator, roi=None):
         self.images = images
         self.center = center
         self.generator = generator
         self.device = images.device
         self.directions = torch.tensor(DIRECTIONS, device=self.device)
         self._draws = Draws(generator)
+        self._roi = roi
+        self._seen = None if roi is None else roi.nonzero()
 
     def position_pairs(self, n_pairs, patch_size):
         """Draw neighbouring patches and the direction from the first to the second.
@@ -148,10 +153,13 @@ class PairSampler:
         cols = corner[:, 1, None, None] + along  # (n, 1, K)
         pixels = self.images[index[:, None, None], rows, cols]  # (n, K, K, c)
         patches = pixels_to_float(pixels) - self.center[rows, cols]
+        if self._roi is not None:
+            patches = patches * self._roi[rows, cols][..., None]
         return patches.permute(0, 3, 1, 2)  # (n, c, K, K)
 
     def _draw_corners(self, n, patch_size):
-        return draw_corners(n, self.images.shape, patch_size, self._draws)
+        shape = self.images.shape
+        return draw_corners(n, shape, patch_size, self._draws, self._seen)
 
     def _clip(self, corner, patch_size):
         return clip_corners(corner, self.images.shape, patch_size)

@@ -81,6 +81,8 @@ def train_encoder(images, setting, options, rng, report, former=None):
     -------
     training : Training
     """
+    if setting.roi is not None:  # defects, too, are made of what is seen
+        images = images.hide_outside(setting.roi)
     if options.trains:
         split_images(len(images), options, copy.deepcopy(rng))  # it may raise
     # A copy, so that what follows is as if this lam had been given.
@@ -187,9 +189,13 @@ def _initial_encoder(options, n_channels, former, generator):
 def _make_sampler(images, setting, options, generator):
     pixels = torch.tensor(images.pixels, device=setting.device)
     center = torch.tensor(setting.center, device=setting.device)
+    roi = None
+    if setting.roi is not None:
+        roi = torch.tensor(setting.roi, device=setting.device)
     if options.training == "paper":
-        return PairSampler(pixels, center, generator)
-    return CropSampler(pixels, center, generator, options.patch_size, options.light)
+        return PairSampler(pixels, center, generator, roi)
+    size, light = options.patch_size, options.light
+    return CropSampler(pixels, center, generator, size, light, roi)
 
 
 def _make_objective(encoder, sampler, options, generator):

@@ -27,9 +27,9 @@ class DefectCheck:
 
     Some normal images, copies in another light and copies with synthetic defects are
     inspected against a small bank of other images, at wide strides; of large images
-    only the middle. The score is the area under the ROC curve of separating the damaged
-    copies from all others: 0.5 says that a change of light looks like a defect, or that
-    all images look the same.
+    only the middle, or that of the pixels to look at. The score is the area under the
+    ROC curve of separating the damaged copies from all others: 0.5 says that a change
+    of light looks like a defect, or that all images look the same.
 
     Parameters
     ----------
@@ -47,7 +47,8 @@ class DefectCheck:
     """
 
     def __init__(self, images, chosen, setting, options, make_copies):
-        self._window = _middle(images.image_shape[:2])
+        size = images.image_shape[:2]
+        self._window = _choose_window(size, setting.roi, options.patch_size)
         images = images.crop(self._window)
         others = np.setdiff1d(np.arange(len(images)), chosen)
         spaced = np.linspace(0, len(others) - 1, min(_N_BANK, len(others))).astype(int)
@@ -132,10 +133,17 @@ class Watch:
         return len(self.scores) - 1 - self.best >= self._patience
 
 
-def _middle(image_size):
-    """Return the window, a pair of slices, in the middle of an image."""
-    starts = [max(length - _LARGEST, 0) // 2 for length in image_size]
-    return tuple(slice(start, start + _LARGEST) for start in starts)
+def _choose_window(image_size, roi, patch_size):
+    """Return the window, a pair of slices, of images that is looked at."""
+    if roi is None:
+        starts = [max(length - _LARGEST, 0) // 2 for length in image_size]
+        return tuple(slice(start, start + _LARGEST) for start in starts)
+    pixels = np.argwhere(roi)
+    low, high = pixels.min(axis=0), pixels.max(axis=0) + 1
+    size = np.clip(high - low, patch_size, np.minimum(image_size, _LARGEST))
+    away = abs(pixels - (low + high) / 2).max(axis=1)
+    start = np.clip(pixels[away.argmin()] - size // 2, 0, image_size - size)
+    return tuple(map(slice, start, start + size))
 
 
 def make_copies(pixels, generator):

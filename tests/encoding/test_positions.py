@@ -25,9 +25,9 @@ def test_a_unit_of_zero_adds_nothing():
 
 
 def compare(features, stride=4):
-    return compare_images(
-        torch.from_numpy(features), stride, np.random.RandomState(SEED)
-    )
+    cells = np.arange(features.shape[1] * features.shape[2])
+    rng = np.random.RandomState(SEED)
+    return compare_images(torch.from_numpy(features), cells, stride, rng)
 
 
 def test_images_are_compared_as_the_plain_way_does(rng):
@@ -101,7 +101,7 @@ def test_places_tell_nothing_where_all_are_the_same(rng, grid):
 )
 def test_units_by_hand(monkeypatch, alignment, weight, expected):
     monkeypatch.setattr(positions, "compare_images", lambda *args: (2.0, alignment))
-    assert find_unit(None, 4, weight, None) == expected
+    assert find_unit(None, None, 4, weight, None) == expected
 
 
 def make_parts(rng, n_images, row):

@@ -10,7 +10,10 @@ def test_regions_by_hand():
     one_map = np.zeros((6, 8))
     one_map[1, 1], one_map[3, 5] = 2, 5
     regions = find_regions(mask, one_map)
-    assert regions.tolist() == [(3, 4, 5, 8, 8, 5, 5 / 8), (0, 0, 2, 2, 2, 2, 1)]
+    assert regions.tolist() == [
+        (3, 4, 5, 8, 8, 3, 5, 5, 5 / 8),
+        (0, 0, 2, 2, 2, 1, 1, 2, 1),
+    ]
 
 
 def test_no_regions():

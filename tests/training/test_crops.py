@@ -45,7 +45,7 @@ def test_crops_are_two_patches_wide_and_leave_room_to_shift(
 
 
 def test_second_view_is_shifted(coordinates, quiet):
-    views, is_damaged = make_sampler(coordinates).intact_crops(300)
+    views, is_damaged, _ = make_sampler(coordinates).intact_crops(300)
     first, second = (views[:, :, 0, 0] * 256).round().long().chunk(2)
     shifts = {tuple(s) for s in (second - first).tolist()}
     assert shifts == {(i, j) for i in range(-2, 3) for j in range(-2, 3)}
@@ -57,7 +57,7 @@ def test_second_view_is_shifted(coordinates, quiet):
 
 def test_second_view_has_defects(coordinates, quiet):
     # The same draws come first, with and without defects.
-    views, is_damaged = make_sampler(coordinates).crops(50)
+    views, is_damaged, _ = make_sampler(coordinates).crops(50)
     first, second = make_sampler(coordinates).intact_crops(50).views.chunk(2)
     assert torch.equal(views[:50], first)
     assert is_damaged.shape == (50, 1, 128, 128)
@@ -72,7 +72,7 @@ def test_the_mean_image_is_subtracted_at_its_place(coordinates, quiet):
 
 
 def test_views_have_their_own_light_and_noise():
-    views, _ = make_sampler(torch.full((1, 150, 150, 1), 0.5)).intact_crops(100)
+    views, _, _ = make_sampler(torch.full((1, 150, 150, 1), 0.5)).intact_crops(100)
     level = views.mean(dim=(1, 2, 3)).reshape(2, -1)
     assert abs(np.corrcoef(level)[0, 1]) < 0.3
     assert level.std() == pytest.approx(0.027, rel=0.2)

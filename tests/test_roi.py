@@ -1,0 +1,143 @@
+import joblib
+import numpy as np
+import pytest
+from settings import SEED
+from sklearn.base import clone
+
+from skpatchsvdd import PatchSVDD
+from skpatchsvdd._encoding.dense import find_cells
+from skpatchsvdd.datasets import make_textures
+
+QUICK = {"embedding_dim": 8, "batch_size": 4, "random_state": SEED}
+
+
+@pytest.fixture(scope="module")
+def images():
+    return make_textures(8, image_size=96, random_state=SEED).images
+
+
+@pytest.fixture(scope="module")
+def roi():
+    mask = np.zeros((96, 96), dtype=bool)
+    mask[10:50, 4:44] = True
+    mask[10:20, 4:14] = False
+    return mask
+
+
+def change_outside(images, roi):
+    changed = make_textures(len(images), image_size=96, random_state=SEED + 7).images
+    changed[:, roi] = images[:, roi]
+    assert (changed != images).any()
+    return changed
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_iter": 6, "early_stopping": True},
+        {"max_iter": 3, "damage_weight": 0},
+        {"max_iter": 3, "loss": "svdd"},
+        {"max_iter": 3, "training": "paper", "patch_size": 32},
+        {"max_iter": 0, "encoder": "raw", "patch_size": 32},
+    ],
+)
+def test_what_is_outside_is_never_seen(images, roi, options):
+    options = QUICK | options
+    est = PatchSVDD(roi=roi, **options).fit(images)
+    outside = change_outside(images, roi)
+    other = PatchSVDD(roi=roi, **options).fit(outside)
+    for name, values in est.loss_curve_.items():
+        np.testing.assert_array_equal(values, other.loss_curve_[name])
+    np.testing.assert_array_equal(est.training_scores_, other.training_scores_)
+    new = make_textures(2, image_size=96, random_state=SEED + 3).images
+    np.testing.assert_array_equal(
+        est.score_samples(new), est.score_samples(change_outside(new, roi))
+    )
+    maps = est.anomaly_map(new)
+    assert (maps[:, ~roi] == 0).all()
+    assert (maps[:, roi] > 0).all()
+
+
+def test_only_patches_that_hold_a_pixel_enter_the_bank(images, roi):
+    est = PatchSVDD(roi=roi, max_iter=0, **QUICK).fit(images)
+    for size, stride in zip(est.patch_sizes_, est.strides_, strict=True):
+        starts = range(0, 96 - size + 1, stride)
+        inside = [roi[i : i + size, j : j + size].any() for i in starts for j in starts]
+        assert est.bank_size_[size] == len(images) * sum(inside)
+        cells = find_cells(roi, (len(starts),) * 2, size, stride)
+        np.testing.assert_array_equal(cells, np.flatnonzero(inside))
+    assert est.bank_size_[32] < len(images) * 17 * 17
+    assert est.usual_distances_[32].shape[0] == len(images)
+    for match in est.explain(images):
+        assert roi[match["image_top"][0, 0] :, match["image_left"][0, 0] :].any()
+
+
+def test_all_of_an_image_is_as_no_mask(images):
+    options = QUICK | {"max_iter": 0}
+    whole = PatchSVDD(roi=np.ones((96, 96)), **options).fit(images)
+    plain = PatchSVDD(**options).fit(images)
+    np.testing.assert_array_equal(whole.training_scores_, plain.training_scores_)
+    assert plain.roi_ is None
+
+
+def test_defects_outside_raise_no_alarm_and_inside_do(images, roi):
+    est = PatchSVDD(roi=roi, max_iter=0, **QUICK).fit(images)
+    new = make_textures(3, image_size=96, random_state=SEED + 5).images
+    new[0, 60:90, 60:90] = 0
+    new[1, 25:45, 15:40] = 0
+    scores = est.score_samples(new)
+    assert scores[1] < min(scores[0], scores[2])
+    assert est.predict(new)[1] == -1
+    regions = est.predict_regions(new)[1]
+    assert roi[regions["row"], regions["col"]].all()
+    assert not est.predict_mask(new)[:, ~roi].any()
+
+
+def test_verified_search_keeps_to_the_mask(images, roi):
+    options = QUICK | {"max_iter": 0, "roi": roi, "score_pixels": 20}
+    exact = PatchSVDD(**options).fit(images[:4])
+    found = PatchSVDD(neighbors="pynndescent", **options).fit(images[:4])
+    np.testing.assert_allclose(
+        found.score_samples(images[4:]), exact.score_samples(images[4:]), rtol=1e-4
+    )
+
+
+def test_masks_of_either_size(images, roi):
+    large = np.repeat(np.repeat(images, 2, axis=1), 2, axis=2)
+    large_roi = np.repeat(np.repeat(roi, 2, axis=0), 2, axis=1)
+    options = QUICK | {"max_iter": 0, "image_size": 96}
+    one = PatchSVDD(roi=roi, **options).fit(large)
+    other = PatchSVDD(roi=255 * large_roi.astype(np.uint8), **options).fit(large)
+    np.testing.assert_array_equal(one.roi_, other.roi_)
+    np.testing.assert_array_equal(one.roi_, roi)
+    np.testing.assert_array_equal(one.training_scores_, other.training_scores_)
+    assert not one.anomaly_map(large)[0][10:18, 150:].any()
+
+
+def test_more_images_are_masked_too(images, roi):
+    est = PatchSVDD(roi=roi, max_iter=0, **QUICK).fit(images[:4])
+    est.partial_fit(images[4:])
+    whole = PatchSVDD(roi=roi, max_iter=0, **QUICK).fit(images)
+    assert est.bank_size_ == whole.bank_size_
+
+
+def test_a_mask_survives_clones_and_files(images, roi, tmp_path):
+    est = PatchSVDD(roi=roi, max_iter=0, **QUICK).fit(images)
+    np.testing.assert_array_equal(clone(est).roi, roi)
+    joblib.dump(est, tmp_path / "est.joblib")
+    loaded = joblib.load(tmp_path / "est.joblib")
+    np.testing.assert_array_equal(loaded.anomaly_map(images), est.anomaly_map(images))
+
+
+@pytest.mark.parametrize(
+    ("roi", "words"),
+    [
+        (np.ones((20, 96)), "20 x 96 pixels, but images have 96 x 96"),
+        (np.ones((96, 96, 3)), "shape \\(96, 96, 3\\)"),
+        (np.zeros((96, 96)), "nothing would be inspected"),
+        (np.full((96, 96), "a"), "dtype"),
+    ],
+)
+def test_wrong_masks_are_refused(images, roi, words):
+    with pytest.raises(ValueError, match=words):
+        PatchSVDD(roi=roi, max_iter=0, **QUICK).fit(images)
