@@ -79,10 +79,9 @@ for alpha in (0.025, 0.1, 0.3):
 # %%
 # Images that belong together
 # ---------------------------
-# Pictures of eight lots, each a little darker or lighter, and with an own contrast. A
-# promise about new lots has to come from lots as a whole: each image is scored without
-# the patches of its own lot. Eight lots allow p-values down to 1 / 9, however many
-# pictures there are of each.
+# Pictures of eight lots, each with a contrast of its own. A promise about new lots has
+# to come from lots as a whole: each image is scored without the patches of its own lot.
+# Eight lots allow p-values down to 1 / 9, however many pictures there are of each.
 
 rng = np.random.RandomState(0)
 lots = np.repeat(np.arange(8), 5)
