@@ -35,4 +35,4 @@ docs: $(VENV)/.docs
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info docs/_build docs/generated
+	rm -rf $(VENV) build dist *.egg-info docs/_build docs/generated docs/auto_examples
