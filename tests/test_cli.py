@@ -3,6 +3,7 @@
 import csv
 import subprocess
 import sys
+from pathlib import Path
 
 import joblib
 import numpy as np
@@ -12,6 +13,7 @@ from settings import SEED
 
 from skpatchsvdd import PatchSVDD
 from skpatchsvdd._cli import files, main
+from skpatchsvdd._report import read_display, save_overlay
 from skpatchsvdd.datasets import make_textures
 
 ENDINGS = ("png", "jpg", "webp", "bmp", "tif")
@@ -104,6 +106,21 @@ def test_inspect_writes_a_table_and_pictures(photos, model, tmp_path, capsys):
         assert len(boxes) == len(results.regions[i])
         with Image.open(out / row["map"]) as drawn, Image.open(paths[i]) as image:
             assert drawn.size == image.size
+    assert f"open {out / 'report.html'}" in printed
+    page = (out / "report.html").read_text("utf-8")
+    assert all(Path(path).name in page for path in paths)
+
+
+def test_what_a_mask_hides_is_not_inspected(photos, tmp_path):
+    good, model = photos / "good" / "tuesday", tmp_path / "m.joblib"
+    mask = np.zeros((64, 64), dtype=np.uint8)
+    mask[:, 20:50] = 255
+    Image.fromarray(mask).convert("RGB").save(tmp_path / "mask.png")
+    args = ["fit", str(good), "-o", str(model), "--max-iter", "0", "--image-size", "64"]
+    assert main([*args, "--roi", str(tmp_path / "mask.png")]) == 0
+    est = joblib.load(model)
+    np.testing.assert_array_equal(est.roi_, mask > 0)
+    assert main([*args, "--roi", str(tmp_path / "none.png")]) == 1
 
 
 def test_nothing_abnormal_has_status_0(photos, model, tmp_path):
@@ -113,7 +130,7 @@ def test_nothing_abnormal_has_status_0(photos, model, tmp_path):
     est.fit([str(x) for x in sorted((photos / "good" / "tuesday").iterdir())])
     files.save_model(est, tmp_path / "m.joblib")
     args = ["inspect", str(tmp_path / "m.joblib"), good, "-o", str(tmp_path / "out")]
-    assert main([*args, "--no-maps"]) == 0
+    assert main([*args, "--no-maps", "--no-report"]) == 0
     assert [x.name for x in (tmp_path / "out").iterdir()] == ["results.csv"]
 
 
@@ -147,6 +164,8 @@ def test_watch_inspects_what_arrives(photos, model, tmp_path, monkeypatch, capsy
     out, err = capsys.readouterr()
     assert "of 3 images are abnormal" in out
     assert "broken.png" in err
+    page = (tmp_path / "out" / "report.html").read_text("utf-8")
+    assert all(x.name in page for x in new[:3])
 
 
 def test_watch_or_images_but_not_both(model, capsys):
@@ -155,8 +174,10 @@ def test_watch_or_images_but_not_both(model, capsys):
         assert "pass images to inspect, or --watch" in capsys.readouterr().err
 
 
-def test_evaluate_prints_figures_of_each_defect(photos, model, capsys):
-    assert main(["evaluate", str(model), str(photos / "labelled")]) == 0
+def test_evaluate_prints_figures_of_each_defect(photos, model, tmp_path, capsys):
+    args = ["evaluate", str(model), str(photos / "labelled"), "-o", str(tmp_path)]
+    assert main(args) == 0
+    assert '"label":-1' in (tmp_path / "report.html").read_text("utf-8")
     out = capsys.readouterr().out
     assert "6 images, 3 of them defective" in out
     assert "image AUROC" in out
@@ -222,7 +243,8 @@ def test_pictures_are_clear_where_all_is_normal(tmp_path):
     Image.fromarray(grey).save(tmp_path / "a.png")
     one_map = np.zeros((8, 8), dtype=np.float32)
     one_map[2, 3], one_map[4, 5] = 1, 3
-    files.save_overlay(tmp_path / "a.png", one_map, tmp_path / "maps" / "a.png")
+    image = read_display(tmp_path / "a.png")
+    save_overlay(image, one_map, tmp_path / "maps" / "a.png")
     drawn = np.asarray(Image.open(tmp_path / "maps" / "a.png")).astype(int)
     assert (drawn[0, 0] == 100).all()
     assert drawn[2, 3, 1] > 150  # yellow at the threshold

@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy.spatial.distance import cdist
 
 from skpatchsvdd._bank.clusters import Clusters
 from skpatchsvdd._bank.exact_cpu import ClusterSearch
@@ -110,14 +109,17 @@ class ExactIndex:
         """
         counts = self.owners != owner
         rows = np.flatnonzero(counts) if counts.any() else np.arange(len(self))
-        queries, each = features.cpu().numpy(), np.arange(len(features))
-        nearest = np.full(len(queries), np.inf)
-        found = np.zeros(len(queries), dtype=int)
+        nearest = np.full(len(features), np.inf)
+        found = np.zeros(len(features), dtype=int)
         for some in np.array_split(rows, -(-len(rows) // _ROWS_AT_A_TIME)):
-            distances = cdist(queries, self.rows[some])
-            row = distances.argmin(axis=1)
-            is_nearer = distances[each, row] < nearest
-            nearest[is_nearer] = distances[each, row][is_nearer]
+            distances = torch.cdist(
+                features.cpu(),
+                torch.from_numpy(self.rows[some]),
+                compute_mode="donot_use_mm_for_euclid_dist",
+            )
+            distances, row = (x.numpy() for x in distances.min(dim=1))
+            is_nearer = distances < nearest
+            nearest[is_nearer] = distances[is_nearer]
             found[is_nearer] = some[row[is_nearer]]
         return nearest, self.places[found]
 

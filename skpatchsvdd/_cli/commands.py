@@ -15,11 +15,12 @@ from skpatchsvdd._cli.files import (
     choose_size,
     find_images,
     load_model,
+    read_roi,
     save_model,
-    save_overlay,
     watch_folder,
 )
 from skpatchsvdd._patch_svdd import PatchSVDD
+from skpatchsvdd._report import Page, read_display, save_overlay
 from skpatchsvdd.datasets import load_mvtec_ad
 from skpatchsvdd.metrics import (
     best_f1,
@@ -33,6 +34,8 @@ OK, FAILED, ABNORMAL = 0, 1, 3
 # Images inspected, and written about, at a time: an interrupt loses no more.
 _BATCH = 16
 _N_LEAST_NORMAL = 5
+# Images of a watched folder that its page shows, the last ones.
+_N_WATCHED = 500
 _COLUMNS = ("file", "verdict", "score", "p_value", "n_regions", "regions", "map")
 _STATUS = (
     "Exit status: 0 if no image is abnormal, 3 if one is, 1 if something went wrong."
@@ -108,6 +111,11 @@ def _add_fit(commands):
         help="fraction of new normal images that may raise an alarm; by default about "
         "one in as many as there are training images",
     )
+    fit.add_argument(
+        "--roi",
+        metavar="MASK",
+        help="image that is black where nothing matters: what is there is never seen",
+    )
     fit.add_argument("--max-iter", type=int, help="training steps; 0 does not train")
     fit.add_argument("--random-state", type=int, default=0, help="0 by default")
     _add_common(fit)
@@ -119,8 +127,9 @@ def _add_inspect(commands):
         "inspect",
         help="say which images are abnormal, and where",
         description=(
-            "Inspect images and write results.csv and, for each image, a picture of "
-            "what is abnormal: yellow at the threshold, red at twice as much."
+            "Inspect images and write report.html, a page to look through them, "
+            "results.csv and, for each image, a picture of what is abnormal: yellow "
+            "at the threshold, red at twice as much."
         ),
         epilog=f"{_STATUS} Example: skpatchsvdd inspect part.joblib new/ -o results",
     )
@@ -133,6 +142,7 @@ def _add_inspect(commands):
     )
     inspect.add_argument("-o", "--output", required=True, help="folder to write to")
     inspect.add_argument("--no-maps", action="store_true", help="write no pictures")
+    inspect.add_argument("--no-report", action="store_true", help="write no page")
     _add_common(inspect)
     inspect.set_defaults(run=_run_inspect)
 
@@ -149,6 +159,7 @@ def _add_evaluate(commands):
     )
     evaluate.add_argument("model", help="model file, written by fit")
     evaluate.add_argument("folder", help="folder that holds test/")
+    evaluate.add_argument("-o", "--output", help="folder for report.html, a page")
     evaluate.add_argument("--device", help="auto, cpu, cuda, ...")
     evaluate.set_defaults(run=_run_evaluate)
 
@@ -192,6 +203,7 @@ def _run_fit(args):
         max_iter="auto" if args.max_iter is None else args.max_iter,
         device=args.device or "auto",
         random_state=args.random_state,
+        roi=read_roi(args.roi),
         verbose=1,
     )
     print(
@@ -234,28 +246,41 @@ def _run_inspect(args):
     folder = Path(args.output)
     folder.mkdir(parents=True, exist_ok=True)
     n_images = n_abnormal = 0
+    page = None
+    if not args.no_report:
+        limit = _N_WATCHED if args.watch else None
+        page = Page(est, f"Inspection by {Path(args.model).name}", limit)
     with (folder / "results.csv").open("w", newline="") as stream:
         table = csv.writer(stream)
         table.writerow(_COLUMNS)
         stream.flush()
         for some in batches:
-            for row in _inspect_batch(est, some, n_images, folder, not args.no_maps):
+            results = est.inspect(some)
+            maps = not args.no_maps and folder
+            for row in _list_results(est, some, results, n_images, maps):
                 table.writerow(row)
                 n_images += 1
                 n_abnormal += row[1] == "abnormal"
             stream.flush()
+            if page is not None:
+                page.add(some, results)
+                if args.watch:
+                    page.write(folder / "report.html")
     print(f"{n_abnormal} of {n_images} images are abnormal; wrote {folder}")
+    if page is not None:
+        page.write(folder / "report.html")
+        print(f"open {folder / 'report.html'} in a browser")
     return ABNORMAL if n_abnormal else OK
 
 
-def _inspect_batch(est, files, start, folder, draws_maps):
-    """Yield a row of the table for each image."""
-    results = est.inspect(files)
+def _list_results(est, files, results, start, folder):
+    """Yield a row of the table for each image; draw maps if there is a folder."""
     for i, file in enumerate(files):
         regions, drawn = results.regions[i], ""
-        if draws_maps:
+        if folder:
             drawn = f"maps/{start + i:05d}_{Path(file).stem}.png"
-            save_overlay(file, results.maps[i] / -est.offset_, folder / drawn)
+            one_map = results.maps[i] / -est.offset_
+            save_overlay(read_display(file), one_map, folder / drawn)
         verdict = "abnormal" if results.labels[i] == -1 else "normal"
         score, p_value = results.scores[i], results.p_values[i]
         print(f"{verdict:8}  p {p_value:.3f}  {file}", flush=True)
@@ -288,6 +313,11 @@ def _run_evaluate(args):
     for kind in sorted(set(test.defects[~good])):
         found = alarms[test.defects == kind]
         print(f"found         {found.sum()} of {len(found)} {kind}")
+    if args.output:
+        page = Page(est, f"Evaluation of {Path(args.model).name}")
+        page.add(test.filenames, results, test.labels)
+        page.write(Path(args.output) / "report.html")
+        print(f"open {Path(args.output) / 'report.html'} in a browser")
     return OK
 
 

@@ -1,6 +1,5 @@
-"""Images, models and pictures on a disk, for the command line."""
+"""Images and models on a disk, for the command line."""
 
-import os
 import pickle
 import sys
 import time
@@ -8,19 +7,16 @@ from collections import Counter
 from pathlib import Path
 
 import joblib
-import numpy as np
 
 from skpatchsvdd._images import check_image_size, read_image, read_shape
 from skpatchsvdd._patch_svdd import PatchSVDD
+from skpatchsvdd._utils import replaced_when_whole
 from skpatchsvdd.datasets import load_images
 
 # How often a watched folder is looked at.
 _WATCH_SECONDS = 1.0
 # Size of images that do not have one in common.
 _COMMON_SIZE = 256
-# Colours of a map over its image: at the threshold, and from twice as much on.
-_AT_THRESHOLD, _FAR_ABOVE = (255, 200, 0), (255, 0, 0)
-_OPACITY = 0.65
 
 
 def find_images(sources, strict):
@@ -87,14 +83,8 @@ def choose_size(files, given):
 
 def save_model(est, path):
     """Save a model; the file is the former one or the new one, never half of it."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
+    with replaced_when_whole(path) as partial:
         joblib.dump(est, partial)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def load_model(path, device=None):
@@ -110,22 +100,9 @@ def load_model(path, device=None):
     return est if device is None else est.set_params(device=device)
 
 
-def save_overlay(file, one_map, path):
-    """Draw a map, in units of the threshold, over its image.
-
-    Nothing up to half the threshold, yellow at it, red from twice as much on.
-    """
-    from PIL import Image
-
-    image = read_image(file)
-    if image.dtype != np.uint8:
-        top = 65535 if image.dtype.kind == "u" else 1
-        image = (np.clip(image / top, 0, 1) * 255).astype(np.uint8)
-    if image.ndim == 2:
-        image = np.repeat(image[:, :, None], 3, axis=2)
-    share = np.clip(one_map - 1, 0, 1)[:, :, None]
-    colour = (1 - share) * np.array(_AT_THRESHOLD) + share * np.array(_FAR_ABOVE)
-    opacity = _OPACITY * np.clip(2 * one_map - 1, 0, 1)[:, :, None]
-    pixels = (1 - opacity) * image + opacity * colour
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(pixels.round().astype(np.uint8)).save(path)
+def read_roi(file):
+    """Read a mask of what to inspect, black where nothing matters, or None."""
+    if file is None:
+        return None
+    mask = read_image(file)
+    return mask if mask.ndim == 2 else mask.max(axis=2)

@@ -12,6 +12,7 @@ from skpatchsvdd._utils.device import (
     training_autocast,
     training_layout,
 )
+from skpatchsvdd._utils.files import replaced_when_whole
 from skpatchsvdd._utils.pipelines import detector_of, maps_of, offset_of
 from skpatchsvdd._utils.progress import Report
 from skpatchsvdd._utils.random import Draws, draw_seed
@@ -34,6 +35,7 @@ __all__ = [
     "maps_of",
     "offset_of",
     "open_report",
+    "replaced_when_whole",
     "torch_threads",
     "training_autocast",
     "training_layout",

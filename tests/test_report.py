@@ -1,0 +1,229 @@
+import base64
+import html
+import io
+import json
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+from PIL import Image
+from settings import SEED
+
+from skpatchsvdd import PatchSVDD
+from skpatchsvdd._report.pictures import encode_map, read_display
+from skpatchsvdd.datasets import make_textures
+from skpatchsvdd.report import write_report
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
+needs_browser = pytest.mark.skipif(BROWSER is None, reason="there is no chromium")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Files of good images, of test images, and a page about the latter."""
+    folder = tmp_path_factory.mktemp("report")
+    train = make_textures(10, image_size=80, random_state=SEED).images
+    test = make_textures(8, image_size=80, anomaly_fraction=0.5, random_state=SEED + 1)
+    good = [folder / f"good_{i}.png" for i in range(len(train))]
+    for file, image in zip(good, train, strict=True):
+        Image.fromarray(image).save(file)
+    files = [folder / f"<b>&{i}</b>.png".replace("/", "") for i in range(8)]
+    for file, image in zip(files, test.images, strict=True):
+        Image.fromarray(image).save(file)
+    est = PatchSVDD(embedding_dim=8, max_iter=0, random_state=SEED).fit(good)
+    write_report(est, files, folder / "report.html", y=test.labels, title="A </title>")
+    return folder, est, files, test.labels
+
+
+def read_data(path):
+    text = path.read_text("utf-8")
+    return json.loads(re.search(r'type="application/json">(.*?)</script>', text)[1])
+
+
+def test_a_page_knows_what_inspect_says(folder):
+    folder, est, files, labels = folder
+    data, results = read_data(folder / "report.html"), est.inspect(files)
+    assert data["title"] == "A </title>"
+    assert data["threshold"] == -est.offset_
+    np.testing.assert_allclose(data["training"], -est.training_scores_)
+    assert [x["name"] for x in data["images"]] == list(map(str, files))
+    np.testing.assert_allclose([x["value"] for x in data["images"]], -results.scores)
+    np.testing.assert_allclose([x["p"] for x in data["images"]], results.p_values)
+    assert [x["label"] for x in data["images"]] == labels.tolist()
+    assert "drift" in data["drift"] or "few" in data["drift"]
+    for i, x in enumerate(data["images"]):
+        assert len(x["regions"]) == min(len(results.regions[i]), 10)
+        assert len(x["matches"]) == (2 if results.labels[i] == -1 else 0)
+        for match in x["matches"]:
+            assert match["normal"].startswith("data:image/jpeg")
+            assert "good_" in match["from"]
+    settings = dict(map(tuple, data["settings"]))
+    assert settings["max_iter"] == "0"
+    assert "torch" in settings
+
+
+def test_a_page_needs_no_network(folder):
+    text = (folder[0] / "report.html").read_text("utf-8")
+    assert "http:" not in text
+    assert "https:" not in text
+    assert "<link" not in text
+
+
+def test_arrays_have_no_names_and_no_files(tmp_path, fitted, mixed):
+    write_report(fitted, mixed.images, tmp_path / "page.html")
+    images = read_data(tmp_path / "page.html")["images"]
+    assert [x["name"] for x in images] == [f"image {i}" for i in range(8)]
+    found = [m for x in images for m in x["matches"]]
+    assert all(m["normal"] is None and "training image" in m["from"] for m in found)
+    assert {x["label"] for x in images} == {None}
+
+
+def test_training_files_that_are_gone_are_said(tmp_path, normal, mixed, untrained):
+    files = [tmp_path / f"{i}.png" for i in range(len(normal))]
+    for file, image in zip(files, normal, strict=True):
+        Image.fromarray(image).save(file)
+    est = untrained.fit(files)
+    est.offset_ = est.training_scores_.max()  # there will be alarms
+    for file in files:
+        file.unlink()
+    write_report(est, mixed.images, tmp_path / "page.html")
+    images = read_data(tmp_path / "page.html")["images"]
+    found = [m for x in images for m in x["matches"]]
+    assert found
+    assert all("can no longer be read" in m["from"] for m in found)
+
+
+def test_wrong_labels_are_refused(tmp_path, fitted, mixed):
+    with pytest.raises(ValueError, match="inconsistent"):
+        write_report(fitted, mixed.images, tmp_path / "page.html", y=[1])
+    with pytest.raises(ValueError, match="1 for good images and -1"):
+        write_report(fitted, mixed.images, tmp_path / "page.html", y=[0] * 8)
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_maps_keep_their_values():
+    values = np.array([[0, 0.01, 1 / 16, 0.5, 1, 2, 16, 100]])
+    uri = encode_map(values)
+    data = base64.b64decode(uri.partition(",")[2])
+    read = np.asarray(Image.open(io.BytesIO(data)))
+    decoded = np.where(read == 0, 0, 2.0 ** (read / 255 * 8 - 4))
+    np.testing.assert_allclose(decoded, [[0, 0, 0, 0.5, 1, 2, 16, 16]], rtol=0.02)
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        np.full((4, 6), 128, dtype=np.uint8),
+        np.full((4, 6, 1), 32896, dtype=np.uint16),
+        np.full((4, 6, 2), 0.502, dtype=np.float32),
+        np.full((4, 6, 7), 0.502),
+    ],
+)
+def test_any_image_can_be_looked_at(image):
+    shown = read_display(image)
+    assert shown.shape == (4, 6, 3)
+    assert shown.dtype == np.uint8
+    assert (abs(shown.astype(int) - 128) <= 1).all()
+
+
+def drive(folder, script, size="1200,900"):
+    """Run a script in a copy of the page, in a browser; return what it makes."""
+    page = folder / "driven.html"
+    text = (folder / "report.html").read_text("utf-8")
+    harness = f"""<script>(async () => {{
+      const frames = async () => {{ for (let i = 0; i < 4; i++)
+        await new Promise((r) => setTimeout(r, 60)); }};
+      const number = (i) => +document.querySelectorAll(".count b")[i].textContent;
+      const move = async (id, value) => {{ const e = document.getElementById(id);
+        e.value = value; e.dispatchEvent(new Event("input"));
+        e.dispatchEvent(new Event("change")); await frames(); }};
+      let made;
+      try {{ await frames(); {script} }} catch (error) {{ made = String(error); }}
+      const pre = document.createElement("pre"); pre.id = "made";
+      pre.textContent = JSON.stringify(made); document.body.append(pre);
+    }})();</script></body>"""
+    page.write_text(text.replace("</body>", harness), "utf-8")
+    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu"]
+    command += [f"--user-data-dir={folder / 'profile'}", f"--window-size={size}"]
+    command += ["--virtual-time-budget=20000", "--dump-dom", page.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    found = re.search(r'<pre id="made">(.*?)</pre>', done.stdout, re.DOTALL)
+    assert found, done.stderr[-2000:]
+    return json.loads(html.unescape(found[1]))
+
+
+@needs_browser
+@pytest.mark.parametrize("size", ["1200,900", "420,800"])
+def test_sliders_move_counts_and_maps(folder, size):
+    folder, est, files, labels = folder
+    made = drive(
+        folder,
+        """
+        const counts = () => [0, 1, 2, 3, 4].map(number);
+        const canvas = document.querySelector(".card canvas");
+        const red = () => { const p = canvas.getContext("2d")
+          .getImageData(0, 0, canvas.width, canvas.height).data;
+          let n = 0; for (let i = 0; i < p.length; i += 4)
+            n += p[i] > p[i + 2] + 60; return n; };
+        for (let i = 0; i < 40 && !red(); i++) await frames();
+        made = { first: counts(), drawn: red() };
+        await move("fade", 0); made.faded = red(); await move("fade", 65);
+        await move("threshold", 0); made.lowest = counts();
+        made.factor = document.getElementById("factor").textContent;
+        await move("threshold", 1000); made.highest = counts();
+        document.getElementById("reset").click(); await frames();
+        made.reset = counts();
+        made.names = [...document.querySelectorAll(".card .name")]
+          .map((x) => x.textContent);
+        await move("filter", "abnormal");
+        made.shown = document.querySelectorAll(".card").length;
+        await move("filter", "all"); await move("sort", "least");
+        made.least = document.querySelector(".card .name").textContent;
+        made.wide = document.documentElement.scrollWidth > window.innerWidth;
+        """,
+        size,
+    )
+    scores = est.score_samples(files)
+    alarms = scores < est.offset_
+    found, wrong = np.sum(alarms & (labels == -1)), np.sum(alarms & (labels == 1))
+    expected = [alarms.sum(), 0, found, 4 - found, wrong]
+    assert made["first"] == made["reset"] == expected
+    assert made["lowest"] == [8, 10, 4, 0, 4]
+    assert made["highest"] == [0, 0, 0, 4, 0]
+    assert made["factor"].startswith("0.")
+    assert made["drawn"] > made["faded"]
+    order = np.argsort(scores)
+    assert made["names"] == [str(files[i]) for i in order]
+    assert made["shown"] == alarms.sum()
+    assert made["least"] == str(files[order[-1]])
+    assert not made["wide"]
+
+
+@needs_browser
+def test_an_alarm_is_shown_beside_what_it_was_compared_with(folder):
+    folder, est, files, _ = folder
+    made = drive(
+        folder,
+        """
+        document.querySelector(".card").click(); await frames();
+        const dialog = document.getElementById("dialog");
+        made = { open: dialog.open, title: dialog.querySelector("h2").textContent,
+          pictures: [...dialog.querySelectorAll(".pair img")]
+            .map((x) => x.naturalWidth > 0),
+          captions: [...dialog.querySelectorAll("figcaption")]
+            .map((x) => x.textContent),
+          width: dialog.querySelector("canvas").width };
+        dialog.querySelector("button").click();
+        made.closed = !dialog.open;
+        """,
+    )
+    assert made["open"]
+    assert made["closed"]
+    assert made["title"] == str(files[int(np.argmin(est.score_samples(files)))])
+    assert made["pictures"] == [True] * 4
+    assert "patch of 32 pixels" in made["captions"][0]
+    assert "good_" in made["captions"][1]
+    assert made["width"] >= 400
