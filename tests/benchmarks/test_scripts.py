@@ -153,6 +153,12 @@ def test_metrics(run):
     assert min(figures["sklearn_s"], figures["auroc_s"], figures["pro_s"]) > 0
 
 
+def test_report(run):
+    figures = run("bench_report", "--images", 12, "--different", 4, "--size", 80)
+    assert figures["images"] == 12
+    assert figures["MB"] > 0.01
+
+
 def test_embedding(run):
     figures = run("bench_embedding", "--size", 80, "--repeats", 1, "--device", "cpu")
     assert figures["largest_difference"] < 1e-4
