@@ -27,7 +27,7 @@ est = PatchSVDD(max_iter=0, random_state=0).fit(train.images)  # 0: in seconds
 
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.5), layout="constrained")
 ScoreHistogramDisplay.from_estimator(est, test.images, test.labels, ax=axes[0])
-DetectionCurveDisplay.from_estimator(est, test.images, test.labels, ax=axes[1])
+curve = DetectionCurveDisplay.from_estimator(est, test.images, test.labels, ax=axes[1])
 
 # %%
 # The most abnormal image, its regions, and for the highest region the patches over it

@@ -57,8 +57,8 @@ def run_demo(args):
         maps = {}
         for weights, max_iter in (("random", 0), ("trained", args.max_iter)):
             est = make_estimator(args, max_iter).fit(train.images)
-            found = est.anomaly_map(test.images) / -est.offset_
-            scores = est.score_samples(test.images)
+            results = est.inspect(test.images)
+            found, scores = np.stack(results.maps) / -est.offset_, results.scores
             rows.append([kind, weights, *rate(test, found, scores, est.offset_)])
             maps[weights] = found, scores < est.offset_
         panels.append((test, maps))
