@@ -15,6 +15,7 @@ from skpatchsvdd._images import (
     check_images,
     check_roi,
     digest_images,
+    enlarge_roi,
     find_normal,
     list_digests,
 )
@@ -39,6 +40,7 @@ from skpatchsvdd._inspection import (
     warn_of_collapse,
 )
 from skpatchsvdd._options import resolve_options
+from skpatchsvdd._storage import read_model, write_model
 from skpatchsvdd._training import count_trainings, go_on_from, train_encoder
 from skpatchsvdd._utils import (
     CallbackSupportMixin,
@@ -51,6 +53,30 @@ from skpatchsvdd._utils import (
 )
 from skpatchsvdd.drift import drift_test
 
+# What `fit` learns, besides `_fitted`: all that a file of a model holds.
+_LEARNT = [
+    "encoder_",
+    "lam_",
+    "lam_results_",
+    "offset_",
+    "training_scores_",
+    "calibrates_",
+    "groups_",
+    "usual_distances_",
+    "roi_",
+    "training_files_",
+    "center_",
+    "inspected_shape_",
+    "patch_sizes_",
+    "strides_",
+    "bank_size_",
+    "loss_curve_",
+    "n_iter_",
+    "best_iter_",
+    "validation_steps_",
+    "validation_scores_",
+    "n_features_in_",
+]
 # What dense training subtracts from images on the 0..1 scale.
 _MID_GREY = 0.5
 
@@ -228,7 +254,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         A mask, one for all images: pixels where it is 0 do not matter. They are not
         seen, whatever they show: patches that hold no other pixels are neither trained
         on nor compared, and the anomaly map is 0 there. Of the size in which images
-        come in, or of `image_size`. None looks at all pixels.
+        come in, or of `image_size`. Where images are resized, pixels that would mix
+        with what does not matter are left out, too. None looks at all pixels.
 
     damage_weight : float, default=1.0
         Weight of the term that, in dense training, pushes patches with synthetic
@@ -871,6 +898,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         """
         images, _, masks, maps = self._cut_maps(X, alpha)
         size = self.inspected_shape_[:2]
+        if self.roi_ is not None:  # a peak is never outside, where maps are 0
+            seen = [enlarge_roi(self.roi_, x.shape) for x in maps]
+            maps = [np.where(*x, -1) for x in zip(seen, maps, strict=True)]
         pairs = zip(map(find_regions, masks, maps), maps, strict=True)
         pixels = [find_peaks(*pair, size) for pair in pairs]
         with torch_threads(self.n_jobs):
@@ -893,7 +923,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         with torch_threads(self.n_jobs):
             for batch in self._inspector().maps_and_scores(images):
                 for one_map, score in zip(*batch, strict=True):
-                    maps.append(resize_map(one_map, images.sizes[len(maps)]))
+                    maps.append(self._resize_map(one_map, images.sizes[len(maps)]))
                     masks.append(cut_map(maps[-1], -offset, score < offset))
                     scores.append(score)
         return images, np.array(scores), masks, maps
@@ -921,8 +951,16 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         with torch_threads(self.n_jobs):
             batches = self._inspector().maps(images, scale)
             maps = [one_map for batch in batches for one_map in batch]
-        maps = [resize_map(x, size) for x, size in zip(maps, images.sizes, strict=True)]
+        pairs = zip(maps, images.sizes, strict=True)
+        maps = [self._resize_map(*pair) for pair in pairs]
         return np.stack(maps) if images.came_in_one_size else maps
+
+    def _resize_map(self, one_map, size):
+        """Bring a map to the size of its image; what does not matter stays 0."""
+        resized = resize_map(one_map, size)
+        if self.roi_ is None or resized is one_map:
+            return resized
+        return np.where(enlarge_roi(self.roi_, size), resized, np.float32(0))
 
     def embed(self, X, patch_size):
         """Encode all patches of images.
@@ -947,6 +985,30 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             batches = images.batches(dense.batch_size)
             features = [dense.encode(batch)[scale].cpu() for _, batch in batches]
         return torch.cat(features).numpy()
+
+    def save(self, path):
+        """Save the fitted estimator in a file that cannot run code.
+
+        The file, in the layout of safetensors, holds arrays and text with checksums,
+        and is loaded by :func:`skpatchsvdd.load` on any machine, with or without a GPU.
+        It is written as a whole or not at all. Use joblib for pipelines and searches.
+
+        Parameters
+        ----------
+        path : str
+            The file to write. An integer or None is saved of `random_state`: a
+            generator becomes None.
+        """
+        check_is_fitted(self)
+        parameters = self.get_params(deep=False)
+        if not isinstance(self.random_state, Integral | None):
+            parameters["random_state"] = None
+        if self.roi is not None:
+            parameters["roi"] = np.asarray(self.roi)
+        learnt = {name: getattr(self, name) for name in _LEARNT}
+        # As many are kept in the bank.
+        del learnt["usual_distances_"], learnt["training_files_"]
+        write_model(path, parameters, learnt | {"_fitted": self._fitted})
 
     def _check_training_images(self, X, y, groups):
         images = self._check_images(X)
@@ -1057,7 +1119,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     def _set_training(self, training):
         """Set what a training has learnt."""
         watch = training.watch
-        self.encoder_ = training.encoder
+        self.encoder_ = training.encoder.eval()
         self.patch_sizes_ = training.encoder.patch_sizes
         self.lam_ = training.lam
         self.lam_results_ = training.lam_results
@@ -1126,7 +1188,12 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
 
     def _check_scored_images(self, X):
         check_is_fitted(self)
-        images = self._check_images(X)
+        images = check_images(
+            X,
+            image_shape=self.image_shape,
+            image_size=self.image_size,
+            n_channels=self.inspected_shape_[2],
+        )
         if images.image_shape != self.inspected_shape_:
             raise ValueError(
                 f"X has images of shape {tuple(images.image_shape)}, but "
@@ -1169,6 +1236,52 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         tags.input_tags.two_d_array = self.image_shape is not None
         tags.input_tags.three_d_array = True
         return tags
+
+
+def load(path, mmap=False):
+    """Load an estimator that `PatchSVDD.save` has written.
+
+    Nothing in the file is run. Everything is checked, sizes before memory is taken for
+    them, and a damaged file is refused.
+
+    Parameters
+    ----------
+    path : str
+        The file.
+    mmap : bool, default=False
+        Whether to map the bank into memory instead of loading it, so that processes on
+        one machine share it.
+
+    Returns
+    -------
+    estimator : PatchSVDD
+        Fitted.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import skpatchsvdd
+    >>> from skpatchsvdd.datasets import make_textures
+    >>> X = make_textures(4, image_size=48, random_state=0).images
+    >>> est = skpatchsvdd.PatchSVDD(patch_size=32, max_iter=0, random_state=0).fit(X)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     est.save(os.path.join(folder, "part.model"))
+    ...     loaded = skpatchsvdd.load(os.path.join(folder, "part.model"))
+    >>> (loaded.score_samples(X) == est.score_samples(X)).all()
+    np.True_
+    """
+    parameters, learnt = read_model(path, mmap)
+    wanted = {*_LEARNT, "_fitted"} - {"usual_distances_", "training_files_"}
+    if set(learnt) != wanted:
+        raise ValueError(f"{path} cannot be loaded: it is damaged.")
+    try:
+        est = PatchSVDD(**parameters)
+    except TypeError as error:
+        raise ValueError(f"{path} cannot be loaded: {error}.") from error
+    fitted = learnt.pop("_fitted")
+    vars(est).update(learnt)
+    est._set_bank(fitted)
+    return est
 
 
 def _labels(decision):

@@ -38,11 +38,13 @@ LEFT_OUT = (
     "images",
     "inspection/test_regions.py",
     "inspection/test_threshold.py",
+    "test_callbacks.py",
     "test_cli.py",
     "test_datasets.py",
     "test_metrics.py",
     "test_package.py",
     "test_plotting.py",
+    "test_report.py",
     "utils",
 )
 

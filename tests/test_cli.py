@@ -12,7 +12,7 @@ from PIL import Image
 from settings import SEED
 
 from skpatchsvdd import PatchSVDD
-from skpatchsvdd._cli import files, main
+from skpatchsvdd._cli import commands, files, main
 from skpatchsvdd._report import read_display, save_overlay
 from skpatchsvdd.datasets import make_textures
 
@@ -111,15 +111,36 @@ def test_inspect_writes_a_table_and_pictures(photos, model, tmp_path, capsys):
     assert all(Path(path).name in page for path in paths)
 
 
+def test_an_interrupt_keeps_the_page_of_what_was_inspected(
+    photos, model, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(commands, "_BATCH", 2)
+    inspect, calls = PatchSVDD.inspect, []
+
+    def stop_at_second(self, X):
+        calls.append(X)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return inspect(self, X)
+
+    monkeypatch.setattr(PatchSVDD, "inspect", stop_at_second)
+    args = ["inspect", str(model), str(photos / "new"), "-o", str(tmp_path)]
+    assert main(args) == 130
+    assert len(read_rows(tmp_path)) == 2
+    assert '"subtitle":"2 images' in (tmp_path / "report.html").read_text("utf-8")
+
+
 def test_what_a_mask_hides_is_not_inspected(photos, tmp_path):
     good, model = photos / "good" / "tuesday", tmp_path / "m.joblib"
     mask = np.zeros((64, 64), dtype=np.uint8)
     mask[:, 20:50] = 255
     Image.fromarray(mask).convert("RGB").save(tmp_path / "mask.png")
+    Image.fromarray(mask).save(tmp_path / "mask.jpg", quality=75)
     args = ["fit", str(good), "-o", str(model), "--max-iter", "0", "--image-size", "64"]
     assert main([*args, "--roi", str(tmp_path / "mask.png")]) == 0
     est = joblib.load(model)
     np.testing.assert_array_equal(est.roi_, mask > 0)
+    np.testing.assert_array_equal(files.read_roi(tmp_path / "mask.jpg"), mask > 0)
     assert main([*args, "--roi", str(tmp_path / "none.png")]) == 1
 
 

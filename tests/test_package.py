@@ -15,7 +15,7 @@ ROOT = Path(skpatchsvdd.__file__).parent
 FLOORS = [
     {"_images", "_options", "_synthetic", "_utils", "drift", "metrics"},
     {"_bank", "_encoding"},
-    {"_inspection", "_training"},
+    {"_inspection", "_storage", "_training"},
     {
         "_analysis",
         "_patch_svdd",

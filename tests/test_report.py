@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 from settings import SEED
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 
 from skpatchsvdd import PatchSVDD
 from skpatchsvdd._report.pictures import encode_map, read_display
@@ -94,6 +96,72 @@ def test_training_files_that_are_gone_are_said(tmp_path, normal, mixed, untraine
     found = [m for x in images for m in x["matches"]]
     assert found
     assert all("can no longer be read" in m["from"] for m in found)
+
+
+def test_alarms_of_grey_files_are_explained_by_a_model_of_colour(tmp_path, untrained):
+    images = make_textures(6, image_size=48, random_state=SEED).images
+    files = [tmp_path / f"{i}.png" for i in range(7)]
+    for file, image in zip(files, images, strict=False):
+        Image.fromarray(image).save(file)
+    Image.fromarray(np.eye(48, dtype=np.uint8) * 255).save(files[-1])
+    est = untrained.fit(files[:6])
+    assert est.predict(files[-1:]) == [-1]
+    write_report(est, files, tmp_path / "page.html")
+    assert read_data(tmp_path / "page.html")["images"][-1]["matches"]
+
+
+def test_training_files_are_found_from_another_folder(tmp_path, untrained, monkeypatch):
+    images = make_textures(3, image_size=48, random_state=SEED).images
+    for i, image in enumerate(images):
+        Image.fromarray(image).save(tmp_path / f"{i}.png")
+    monkeypatch.chdir(tmp_path)
+    est = untrained.fit(["0.png", "1.png", "2.png"])
+    assert est.training_files_ == [str(tmp_path / f"{i}.png") for i in range(3)]
+
+
+def test_a_threshold_of_zero_makes_a_page(tmp_path, untrained, normal):
+    est = untrained.fit(normal)
+    est.offset_ = -0.0
+    write_report(est, normal[:1], tmp_path / "page.html")
+    data = read_data(tmp_path / "page.html")
+    assert data["threshold"] > 0
+    assert data["subtitle"].startswith("1 image,")
+
+
+def test_settings_of_a_page(tmp_path, normal):
+    options = {"embedding_dim": 8, "max_iter": 0, "patch_size": 32}
+    roi = np.zeros((48, 48))
+    roi[:24] = 1
+    est = PatchSVDD(image_size=np.array([48, 48]), roi=roi, **options)
+    groups = [0, 0, 1, 1, 2, 2, 3, 3]
+    est.fit(normal, groups=groups)
+    write_report(est, list(normal), tmp_path / "page.html")
+    data = read_data(tmp_path / "page.html")
+    settings = dict(map(tuple, data["settings"]))
+    assert settings["image_size"] == "[48 48]"
+    assert settings["roi"] == "50% of the pixels are looked at"
+    assert len(data["training"]) == 8
+
+
+def test_rows_are_images_too(tmp_path, normal):
+    est = PatchSVDD(
+        embedding_dim=8, max_iter=0, patch_size=32, image_shape=normal.shape[1:]
+    )
+    rows = normal.reshape(len(normal), -1)
+    write_report(est.fit(rows), rows, tmp_path / "page.html")
+    assert len(read_data(tmp_path / "page.html")["images"]) == 8
+
+
+@pytest.mark.parametrize("X", ["a.png", [], iter([1])])
+def test_what_is_no_list_is_refused(tmp_path, fitted, X):
+    with pytest.raises(ValueError, match="X must be a list of paths"):
+        write_report(fitted, X, tmp_path / "page.html")
+
+
+def test_other_estimators_are_refused(tmp_path, fitted, mixed):
+    pipeline = make_pipeline(FunctionTransformer(), fitted)
+    with pytest.raises(TypeError, match="Of a Pipeline, pass its last step"):
+        write_report(pipeline, mixed.images, tmp_path / "page.html")
 
 
 def test_wrong_labels_are_refused(tmp_path, fitted, mixed):

@@ -102,16 +102,50 @@ def test_verified_search_keeps_to_the_mask(images, roi):
     )
 
 
-def test_masks_of_either_size(images, roi):
+@pytest.mark.parametrize("size", [48, 64, 96, 130])
+def test_resizing_mixes_nothing_in(images, roi, size):
+    options = QUICK | {"max_iter": 0, "image_size": size, "patch_size": 32}
+    est = PatchSVDD(roi=255 * roi.astype(np.uint8), **options).fit(images)
+    white = images.copy()
+    white[:, ~roi] = 255
+    new = make_textures(2, image_size=96, random_state=SEED + 3).images
+    hidden = new.copy()
+    hidden[:, ~roi] = 255
+    np.testing.assert_allclose(
+        est.score_samples(hidden), est.score_samples(new), rtol=1e-5
+    )
+    maps = est.anomaly_map(new)
+    assert (maps[:, ~roi] == 0).all()
+    assert maps[:, roi].max() > 0
+
+
+def test_masks_of_the_size_of_inspection(images, roi):
     large = np.repeat(np.repeat(images, 2, axis=1), 2, axis=2)
-    large_roi = np.repeat(np.repeat(roi, 2, axis=0), 2, axis=1)
-    options = QUICK | {"max_iter": 0, "image_size": 96}
-    one = PatchSVDD(roi=roi, **options).fit(large)
-    other = PatchSVDD(roi=255 * large_roi.astype(np.uint8), **options).fit(large)
-    np.testing.assert_array_equal(one.roi_, other.roi_)
-    np.testing.assert_array_equal(one.roi_, roi)
-    np.testing.assert_array_equal(one.training_scores_, other.training_scores_)
-    assert not one.anomaly_map(large)[0][10:18, 150:].any()
+    est = PatchSVDD(roi=roi, image_size=96, max_iter=0, **QUICK).fit(large)
+    np.testing.assert_array_equal(est.roi_, roi)
+    outside = np.repeat(np.repeat(~roi, 2, axis=0), 2, axis=1)
+    assert (est.anomaly_map(large)[:, outside] == 0).all()
+
+
+def test_pixels_that_no_patch_covers_belong_to_the_nearest(images):
+    """The grid of 110 pixels ends at 108 for the small patches, at 96 for the large."""
+    wide = np.pad(images, ((0, 0), (0, 14), (0, 14), (0, 0)), mode="wrap")
+    roi = np.zeros((110, 110), dtype=bool)
+    roi[:, -4:] = True
+    est = PatchSVDD(roi=roi, max_iter=0, **QUICK).fit(wide)
+    assert est.bank_size_ == {32: 8 * 20, 64: 8 * 3}
+    assert np.isfinite(est.anomaly_map(wide)).all()
+    assert find_cells(roi, (2, 3), 64, 16).tolist() == [2, 5]
+    corner = np.zeros((78, 78), dtype=bool)
+    corner[-1, -1] = True
+    assert find_cells(corner, (1, 1), 64, 16).tolist() == [0]
+
+
+def test_an_explanation_is_never_of_what_is_outside(images, roi):
+    est = PatchSVDD(roi=roi, max_iter=0, **QUICK).fit(images)
+    known = change_outside(images[:1], roi)  # inside it is that of the bank
+    match = est.explain(known)[0][0, 0]
+    assert roi[match["top"] : match["bottom"], match["left"] : match["right"]].any()
 
 
 def test_more_images_are_masked_too(images, roi):
@@ -135,6 +169,7 @@ def test_a_mask_survives_clones_and_files(images, roi, tmp_path):
         (np.ones((20, 96)), "20 x 96 pixels, but images have 96 x 96"),
         (np.ones((96, 96, 3)), "shape \\(96, 96, 3\\)"),
         (np.zeros((96, 96)), "nothing would be inspected"),
+        (np.where(np.eye(96), 1, np.nan), "NaN"),
         (np.full((96, 96), "a"), "dtype"),
     ],
 )

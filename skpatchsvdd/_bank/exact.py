@@ -1,5 +1,6 @@
 """Exact search: the same promise on a CPU and on a GPU."""
 
+import threading
 import warnings
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ from skpatchsvdd._bank.exact_gpu import TileSearch, WholeSearch
 _WHOLE_ROWS = 2**16
 # Rows that a few patches are compared with at a time.
 _ROWS_AT_A_TIME = 2**16
+_CLUSTERING = threading.Lock()
 
 
 class Bank(NamedTuple):
@@ -107,6 +109,7 @@ class ExactIndex:
         places : ndarray of shape (n, 2)
             Where the nearest rows are from; see `Bank`.
         """
+        self._search_on(features.device)  # from here on the rows stay where they are
         counts = self.owners != owner
         rows = np.flatnonzero(counts) if counts.any() else np.arange(len(self))
         nearest = np.full(len(features), np.inf)
@@ -126,17 +129,23 @@ class ExactIndex:
     def _search_on(self, device):
         """Return the search on a device; rows are clustered and moved there once."""
         if self.centers is None:
-            clusters = Clusters(self.rows, self._seed, device)
-            self.rows, self.centers = clusters.rows, clusters.centers
-            self.starts, self.owners = clusters.starts, self.owners[clusters.order]
-            if self.places is not None:
-                self.places = self.places[clusters.order]
+            with _CLUSTERING:  # threads may share an index
+                self._cluster(device)
         if device not in self._searches:
             rows, centers = (as_tensor(x).to(device) for x in (self.rows, self.centers))
             search = _choose_search(device, len(rows))
             search = search(rows, centers, self.starts, self.owners)
             self._searches = {device: search}
         return self._searches[device]
+
+    def _cluster(self, device):
+        if self.centers is not None:
+            return
+        clusters = Clusters(self.rows, self._seed, device)
+        self.rows, self.owners = clusters.rows, self.owners[clusters.order]
+        if self.places is not None:
+            self.places = self.places[clusters.order]
+        self.starts, self.centers = clusters.starts, clusters.centers  # seen by others
 
     def __getstate__(self):
         return self.__dict__ | {"_searches": {}}

@@ -34,8 +34,9 @@ OK, FAILED, ABNORMAL = 0, 1, 3
 # Images inspected, and written about, at a time: an interrupt loses no more.
 _BATCH = 16
 _N_LEAST_NORMAL = 5
-# Images of a watched folder that its page shows, the last ones.
-_N_WATCHED = 500
+# Images that a page shows, the last ones: of a watched folder, whose page is written
+# again and again, and of others, as many as a browser can open.
+_N_WATCHED, _N_SHOWN = 500, 5000
 _COLUMNS = ("file", "verdict", "score", "p_value", "n_regions", "regions", "map")
 _STATUS = (
     "Exit status: 0 if no image is abnormal, 3 if one is, 1 if something went wrong."
@@ -114,7 +115,8 @@ def _add_fit(commands):
     fit.add_argument(
         "--roi",
         metavar="MASK",
-        help="image that is black where nothing matters: what is there is never seen",
+        help="image that is black where nothing matters, and white elsewhere: what "
+        "is there is never seen",
     )
     fit.add_argument("--max-iter", type=int, help="training steps; 0 does not train")
     fit.add_argument("--random-state", type=int, default=0, help="0 by default")
@@ -248,36 +250,39 @@ def _run_inspect(args):
     n_images = n_abnormal = 0
     page = None
     if not args.no_report:
-        limit = _N_WATCHED if args.watch else None
+        limit = _N_WATCHED if args.watch else _N_SHOWN
         page = Page(est, f"Inspection by {Path(args.model).name}", limit)
-    with (folder / "results.csv").open("w", newline="") as stream:
-        table = csv.writer(stream)
-        table.writerow(_COLUMNS)
-        stream.flush()
-        for some in batches:
-            results = est.inspect(some)
-            maps = not args.no_maps and folder
-            for row in _list_results(est, some, results, n_images, maps):
-                table.writerow(row)
-                n_images += 1
-                n_abnormal += row[1] == "abnormal"
+    maps = None if args.no_maps else folder
+    try:
+        with (folder / "results.csv").open("w", newline="") as stream:
+            table = csv.writer(stream)
+            table.writerow(_COLUMNS)
             stream.flush()
-            if page is not None:
-                page.add(some, results)
-                if args.watch:
-                    page.write(folder / "report.html")
+            for some in batches:
+                results = est.inspect(some)
+                for row in _tell_results(est, some, results, n_images, maps):
+                    table.writerow(row)
+                    n_images += 1
+                    n_abnormal += row[1] == "abnormal"
+                stream.flush()
+                if page is not None:
+                    page.add(some, results)
+                    if args.watch:
+                        page.write(folder / "report.html")
+    finally:  # also of what was inspected before an interrupt
+        if page:
+            page.write(folder / "report.html")
     print(f"{n_abnormal} of {n_images} images are abnormal; wrote {folder}")
-    if page is not None:
-        page.write(folder / "report.html")
+    if page:
         print(f"open {folder / 'report.html'} in a browser")
     return ABNORMAL if n_abnormal else OK
 
 
-def _list_results(est, files, results, start, folder):
+def _tell_results(est, files, results, start, folder):
     """Yield a row of the table for each image; draw maps if there is a folder."""
     for i, file in enumerate(files):
         regions, drawn = results.regions[i], ""
-        if folder:
+        if folder is not None:
             drawn = f"maps/{start + i:05d}_{Path(file).stem}.png"
             one_map = results.maps[i] / -est.offset_
             save_overlay(read_display(file), one_map, folder / drawn)

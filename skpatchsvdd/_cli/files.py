@@ -8,13 +8,17 @@ from pathlib import Path
 
 import joblib
 
-from skpatchsvdd._images import check_image_size, read_image, read_shape
-from skpatchsvdd._patch_svdd import PatchSVDD
+from skpatchsvdd._images import check_image_size, read_shape
+from skpatchsvdd._patch_svdd import PatchSVDD, load
+from skpatchsvdd._report import read_display
+from skpatchsvdd._storage import is_model_file
 from skpatchsvdd._utils import replaced_when_whole
 from skpatchsvdd.datasets import load_images
 
 # How often a watched folder is looked at.
 _WATCH_SECONDS = 1.0
+_HALF_WHITE = 127
+_PICKLES = (".joblib", ".pkl", ".pickle")
 # Size of images that do not have one in common.
 _COMMON_SIZE = 256
 
@@ -82,15 +86,24 @@ def choose_size(files, given):
 
 
 def save_model(est, path):
-    """Save a model; the file is the former one or the new one, never half of it."""
-    with replaced_when_whole(path) as partial:
-        joblib.dump(est, partial)
+    """Save a model; the file is the former one or the new one, never half of it.
+
+    A name that ends as those of pickles do gets one, any other a file of `est.save`.
+    """
+    if Path(path).suffix in _PICKLES:
+        with replaced_when_whole(path) as partial:
+            joblib.dump(est, partial)
+    else:
+        est.save(path)
 
 
 def load_model(path, device=None):
     """Load a model that the command line has saved."""
     if not Path(path).is_file():
         raise FileNotFoundError(f"there is no model {path}.")
+    if is_model_file(path):
+        est = load(path)
+        return est if device is None else est.set_params(device=device)
     try:
         est = joblib.load(path)
     except (pickle.UnpicklingError, EOFError, KeyError, ValueError) as error:
@@ -104,5 +117,5 @@ def read_roi(file):
     """Read a mask of what to inspect, black where nothing matters, or None."""
     if file is None:
         return None
-    mask = read_image(file)
-    return mask if mask.ndim == 2 else mask.max(axis=2)
+    mask = read_display(file).max(axis=2)
+    return mask > _HALF_WHITE  # a JPEG is not quite black, nor quite white

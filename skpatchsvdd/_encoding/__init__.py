@@ -2,17 +2,24 @@
 
 from skpatchsvdd._encoding.dense import DenseSetting
 from skpatchsvdd._encoding.illumination import REACH, damp_windows
-from skpatchsvdd._encoding.networks import make_encoder, reset_parameters
+from skpatchsvdd._encoding.networks import (
+    ENCODERS,
+    make_encoder,
+    rebuild_encoder,
+    reset_parameters,
+)
 from skpatchsvdd._encoding.positions import find_units
 from skpatchsvdd._encoding.strides import DEFAULT_STRIDES, check_strides
 
 __all__ = [
     "DEFAULT_STRIDES",
+    "ENCODERS",
     "REACH",
     "DenseSetting",
     "check_strides",
     "damp_windows",
     "find_units",
     "make_encoder",
+    "rebuild_encoder",
     "reset_parameters",
 ]

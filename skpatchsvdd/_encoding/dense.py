@@ -187,9 +187,20 @@ class DenseEncoder:
 
 
 def find_cells(roi, grid, patch_size, stride):
-    """Return the numbers of the patches of a grid that hold a pixel to look at."""
+    """Return the numbers of the patches of a grid that hold a pixel to look at.
+
+    A pixel that no patch covers belongs to the patches of the nearest one that is
+    covered, as in the maps.
+    """
     if roi is None:
         return np.arange(math.prod(grid))
+    for n in grid:  # first along rows, then along columns
+        starts = stride * np.arange(n)
+        covered = np.unique(starts[:, None] + np.arange(patch_size))
+        distances = abs(np.arange(len(roi))[:, None] - covered)
+        folded = np.zeros_like(roi)
+        np.logical_or.at(folded, covered[distances.argmin(axis=1)], roi)
+        roi = folded.T
     sums = np.pad(roi, ((1, 0), (1, 0))).cumsum(0, dtype=np.int64).cumsum(1)
     rows, cols = (stride * np.arange(n) for n in grid)
     strips = sums[rows + patch_size] - sums[rows]

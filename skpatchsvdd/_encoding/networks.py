@@ -39,7 +39,7 @@ def make_encoder(kind, n_channels, embedding_dim, patch_size, generator):
     -------
     encoder : PatchEncoder
     """
-    encoder = _ENCODERS[kind](n_channels, embedding_dim, patch_size)
+    encoder = ENCODERS[kind](n_channels, embedding_dim, patch_size)
     reset_parameters(encoder, generator)
     return encoder
 
@@ -89,7 +89,7 @@ class PatchEncoder(nn.Module):
         # Arrays instead of tensors: loading never needs the device of the training,
         # and joblib can memory-map them.
         arrays = [p.detach().cpu().numpy() for p in self.parameters()]
-        return _rebuild, (type(self), self.config, arrays)
+        return rebuild_encoder, (type(self), self.config, arrays)
 
 
 class HierarchicalEncoder(PatchEncoder):
@@ -195,7 +195,7 @@ class RawEncoder(PatchEncoder):
         return features
 
 
-_ENCODERS = {
+ENCODERS = {
     "hierarchical": HierarchicalEncoder,
     "flat": FlatEncoder,
     "raw": RawEncoder,
@@ -204,7 +204,7 @@ _ENCODERS = {
 
 def encoder_scales(kind, patch_size):
     """Patch sizes that an encoder of this kind inspects, smallest first."""
-    return _ENCODERS[kind].scales(patch_size)
+    return ENCODERS[kind].scales(patch_size)
 
 
 def grid_shape(image_size, patch_size, stride):
@@ -212,7 +212,8 @@ def grid_shape(image_size, patch_size, stride):
     return tuple((length - patch_size) // stride + 1 for length in image_size)
 
 
-def _rebuild(cls, config, arrays):
+def rebuild_encoder(cls, config, arrays):
+    """Make an encoder of a class and its configuration with these weights."""
     encoder = cls(*config)
     with torch.no_grad():
         for parameter, array in zip(encoder.parameters(), arrays, strict=True):

@@ -9,7 +9,7 @@ from skpatchsvdd._images.labels import (
     find_normal,
     read_labels,
 )
-from skpatchsvdd._images.roi import check_roi
+from skpatchsvdd._images.roi import check_roi, enlarge_roi
 from skpatchsvdd._images.stack import pixels_to_float, resize_image, stack_images
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "check_labels",
     "check_roi",
     "digest_images",
+    "enlarge_roi",
     "find_normal",
     "list_digests",
     "pixels_to_float",

@@ -20,7 +20,7 @@ _EIGHT_BITS, _TWELVE_BITS = 255, 4095
 _FEW_CHANNELS = 4
 
 
-def check_images(X, *, image_shape=None, image_size=None):
+def check_images(X, *, image_shape=None, image_size=None, n_channels=1):
     """Check images in any accepted form and return them as one stack.
 
     Parameters
@@ -33,6 +33,8 @@ def check_images(X, *, image_shape=None, image_size=None):
         How to read rows.
     image_size : int, pair or None
         Size to which every image is resized.
+    n_channels : int
+        Channels of files, at least: grey ones become colour.
 
     Returns
     -------
@@ -57,7 +59,7 @@ def check_images(X, *, image_shape=None, image_size=None):
             "[image for image, _ in X]."
         )
     if _is_list_of_paths(X):
-        return _stack_files(X, size)
+        return _stack_files(X, size, n_channels)
     if _is_list_of_images(X):
         return _stack_list([_check_one(x, i) for i, x in enumerate(X)], size)
     return _stack_array(X, image_shape, size)
@@ -176,9 +178,10 @@ def _stack_list(images, size):
     return _stack_singly(images.__getitem__, names, shapes, size)
 
 
-def _stack_files(files, size):
+def _stack_files(files, size, n_channels):
     shapes = [read_shape(file) for file in files]
-    n_channels = max(shape[2] for shape in shapes)  # grey among colour becomes colour
+    # Grey among colour becomes colour.
+    n_channels = max(3 if n_channels == 3 else 1, *(shape[2] for shape in shapes))
 
     def load(i):
         image = read_image(files[i])
@@ -186,8 +189,9 @@ def _stack_files(files, size):
         return np.broadcast_to(image, (*image.shape[:2], n_channels))
 
     shapes = [(height, width, n_channels) for height, width, _ in shapes]
-    names = list(map(os.fspath, files))
-    return _stack_singly(load, names, shapes, size, files=names)
+    # Found again from another folder, too.
+    whole = list(map(os.path.abspath, files))
+    return _stack_singly(load, list(map(str, files)), shapes, size, files=whole)
 
 
 def _stack_singly(load, names, shapes, size, files=None):

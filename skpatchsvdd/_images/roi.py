@@ -2,6 +2,11 @@
 
 import numpy as np
 
+from skpatchsvdd._images.stack import resize_image
+
+# What rounding may take from a sum of weights.
+_ROUNDING = 1e-5
+
 
 def check_roi(roi, images):
     """Return a mask of the pixels to look at, at the size images are inspected at.
@@ -26,6 +31,8 @@ def check_roi(roi, images):
             "roi must be a mask of shape (height, width), with 0 at pixels that do not "
             f"matter, got an array of shape {roi.shape} and dtype {roi.dtype}."
         )
+    if not np.isfinite(roi).all():
+        raise ValueError("roi must be a mask of 0 and 1, got NaN or infinity in it.")
     size = images.image_shape[:2]
     known = {tuple(size), *map(tuple, images.sizes)}
     if roi.shape not in known:
@@ -34,12 +41,23 @@ def check_roi(roi, images):
             f"roi has {roi.shape[0]} x {roi.shape[1]} pixels, but images have {sizes}. "
             "Pass a mask of that size."
         )
-    # The nearest pixel of each, in the middle of what it stands for.
+    roi = roi != 0
+    if roi.shape != tuple(size):
+        # Pixels that nothing outside has a part in.
+        share = resize_image(roi[:, :, None].astype(np.float32), size)[:, :, 0]
+        roi = share > 1 - _ROUNDING
+    if not roi.any():
+        raise ValueError(
+            "roi leaves no pixel to look at, so that nothing would be inspected. What "
+            "is 0 does not matter; very thin masks are lost when images get smaller."
+        )
+    return roi
+
+
+def enlarge_roi(roi, size):
+    """Return a mask at another size, by the nearest pixel of each."""
     rows, cols = (
         ((np.arange(new) + 0.5) * old / new).astype(int)
         for new, old in zip(size, roi.shape, strict=True)
     )
-    roi = roi[np.ix_(rows, cols)] != 0
-    if not roi.any():
-        raise ValueError("roi has no pixel that is not 0: nothing would be inspected.")
-    return roi
+    return roi[np.ix_(rows, cols)]

@@ -1,6 +1,6 @@
 """From features to maps, scores and thresholds."""
 
-from skpatchsvdd._inspection.fitted import build_bank, extend_bank
+from skpatchsvdd._inspection.fitted import FittedBank, build_bank, extend_bank
 from skpatchsvdd._inspection.groups import (
     check_groups,
     check_n_groups,
@@ -22,6 +22,7 @@ from skpatchsvdd._inspection.threshold import (
 )
 
 __all__ = [
+    "FittedBank",
     "Inspector",
     "are_tied",
     "build_bank",

@@ -174,6 +174,8 @@ class Inspector:
         chosen = torch.zeros(self.encoder.image_size, dtype=torch.bool)
         chosen[tuple(pixel)] = True
         covering = self._covering(i, chosen).flatten().nonzero()[:, 0]
+        inside = covering[torch.isin(covering, torch.from_numpy(self.encoder.cells[i]))]
+        covering = inside if len(inside) else covering
         some = features.flatten(0, 1)[covering.to(features.device)]
         distances = self.indexes[i].query_exactly(some[None], [owner])[0]
         return int(covering[int(distances.argmax())])

@@ -4,6 +4,7 @@ import json
 import platform
 from collections import deque
 from datetime import datetime
+from functools import lru_cache
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
@@ -23,6 +24,7 @@ _N_REGIONS = 10
 # Fraction of a batch that may be defective, when it is asked whether it has drifted: as
 # many as there are alarms, but no less and no more than this.
 _DEFECTS = 0.2, 0.5
+_TINY = 1e-12  # instead of a threshold of 0
 _PACKAGES = ("skpatchsvdd", "scikit-learn", "torch", "numpy")
 
 
@@ -58,8 +60,15 @@ def write_report(estimator, X, path, *, y=None, title="Inspection report"):
     >>> est = PatchSVDD(patch_size=32, max_iter=0, random_state=0).fit(normal.images)
     >>> write_report(est, test.images, "report.html", y=test.labels)  # doctest: +SKIP
     """
+    if not hasattr(estimator, "explain"):
+        raise TypeError(
+            f"estimator must be a fitted PatchSVDD, got a {type(estimator).__name__}. "
+            "Of a Pipeline, pass its last step, and X as the steps before it give it."
+        )
     check_is_fitted(estimator)
+    X = _as_images(X, estimator.image_shape)
     if y is not None:
+        y = np.asarray(y)
         check_consistent_length(X, y)
         if not np.isin(y, (1, -1)).all():
             raise ValueError("y must be 1 for good images and -1 for defective ones.")
@@ -69,6 +78,22 @@ def write_report(estimator, X, path, *, y=None, title="Inspection report"):
         labels = None if y is None else y[some]
         page.add(X[some], estimator.inspect(X[some]), labels)
     page.write(path)
+
+
+def _as_images(X, image_shape):
+    """Return images as a list or an array that can be cut into batches."""
+    if hasattr(X, "to_numpy"):
+        X = X.to_numpy()
+    if isinstance(X, str | Path) or not hasattr(X, "__len__") or len(X) == 0:
+        raise ValueError(
+            "X must be a list of paths of image files, or images, at least one, got "
+            f"{X!r}."
+        )
+    if isinstance(X, np.ndarray) and X.ndim == 1:
+        return X.tolist()
+    if isinstance(X, np.ndarray) and X.ndim == 2 and image_shape is not None:
+        return X.reshape(len(X), *image_shape)
+    return X
 
 
 class Page:
@@ -89,6 +114,11 @@ class Page:
         self._title = title
         self._images = deque(maxlen=limit)
         self._n_seen = 0
+        # The same normal image is near to many others.
+        self._read_training = lru_cache(maxsize=16)(read_display)
+
+    def __len__(self):
+        return len(self._images)
 
     def add(self, X, results, labels=None):
         """Take in some images, files or arrays, and what `inspect` says of them."""
@@ -118,9 +148,13 @@ class Page:
             "p": float(results.p_values[i]),
             "label": label,
             "thumb": encode_picture(image, _IMAGE_SIZE),
-            "map": encode_map(results.maps[i] / -self._est.offset_),
+            "map": encode_map(results.maps[i] / self._threshold),
             "regions": [[int(region[name]) for name in fields] for region in regions],
         }
+
+    @property
+    def _threshold(self):
+        return max(-float(self._est.offset_), _TINY)
 
     def _show(self, matches, image):
         """Return pictures of patches, by scale, and what they were compared with."""
@@ -134,7 +168,7 @@ class Page:
         if file is not None:
             origin = f"training image {file}"
             try:
-                normal = _cut(read_display(file), match, "image_")
+                normal = _cut(self._read_training(file), match, "image_")
             except (OSError, ValueError):
                 origin += ", which can no longer be read"
         return {
@@ -149,10 +183,13 @@ class Page:
         est = self._est
         text = files("skpatchsvdd._report").joinpath("page.html").read_text("utf-8")
         now = datetime.now().astimezone()
+        n_images = f"{self._n_seen:,} image" + "s" * (self._n_seen != 1)
+        if self._n_seen > len(self):
+            n_images = f"the last {len(self):,} of {n_images}"
         content = {
             "title": self._title,
-            "subtitle": f"{self._n_seen} images, {now:%d %B %Y, %H:%M}",
-            "threshold": -float(est.offset_),
+            "subtitle": f"{n_images}, {now:%d %B %Y, %H:%M}",
+            "threshold": self._threshold,
             "training": (-est.training_scores_[est.calibrates_]).tolist(),
             "images": list(self._images),
             "settings": self._list_settings(now),
@@ -173,9 +210,9 @@ class Page:
         training_scores = est.training_scores_[est.calibrates_]
         result = drift_test(training_scores, scores, groups, defect_fraction=share)
         n_left_out = int(share * len(scores))
-        verdict = (
-            f"{result.verdict} The {n_left_out} most abnormal images do not count."
-        )
+        verdict = result.verdict
+        if n_left_out:
+            verdict += f" (Not counted, as possibly defective: {n_left_out}.)"
         return {"drift": verdict, "drifted": bool(result.drifted)}
 
     def _list_settings(self, now):
@@ -185,15 +222,17 @@ class Page:
         given = {
             name: value
             for name, value in est.get_params().items()
-            if name != "roi" and value != defaults[name]
+            if name != "roi" and repr(value) != repr(defaults[name])
         }
+        if est.roi_ is not None:
+            given["roi"] = f"{np.mean(est.roi_):.0%} of the pixels are looked at"
         return [
             ("written", f"{now:%Y-%m-%d %H:%M:%S %Z}"),
             ("training images", f"{len(est.training_scores_)}"),
             ("inspected at", f"{height} x {width} pixels, {channels} channel(s)"),
             ("threshold", f"{-est.offset_:.6g}"),
             ("training steps", f"{est.n_iter_}, lambda {est.lam_:g}"),
-            *((name, repr(value)) for name, value in given.items()),
+            *((name, str(value)) for name, value in given.items()),
             *((name, version(name)) for name in _PACKAGES),
             ("Python", f"{platform.python_version()}, {platform.machine()}"),
         ]

@@ -1,0 +1,258 @@
+"""A fitted estimator as arrays and text, and back."""
+
+import json
+from importlib.metadata import version
+
+import numpy as np
+
+from skpatchsvdd._bank import ApproximateIndex, ExactIndex, PatchSample, Variation
+from skpatchsvdd._encoding import ENCODERS, DenseSetting, rebuild_encoder
+from skpatchsvdd._inspection import FittedBank
+from skpatchsvdd._storage.tensors import (
+    looks_like_tensors,
+    read_tensors,
+    write_tensors,
+)
+
+# Counts up when files change so that an older package cannot read them.
+_FORMAT = 1
+# What objects of the package are made of. Files hold no others.
+_FIELDS = {
+    FittedBank: [
+        "_setting",
+        "indexes",
+        "units",
+        "aggregation",
+        "known",
+        "owners",
+        "n_averaged",
+        "seen",
+        "variations",
+        "relative_weight",
+        "score_pixels",
+        "sizes",
+        "files",
+    ],
+    ExactIndex: [
+        "rows",
+        "owners",
+        "places",
+        "centers",
+        "starts",
+        "_seed",
+        "_has_others",
+    ],
+    Variation: ["sample", "distances", "width"],
+    DenseSetting: DenseSetting._fields,
+    PatchSample: PatchSample._fields,
+}
+_CLASSES = {cls.__name__: cls for cls in _FIELDS}
+# What is not saved of an object, and is made when there is need.
+_EMPTY = {
+    FittedBank: {"_last": None},
+    ExactIndex: {"_searches": {}},
+    Variation: {"_on_device": None},
+}
+
+
+def write_model(path, parameters, learnt):
+    """Write a model: parameters of an estimator, and what it has learnt, as dicts."""
+    packer = _Packer()
+    content = {
+        "parameters": packer.pack_dict(parameters),
+        "learnt": packer.pack_dict(learnt),
+    }
+    text = {
+        "format": f"skpatchsvdd {_FORMAT}",
+        "version": version("skpatchsvdd"),
+        "content": json.dumps(content, separators=(",", ":")),
+    }
+    write_tensors(path, packer.arrays, text)
+
+
+def read_model(path, mmap=False):
+    """Read a model; a ValueError names the file and says what is wrong with it.
+
+    Returns
+    -------
+    parameters, learnt : dict
+    """
+    try:
+        arrays, text = read_tensors(path, mmap)
+        name, _, number = text.get("format", "").partition(" ")
+        if name != "skpatchsvdd":
+            raise ValueError("it is no model of skpatchsvdd")
+        if number != str(_FORMAT):
+            raise ValueError(
+                f"it was written by skpatchsvdd {text.get('version')}, which is newer. "
+                "Install that version"
+            )
+        content = json.loads(text["content"])
+        unpacker = _Unpacker(arrays)
+        parts = [unpacker.unpack(content[x]) for x in ("parameters", "learnt")]
+        if not all(isinstance(part, dict) for part in parts):
+            raise ValueError("its content is not as it should be")
+    except (KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{path} cannot be loaded: it is damaged.") from error
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be loaded: {error}.") from error
+    return parts
+
+
+def is_model_file(path):
+    """Whether a file looks like one of `write_model`, and not like a pickle."""
+    return looks_like_tensors(path)
+
+
+class _Packer:
+    """Turns values into what JSON can hold, and sets arrays aside."""
+
+    def __init__(self):
+        self.arrays = {}
+
+    def pack_dict(self, values):
+        pairs = []
+        for key, value in values.items():
+            try:
+                pairs.append([key, self.pack(value)])
+            except TypeError as error:
+                raise TypeError(f"{key} cannot be saved: {error}") from error
+        return {"dict": pairs}
+
+    def pack(self, value):
+        if value is None or isinstance(value, bool | int | float | str):
+            return value
+        if isinstance(value, np.generic):
+            return value.item()
+        if isinstance(value, np.ndarray):
+            return self._pack_array(value)
+        if isinstance(value, bytes):
+            return {"bytes": value.hex()}
+        if isinstance(value, dict):
+            return self.pack_dict(value)
+        if type(value) in (list, tuple, set):
+            kind = type(value).__name__
+            items = sorted(value) if kind == "set" else value
+            return {kind: [self.pack(x) for x in items]}
+        return self._pack_object(value)
+
+    def _pack_array(self, array):
+        if array.dtype.kind in "OU":  # names of groups
+            return {"objects": [self.pack(x) for x in array.tolist()]}
+        if array.dtype.kind not in "biuf":
+            raise TypeError(f"arrays of {array.dtype} have no place in a file")
+        wide = {"i": np.int64, "u": np.int64, "f": np.float64}
+        if array.dtype.itemsize < 4 and array.dtype not in (bool, np.uint8):
+            array = array.astype(wide[array.dtype.kind])
+        elif array.dtype.kind == "u" and array.dtype != np.uint8:
+            array = array.astype(np.int64)
+        name = f"array {len(self.arrays)}"
+        self.arrays[name] = array
+        return {"array": name}
+
+    def _pack_object(self, value):
+        if isinstance(value, ApproximateIndex):
+            return {"approximate": self.pack(value._exact)}
+        for kind, cls in ENCODERS.items():
+            if type(value) is cls:
+                weights = [p.detach().cpu().numpy() for p in value.parameters()]
+                return {
+                    "encoder": kind,
+                    "config": value.config,
+                    "of": self.pack(weights),
+                }
+        if type(value) not in _FIELDS:
+            raise TypeError(f"a {type(value).__name__} has no place in a file")
+        fields = {name: getattr(value, name) for name in _FIELDS[type(value)]}
+        return {"object": type(value).__name__, "of": self.pack_dict(fields)}
+
+
+class _Unpacker:
+    """The reverse of `_Packer`."""
+
+    def __init__(self, arrays):
+        self._arrays = arrays
+
+    def unpack(self, value):
+        if not isinstance(value, dict):
+            if isinstance(value, list):
+                raise TypeError("a list has to say so")
+            return value
+        kind = next(iter(value))
+        return getattr(self, f"_unpack_{kind}")(value[kind], value)
+
+    def _unpack_dict(self, pairs, _):
+        return {key: self.unpack(value) for key, value in pairs}
+
+    def _unpack_list(self, items, _):
+        return [self.unpack(x) for x in items]
+
+    def _unpack_tuple(self, items, _):
+        return tuple(self.unpack(x) for x in items)
+
+    def _unpack_set(self, items, _):
+        return {self.unpack(x) for x in items}
+
+    def _unpack_bytes(self, text, _):
+        return bytes.fromhex(text)
+
+    def _unpack_objects(self, items, _):
+        return np.array([self.unpack(x) for x in items])
+
+    def _unpack_array(self, name, _):
+        return self._arrays[name]
+
+    def _unpack_approximate(self, index, _):
+        exact = self.unpack(index)
+        return ApproximateIndex(exact.bank(), None, exact._seed)
+
+    def _unpack_encoder(self, kind, value):
+        n_channels, embedding_dim, patch_size = map(int, value["config"])
+        arrays = self.unpack(value["of"])
+        if kind != "raw":  # checked before a network of that size is made
+            first, (*_, last, bias) = arrays[0], arrays
+            if (
+                (first.shape[1], *bias.shape) != (n_channels, embedding_dim)
+                or last.size < 32 * embedding_dim
+                or patch_size > 128
+            ):
+                raise ValueError("its encoder does not fit its weights")
+        encoder = rebuild_encoder(
+            ENCODERS[kind], (n_channels, embedding_dim, patch_size), arrays
+        )
+        return encoder.eval()
+
+    def _unpack_object(self, name, value):
+        cls, fields = _CLASSES[name], self.unpack(value["of"])
+        if set(fields) != set(_FIELDS[cls]):
+            raise ValueError(f"its {name} is not as it should be")
+        if issubclass(cls, tuple):
+            return cls(**fields)
+        made = cls.__new__(cls)
+        made.__dict__.update(fields, **_EMPTY[cls])
+        if cls is ExactIndex:
+            _check_index(made)
+        return made
+
+
+def _check_index(index):
+    """Check that the parts of an index fit each other."""
+    n_rows, n_features = index.rows.shape
+    is_right = (
+        index.rows.dtype == np.float32
+        and index.owners.shape == (n_rows,)
+        and index.places.shape == (n_rows, 2)
+        and n_rows > 0
+    )
+    if index.centers is not None:
+        starts = index.starts
+        is_right = (
+            is_right
+            and index.centers.shape == (len(starts) - 1, n_features)
+            and index.centers.dtype == np.float32
+            and starts[0] == 0
+            and starts[-1] == n_rows
+            and (np.diff(starts) >= 0).all()
+        )
+    if not is_right:
+        raise ValueError("its bank is not as it should be")

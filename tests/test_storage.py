@@ -1,0 +1,295 @@
+"""Files of models: equal after loading, and harmless whatever is in them."""
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+
+import joblib
+import numpy as np
+import pytest
+from settings import SEED
+
+from skpatchsvdd import PatchSVDD, load
+from skpatchsvdd._storage.tensors import read_tensors, write_tensors
+from skpatchsvdd.datasets import make_textures
+
+QUICK = {"embedding_dim": 8, "max_iter": 1, "batch_size": 2, "random_state": SEED}
+N_MUTATIONS = 500
+
+
+@pytest.fixture(scope="module")
+def images():
+    return make_textures(6, image_size=80, random_state=SEED).images
+
+
+@pytest.fixture(scope="module")
+def path(images, tmp_path_factory):
+    """The file of a small model."""
+    path = tmp_path_factory.mktemp("models") / "part.model"
+    PatchSVDD(**QUICK).fit(images).save(path)
+    return path
+
+
+def assert_same(value, other):
+    """Compare attributes, arrays in dicts included, to the last bit."""
+    assert isinstance(value, type(other))  # mapped arrays are arrays
+    if isinstance(value, dict):
+        assert list(value) == list(other)
+        for key in value:
+            assert_same(value[key], other[key])
+    elif isinstance(value, np.ndarray):
+        np.testing.assert_array_equal(value, other)
+        assert value.dtype == other.dtype
+    else:
+        assert value == other
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"encoder": "flat"},
+        {"encoder": "raw", "patch_size": 32, "bank_size": 50},
+        {"training": "paper", "image_size": (80, 72)},
+        {"lam": "auto", "relative_weight": 0},
+        {"roi": np.triu(np.ones((80, 80), dtype=bool)), "strides": [8, 16]},
+    ],
+)
+def test_a_loaded_model_is_the_same(images, tmp_path, options):
+    est = PatchSVDD(**QUICK | options).fit(images)
+    est.save(tmp_path / "a.model")
+    for mmap in (False, True):
+        loaded = load(tmp_path / "a.model", mmap=mmap)
+        np.testing.assert_array_equal(
+            loaded.anomaly_map(images), est.anomaly_map(images)
+        )
+        learnt = [x for x in vars(est) if x.endswith("_") and x != "encoder_"]
+        assert "training_files_" in learnt
+        for name in learnt:
+            assert_same(getattr(loaded, name), getattr(est, name))
+        assert not loaded.encoder_.training
+        for match, other in zip(
+            loaded.explain(images), est.explain(images), strict=True
+        ):
+            np.testing.assert_array_equal(match, other)
+    for name, value in est.get_params().items():
+        np.testing.assert_array_equal(loaded.get_params()[name], value)
+
+
+def test_groups_and_more_images_go_on(images, tmp_path):
+    groups = ["lot 1"] * 2 + ["lot 2"] * 2 + ["lot 3"] * 2
+    est = PatchSVDD(**QUICK).fit(images, groups=groups)
+    est.save(tmp_path / "a.model")
+    loaded = load(tmp_path / "a.model")
+    np.testing.assert_array_equal(loaded.groups_, groups)
+    more = make_textures(2, image_size=80, random_state=SEED + 4).images
+    for one in (est, loaded):
+        one.partial_fit(more, groups=["lot 4"] * 2)
+    np.testing.assert_array_equal(loaded.training_scores_, est.training_scores_)
+    assert loaded.offset_ == est.offset_
+    loaded.save(tmp_path / "a.model")
+
+
+def test_a_generator_becomes_none(images, tmp_path):
+    options = QUICK | {"random_state": np.random.RandomState(0), "max_iter": 0}
+    PatchSVDD(**options).fit(images).save(tmp_path / "a.model")
+    assert load(tmp_path / "a.model").random_state is None
+
+
+def test_an_approximate_index_is_built_anew(images, tmp_path):
+    options = QUICK | {"neighbors": "pynndescent", "max_iter": 0, "patch_size": 32}
+    est = PatchSVDD(**options).fit(images[:4])
+    est.save(tmp_path / "a.model")
+    loaded = load(tmp_path / "a.model")
+    np.testing.assert_allclose(
+        loaded.score_samples(images[4:]), est.score_samples(images[4:]), rtol=1e-5
+    )
+
+
+def test_a_file_is_no_larger_than_that_of_joblib(path):
+    joblib.dump(load(path), path.with_suffix(".joblib"))
+    assert path.stat().st_size < 1.02 * path.with_suffix(".joblib").stat().st_size
+
+
+def test_safetensors_would_read_it(path):
+    """The layout, by hand: a length, a header in JSON, and arrays without gaps."""
+    data = path.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + length])
+    assert all(isinstance(x, str) for x in header.pop("__metadata__").values())
+    ends = sorted(entry["data_offsets"] for entry in header.values())
+    assert ends[0][0] == 0
+    assert ends[-1][1] == len(data) - 8 - length
+    assert (8 + length) % 8 == 0
+    assert {entry["dtype"] for entry in header.values()} <= {
+        *("F64", "F32", "I64", "I32", "U8", "BOOL")
+    }
+
+
+def test_no_pickle_is_ever_loaded(path, tmp_path, monkeypatch):
+    def refuse(*args, **kwargs):
+        raise AssertionError("something was unpickled")
+
+    for name in ("load", "loads", "Unpickler"):
+        monkeypatch.setattr(pickle, name, refuse)
+    load(path)
+
+
+def mutate(data, rng):
+    """Damage a file in one of several ways."""
+    data, kind = bytearray(data), rng.integers(6)
+    header = 8 + int.from_bytes(data[:8], "little")
+    if kind == 0:  # cut off
+        return bytes(data[: rng.integers(len(data))])
+    if kind == 1:  # a bit, anywhere
+        data[rng.integers(len(data))] ^= 1 << rng.integers(8)
+    elif kind == 2:  # a bit of the header
+        data[rng.integers(header)] ^= 1 << rng.integers(8)
+    elif kind == 3:  # a digit of the header
+        digits = [i for i in range(8, header) if chr(data[i]).isdigit()]
+        data[rng.choice(digits)] = ord(str(rng.integers(10)))
+    elif kind == 4:  # some bytes too many
+        where = rng.integers(len(data))
+        data[where:where] = rng.bytes(rng.integers(1, 9))
+    else:  # another length
+        data[:8] = int(rng.integers(0, 2**62)).to_bytes(8, "little")
+    return bytes(data)
+
+
+def refusal_of(file):
+    """Return the error that loading a file ends in, or None."""
+    try:
+        load(file)
+    except ValueError as error:
+        return error
+    return None
+
+
+def test_damaged_files_are_refused(path, tmp_path, rng):
+    data, n_refused = path.read_bytes(), 0
+    file = tmp_path / "damaged.model"
+    for _ in range(N_MUTATIONS):
+        damaged = mutate(data, rng)
+        if damaged == data:
+            continue
+        file.write_bytes(damaged)
+        error = refusal_of(file)
+        n_refused += error is not None
+        if error is None:  # a blank of the header that has become another one
+            assert len(damaged) == len(data)
+        else:
+            assert str(file) in str(error)
+    assert n_refused > 0.95 * N_MUTATIONS
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda content: content["learnt"]["dict"].pop(),
+        lambda content: content["learnt"]["dict"].append(["__class__", 1]),
+        lambda content: content["parameters"]["dict"].append(["evil", 1]),
+        lambda content: content.update(learnt={"eval": "1"}),
+        lambda content: content.update(learnt={"object": "Popen", "of": {}}),
+        lambda content: content.update(learnt=[1]),
+        lambda content: content.update(learnt={"array": "no such"}),
+        lambda content: content.update(parameters={"dict": 5}),
+        lambda content: content.update(learnt={"bytes": "zz"}),
+        lambda content: find_encoder(content).update(config=[3, 10**9, 64]),
+        lambda content: find_encoder(content).update(config=[10**9, 8, 64]),
+        lambda content: find_encoder(content).update(config=[3, 8, 2**30]),
+    ],
+)
+def test_hostile_content_is_refused(path, tmp_path, change):
+    """Files whose checksums are right, made to do harm."""
+    arrays, text = read_tensors(path)
+    content = json.loads(text["content"])
+    change(content)
+    write_tensors(tmp_path / "a", arrays, text | {"content": json.dumps(content)})
+    with pytest.raises(ValueError, match="cannot be loaded"):
+        load(tmp_path / "a")
+
+
+def find_encoder(content):
+    return dict(content["learnt"]["dict"])["encoder_"]
+
+
+def test_arrays_that_do_not_fit_are_refused(path, tmp_path):
+    arrays, text = read_tensors(path)
+    for name, array in arrays.items():
+        if array.ndim == 2 and array.dtype == np.float32 and len(array) > 400:
+            changed = arrays | {name: array[:-1]}
+            write_tensors(tmp_path / "a", changed, text)
+            with pytest.raises(ValueError, match="bank is not as it should be"):
+                load(tmp_path / "a")
+            break
+    else:
+        raise AssertionError("there is no bank")
+
+
+def test_newer_files_and_others_say_so(path, tmp_path):
+    arrays, text = read_tensors(path)
+    newer = text | {"format": "skpatchsvdd 99", "version": "9.9"}
+    write_tensors(tmp_path / "newer", arrays, newer)
+    with pytest.raises(
+        ValueError, match=r"written by skpatchsvdd 9\.9, which is newer"
+    ):
+        load(tmp_path / "newer")
+    write_tensors(tmp_path / "other", {"x": np.zeros(3)}, {})
+    with pytest.raises(ValueError, match="no model of skpatchsvdd"):
+        load(tmp_path / "other")
+    (tmp_path / "empty").touch()
+    with pytest.raises(ValueError, match="no header"):
+        load(tmp_path / "empty")
+    with pytest.raises(FileNotFoundError):
+        load(tmp_path / "none")
+
+
+def test_a_deep_header_is_refused(tmp_path):
+    head = b'{"a":' + b"[" * 200_000
+    (tmp_path / "deep").write_bytes(len(head).to_bytes(8, "little") + head)
+    with pytest.raises(ValueError, match="cannot be loaded"):
+        load(tmp_path / "deep")
+
+
+def test_what_has_no_place_in_a_file_is_named(images, tmp_path):
+    est = PatchSVDD(**QUICK | {"max_iter": 0}).fit(images)
+    est.lam_results_ = {"x": object()}
+    with pytest.raises(TypeError, match="lam_results_ cannot be saved"):
+        est.save(tmp_path / "a.model")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_killed_save_leaves_the_former_file(path, tmp_path):
+    target = tmp_path / "part.model"
+    target.write_bytes(path.read_bytes())
+    code = (
+        "import sys, skpatchsvdd\n"
+        "est = skpatchsvdd.load(sys.argv[1])\n"
+        "print('ready', flush=True)\n"
+        "while True: est.save(sys.argv[2])\n"
+    )
+    command = [sys.executable, "-c", code, str(path), str(target)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    process.stdout.readline()
+    time.sleep(0.3)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert load(target).offset_ == load(path).offset_
+
+
+def test_the_command_line_writes_files_without_pickles(images, tmp_path):
+    from PIL import Image
+
+    from skpatchsvdd._cli import main
+
+    for i, image in enumerate(images):
+        Image.fromarray(image).save(tmp_path / f"{i}.png")
+    args = ["fit", str(tmp_path), "-o", str(tmp_path / "part.model")]
+    assert main([*args, "--max-iter", "0"]) == 0
+    assert load(tmp_path / "part.model").training_files_[0].endswith("0.png")
+    args = ["inspect", str(tmp_path / "part.model"), str(tmp_path / "0.png")]
+    assert main([*args, "-o", str(tmp_path / "out")]) in (0, 3)
