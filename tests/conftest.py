@@ -6,6 +6,7 @@ from PIL import Image
 from settings import SEED, apply_settings, describe
 
 from skpatchsvdd import PatchSVDD
+from skpatchsvdd._encoding import networks
 from skpatchsvdd.datasets import make_textures
 
 
@@ -61,6 +62,16 @@ def fitted(normal):
     return PatchSVDD(
         patch_size=32, embedding_dim=8, max_iter=2, batch_size=4, random_state=SEED
     ).fit(normal)
+
+
+@pytest.fixture
+def narrow(monkeypatch):
+    """Make encoders of an eighth of the channels: for tests of what is around them.
+
+    An estimator that was made with it cannot be copied without it.
+    """
+    channels = tuple(n // 8 for n in networks._SMALL_CHANNELS)
+    monkeypatch.setattr(networks, "_SMALL_CHANNELS", channels)
 
 
 @pytest.fixture

@@ -191,6 +191,7 @@ def test_embed_gives_the_features_of_each_patch(fitted, mixed):
         fitted.embed(X, 64)
 
 
+@pytest.mark.usefixtures("narrow")
 def test_learnt_attributes(normal):
     est = PatchSVDD(patch_size=128, strides=(16, 16, 32), **QUICK)
     est.set_params(batch_size=1)

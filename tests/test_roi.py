@@ -8,6 +8,8 @@ from skpatchsvdd import PatchSVDD
 from skpatchsvdd._encoding.dense import find_cells
 from skpatchsvdd.datasets import make_textures
 
+pytestmark = pytest.mark.usefixtures("narrow")
+
 QUICK = {"embedding_dim": 8, "batch_size": 4, "random_state": SEED}
 
 
@@ -34,10 +36,10 @@ def change_outside(images, roi):
 @pytest.mark.parametrize(
     "options",
     [
-        {"max_iter": 6, "early_stopping": True},
-        {"max_iter": 3, "damage_weight": 0},
-        {"max_iter": 3, "loss": "svdd"},
-        {"max_iter": 3, "training": "paper", "patch_size": 32},
+        {"max_iter": 3},
+        {"max_iter": 2, "damage_weight": 0},
+        {"max_iter": 2, "loss": "svdd"},
+        {"max_iter": 2, "training": "paper", "patch_size": 32},
         {"max_iter": 0, "encoder": "raw", "patch_size": 32},
     ],
 )
@@ -93,7 +95,7 @@ def test_defects_outside_raise_no_alarm_and_inside_do(images, roi):
     assert not est.predict_mask(new)[:, ~roi].any()
 
 
-def test_verified_search_keeps_to_the_mask(images, roi):
+def test_pynndescent_keeps_to_the_mask(images, roi):
     options = QUICK | {"max_iter": 0, "roi": roi, "score_pixels": 20}
     exact = PatchSVDD(**options).fit(images[:4])
     found = PatchSVDD(neighbors="pynndescent", **options).fit(images[:4])

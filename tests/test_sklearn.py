@@ -66,6 +66,7 @@ def make_row_estimator():
     )
 
 
+@pytest.mark.usefixtures("narrow")
 @parametrize_with_checks([make_row_estimator()])
 def test_sklearn_check(estimator, check):
     check(estimator)

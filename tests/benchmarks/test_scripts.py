@@ -18,16 +18,20 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 SCRIPTS = [path.stem for path in sorted(BENCHMARKS.glob("[!_]*.py"))]
 
 pytestmark = pytest.mark.usefixtures("benchmarks")
+# Scripts that load models in processes of their own, which know no fixtures.
+WIDE = ("bench_inspection",)
 
 
 @pytest.fixture
-def run(monkeypatch, capsys):
+def run(monkeypatch, capsys, request):
     """Run a script with a small estimator; return the figures of its last line."""
     defaults = PatchSVDD.__init__.__kwdefaults__
     monkeypatch.setitem(defaults, "embedding_dim", 8)
     monkeypatch.setitem(defaults, "batch_size", 1)
 
     def call(script, *arguments):
+        if script not in WIDE:
+            request.getfixturevalue("narrow")
         argv = [BENCHMARKS / f"{script}.py", *arguments]
         monkeypatch.setattr(sys, "argv", [str(argument) for argument in argv])
         with torch.random.fork_rng():
