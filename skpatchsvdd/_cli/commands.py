@@ -72,8 +72,8 @@ def _parse(argv):
             "Find what is abnormal in images, learnt from normal images alone: "
             "fit to a folder of good ones, then inspect others."
         ),
-        epilog="Example: skpatchsvdd fit good/ -o part.joblib && "
-        "skpatchsvdd inspect part.joblib new/ -o results",
+        epilog="Example: skpatchsvdd fit good/ -o part.model && "
+        "skpatchsvdd inspect part.model new/ -o results",
     )
     parser.add_argument("--version", action="version", version=version("skpatchsvdd"))
     commands = parser.add_subparsers(required=True, metavar="command")
@@ -93,7 +93,7 @@ def _add_fit(commands):
             "Learn what is normal from images of good parts, in folders and all "
             "folders below them, and save a model."
         ),
-        epilog="Example: skpatchsvdd fit good/ -o part.joblib --image-size 256",
+        epilog="Example: skpatchsvdd fit good/ -o part.model --image-size 256",
     )
     fit.add_argument("images", nargs="+", help="folders or files of normal images")
     fit.add_argument("-o", "--output", required=True, help="model file to write")
@@ -133,7 +133,7 @@ def _add_inspect(commands):
             "results.csv and, for each image, a picture of what is abnormal: yellow "
             "at the threshold, red at twice as much."
         ),
-        epilog=f"{_STATUS} Example: skpatchsvdd inspect part.joblib new/ -o results",
+        epilog=f"{_STATUS} Example: skpatchsvdd inspect part.model new/ -o results",
     )
     inspect.add_argument("model", help="model file, written by fit")
     inspect.add_argument("images", nargs="*", help="folders or files of images")
@@ -157,7 +157,7 @@ def _add_evaluate(commands):
             "Measure a model on a folder in MVTec AD's layout: test/good, test/DEFECT "
             "and, for figures of pixels, ground_truth/DEFECT/NAME_mask.png."
         ),
-        epilog="Example: skpatchsvdd evaluate part.joblib data/part",
+        epilog="Example: skpatchsvdd evaluate part.model data/part",
     )
     evaluate.add_argument("model", help="model file, written by fit")
     evaluate.add_argument("folder", help="folder that holds test/")
@@ -174,7 +174,7 @@ def _add_update(commands):
             "Add normal images that look different from those of fit, such as another "
             "batch of material, to a model, without training it again."
         ),
-        epilog="Example: skpatchsvdd update part.joblib good_of_today/",
+        epilog="Example: skpatchsvdd update part.model good_of_today/",
     )
     update.add_argument("model", help="model file, written by fit")
     update.add_argument("images", nargs="+", help="folders or files of normal images")

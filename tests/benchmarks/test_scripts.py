@@ -157,6 +157,13 @@ def test_metrics(run):
     assert min(figures["sklearn_s"], figures["auroc_s"], figures["pro_s"]) > 0
 
 
+def test_files(run):
+    figures = run("bench_files", "--images", 3, "--size", 72, "--repeats", 1)
+    [saved, mapped, pickled] = figures["rows"]
+    assert saved["MB"] == pytest.approx(mapped["MB"])
+    assert saved["MB"] == pytest.approx(pickled["MB"], rel=0.1)
+
+
 def test_report(run):
     figures = run("bench_report", "--images", 12, "--different", 4, "--size", 80)
     assert figures["images"] == 12
