@@ -53,7 +53,8 @@ from skpatchsvdd._utils import (
 )
 from skpatchsvdd.drift import drift_test
 
-# What `fit` learns, besides `_fitted`: all that a file of a model holds.
+# What `fit` learns, besides `_fitted` and what is read off that: with it, all that the
+# file of a model holds.
 _LEARNT = [
     "encoder_",
     "lam_",
@@ -62,14 +63,11 @@ _LEARNT = [
     "training_scores_",
     "calibrates_",
     "groups_",
-    "usual_distances_",
     "roi_",
-    "training_files_",
     "center_",
     "inspected_shape_",
     "patch_sizes_",
     "strides_",
-    "bank_size_",
     "loss_curve_",
     "n_iter_",
     "best_iter_",
@@ -1005,10 +1003,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             parameters["random_state"] = None
         if self.roi is not None:
             parameters["roi"] = np.asarray(self.roi)
-        learnt = {name: getattr(self, name) for name in _LEARNT}
-        # As many are kept in the bank.
-        del learnt["usual_distances_"], learnt["training_files_"]
-        write_model(path, parameters, learnt | {"_fitted": self._fitted})
+        learnt = {name: getattr(self, name) for name in [*_LEARNT, "_fitted"]}
+        write_model(path, parameters, learnt)
 
     def _check_training_images(self, X, y, groups):
         images = self._check_images(X)
@@ -1267,20 +1263,19 @@ def load(path, mmap=False):
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     est.save(os.path.join(folder, "part.model"))
     ...     loaded = skpatchsvdd.load(os.path.join(folder, "part.model"))
-    >>> (loaded.score_samples(X) == est.score_samples(X)).all()
-    np.True_
+    >>> bool((loaded.score_samples(X) == est.score_samples(X)).all())
+    True
     """
     parameters, learnt = read_model(path, mmap)
-    wanted = {*_LEARNT, "_fitted"} - {"usual_distances_", "training_files_"}
-    if set(learnt) != wanted:
-        raise ValueError(f"{path} cannot be loaded: it is damaged.")
     try:
         est = PatchSVDD(**parameters)
-    except TypeError as error:
-        raise ValueError(f"{path} cannot be loaded: {error}.") from error
-    fitted = learnt.pop("_fitted")
-    vars(est).update(learnt)
-    est._set_bank(fitted)
+        for name in _LEARNT:
+            setattr(est, name, learnt.pop(name))
+        est._set_bank(learnt.pop("_fitted"))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} cannot be loaded: {error!r}.") from error
+    if learnt:
+        raise ValueError(f"{path} cannot be loaded: it holds {sorted(learnt)}.")
     return est
 
 

@@ -196,6 +196,7 @@ def test_damaged_files_are_refused(path, tmp_path, rng):
         lambda content: content.update(learnt={"object": "Popen", "of": {}}),
         lambda content: content.update(learnt=[1]),
         lambda content: content.update(learnt={"array": "no such"}),
+        lambda content: content["learnt"]["dict"][-1].__setitem__(1, 5),
         lambda content: content.update(parameters={"dict": 5}),
         lambda content: content.update(learnt={"bytes": "zz"}),
         lambda content: find_encoder(content).update(config=[3, 10**9, 64]),
