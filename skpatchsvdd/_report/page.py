@@ -166,7 +166,7 @@ class Page:
         file = self._est.training_files_[number]
         origin, normal = f"training image {number}", None
         if file is not None:
-            origin = f"training image {file}"
+            origin = f"training image {'/'.join(Path(file).parts[-2:])}"
             try:
                 normal = _cut(self._read_training(file), match, "image_")
             except (OSError, ValueError):
