@@ -13,7 +13,8 @@ from settings import SEED
 
 from skpatchsvdd import PatchSVDD
 from skpatchsvdd._cli import commands, files, main
-from skpatchsvdd._report import read_display, save_overlay
+from skpatchsvdd._images import read_display
+from skpatchsvdd._report import save_overlay
 from skpatchsvdd.datasets import make_textures
 
 ENDINGS = ("png", "jpg", "webp", "bmp", "tif")

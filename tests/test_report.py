@@ -14,7 +14,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from skpatchsvdd import PatchSVDD
-from skpatchsvdd._report.pictures import encode_map, read_display
+from skpatchsvdd._images import read_display
+from skpatchsvdd._report.pictures import encode_map
 from skpatchsvdd.datasets import make_textures
 from skpatchsvdd.report import write_report
 

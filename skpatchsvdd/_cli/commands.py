@@ -19,8 +19,9 @@ from skpatchsvdd._cli.files import (
     save_model,
     watch_folder,
 )
+from skpatchsvdd._images import read_display
 from skpatchsvdd._patch_svdd import PatchSVDD
-from skpatchsvdd._report import Page, read_display, save_overlay
+from skpatchsvdd._report import Page, save_overlay
 from skpatchsvdd.datasets import load_mvtec_ad
 from skpatchsvdd.metrics import (
     best_f1,

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import joblib
 
-from skpatchsvdd._images import check_image_size, read_shape
+from skpatchsvdd._images import check_image_size, read_display, read_shape
 from skpatchsvdd._patch_svdd import PatchSVDD, load
-from skpatchsvdd._report import read_display
 from skpatchsvdd._storage import is_model_file
 from skpatchsvdd._utils import replaced_when_whole
 from skpatchsvdd.datasets import load_images

@@ -2,6 +2,7 @@
 
 from skpatchsvdd._images.arrays import check_image_size, check_images
 from skpatchsvdd._images.digests import KnownImages, digest_images, list_digests
+from skpatchsvdd._images.display import read_display
 from skpatchsvdd._images.files import read_image, read_shape
 from skpatchsvdd._images.labels import (
     check_is_list,
@@ -24,6 +25,7 @@ __all__ = [
     "find_normal",
     "list_digests",
     "pixels_to_float",
+    "read_display",
     "read_image",
     "read_labels",
     "read_shape",

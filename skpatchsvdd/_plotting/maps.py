@@ -1,11 +1,9 @@
 """Pictures of images beside their anomaly maps."""
 
-import os
-
 import numpy as np
 from sklearn.utils.validation import check_consistent_length
 
-from skpatchsvdd._images import read_image
+from skpatchsvdd._images import read_display
 from skpatchsvdd._plotting.axes import import_pyplot
 from skpatchsvdd._plotting.learnt import read_learnt
 from skpatchsvdd._utils import maps_of, offset_of
@@ -181,15 +179,7 @@ class AnomalyMapDisplay:
 
     def _plot_image(self, i, row):
         """Draw an image and, beside it, its mask."""
-        image = self.images[i]
-        is_path = isinstance(image, str | os.PathLike)
-        image = read_image(image) if is_path else np.asarray(image)
-        if image.ndim == 3 and image.shape[2] != 3:
-            image = image.mean(axis=2)
-        top = (
-            255 if image.dtype == np.uint8 else 65535 if image.dtype.kind == "u" else 1
-        )
-        row[0].imshow(np.clip(image / top, 0, 1), cmap="gray", vmin=0, vmax=1)
+        row[0].imshow(read_display(self.images[i]))
         if self.masks is not None:
             mask = np.asarray(self.masks[i]) != 0
             row[1].imshow(mask, cmap="gray", vmin=0, vmax=1)

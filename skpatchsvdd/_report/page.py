@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
-from skpatchsvdd._report.pictures import encode_map, encode_picture, read_display
+from skpatchsvdd._images import read_display
+from skpatchsvdd._report.pictures import encode_map, encode_picture
 from skpatchsvdd._utils import replaced_when_whole
 from skpatchsvdd.drift import drift_test
 

@@ -2,11 +2,8 @@
 
 import base64
 import io
-import os
 
 import numpy as np
-
-from skpatchsvdd._images import read_image
 
 # Colours of a map over its image: at the threshold, and from twice as much on.
 _AT_THRESHOLD, _FAR_ABOVE = (255, 200, 0), (255, 0, 0)
@@ -15,21 +12,6 @@ _OPACITY = 0.65
 # which their bytes lie.
 _MAP_SIZE = 96
 _LOWEST, _HIGHEST = -4, 4
-
-
-def read_display(image):
-    """Return an image, an array or a file, as bytes to look at, (height, width, 3)."""
-    if isinstance(image, str | os.PathLike):
-        image = read_image(image)
-    image = np.asarray(image)
-    if image.dtype != np.uint8:
-        top = 65535 if image.dtype.kind == "u" else 1
-        image = (np.clip(image / top, 0, 1) * 255).astype(np.uint8)
-    if image.ndim == 2:
-        image = image[:, :, None]
-    if image.shape[2] not in (1, 3):  # the first of more channels, or of two
-        image = image[:, :, :3] if image.shape[2] > 3 else image[:, :, :1]
-    return np.broadcast_to(image, (*image.shape[:2], 3))
 
 
 def save_overlay(image, one_map, path):
