@@ -59,10 +59,8 @@ def collect_banks(
     owners = numbers if owners is None else owners
     for start, batch in images.batches(encoder.batch_size):
         scales = encoder.add_positions(encoder.encode(batch), units)
-        scales = [
-            x.flatten(1, 2)[:, torch.from_numpy(cells).to(x.device)].cpu().numpy()
-            for x, cells in zip(scales, encoder.cells, strict=True)
-        ]  # (n, n_patches, D)
+        pairs = zip(scales, encoder.cells, strict=True)
+        scales = [_take_cells(x.flatten(1, 2), cells) for x, cells in pairs]
         if coresets is None:
             coresets = []
             for x, bank in zip(scales, former or [None] * len(scales), strict=True):
@@ -84,6 +82,13 @@ def collect_banks(
         if progress is not None:
             progress(start + len(batch))
     return [_make_bank(*coreset.result()) for coreset in coresets]
+
+
+def _take_cells(features, cells):
+    """Return the features of patches with these numbers, (n, n_patches, D)."""
+    if len(cells) < features.shape[1]:
+        features = features[:, torch.from_numpy(cells).to(features.device)]
+    return features.cpu().numpy()
 
 
 def _label(owners, numbers, cells):

@@ -8,11 +8,7 @@ import numpy as np
 from skpatchsvdd._bank import ApproximateIndex, ExactIndex, PatchSample, Variation
 from skpatchsvdd._encoding import ENCODERS, DenseSetting, rebuild_encoder
 from skpatchsvdd._inspection import FittedBank
-from skpatchsvdd._storage.tensors import (
-    looks_like_tensors,
-    read_tensors,
-    write_tensors,
-)
+from skpatchsvdd._storage.tensors import NAMES, read_tensors, write_tensors
 
 # Counts up when files change so that an older package cannot read them.
 _FORMAT = 1
@@ -99,11 +95,6 @@ def read_model(path, mmap=False):
     return parts
 
 
-def is_model_file(path):
-    """Whether a file looks like one of `write_model`, and not like a pickle."""
-    return looks_like_tensors(path)
-
-
 class _Packer:
     """Turns values into what JSON can hold, and sets arrays aside."""
 
@@ -141,11 +132,8 @@ class _Packer:
             return {"objects": [self.pack(x) for x in array.tolist()]}
         if array.dtype.kind not in "biuf":
             raise TypeError(f"arrays of {array.dtype} have no place in a file")
-        wide = {"i": np.int64, "u": np.int64, "f": np.float64}
-        if array.dtype.itemsize < 4 and array.dtype not in (bool, np.uint8):
-            array = array.astype(wide[array.dtype.kind])
-        elif array.dtype.kind == "u" and array.dtype != np.uint8:
-            array = array.astype(np.int64)
+        if array.dtype.newbyteorder("<") not in NAMES:
+            array = array.astype(np.float64 if array.dtype.kind == "f" else np.int64)
         name = f"array {len(self.arrays)}"
         self.arrays[name] = array
         return {"array": name}

@@ -22,7 +22,8 @@ _CODES = {
     "U8": "|u1",
     "BOOL": "|b1",
 }
-_NAMES = {np.dtype(dtype): code for code, dtype in _CODES.items()}
+# The types of arrays that files hold, and their names there.
+NAMES = {np.dtype(dtype): code for code, dtype in _CODES.items()}
 # Bytes of a header, at most: a hundred thousand names of files take a tenth of it.
 _MAX_HEADER = 2**26
 _ALIGNED = 64
@@ -40,7 +41,7 @@ def write_tensors(path, arrays, text):
     header, start = {}, 0
     for name, array in arrays.items():
         header[name] = {
-            "dtype": _NAMES[array.dtype],
+            "dtype": NAMES[array.dtype],
             "shape": list(array.shape),
             "data_offsets": [start, start + array.nbytes],
         }
@@ -81,13 +82,12 @@ def read_tensors(path, mmap=False):
             raise ValueError("it has no header")
         header = _parse(stream.read(length))
         text = header.pop(_TEXT, {})
-        if not all(isinstance(x, str) for x in [text, *text] if x is not text):
-            raise ValueError("its header is not as it should be")
-        sums = _parse(str(text.pop("checksums", "")).encode())
+        _check_text(text)
+        sums = _parse(text.pop("checksums", "").encode())
         places = {name: _check_entry(entry) for name, entry in header.items()}
         _check_places(places, n_bytes - 8 - length)
         for name, value in text.items():
-            _check_sum(sums, f"{_TEXT}.{name}", zlib.crc32(str(value).encode()))
+            _check_sum(sums, f"{_TEXT}.{name}", zlib.crc32(value.encode()))
         arrays = {}
         for name, (dtype, shape, (begin, _)) in places.items():
             offset = 8 + length + begin
@@ -101,8 +101,8 @@ def read_tensors(path, mmap=False):
     return arrays, text
 
 
-def looks_like_tensors(path):
-    """Whether a file begins as one of `write_tensors` does."""
+def is_model_file(path):
+    """Whether a file begins as one of `write_tensors` does, and not as a pickle."""
     with open(path, "rb") as stream:
         start = stream.read(9)
     return len(start) == 9 and start[8:] == b"{" and start[7] == 0
@@ -121,6 +121,11 @@ def _parse(data):
     if not isinstance(parsed, dict):
         raise ValueError("its header is not as it should be")
     return parsed
+
+
+def _check_text(text):
+    if not isinstance(text, dict) or not all(isinstance(x, str) for x in text.values()):
+        raise ValueError("its header is not as it should be")
 
 
 def _check_entry(entry):
