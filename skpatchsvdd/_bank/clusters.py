@@ -103,7 +103,7 @@ class ClusterBounds:
     """
 
     def __init__(self, rows, centers, starts):
-        self._error = product_error(centers.shape[1])
+        self.error = product_error(centers.shape[1])
         between = torch.cdist(
             centers, centers, compute_mode="donot_use_mm_for_euclid_dist"
         )
@@ -128,13 +128,24 @@ class ClusterBounds:
         rows = rows - centers[cluster]
         torch.linalg.vecdot(rows, rows, out=half_squares)
         half_squares /= 2
-        square = 2 * (1 + self._error) * half_squares.max()
+        square = 2 * (1 + self.error) * half_squares.max()
         between = self._between[cluster].square()
         away = (centers[cluster] - centers).T.contiguous()
         smallest = torch.stack([(x @ away).amin(dim=0) for x in rows.split(_ASSIGNED)])
-        errors = self._error * (between + square)
+        errors = self.error * (between + square)
         self.radii[cluster] = square.sqrt()
         self._margins[:, cluster] = smallest.amin(dim=0) + between / 2 - errors
+
+    def squares(self, queries):
+        """Return squared distances to the centres, about, and to their mean."""
+        x = queries - self._origin
+        own_squares = x.square().sum(dim=1)
+        squares = 2 * expand(self._half_squares, x, self._columns)
+        return squares.add_(own_squares[:, None]), own_squares
+
+    def geometry(self):
+        """Return margins, distances between centres, radii and squares of centres."""
+        return self._margins, self._between, self.radii, 2 * self._half_squares
 
     def __call__(self, queries):
         """Compare queries with all clusters.
@@ -146,17 +157,16 @@ class ClusterBounds:
         bounds : tensor of shape (n_queries, n_clusters)
             Half squares that no row of the cluster falls below.
         """
-        x = queries - self._origin
-        own_squares = x.square().sum(dim=1, keepdim=True)
-        squares = 2 * expand(self._half_squares, x, self._columns) + own_squares
+        squares, own_squares = self.squares(queries)
+        own_squares = own_squares[:, None]
         center_squares = 2 * self._half_squares
-        low = squares - 2 * self._error * (center_squares + own_squares)
+        low = squares - 2 * self.error * (center_squares + own_squares)
         nearest, own = squares.min(dim=1, keepdim=True)
-        high = nearest + 2 * self._error * (
+        high = nearest + 2 * self.error * (
             center_squares[own[:, 0], None] + own_squares
         )
         own = own[:, 0]
         beyond = (low - high) / 2 + self._margins[own]  # the plane
         bounds = beyond.div_(self._between[own])
         torch.maximum(bounds, low.clamp_(min=0).sqrt_() - self.radii, out=bounds)
-        return squares, bounds.clamp_(min=0).square_().mul_(0.5 - 2 * self._error)
+        return squares, bounds.clamp_(min=0).square_().mul_(0.5 - 2 * self.error)

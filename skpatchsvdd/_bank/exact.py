@@ -10,10 +10,12 @@ import torch
 from skpatchsvdd._bank.clusters import Clusters
 from skpatchsvdd._bank.exact_cpu import ClusterSearch
 from skpatchsvdd._bank.exact_gpu import TileSearch, WholeSearch
+from skpatchsvdd._bank.fused import make_fused
 
 # Up to this many rows a GPU compares with all of them: a product of this size takes no
-# longer than sorting queries into clusters, by estimate.
-_WHOLE_ROWS = 2**16
+# longer than sorting queries into clusters, by estimate; in kernels of its own, and by
+# torch's operations.
+_FEW_ROWS, _WHOLE_ROWS = 2**12, 2**16
 # Rows that a few patches are compared with at a time.
 _ROWS_AT_A_TIME = 2**16
 _CLUSTERING = threading.Lock()
@@ -133,8 +135,7 @@ class ExactIndex:
                 self._cluster(device)
         if device not in self._searches:
             rows, centers = (as_tensor(x).to(device) for x in (self.rows, self.centers))
-            search = _choose_search(device, len(rows))
-            search = search(rows, centers, self.starts, self.owners)
+            search = _make_search(device, rows, centers, self.starts, self.owners)
             self._searches = {device: search}
         return self._searches[device]
 
@@ -151,12 +152,17 @@ class ExactIndex:
         return self.__dict__ | {"_searches": {}}
 
 
-def _choose_search(device, n_rows):
+def _make_search(device, *parts):
+    """Make the search that is fastest on a device; for `parts` see `ClusterSearch`."""
     if device.type == "cpu":
-        return ClusterSearch
+        return ClusterSearch(*parts)
+    n_rows = len(parts[0])
+    fused = make_fused(*parts) if n_rows > _FEW_ROWS else None
+    if fused is not None:
+        return fused
     # Integers of 64 bits, of which tiles make use, are not for every kind of GPU.
     is_large = device.type == "cuda" and n_rows > _WHOLE_ROWS
-    return TileSearch if is_large else WholeSearch
+    return TileSearch(*parts) if is_large else WholeSearch(*parts)
 
 
 def as_tensor(array):

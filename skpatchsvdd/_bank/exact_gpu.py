@@ -41,7 +41,7 @@ class WholeSearch:
         Parameters and return value are those of `ClusterSearch.query`.
         """
         size = max(_NUMBERS // len(self._rows), 1)
-        return _query_parts(self._query_some, features, left_out, size)
+        return query_parts(self._query_some, features, left_out, size)
 
     def _query_some(self, queries, left_out):
         found = Nearest(queries, self._rows)
@@ -98,7 +98,7 @@ class TileSearch:
 
         Parameters and return value are those of `ClusterSearch.query`.
         """
-        return _query_parts(self._query_some, features, left_out, _QUERIES)
+        return query_parts(self._query_some, features, left_out, _QUERIES)
 
     def _query_some(self, queries, left_out):
         squares, bounds = self._bounds(queries)
@@ -250,7 +250,7 @@ def _find_below(products, smallest, limits):
     return i[k], j[k], row
 
 
-def _query_parts(query, features, left_out, size):
+def query_parts(query, features, left_out, size):
     """Query the patches of some images in parts that fit into memory."""
     queries = _align(features.flatten(0, 1))
     out = torch.tensor(left_out, device=queries.device)

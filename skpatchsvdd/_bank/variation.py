@@ -4,9 +4,11 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 
 from skpatchsvdd._bank.distances import as_columns, expand, halve_squares
 from skpatchsvdd._bank.exact import as_tensor
+from skpatchsvdd._bank.fused import load_kernels, split_columns
 
 # Normal patches whose distances are measured, about, and twice as many at most: with a
 # quarter of them figures are a little worse, and comparing a patch with these takes a
@@ -20,6 +22,8 @@ _WIDTH = 1 / 16
 _NARROWEST = 1e-4
 # Products held at a time: on a CPU as many as stay in its cache.
 _CPU_PRODUCTS, _GPU_PRODUCTS = 2**20, 2**27
+# Patches, and patches measured, of one product of a kernel.
+_FUSED = 64
 
 
 class PatchSample(NamedTuple):
@@ -134,6 +138,10 @@ class Variation:
         usual : tensor of shape (n_images, n_patches)
         """
         model = self._move_to(features.device)
+        kernels = load_kernels(features.device, features.shape[2])
+        if kernels is not None:
+            owners = self.sample.owners.repeat(self.sample.rows.shape[1])
+            return _regress_fused(kernels, model, owners, features, left_out)
         if features.device.type != "cpu" and max(left_out) < 0:
             flat = _regress(model, features.flatten(0, 1), None)
             return flat.view(features.shape[:2])
@@ -184,6 +192,36 @@ def _regress(model, features, is_left_out):
             away.masked_fill_(is_left_out, torch.inf)
         usual.append(torch.softmax(away.neg_(), dim=1) @ model.distances)
     return torch.cat(usual) + model.typical
+
+
+def _regress_fused(kernels, model, owners, features, left_out):
+    """Do what `_regress` does in one kernel."""
+    columns = split_columns(features.shape[2])
+    width = sum(columns) - features.shape[2]
+    x = F.pad(features.flatten(0, 1) - model.origin, (0, width))
+    rows = F.pad(model.columns.T, (0, width)).contiguous()
+    out = torch.tensor(left_out, dtype=torch.int32, device=x.device)
+    if not np.isin(owners, left_out, invert=True).any():  # there are no others
+        out.fill_(-1)
+    owners = torch.from_numpy(owners.astype(np.int32)).to(x.device)
+    usual = x.new_empty(len(x))
+    kernels.regress[(-(-len(x) // _FUSED),)](
+        x,
+        rows,
+        model.half_squares,
+        model.distances,
+        owners,
+        out.repeat_interleave(features.shape[1]),
+        usual,
+        len(x),
+        len(rows),
+        K=columns[0],
+        L=columns[1],
+        Q=_FUSED,
+        R=_FUSED,
+        LEAVES=max(left_out) >= 0,
+    )
+    return (usual + model.typical).view(features.shape[:2])
 
 
 def _find_typical(distances):

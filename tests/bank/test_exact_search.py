@@ -9,6 +9,9 @@ from skpatchsvdd._bank import clusters, exact, exact_gpu
 from skpatchsvdd._bank.clusters import ClusterBounds
 from skpatchsvdd._bank.distances import Nearest, product_error
 from skpatchsvdd._bank.exact import Bank, ExactIndex
+from skpatchsvdd._bank.exact_cpu import ClusterSearch
+from skpatchsvdd._bank.exact_gpu import TileSearch, WholeSearch
+from skpatchsvdd._bank.fused import FusedSearch
 
 N_ROWS, N_QUERIES, D = 2000, 120, 16
 
@@ -71,21 +74,24 @@ def make_queries(rng, rows, make):
     return np.concatenate(queries).astype(np.float32)
 
 
-@pytest.fixture(params=["cluster", "tile", "impatient", "whole"])
+@pytest.fixture(params=["cluster", "tile", "impatient", "whole", "fused"])
 def search(request, monkeypatch):
     """Search as on a CPU, and in all ways as on a GPU."""
     monkeypatch.setattr(clusters, "_CLUSTER_ROWS", 50)
     monkeypatch.setattr(exact_gpu, "_TILE_ROWS", 16)
     monkeypatch.setattr(exact_gpu, "_TILE_QUERIES", 4)
     monkeypatch.setattr(exact_gpu, "_MANY", {"impatient": 0}.get(request.param, 1))
-    if request.param != "cluster":
-        n_rows = 10 if request.param == "whole" else 10**6
-        chosen = exact._choose_search(torch.device("cuda"), n_rows)
-        monkeypatch.setattr(exact, "_choose_search", lambda *args: chosen)
+    device = torch.device("cpu")
+    if request.param == "fused":
+        device = request.getfixturevalue("kernel_device")
+    chosen = {"cluster": ClusterSearch, "whole": WholeSearch, "fused": FusedSearch}
+    chosen = chosen.get(request.param, TileSearch)
+    monkeypatch.setattr(exact, "_make_search", lambda device, *parts: chosen(*parts))
 
     def query(rows, owners, queries, place):
         index = ExactIndex(Bank(rows.copy(), owners))
-        return index.query(torch.from_numpy(queries)[None], [place])[0].numpy()
+        features = torch.from_numpy(queries).to(device)[None]
+        return index.query(features, [place])[0].cpu().numpy()
 
     return query
 

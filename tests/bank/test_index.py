@@ -9,6 +9,8 @@ from reference import nearest_distances
 from skpatchsvdd._bank import exact
 from skpatchsvdd._bank.approximate import ApproximateIndex
 from skpatchsvdd._bank.exact import Bank, ExactIndex
+from skpatchsvdd._bank.exact_cpu import ClusterSearch
+from skpatchsvdd._bank.exact_gpu import TileSearch, WholeSearch
 from skpatchsvdd._bank.index import EXACT_ROWS, make_index
 
 
@@ -26,14 +28,10 @@ def query(index, queries):
     return index.query(torch.from_numpy(queries)[None])[0].numpy()
 
 
-@pytest.fixture(params=["cluster", "tile", "whole"])
+@pytest.fixture(params=[ClusterSearch, TileSearch, WholeSearch])
 def search(request, monkeypatch):
     """Search as on a CPU, and in both ways as on a GPU."""
-    gpu = torch.device("cuda")
-    n_rows = {"tile": 10**6, "whole": 10}.get(request.param)
-    if n_rows:
-        chosen = exact._choose_search(gpu, n_rows)
-        monkeypatch.setattr(exact, "_choose_search", lambda *args: chosen)
+    monkeypatch.setattr(exact, "_make_search", lambda device, *x: request.param(*x))
     return query
 
 

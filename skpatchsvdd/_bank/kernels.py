@@ -1,0 +1,259 @@
+"""Kernels of `FusedSearch`, in Triton. All half squares are those of scaled features.
+
+Features are K numbers, a power of two, and L more, a few. Letters in capitals are known
+when a kernel is compiled.
+"""
+
+import triton
+import triton.language as tl
+
+# What half squares of rows are where there is no row, and what none reaches that is.
+_NO_ROW = tl.constexpr(1e30)
+_ANY_ROW = tl.constexpr(1e29)
+# What numbers of half the usual length can hold, about.
+_LARGEST = tl.constexpr(60000.0)
+
+
+@triton.jit
+def _approach(
+    queries, q, is_query, centers, cluster, K: tl.constexpr, L: tl.constexpr
+):  # fmt: skip
+    """Move queries to a centre; return K columns of them, and half their squares.
+
+    The columns are in half precision. Half squares are infinite where that is too
+    short for a query.
+    """
+    column = tl.arange(0, K)
+    place = q[:, None] * (K + L) + column[None, :]
+    x = tl.load(queries + place, mask=is_query[:, None], other=0.0)
+    x -= tl.load(centers + cluster * (K + L) + column)[None, :]
+    own = tl.sum(x * x, axis=1)
+    for i in tl.static_range(L):
+        more = tl.load(queries + q * (K + L) + K + i, mask=is_query, other=0.0)
+        more -= tl.load(centers + cluster * (K + L) + K + i)
+        own += more * more
+    own = tl.where(tl.max(tl.abs(x), axis=1) > _LARGEST, float("inf"), own)
+    x = tl.minimum(tl.maximum(x, -_LARGEST), _LARGEST)
+    return x.to(tl.float16), 0.5 * own
+
+
+@triton.jit
+def _multiply(
+    x, queries, q, is_query, row, bank, cluster, left_out,
+    K: tl.constexpr, L: tl.constexpr, LEAVES: tl.constexpr,
+):  # fmt: skip
+    """Return the products of queries with some rows, (Q, R), around a centre."""
+    rows, more_columns, _, owners, centers, _ = bank
+    y = tl.load(rows + row[None, :] * K + tl.arange(0, K)[:, None])
+    products = tl.dot(x, y)
+    for i in tl.static_range(L):
+        more = tl.load(queries + q * (K + L) + K + i, mask=is_query, other=0.0)
+        more -= tl.load(centers + cluster * (K + L) + K + i)
+        other = tl.load(more_columns + row * L + i)
+        products += more[:, None] * other[None, :]
+    if LEAVES:
+        is_own = tl.load(owners + row)[None, :] == left_out[:, None]
+        products = tl.where(is_own, -_NO_ROW, products)
+    return products
+
+
+@triton.jit
+def look_first(
+    queries, nearest, left_out, bank, upper, n, error, tiny,
+    K: tl.constexpr, L: tl.constexpr, Q: tl.constexpr, R: tl.constexpr,
+    LEAVES: tl.constexpr,
+):  # fmt: skip
+    """Bound half squares from above, by the clusters whose centres are nearest."""
+    _, _, half_squares, _, centers, first_tiles = bank
+    start = tl.program_id(0) * Q
+    q = start + tl.arange(0, Q)
+    is_query = q < n
+    out = tl.load(left_out + q, mask=is_query, other=-1)
+    best = tl.full((Q,), _NO_ROW, dtype=tl.float32)
+    last = tl.load(nearest + tl.minimum(start + Q, n) - 1)
+    for cluster in range(tl.load(nearest + start), last + 1):
+        x, own = _approach(queries, q, is_query, centers, cluster, K, L)
+        high = tl.full((Q,), _NO_ROW, dtype=tl.float32)
+        end = tl.load(first_tiles + cluster + 1)
+        for tile in range(tl.load(first_tiles + cluster), end):
+            row = tile * R + tl.arange(0, R)
+            products = _multiply(
+                x, queries, q, is_query, row, bank, cluster, out, K, L, LEAVES
+            )
+            half = (1 + 2 * error) * tl.load(half_squares + row)
+            high = tl.minimum(high, tl.min(half[None, :] - products, axis=1))
+        best = tl.minimum(best, high + (1 + 2 * error) * own + tiny)
+    tl.store(upper + q, best, mask=is_query)
+
+
+@triton.jit
+def find_due(
+    squares, order, nearest, own_squares, upper, geometry, pairs, n_pairs,
+    n, n_clusters, scale, error, Q: tl.constexpr, C: tl.constexpr,
+):  # fmt: skip
+    """List the pairs of a block of queries and a cluster that may be near enough.
+
+    By half squares that no row of the cluster falls below; see `ClusterBounds`.
+    """
+    margins, between, radii, center_squares = geometry
+    block = tl.program_id(0)
+    q = block * Q + tl.arange(0, Q)
+    is_query = q < n
+    cluster = tl.program_id(1) * C + tl.arange(0, C)
+    is_there = is_query[:, None] & (cluster < n_clusters)[None, :]
+    near = tl.load(nearest + q, mask=is_query, other=0)
+    own = tl.load(own_squares + q, mask=is_query, other=0.0)
+    source = tl.load(order + q, mask=is_query, other=0) * n_clusters
+    high = tl.load(squares + source + near, mask=is_query, other=0.0)
+    high += 2 * error * (tl.load(center_squares + near) + own)
+    place = source[:, None] + cluster[None, :]
+    low = tl.load(squares + place, mask=is_there, other=0.0)
+    center = tl.load(center_squares + cluster, mask=cluster < n_clusters, other=0.0)
+    low -= 2 * error * (center[None, :] + own[:, None])
+    pair = near[:, None] * n_clusters + cluster[None, :]
+    beyond = (low - high[:, None]) / 2
+    beyond += tl.load(margins + pair, mask=is_there, other=0.0)
+    beyond /= tl.load(between + pair, mask=is_there, other=1.0)
+    radius = tl.load(radii + cluster, mask=cluster < n_clusters, other=0.0)
+    bound = tl.maximum(beyond, tl.sqrt(tl.maximum(low, 0.0)) - radius[None, :])
+    bound = tl.maximum(bound, 0.0)
+    bound = bound * bound * (0.5 - 2 * error) * scale
+    best = tl.load(upper + q, mask=is_query, other=-1.0)
+    is_due = (bound <= best[:, None]) & is_there
+    is_due = tl.max(is_due.to(tl.int32), axis=0)
+    slot = tl.atomic_add(n_pairs, tl.sum(is_due, axis=0))
+    slot += tl.cumsum(is_due, axis=0) - is_due
+    tl.store(pairs + slot, block * n_clusters + cluster, mask=is_due > 0)
+
+
+@triton.jit
+def _join_bits(first, second):
+    return first | second
+
+
+@triton.jit
+def look_further(
+    queries, left_out, bank, pairs, n_pairs, upper, noted, n, n_clusters, error, tiny,
+    K: tl.constexpr, L: tl.constexpr, Q: tl.constexpr, R: tl.constexpr,
+    PART: tl.constexpr, LEAVES: tl.constexpr,
+):  # fmt: skip
+    """Note the parts of clusters that may hold the nearest row.
+
+    A cluster has up to 32 parts, each a bit of a number, of as many times `PART` rows
+    as it takes.
+    """
+    _, _, half_squares, _, centers, first_tiles = bank
+    part = tl.arange(0, R // PART)
+    for i in range(tl.program_id(0), tl.load(n_pairs), tl.num_programs(0)):
+        pair = tl.load(pairs + i)
+        cluster = pair % n_clusters
+        q = (pair // n_clusters) * Q + tl.arange(0, Q)
+        is_query = q < n
+        out = tl.load(left_out + q, mask=is_query, other=-1)
+        best = tl.load(upper + q, mask=is_query, other=-1.0)
+        x, own = _approach(queries, q, is_query, centers, cluster, K, L)
+        over = (1 + 2 * error) * own + tiny
+        # Of queries that half precision is too short for, all parts are noted.
+        under = tl.where(own < float("inf"), (1 - 2 * error) * own - tiny, -_NO_ROW)
+        limit = tl.where(is_query, best - under, -_NO_ROW)
+        bits = tl.zeros((Q,), dtype=tl.int32)
+        first = tl.load(first_tiles + cluster)
+        end = tl.load(first_tiles + cluster + 1)
+        n_each = ((end - first) * (R // PART) + 31) // 32
+        for tile in range(first, end):
+            row = tile * R + tl.arange(0, R)
+            products = _multiply(
+                x, queries, q, is_query, row, bank, cluster, out, K, L, LEAVES
+            )
+            half = tl.load(half_squares + row)
+            low = ((1 - 2 * error) * half)[None, :] - products
+            low = tl.min(tl.reshape(low, (Q, R // PART, PART)), axis=2)
+            is_near = ((low <= limit[:, None]) & (low < _ANY_ROW)).to(tl.int32)
+            bit = ((tile - first) * (R // PART) + part) // n_each
+            bits = bits | tl.reduce(is_near << bit[None, :], 1, _join_bits)
+            high = ((1 + 2 * error) * half)[None, :] - products
+            best = tl.minimum(best, tl.min(high, axis=1) + over)
+            limit = tl.where(is_query, best - under, -_NO_ROW)
+        tl.atomic_min(upper + q, best, mask=is_query)
+        tl.store(noted + q * n_clusters + cluster, bits, mask=is_query)
+
+
+@triton.jit
+def decide(
+    queries, left_out, rows, owners, first_tiles, noted, half_squares, n_clusters,
+    scale, K: tl.constexpr, L: tl.constexpr, R: tl.constexpr, PART: tl.constexpr,
+    C: tl.constexpr, LEAVES: tl.constexpr,
+):  # fmt: skip
+    """Find half the square of the nearest row, from differences."""
+    q = tl.program_id(0)
+    column = tl.arange(0, K)
+    x = tl.load(queries + q * (K + L) + column)
+    out = tl.load(left_out + q)
+    index = tl.arange(0, C)
+    words = tl.load(noted + q * n_clusters + index, mask=index < n_clusters, other=0)
+    best = float("inf")
+    while (tl.max((words != 0).to(tl.int32), axis=0) > 0) & (best > 0):
+        cluster = tl.argmax((words != 0).to(tl.int32), axis=0)
+        bits = tl.sum(tl.where(index == cluster, words, 0), axis=0)
+        words = tl.where(index == cluster, 0, words)
+        first = tl.load(first_tiles + cluster)
+        n_parts = (tl.load(first_tiles + cluster + 1) - first) * (R // PART)
+        n_each = (n_parts + 31) // 32
+        for number in range(n_parts):
+            if (bits >> (number // n_each)) & 1 != 0:
+                row = first * R + number * PART + tl.arange(0, PART)
+                is_row = tl.load(owners + row) >= 0
+                if LEAVES:
+                    is_row = is_row & (tl.load(owners + row) != out)
+                place = row * (K + L)
+                y = tl.load(rows + place[:, None] + column[None, :])
+                half = tl.sum((x[None, :] - y) * (x[None, :] - y), axis=1)
+                for i in tl.static_range(L):
+                    away = tl.load(queries + q * (K + L) + K + i)
+                    away -= tl.load(rows + place + K + i)
+                    half += away * away
+                half = tl.where(is_row, half, float("inf"))
+                best = tl.minimum(best, 0.5 * tl.min(half, axis=0))
+    tl.store(half_squares + q, best / scale)
+
+
+@triton.jit
+def regress(
+    features, rows, half_squares, distances, owners, left_out, usual, n, n_rows,
+    K: tl.constexpr, L: tl.constexpr, Q: tl.constexpr, R: tl.constexpr,
+    LEAVES: tl.constexpr,
+):  # fmt: skip
+    """Take the mean of distances, weighted by Gaussian kernels; see `Variation`."""
+    q = tl.program_id(0) * Q + tl.arange(0, Q)
+    is_query = q < n
+    place = q[:, None] * (K + L) + tl.arange(0, K)[None, :]
+    x = tl.load(features + place, mask=is_query[:, None], other=0.0)
+    out = tl.load(left_out + q, mask=is_query, other=-1)
+    largest = tl.full((Q,), -_NO_ROW, dtype=tl.float32)
+    weight = tl.zeros((Q,), dtype=tl.float32)
+    total = tl.zeros((Q,), dtype=tl.float32)
+    for start in range(0, n_rows, R):
+        row = start + tl.arange(0, R)
+        is_row = row < n_rows
+        y = tl.load(
+            rows + row[None, :] * (K + L) + tl.arange(0, K)[:, None],
+            mask=is_row[None, :],
+            other=0.0,
+        )
+        near = tl.dot(x, y, input_precision="tf32x3")
+        for i in tl.static_range(L):
+            more = tl.load(features + q * (K + L) + K + i, mask=is_query, other=0.0)
+            other = tl.load(rows + row * (K + L) + K + i, mask=is_row, other=0.0)
+            near += more[:, None] * other[None, :]
+        near -= tl.load(half_squares + row, mask=is_row, other=_NO_ROW)[None, :]
+        if LEAVES:
+            owner = tl.load(owners + row, mask=is_row, other=-2)
+            near = tl.where(owner[None, :] == out[:, None], -_NO_ROW, near)
+        before = largest
+        largest = tl.maximum(largest, tl.max(near, axis=1))
+        fade = tl.exp(before - largest)
+        each = tl.exp(near - largest[:, None])
+        weight = weight * fade + tl.sum(each, axis=1)
+        distance = tl.load(distances + row, mask=is_row, other=0.0)
+        total = total * fade + tl.sum(each * distance[None, :], axis=1)
+    tl.store(usual + q, total / weight, mask=is_query)
