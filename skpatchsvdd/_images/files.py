@@ -57,24 +57,29 @@ def _named(name):
         yield
     except FileNotFoundError as error:
         raise FileNotFoundError(f"there is no file {name}.") from error
-    except module.DecompressionBombError as error:
-        raise ValueError(
-            f"{name} cannot be read as an image: it is too large. {error} If you trust "
-            "it, set PIL.Image.MAX_IMAGE_PIXELS to allow more."
-        ) from error
     except Exception as error:
-        reason = str(error) or type(error).__name__
-        raise ValueError(f"{name} cannot be read as an image: {reason}") from error
+        reason, way_out = str(error) or type(error).__name__, ""
+        if isinstance(error, module.DecompressionBombError):
+            way_out = " If you trust it, raise PIL.Image.MAX_IMAGE_PIXELS."
+        elif not isinstance(error, _Refused):
+            way_out = ". Leave it out, or save it again."
+        raise ValueError(
+            f"{name} cannot be read as an image: {reason}{way_out}"
+        ) from error
+
+
+class _Refused(ValueError):
+    """What is wrong with an image, and the way out."""
 
 
 def _open(file):
     if os.path.isdir(file):
-        raise ValueError(
+        raise _Refused(
             "it is a folder. Pass the files in it: "
             "skpatchsvdd.datasets.load_images(folder, as_paths=True).images."
         )
     if os.path.getsize(file) == 0:
-        raise ValueError("it is empty, a file of 0 bytes.")
+        raise _Refused("it is empty, a file of 0 bytes. Leave it out.")
     return _import_pillow()[0].open(file)
 
 
@@ -91,7 +96,7 @@ def _import_pillow():
 def _check_one_frame(image):
     n_frames = getattr(image, "n_frames", 1)
     if n_frames > 1 and image.format != _WITH_PREVIEWS:
-        raise ValueError(
+        raise _Refused(
             f"it has {n_frames} frames or pages. Save each that matters as a file of "
             "its own."
         )
@@ -107,11 +112,11 @@ def _to_array(image):
     if image.mode.startswith("I"):  # 16 bits, in whatever order of bytes
         pixels = np.asarray(image)
         if pixels.min() < 0 or pixels.max() > 65535:
-            raise ValueError("it has more than 16 bits a pixel.")
+            raise _Refused("it has more than 16 bits a pixel. Save it with 16.")
         return pixels.astype(np.uint16)
     if image.mode == "F":
         pixels = np.asarray(image, dtype=np.float32)
         if not np.isfinite(pixels).all():
-            raise ValueError("it holds NaN or infinity.")
+            raise _Refused("it holds NaN or infinity. Fill in such pixels.")
         return pixels
     return np.asarray(image.convert("L" if image.mode in _GREY else "RGB"))
