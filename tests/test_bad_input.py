@@ -10,6 +10,7 @@ import pytest
 import torch
 from PIL import Image
 from scipy.sparse import csr_array
+from sklearn.base import clone
 from unchanged import check_stays_unfitted, refused
 
 EVERYWHERE = ("fit", "partial_fit", "score_samples")
@@ -166,6 +167,13 @@ def test_bad_images(tiny_fitted, tiny, bad):
             getattr(est, method)(bad.make(X))
     if "fit" in bad.methods:
         check_stays_unfitted(est, bad.make(X))
+
+
+def test_many_channels_first_are_recognised_by_an_estimator(tiny_fitted, tiny):
+    X = np.concatenate([tiny, tiny], axis=-1)
+    est = clone(tiny_fitted).fit(X)
+    with refused(est, X, r"Channels must be last: pass np\.moveaxis\(X, 1, -1\)"):
+        est.score_samples(np.moveaxis(X, -1, 1))
 
 
 # Labels and groups. There are four images.
