@@ -541,14 +541,15 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             floats are taken as they are and should lie in about 0..1. Also rows of
             shape (n_images, n_features) with `image_shape`, a list of images, or a list
             of paths of image files (``pip install skpatchsvdd[images]``), of unequal
-            size with `image_size`. Files, and arrays mapped into memory, are read batch
-            by batch; up to 1 GiB of images, a random choice, is trained on.
+            size with `image_size`; the :ref:`user guide <images>` has the details.
+            Files, and arrays mapped into memory, are read batch by batch; up to 1 GiB
+            of images, a random choice, is trained on.
         y : array-like of shape (n_images,) or (n_images, height, width), default=None
-            Images labelled -1 among labels 1 and -1, and images whose mask has a pixel
-            that is not 0, are left out: nothing is learnt from images known to be
-            abnormal, so that a search with labels may refit. Other values are ignored,
-            and all images are taken for normal, with a warning if there are exactly two
-            values, such as 0 and 1.
+            Labels, 1 for normal and -1 for abnormal images, or masks. Images labelled
+            -1, and images whose mask has a pixel that is not 0, are left out: nothing
+            is learnt from images known to be abnormal, so that a search with labels may
+            refit. Other values, such as 0 and 1, which mean normal to some and abnormal
+            to others, are an error. None calls all images normal.
         groups : array-like of shape (n_images,), default=None
             Which images belong together, as tiles of one sheet, frames of one video or
             pictures of one lot do: a number or a name for each, at least two different
@@ -1191,16 +1192,20 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             n_channels=self.inspected_shape_[2],
         )
         if images.image_shape != self.inspected_shape_:
+            way_out = "Pass images of that shape; fit with image_size would resize "
+            way_out += "height and width."
+            *size, n_channels = self.inspected_shape_
+            if images.image_shape == (n_channels, *size):
+                way_out = "Channels must be last: pass np.moveaxis(X, 1, -1)."
             raise ValueError(
                 f"X has images of shape {tuple(images.image_shape)}, but "
                 f"{type(self).__name__} was fitted on images of shape "
-                f"{self.inspected_shape_}: height, width, channels. Pass images of "
-                "that shape; fit with image_size would resize height and width."
+                f"{self.inspected_shape_}: height, width, channels. {way_out}"
             )
         return images
 
     def _check_scale(self, value, name):
-        if value not in self.patch_sizes_:
+        if not isinstance(value, Integral) or value not in self.patch_sizes_:
             raise ValueError(
                 f"{name} must be one of {self.patch_sizes_}, got {value!r}."
             )

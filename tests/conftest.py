@@ -70,8 +70,34 @@ def narrow(monkeypatch):
 
     An estimator that was made with it cannot be copied without it.
     """
+    make_narrow(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def narrow_module():
+    """Make narrow encoders in all tests of a module, which may share one."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        make_narrow(monkeypatch)
+        yield
+
+
+def make_narrow(monkeypatch):
     channels = tuple(n // 8 for n in networks._SMALL_CHANNELS)
     monkeypatch.setattr(networks, "_SMALL_CHANNELS", channels)
+
+
+@pytest.fixture(scope="session")
+def tiny():
+    """Four images of 34 x 34: of noise, for tests of what comes in."""
+    rng = np.random.default_rng(SEED)
+    return rng.integers(0, 256, (4, 34, 34, 3), dtype=np.uint8)
+
+
+@pytest.fixture(scope="module")
+def tiny_fitted(tiny, narrow_module):
+    """A fitted estimator that scores in no time. Tests must not change it."""
+    params = {"patch_size": 32, "embedding_dim": 4, "max_iter": 0, "device": "cpu"}
+    return PatchSVDD(random_state=SEED, **params).fit(tiny)
 
 
 @pytest.fixture

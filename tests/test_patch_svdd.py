@@ -338,46 +338,13 @@ def test_fit_predict_does_not_learn_from_abnormal_images(quick, normal, rng, wra
         assert len(quick.training_scores_) == len(normal)
 
 
-def test_fit_predict_with_other_values_of_y_learns_from_all_images(quick, mixed):
-    expected = clone(quick).fit_predict(mixed.images)
-    labels = quick.fit_predict(mixed.images, np.arange(len(mixed.images)))
-    assert len(quick.training_scores_) == len(mixed.images)
-    np.testing.assert_array_equal(labels, expected)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda y: None,
-        lambda y: np.arange(len(y)),
-        lambda y: np.arange(len(y)) / 3,
-        lambda y: np.zeros(len(y)),
-        lambda y: [f"part {i}" for i in range(len(y))],
-    ],
-)
-def test_other_values_of_y_are_ignored(quick, mixed, change):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
-        quick.fit(mixed.images, change(mixed.labels))
-    assert len(quick.training_scores_) == len(mixed.images)
-
-
-@pytest.mark.parametrize(
-    "change", [lambda y: y > 0, lambda y: y + 1, lambda y: np.where(y > 0, "ok", "bad")]
-)
-def test_labels_of_another_kind_are_warned_about(quick, mixed, change):
-    with pytest.warns(
-        UserWarning, match=r"y is ignored.*1 for normal and -1"
-    ) as caught:
-        quick.fit(mixed.images, change(mixed.labels))
-    assert caught[0].filename == __file__
-    assert len(quick.training_scores_) == len(mixed.images)
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (lambda y, masks: np.r_[0, y[1:]], "1 for normal and -1 for.*, got 0"),
+        (lambda y, masks: y > 0, "got (True|False)"),
+        (lambda y, masks: np.where(y > 0, "ok", "bad"), "== '(ok|bad)', 1, -1"),
+        (lambda y, masks: np.arange(len(y)), "got 0.*pass no y"),
         (lambda y, masks: np.r_[np.nan, y[1:]], "1 for normal and -1 for.*, got nan"),
         (lambda y, masks: y.astype(str), "1 for normal and -1 for.*, got '1'"),
         (lambda y, masks: [None, *y[1:]], "or a mask for each image, got None"),
@@ -596,8 +563,6 @@ def test_one_label_for_all_is_explained(quick, normal, y):
 def test_labels_in_a_column_of_objects_count(quick, normal):
     y = np.array([1, 1, 1, 1, 1, 1, -1, -1], dtype=object)
     assert len(quick.fit(normal, y).training_scores_) == 6
-    names = np.array(["a"] * 8, dtype=object)
-    assert len(quick.fit(normal, names).training_scores_) == 8
 
 
 def test_known_and_new_images_can_be_mixed(fitted, normal, mixed):

@@ -21,7 +21,8 @@ from skpatchsvdd import PatchSVDD
 class RowPatchSVDD(PatchSVDD):
     """Reads each row, whatever its length, as an image of 36 x 36.
 
-    scikit-learn's checks pass rows of a few numbers, which are no images.
+    scikit-learn's checks pass rows of a few numbers, which are no images, and numbers
+    of classes as y, which are no labels of normal and abnormal images.
     """
 
     def fit(self, X, y=None, groups=None):

@@ -1,22 +1,18 @@
 """Images in any accepted form, checked and stacked."""
 
 import os
+import reprlib
 from collections.abc import Iterator, Mapping, Set
 from numbers import Integral, Number
 
 import numpy as np
-from sklearn.utils import check_array
 
-from skpatchsvdd._images.files import read_image, read_shape
+from skpatchsvdd._images.files import is_pillow_image, read_image, read_shape
+from skpatchsvdd._images.forms import as_array
+from skpatchsvdd._images.scale import check_scale, to_scale, warn_if_not_scaled
 from skpatchsvdd._images.stack import ImageStack, pixels_to_float, resize_image
-from skpatchsvdd._utils import warn
 
-# Floats beyond this are hardly on the 0..1 scale.
-_LOOKS_LIKE_BYTES = 10.0
-# 16-bit integers between these, at their highest, hardly have 16 bits.
-_EIGHT_BITS, _TWELVE_BITS = 255, 4095
 # No image has so few rows: an axis this short holds channels.
-
 _FEW_CHANNELS = 4
 
 
@@ -26,9 +22,10 @@ def check_images(X, *, image_shape=None, image_size=None, n_channels=1):
     Parameters
     ----------
     X : array-like or list
-        Arrays (n, height, width) or (n, height, width, channels), rows (n, features)
-        with `image_shape`, or a list of single images or of paths of image files.
-        Neither an array that is mapped into memory nor files are read as a whole.
+        Arrays or tensors (n, height, width) or (n, height, width, channels), rows (n,
+        features) with `image_shape`, or a list of single images, pillow's among them,
+        or of paths of image files. Neither an array that is mapped into memory nor
+        files are read as a whole.
     image_shape : tuple or None
         How to read rows.
     image_size : int, pair or None
@@ -41,28 +38,33 @@ def check_images(X, *, image_shape=None, image_size=None, n_channels=1):
     images : ImageStack
     """
     size = check_image_size(image_size)
+    _check_image_shape(image_shape)
     if X is None or isinstance(X, Number | Mapping | Set | Iterator):
+        raise _not_images(X)
+    if _is_path(X) or is_pillow_image(X):
         raise ValueError(
-            "X must be an array of images of shape (n_images, height, width) or "
-            "(n_images, height, width, n_channels), or a list of images or of paths "
-            f"of image files, got {type(X).__name__}."
+            f"X is {X!r}. Pass a list of paths or of images; for a folder, what "
+            "skpatchsvdd.datasets.load_images finds in it."
         )
-    if _is_path(X):
-        raise ValueError(
-            f"X is {X!r}. Pass a list of paths to have files read, or what "
-            "skpatchsvdd.datasets.load_mvtec_ad returns for a folder."
-        )
-    X = _as_list_of_paths(X)
+    X = _as_list(X)
     if _is_list_of_pairs(X):
         raise ValueError(
             "X is a list of pairs, such as (image, label). Pass the images alone: "
             "[image for image, _ in X]."
         )
     if _is_list_of_paths(X):
-        return _stack_files(X, size, n_channels)
+        return _stack_files(_check_paths(X), size, n_channels)
     if _is_list_of_images(X):
         return _stack_list([_check_one(x, i) for i, x in enumerate(X)], size)
     return _stack_array(X, image_shape, size)
+
+
+def _not_images(X):
+    return ValueError(
+        "X must be an array of images of shape (n_images, height, width) or "
+        "(n_images, height, width, n_channels), or a list of images or of paths "
+        f"of image files, got {type(X).__name__}."
+    )
 
 
 def check_image_size(image_size):
@@ -79,16 +81,33 @@ def check_image_size(image_size):
     return tuple(int(length) for length in image_size)
 
 
+def _check_image_shape(image_shape):
+    if image_shape is None:
+        return
+    if not _are_positive_integers(image_shape, lengths=(2, 3)):
+        raise ValueError(
+            "image_shape must be None, (height, width) or (height, width, channels) in "
+            f"positive integers, got {image_shape!r}."
+        )
+    if _has_channels_first(image_shape):
+        shape = ", ".join(map(str, image_shape))
+        raise ValueError(
+            f"image_shape=({shape}) looks like channels before height and width. Pass "
+            f"np.moveaxis(X.reshape(-1, {shape}), 1, -1) without image_shape."
+        )
+
+
 def _stack_array(X, image_shape, size):
-    X = check_array(X, dtype="numeric", allow_nd=True, ensure_2d=False, input_name="X")
-    _check_axes(X)
-    X = _add_axes(X, image_shape)
-    _check_scale(X.dtype, "X")
-    _warn_if_not_scaled([X])
+    array = as_array(X, "X")
+    if array.ndim == 0:
+        raise _not_images(X)
+    _check_axes(array)
+    X = _add_axes(array, image_shape)
+    warn_if_not_scaled([X.dtype], [check_scale(X, "X")])
     size = X.shape[1:3] if size is None else size
 
     def read(indices):
-        pixels = _scale(X[indices])
+        pixels = to_scale(X[indices])
         if size == X.shape[1:3]:
             return pixels
         return np.stack([resize_image(image, size) for image in pixels])
@@ -103,34 +122,39 @@ def _check_axes(X):
             f"X has shape {X.shape}, which looks like one image (height, width, "
             "channels). Pass X[None] for one image."
         )
-    if X.ndim == 4 and X.shape[1] <= _FEW_CHANNELS < X.shape[3]:
+    if X.ndim == 4 and _has_channels_first(X.shape[1:]):
         raise ValueError(
             f"X has shape {X.shape}, which looks like channels before height and "
-            "width. Pass X.transpose(0, 2, 3, 1)."
+            "width. Channels must be last: pass np.moveaxis(X, 1, -1), or X.permute("
+            "0, 2, 3, 1) of a tensor."
         )
 
 
-def _as_list_of_paths(X):
-    """Return a column of a table, or an array, of paths as a list; else X itself."""
+def _has_channels_first(shape):
+    return len(shape) == 3 and shape[0] <= _FEW_CHANNELS < shape[2]
+
+
+def _as_list(X):
+    """Return a column of a table, or an array, of objects as a list; else X itself."""
     column = X.to_numpy() if hasattr(X, "to_numpy") else X
-    if not isinstance(column, np.ndarray) or column.ndim != 1:
+    if not isinstance(column, np.ndarray) or column.dtype.kind not in "OUT":
         return X
-    return column.tolist() if column.dtype.kind in "OU" else X
+    if column.ndim == 2 and column.shape[1] == 1:
+        column = column[:, 0]
+    return column.tolist() if column.ndim == 1 else X
 
 
 def _is_list_of_pairs(X):
     if not isinstance(X, list | tuple) or len(X) == 0:
         return False
     return all(
-        isinstance(x, tuple) and len(x) == 2 and np.ndim(x[0]) >= 2 > np.ndim(x[1])
+        isinstance(x, tuple) and len(x) == 2 and _n_axes(x[0]) >= 2 > _n_axes(x[1])
         for x in X
     )
 
 
 def _is_list_of_paths(X):
-    if not isinstance(X, list | tuple) or len(X) == 0:
-        return False
-    return all(map(_is_path, X))
+    return isinstance(X, list | tuple) and len(X) > 0 and _is_path(X[0])
 
 
 def _is_path(x):
@@ -141,11 +165,28 @@ def _is_list_of_images(X):
     if not isinstance(X, list | tuple) or len(X) == 0:
         return False
     # Nested lists of numbers are one array written out.
-    return all(_is_image(x) for x in X) and not isinstance(X[0], list | tuple)
+    return any(_is_image(x) for x in X) and not isinstance(X[0], list | tuple)
 
 
 def _is_image(x):
-    return x is None or _is_path(x) or np.ndim(x) >= 2
+    return x is None or _is_path(x) or _n_axes(x) >= 2
+
+
+def _n_axes(x):
+    try:
+        return 2 if is_pillow_image(x) else np.ndim(x)
+    except ValueError:  # a list of lists of unequal length
+        return 2
+
+
+def _check_paths(X):
+    for i, x in enumerate(X):
+        if not _is_path(x):
+            raise ValueError(
+                f"image {i} is {reprlib.repr(x)}, and image 0 is a path. Pass a list "
+                "of paths, with no value missing, or a list of arrays."
+            )
+    return X
 
 
 def _check_one(x, i):
@@ -155,13 +196,17 @@ def _check_one(x, i):
             f"image {i} is {x!r}, not an array. Pass a list of arrays, or a list of "
             "paths."
         )
-    x = check_array(x, dtype="numeric", allow_nd=True, input_name=f"image {i}")
-    if x.ndim > 3:
+    x = as_array(x, f"image {i}")
+    if x.ndim not in (2, 3):
         raise ValueError(
             f"image {i} has {x.ndim} dimensions. Each image of a list must be "
             "(height, width) or (height, width, channels)."
         )
-    _check_scale(x.dtype, f"image {i}")
+    if _has_channels_first(x.shape):
+        raise ValueError(
+            f"image {i} has shape {x.shape}, which looks like channels before height "
+            "and width. Channels must be last: pass np.moveaxis(x, 0, -1) of each."
+        )
     return x if x.ndim == 3 else x[:, :, None]
 
 
@@ -174,7 +219,8 @@ def _stack_list(images, size):
                 f"{name} has {shape[2]} channels and image 0 has {shapes[0][2]}. All "
                 "images must have the same channels."
             )
-    _warn_if_not_scaled(images)
+    ranges = [check_scale(x, name) for x, name in zip(images, names, strict=True)]
+    warn_if_not_scaled([image.dtype for image in images], ranges)
     return _stack_singly(images.__getitem__, names, shapes, size)
 
 
@@ -206,7 +252,7 @@ def _stack_singly(load, names, shapes, size, files=None):
     size = shapes[0][:2] if size is None else size
 
     def read(indices):
-        images = [_scale(load(i)) for i in np.arange(len(names))[indices]]
+        images = [to_scale(load(i)) for i in np.arange(len(names))[indices]]
         images = [x if x.shape[:2] == size else resize_image(x, size) for x in images]
         if len({image.dtype for image in images}) > 1:
             images = [pixels_to_float(image) for image in images]
@@ -238,11 +284,6 @@ def _read_rows(X, image_shape):
             "width) or (height, width, channels) to say how to read a row, or pass X "
             "as (n_images, height, width[, n_channels]); one grey image is X[None]."
         )
-    if not _are_positive_integers(image_shape, lengths=(2, 3)):
-        raise ValueError(
-            "image_shape must be None, (height, width) or (height, width, channels) in "
-            f"positive integers, got {image_shape!r}."
-        )
     if X.shape[1] != np.prod(image_shape):
         raise ValueError(
             f"X has {X.shape[1]} features, but image_shape={tuple(image_shape)} "
@@ -251,48 +292,14 @@ def _read_rows(X, image_shape):
     return X.reshape(len(X), *image_shape)
 
 
-def _check_scale(dtype, name):
-    is_known = dtype.kind in "bf" or (dtype.kind == "u" and dtype.itemsize <= 2)
-    if not is_known:
-        raise ValueError(
-            f"{name} has dtype {dtype}, whose scale is unknown. Pass uint8 "
-            "(0..255), uint16 (0..65535) or floats (0..1)."
-        )
-
-
-def _scale(pixels):
-    """Bring pixels to uint8 or to float32 on the 0..1 scale."""
-    if pixels.dtype == np.uint8:
-        return pixels
-    if pixels.dtype.kind == "u":
-        return np.divide(pixels, 65535, dtype=np.float32)
-    return pixels.astype(np.float32, copy=False)
-
-
-def _warn_if_not_scaled(arrays):
-    if all(x.dtype == np.uint16 for x in arrays):
-        highest = max(int(x.max()) for x in arrays)
-        if _EIGHT_BITS < highest <= _TWELVE_BITS:
-            warn(
-                f"X holds 16-bit integers up to {highest}, which are taken for nearly "
-                "black: 65535 is white. Multiply 12-bit pixels by 16, 10-bit ones by "
-                "64, or divide by what is white to get floats of 0..1.",
-            )
-        return
-    if any(x.dtype.kind != "f" or x.min() < 0 for x in arrays):
-        return
-    highest = max(x.max() for x in arrays)
-    if highest > _LOOKS_LIKE_BYTES:
-        warn(
-            f"X holds floats up to {highest:g}, which look like 0..255 but are "
-            "taken as they are. Divide them by 255, or pass uint8.",
-        )
-
-
 def _are_positive_integers(values, lengths):
-    if not isinstance(values, list | tuple | np.ndarray) or len(values) not in lengths:
+    if not isinstance(values, list | tuple | np.ndarray):
         return False
-    return all(isinstance(v, Integral) and v > 0 for v in values)
+    if getattr(values, "ndim", 1) != 1 or len(values) not in lengths:
+        return False
+    return all(
+        isinstance(v, Integral) and not isinstance(v, bool) and v > 0 for v in values
+    )
 
 
 def _times(size):

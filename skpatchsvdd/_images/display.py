@@ -5,13 +5,14 @@ import os
 import numpy as np
 
 from skpatchsvdd._images.files import read_image
+from skpatchsvdd._images.forms import as_array
 
 
 def read_display(image):
     """Return an image, an array or a file, as bytes to look at, (height, width, 3)."""
     if isinstance(image, str | os.PathLike):
         image = read_image(image)
-    image = np.asarray(image)
+    image = as_array(image, "the image")
     if image.dtype != np.uint8:
         top = 65535 if image.dtype.kind == "u" else 1
         image = (np.clip(image / top, 0, 1) * 255).astype(np.uint8)

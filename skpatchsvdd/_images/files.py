@@ -1,5 +1,7 @@
 """Image files: their pixels, and their shape without reading the pixels."""
 
+import os
+import sys
 from contextlib import contextmanager
 
 import numpy as np
@@ -9,39 +11,76 @@ _GREY = ("1", "L", "LA", "La")
 # Orientations, by their number in EXIF, that exchange width and height.
 _TURNED = (5, 6, 7, 8)
 _ORIENTATION = 0x0112
+# A photograph with previews of itself; the photograph comes first.
+_WITH_PREVIEWS = "MPO"
 
 
 def read_image(file):
     """Read one file: (height, width) or (height, width, 3).
 
-    uint8, uint16 for files of 16 bits, or float32 for files of floats.
+    uint8, uint16 for files of 16 bits, or float32 for files of floats. Turned upright
+    as EXIF says; other colours become RGB, and alpha is left out.
     """
-    image_module, ops = _import_pillow()
-    with _opened(file, image_module) as opened:
-        return _to_array(ops.exif_transpose(opened), file)
+    with _named(file), _open(file) as opened:
+        return _to_array(opened)
 
 
 def read_shape(file):
     """Read the (height, width, n_channels) of a file, but not its pixels."""
-    image_module, _ = _import_pillow()
-    with _opened(file, image_module) as opened:
+    with _named(file), _open(file) as opened:
+        _check_one_frame(opened)
         width, height = opened.size
         # PNG's own method would read the whole file.
-        if image_module.Image.getexif(opened).get(_ORIENTATION) in _TURNED:
+        exif = _import_pillow()[0].Image.getexif(opened)
+        if exif.get(_ORIENTATION) in _TURNED:
             width, height = height, width
         return height, width, 1 if _is_grey(opened.mode) else 3
 
 
+def is_pillow_image(x):
+    """Whether something is one of pillow's images; pillow need not be there."""
+    module = sys.modules.get("PIL.Image")
+    return module is not None and isinstance(x, module.Image)
+
+
+def read_pillow_image(image, name):
+    """Return one of pillow's images as `read_image` would its file."""
+    with _named(name):
+        return _to_array(image)
+
+
 @contextmanager
-def _opened(file, image_module):
-    """Open a file; what goes wrong names it."""
+def _named(name):
+    """Let what goes wrong name the file: damaged bytes make decoders raise anything."""
+    module, _ = _import_pillow()
     try:
-        with image_module.open(file) as opened:
-            yield opened
+        yield
     except FileNotFoundError as error:
-        raise FileNotFoundError(f"there is no file {file}.") from error
-    except (OSError, SyntaxError, image_module.DecompressionBombError) as error:
-        raise ValueError(f"{file} cannot be read as an image: {error}") from error
+        raise FileNotFoundError(f"there is no file {name}.") from error
+    except Exception as error:
+        reason, way_out = str(error) or type(error).__name__, ""
+        if isinstance(error, module.DecompressionBombError):
+            way_out = " If you trust it, raise PIL.Image.MAX_IMAGE_PIXELS."
+        elif not isinstance(error, _Refused):
+            way_out = ". Leave it out, or save it again."
+        raise ValueError(
+            f"{name} cannot be read as an image: {reason}{way_out}"
+        ) from error
+
+
+class _Refused(ValueError):
+    """What is wrong with an image, and the way out."""
+
+
+def _open(file):
+    if os.path.isdir(file):
+        raise _Refused(
+            "it is a folder. Pass the files in it: "
+            "skpatchsvdd.datasets.load_images(folder, as_paths=True).images."
+        )
+    if os.path.getsize(file) == 0:
+        raise _Refused("it is empty, a file of 0 bytes. Leave it out.")
+    return _import_pillow()[0].open(file)
 
 
 def _import_pillow():
@@ -54,16 +93,30 @@ def _import_pillow():
     return Image, ImageOps
 
 
+def _check_one_frame(image):
+    n_frames = getattr(image, "n_frames", 1)
+    if n_frames > 1 and image.format != _WITH_PREVIEWS:
+        raise _Refused(
+            f"it has {n_frames} frames or pages. Save each that matters as a file of "
+            "its own."
+        )
+
+
 def _is_grey(mode):
     return mode in _GREY or mode == "F" or mode.startswith("I")
 
 
-def _to_array(image, file):
+def _to_array(image):
+    _check_one_frame(image)
+    image = _import_pillow()[1].exif_transpose(image)
     if image.mode.startswith("I"):  # 16 bits, in whatever order of bytes
         pixels = np.asarray(image)
         if pixels.min() < 0 or pixels.max() > 65535:
-            raise ValueError(f"{file} has more than 16 bits a pixel.")
+            raise _Refused("it has more than 16 bits a pixel. Save it with 16.")
         return pixels.astype(np.uint16)
     if image.mode == "F":
-        return np.asarray(image, dtype=np.float32)
+        pixels = np.asarray(image, dtype=np.float32)
+        if not np.isfinite(pixels).all():
+            raise _Refused("it holds NaN or infinity. Fill in such pixels.")
+        return pixels
     return np.asarray(image.convert("L" if image.mode in _GREY else "RGB"))

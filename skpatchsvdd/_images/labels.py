@@ -1,11 +1,11 @@
 """Labels of images: 1 for normal, -1 for abnormal ones, or masks of their pixels."""
 
+from collections.abc import Mapping, Set
 from numbers import Real
 
 import numpy as np
-from sklearn.utils import check_consistent_length
 
-from skpatchsvdd._utils import warn
+from skpatchsvdd._images.forms import check_unmasked
 
 
 def labels_from_masks(masks):
@@ -15,7 +15,8 @@ def labels_from_masks(masks):
 
 def check_is_list(y):
     """Raise if y has no element for each image."""
-    if not hasattr(y, "__len__") or getattr(y, "ndim", 1) == 0:
+    no_order = isinstance(y, Mapping | Set)
+    if no_order or not hasattr(y, "__len__") or getattr(y, "ndim", 1) == 0:
         raise ValueError(
             "y must hold a label or a mask for each image, 1 for normal and -1 for "
             f"abnormal ones, got {y!r}."
@@ -25,7 +26,7 @@ def check_is_list(y):
 def read_labels(y):
     """Return the labels in y, or those of the masks in it, as a list."""
     check_is_list(y)
-    items = list(y)
+    items = list(check_unmasked(y, "y"))
     if items and all(np.ndim(item) == 2 for item in items):
         return labels_from_masks(items).tolist()
     shapes = dict.fromkeys(np.shape(item) for item in items)
@@ -35,18 +36,28 @@ def read_labels(y):
             "y must be labels of shape (n_images,) or masks of shape (n_images, "
             f"height, width), got elements of shape {shapes}."
         )
-    return [x.item() if isinstance(x, np.generic) else x for x in items]
+    return [x.item() if hasattr(x, "item") else x for x in items]
 
 
 def check_labels(labels):
     """Return a list of labels as an array, or raise if any is neither 1 nor -1."""
     for label in labels:
-        if label not in (-1, 1):
+        is_number = isinstance(label, Real) and not isinstance(label, bool)
+        if not is_number or label not in (-1, 1):
             raise ValueError(
                 "y must hold 1 for normal and -1 for abnormal images, or a mask for "
-                f"each image, got {label!r}."
+                f"each image, got {label!r}. {_say_way_out(label)}"
             )
     return np.array(labels, dtype=int)
+
+
+def _say_way_out(label):
+    if not isinstance(label, Real | str) or label != label:  # nan is not itself
+        return "Leave out images without a label, or pass no y if all are normal."
+    return (
+        f"If {label!r} means normal, pass np.where(np.asarray(y) == {label!r}, 1, -1); "
+        "if y says nothing about normal and abnormal, pass no y."
+    )
 
 
 def find_normal(y, n_images):
@@ -56,7 +67,7 @@ def find_normal(y, n_images):
     ----------
     y : array-like or None
         Labels 1 and -1, or masks of shape (n_images, height, width) or a list of them.
-        Other numbers and strings say nothing about normal and abnormal.
+        None calls all images normal.
     n_images : int
         How many images there are.
 
@@ -64,18 +75,12 @@ def find_normal(y, n_images):
     -------
     indices : ndarray of int
     """
-    everyone = np.arange(n_images)
     if y is None:
-        return everyone
+        return np.arange(n_images)
     labels = read_labels(y)
-    check_consistent_length(everyone, labels)
-    values = list(dict.fromkeys(labels))
-    if any(x in (-1, "-1") or not isinstance(x, Real | str) for x in values):
-        return np.flatnonzero(check_labels(labels) == 1)
-    if len(values) == 2:
-        warn(
-            "y is ignored, and all images are taken for normal: it holds "
-            f"{values[0]!r} and {values[1]!r}. Labels must be 1 for normal and -1 for "
-            "abnormal images."
+    if len(labels) != n_images:
+        raise ValueError(
+            "X and y have inconsistent numbers of samples: y must hold a label or a "
+            f"mask for each image, got {len(labels)} for {n_images} images."
         )
-    return everyone
+    return np.flatnonzero(check_labels(labels) == 1)

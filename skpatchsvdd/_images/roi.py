@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from skpatchsvdd._images.forms import as_array
 from skpatchsvdd._images.stack import resize_image
 
 # What rounding may take from a sum of weights.
@@ -25,7 +26,7 @@ def check_roi(roi, images):
     """
     if roi is None:
         return None
-    roi = np.asarray(roi)
+    roi = as_array(roi, "roi")
     if roi.ndim != 2 or roi.dtype.kind not in "biuf":
         raise ValueError(
             "roi must be a mask of shape (height, width), with 0 at pixels that do not "

@@ -1,7 +1,9 @@
 """Groups of images that belong together: which are set aside from training."""
 
+import reprlib
+from collections.abc import Mapping, Set
+
 import numpy as np
-from sklearn.utils import column_or_1d
 
 # Fraction of the groups that the encoder is not trained on. The threshold can promise
 # no smaller rate than 1 / (1 + their number), and an encoder needs few images.
@@ -15,12 +17,14 @@ def check_groups(groups, n_images):
     """Return one label of a group for each image, as an array; None stays None."""
     if groups is None:
         return None
-    if isinstance(groups, str) or not hasattr(groups, "__len__"):
+    no_list = isinstance(groups, str | Mapping | Set) or not hasattr(groups, "__len__")
+    labels = np.array(None) if no_list else _as_column(groups)
+    if labels.ndim != 1:
         raise ValueError(
             "groups must hold a label, such as a number or a name, for each image, "
-            f"got {groups!r}."
+            f"got {reprlib.repr(groups)}."
         )
-    groups = column_or_1d(np.asarray(groups))
+    groups = labels
     if len(groups) != n_images:
         raise ValueError(
             "groups must hold one label for each image of X, got "
@@ -34,11 +38,20 @@ def check_groups(groups, n_images):
     return groups.astype(str) if groups.dtype.kind == "O" else groups
 
 
+def _as_column(groups):
+    """Return labels as an array, with one axis if there is one label for each image."""
+    try:
+        labels = np.asarray(groups)
+    except ValueError:  # lists of unequal length
+        return np.array(None)
+    return labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
+
+
 def check_n_groups(groups):
     """Raise if images are all of one group."""
     if groups is not None and len(np.unique(groups)) < 2:
         raise ValueError(
-            f"groups holds one group, {groups[0]!r}, and at least two are needed: one "
+            f"groups holds one group, {groups[0]}, and at least two are needed: one "
             "to train on, one to calibrate on. Pass images of more groups, or no "
             "groups."
         )

@@ -15,6 +15,8 @@ from skpatchsvdd._utils.warnings import warn
 # eight times as fast, so that chance never decides.
 _CLEARLY_FASTER = 1.4
 _HOPELESS = 0.25
+# Far more threads than any machine has cores; torch crashes where it cannot start them.
+_MOST_THREADS = 1024
 
 
 def check_device(name):
@@ -80,6 +82,11 @@ def count_threads(n_jobs):
     """
     if n_jobs == 0:
         raise ValueError("n_jobs=0 has no meaning. Pass None, -1 or a positive number.")
+    if n_jobs > _MOST_THREADS:
+        raise ValueError(
+            f"n_jobs={n_jobs} threads are more than can be started. Pass -1 for one on "
+            f"each core, or {_MOST_THREADS} at most."
+        )
     return n_jobs if n_jobs > 0 else max(cpu_count() + 1 + n_jobs, 1)
 
 

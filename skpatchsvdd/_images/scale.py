@@ -1,0 +1,76 @@
+"""The scale of pixels: what each type of numbers means, and values it cannot mean."""
+
+import numpy as np
+
+from skpatchsvdd._utils import warn
+
+# Floats beyond this are hardly on the 0..1 scale.
+_LOOKS_LIKE_BYTES = 10.0
+# Floats beyond this are pixels on no scale, and their features are noise.
+_IS_NO_PIXEL = 1e6
+# 16-bit integers between these, at their highest, hardly have 16 bits.
+_EIGHT_BITS, _TWELVE_BITS = 255, 4095
+
+
+def check_scale(pixels, name):
+    """Raise if pixels are on no known scale; return their lowest and highest value.
+
+    Bytes and booleans are always on theirs, and are not looked at.
+    """
+    if pixels.dtype == np.uint8 or pixels.dtype.kind == "b":
+        return 0, 1
+    if pixels.dtype.kind != "f" and not _has_sixteen_bits(pixels.dtype):
+        raise ValueError(
+            f"{name} has dtype {pixels.dtype}, whose scale is unknown. Pass uint8 "
+            "(0..255), uint16 (0..65535) or floats (0..1)."
+        )
+    lowest, highest = float(pixels.min()), float(pixels.max())
+    if not np.isfinite([lowest, highest]).all():
+        kind = "NaN" if np.isnan(lowest) else "infinity"
+        raise ValueError(
+            f"Input {name} contains {kind}. Fill in such pixels, or leave out the "
+            "images that hold them."
+        )
+    if pixels.dtype.kind == "f" and max(-lowest, highest) > _IS_NO_PIXEL:
+        raise ValueError(
+            f"{name} holds floats from {lowest:g} to {highest:g}, which are pixels on "
+            "no scale. Divide them by what is white to get floats of 0..1."
+        )
+    return lowest, highest
+
+
+def warn_if_not_scaled(dtypes, ranges):
+    """Warn where all images look as if they were on another scale than is assumed."""
+    lowest, highest = min(low for low, _ in ranges), max(high for _, high in ranges)
+    if all(map(_has_sixteen_bits, dtypes)):
+        if _EIGHT_BITS < highest <= _TWELVE_BITS:
+            warn(
+                f"X holds 16-bit integers up to {highest:g}, which are taken for "
+                "nearly black: 65535 is white. Multiply 12-bit pixels by 16, 10-bit "
+                "ones by 64, or divide by what is white to get floats of 0..1.",
+            )
+    elif any(dtype.kind != "f" for dtype in dtypes):
+        return
+    elif lowest < -_LOOKS_LIKE_BYTES:
+        warn(
+            f"X holds floats from {lowest:g} to {highest:g}, which are taken as they "
+            "are. Shift and divide them to get about 0..1.",
+        )
+    elif highest > _LOOKS_LIKE_BYTES:
+        warn(
+            f"X holds floats up to {highest:g}, which look like 0..255 but are "
+            "taken as they are. Divide them by 255, or pass uint8.",
+        )
+
+
+def _has_sixteen_bits(dtype):
+    return dtype.kind == "u" and dtype.itemsize == 2  # in any order of bytes
+
+
+def to_scale(pixels):
+    """Bring pixels to uint8 or to float32 on the 0..1 scale."""
+    if pixels.dtype == np.uint8:
+        return pixels
+    if pixels.dtype.kind == "u":
+        return np.divide(pixels, 65535, dtype=np.float32)
+    return pixels.astype(np.float32, copy=False)

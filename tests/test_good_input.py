@@ -1,0 +1,121 @@
+"""Every form in which images may come in counts as the plain array it stands for."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from unchanged import unchanged
+
+
+def floats(X):
+    return X / np.float32(255)
+
+
+def objects(*values):
+    array = np.empty(len(values), dtype=object)
+    array[:] = values
+    return array
+
+
+def pillow(X, mode="RGB"):
+    return [Image.fromarray(x).convert(mode) for x in X]
+
+
+class Column:
+    """As a table gives a column."""
+
+    def __init__(self, values):
+        self.to_numpy = lambda: objects(*values)
+
+
+def swapped(X):
+    sixteen = X.astype(np.uint16) * 257
+    return sixteen.astype(sixteen.dtype.newbyteorder("S"))
+
+
+def read_only(X):
+    X = X.copy()
+    X.flags.writeable = False
+    return X
+
+
+def padded(X):
+    wide = np.zeros((8, 40, 40, 4), dtype=np.uint8)
+    wide[::2, 3:37, 6:, 1:] = X
+    return wide[::2, 3:37, 6:, 1:]
+
+
+GOOD = [
+    ("tuple", tuple, None),
+    ("list", list, None),
+    ("objects", lambda X: objects(*X), None),
+    ("column of images", Column, None),
+    ("buffer", memoryview, None),
+    ("copy in columns", np.asfortranarray, None),
+    ("reversed twice", lambda X: X[..., ::-1].copy()[..., ::-1], None),
+    ("upside down", lambda X: X[:, ::-1], lambda X: X[:, ::-1].copy()),
+    ("transposed", lambda X: X.swapaxes(1, 2), lambda X: X.swapaxes(1, 2).copy()),
+    ("every other", lambda X: X[::2], lambda X: X[[0, 2]]),
+    ("repeated", lambda X: np.broadcast_to(X[1], X.shape), lambda X: X[[1, 1, 1, 1]]),
+    ("part of a larger array", padded, None),
+    ("read-only", read_only, None),
+    ("subclass", lambda X: X.view(np.recarray), None),
+    ("nothing hidden", np.ma.array, None),
+    ("no value hidden", lambda X: np.ma.masked_greater(X, 255), None),
+    ("sixteen bits", lambda X: X.astype(np.uint16) * 257, floats),
+    ("swapped bytes", swapped, floats),
+    (
+        "float16",
+        lambda X: np.float16(floats(X)),
+        lambda X: np.float32(np.float16(floats(X))),
+    ),
+    ("float64", lambda X: np.float64(floats(X)), floats),
+    ("long double", lambda X: np.longdouble(floats(X)), floats),
+    ("object numbers", lambda X: floats(X).astype(object), floats),
+    ("nested floats", lambda X: floats(X).tolist(), floats),
+    ("booleans", lambda X: X > 99, lambda X: np.float32(X > 99)),
+    ("negative", lambda X: floats(X) - 1, lambda X: np.float32(floats(X) - 1)),
+    ("bytes and floats", lambda X: [X[0], floats(X)[1]], lambda X: X[:2]),
+    ("tensor", torch.from_numpy, None),
+    ("tensors", lambda X: list(torch.from_numpy(X)), None),
+    ("gradients", lambda X: torch.from_numpy(floats(X)).requires_grad_(), floats),
+    ("pillow", pillow, None),
+    ("pillow with alpha", lambda X: pillow(X, "RGBA"), None),
+    ("pillow in CMYK", lambda X: pillow(X, "CMYK"), None),
+    ("one image", lambda X: X[2:3], lambda X: X[2:3]),
+]
+
+
+@pytest.mark.parametrize(("name", "make", "plain"), GOOD)
+def test_good_images_score_as_plain_arrays(tiny_fitted, tiny, name, make, plain):
+    est, X = tiny_fitted, tiny
+    expected = est.score_samples(X if plain is None else plain(X))
+    assert np.isfinite(expected).all()
+    with unchanged(est, X):
+        scores = est.score_samples(make(X))
+    np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-7)
+
+
+DOUBTFUL = [
+    ("floats of bytes", lambda X: X * 1.0, UserWarning, r"look like 0\.\.255.*Divide"),
+    ("above 255", lambda X: X * 100.0, UserWarning, "X holds floats up to 25500"),
+    ("negative", lambda X: X - 300.0, UserWarning, "X holds floats from -300 to -45"),
+    ("12 bits", lambda X: X * np.uint16(16), UserWarning, "16-bit integers up to"),
+    ("identical", lambda X: X[[0, 0, 0]], UserWarning, "X holds 2 copies"),
+    ("constant", lambda X: X[[0, 0, 0]] * 0, ConvergenceWarning, "score the same"),
+]
+
+
+@pytest.mark.parametrize(("name", "make", "category", "match"), DOUBTFUL)
+@pytest.mark.filterwarnings("ignore:X holds", "ignore:all training images")
+def test_doubtful_images_are_warned_about(
+    tiny_fitted, tiny, name, make, category, match
+):
+    est, X = tiny_fitted, tiny
+    new = clone(est)
+    with pytest.warns(category, match=match):
+        new.fit(make(X))
+    assert np.isfinite(new.training_scores_).all()
+    assert np.isfinite(new.anomaly_map(make(X))).all()
