@@ -5,11 +5,10 @@ from collections.abc import Iterator, Mapping, Set
 from numbers import Integral, Number
 
 import numpy as np
-from sklearn.utils import check_array
 
 from skpatchsvdd._images.files import read_image, read_shape
 from skpatchsvdd._images.stack import ImageStack, pixels_to_float, resize_image
-from skpatchsvdd._utils import warn
+from skpatchsvdd._utils import check_array, check_mapped, warn
 
 # Floats beyond this are hardly on the 0..1 scale.
 _LOOKS_LIKE_BYTES = 10.0
@@ -80,6 +79,8 @@ def check_image_size(image_size):
 
 
 def _stack_array(X, image_shape, size):
+    if isinstance(X, np.ndarray):
+        check_mapped(X, "X")
     X = check_array(X, dtype="numeric", allow_nd=True, ensure_2d=False, input_name="X")
     _check_axes(X)
     X = _add_axes(X, image_shape)
@@ -88,6 +89,7 @@ def _stack_array(X, image_shape, size):
     size = X.shape[1:3] if size is None else size
 
     def read(indices):
+        check_mapped(X, "X")
         pixels = _scale(X[indices])
         if size == X.shape[1:3]:
             return pixels
@@ -186,8 +188,14 @@ def _stack_files(files, size, n_channels):
     def load(i):
         image = read_image(files[i])
         image = image if image.ndim == 3 else image[:, :, None]
+        if image.shape != before[i]:
+            raise RuntimeError(
+                f"{files[i]} has changed while it was read: its shape was {before[i]} "
+                f"and is {image.shape}. Call again when nothing writes to the files."
+            )
         return np.broadcast_to(image, (*image.shape[:2], n_channels))
 
+    before = shapes
     shapes = [(height, width, n_channels) for height, width, _ in shapes]
     # Found again from another folder, too.
     whole = list(map(os.path.abspath, files))

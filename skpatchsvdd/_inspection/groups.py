@@ -1,7 +1,8 @@
 """Groups of images that belong together: which are set aside from training."""
 
 import numpy as np
-from sklearn.utils import column_or_1d
+
+from skpatchsvdd._utils import column_or_1d
 
 # Fraction of the groups that the encoder is not trained on. The threshold can promise
 # no smaller rate than 1 / (1 + their number), and an encoder needs few images.
