@@ -1,5 +1,6 @@
 import pickle
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -194,3 +195,15 @@ def test_approximate_index_survives_pickling(rng, approximate):
     repacked = pickle.loads(pickle.dumps(copy))
     np.testing.assert_array_equal(query(copy, queries), before)
     np.testing.assert_array_equal(query(repacked, queries), before)
+
+
+def test_threads_share_an_approximate_index(rng, approximate):
+    queries = torch.from_numpy(features(rng, 60)).view(6, 10, -1)
+    alone = [approximate.query(queries[i : i + 1]) for i in range(6)]
+    shared = pickle.loads(pickle.dumps(approximate))  # unpacked by one of them
+    with ThreadPoolExecutor(6) as pool:
+        images = [queries[i : i + 1] for i in range(6)] * 3
+        for found, expected in zip(
+            pool.map(shared.query, images), alone * 3, strict=True
+        ):
+            assert torch.equal(found, expected)
