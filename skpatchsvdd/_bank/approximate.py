@@ -39,14 +39,18 @@ class ApproximateIndex:
         _check_process()
         if n_jobs is not None:
             n_jobs = min(count_threads(n_jobs), numba.config.NUMBA_NUM_THREADS)
-        index = NNDescent(
-            bank.rows,
-            metric="euclidean",
-            n_neighbors=_N_NEIGHBORS,
-            random_state=seed,
-            n_jobs=n_jobs,
-        )
-        index.prepare()
+        n_threads = numba.get_num_threads()
+        try:
+            index = NNDescent(
+                bank.rows,
+                metric="euclidean",
+                n_neighbors=_N_NEIGHBORS,
+                random_state=seed,
+                n_jobs=n_jobs,
+            )
+            index.prepare()
+        finally:  # pynndescent does so only if all goes well
+            numba.set_num_threads(n_threads)
         self._index = index
         self._owners = bank.owners
         self._exact = ExactIndex(bank._replace(rows=bank.rows.copy()), seed)

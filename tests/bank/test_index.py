@@ -198,12 +198,26 @@ def test_approximate_index_survives_pickling(rng, approximate):
 
 
 def test_threads_share_an_approximate_index(rng, approximate):
-    queries = torch.from_numpy(features(rng, 60)).view(6, 10, -1)
-    alone = [approximate.query(queries[i : i + 1]) for i in range(6)]
-    shared = pickle.loads(pickle.dumps(approximate))  # unpacked by one of them
+    _, index = approximate
+    queries = torch.from_numpy(features(rng, 60, n_features=16)).view(6, 1, 10, 16)
+    expected = torch.stack([index.query(image) for image in queries])
+    shared = pickle.loads(pickle.dumps(index))  # unpacked by one of the threads
     with ThreadPoolExecutor(6) as pool:
-        images = [queries[i : i + 1] for i in range(6)] * 3
-        for found, expected in zip(
-            pool.map(shared.query, images), alone * 3, strict=True
-        ):
+        for _ in range(3):
+            found = torch.stack(list(pool.map(shared.query, queries)))
             assert torch.equal(found, expected)
+
+
+def test_an_approximate_index_that_fails_leaves_numba_s_threads(rng, monkeypatch):
+    import numba
+    import pynndescent
+
+    def fail(*args, **kwargs):
+        numba.set_num_threads(1)
+        raise MemoryError
+
+    monkeypatch.setattr(pynndescent, "NNDescent", fail)
+    before = numba.get_num_threads()
+    with pytest.raises(MemoryError):
+        ApproximateIndex(as_bank(features(rng, 50)), n_jobs=1, seed=0)
+    assert numba.get_num_threads() == before
