@@ -187,8 +187,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         see the :ref:`user guide <progress>`.
 
     n_jobs : int, default=None
-        Threads of torch on the CPU, and of building pynndescent's index. None leaves
-        the choice to them. pynndescent's queries always use its own choice.
+        Threads of torch on the CPU, for calls of the thread that makes them, and of
+        building pynndescent's index. None leaves the choice to them. pynndescent's
+        queries always use its own choice.
 
     batch_size : "auto" or int, default="auto"
         Crops per step; with ``training="paper"``, pairs of patches per step for each
@@ -632,7 +633,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         it takes for a difference: where much has changed, `fit` again. Of the
         parameters only `bank_size`, `contamination`, `neighbors`, `tolerance`,
         `device`, `n_jobs`, `random_state` and `verbose` are looked at. Nothing changes
-        until all is done.
+        until all is done: other threads may score meanwhile, but not fit.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""What every room uses: devices, random draws, progress, callbacks, warnings."""
+"""What every room uses: devices, random draws, progress, warnings, files, forks."""
 
 from skpatchsvdd._utils.callbacks import CallbackSupportMixin, open_report
 from skpatchsvdd._utils.device import (
