@@ -1,5 +1,6 @@
 """The estimator: parameters, fit in five steps, scores and maps."""
 
+import functools
 from contextlib import contextmanager
 from numbers import Integral, Real
 
@@ -46,9 +47,11 @@ from skpatchsvdd._utils import (
     CallbackSupportMixin,
     Report,
     check_device,
+    computes,
     fallback_device,
+    make_lock,
     open_report,
-    torch_threads,
+    safe_after_fork,
     warn,
 )
 from skpatchsvdd.drift import drift_test
@@ -77,6 +80,22 @@ _LEARNT = [
 ]
 # What dense training subtracts from images on the 0..1 scale.
 _MID_GREY = 0.5
+_LEARNING = make_lock()
+
+
+def _reads(method):
+    """Decorate a method that inspects images with what has been learnt.
+
+    It works with the estimator as it is when the call begins, whatever `fit` or
+    `partial_fit` do to it meanwhile in another thread.
+    """
+    computing = safe_after_fork(computes(method))
+
+    @functools.wraps(method)
+    def call(self, *args, **kwargs):
+        return computing(self._as_it_is(), *args, **kwargs)
+
+    return call
 
 
 class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
@@ -168,8 +187,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         see the :ref:`user guide <progress>`.
 
     n_jobs : int, default=None
-        Threads of torch on the CPU, and of building pynndescent's index. None leaves
-        the choice to them. pynndescent's queries always use its own choice.
+        Threads of torch on the CPU, for calls of the thread that makes them, and of
+        building pynndescent's index. None leaves the choice to them. pynndescent's
+        queries always use its own choice.
 
     batch_size : "auto" or int, default="auto"
         Crops per step; with ``training="paper"``, pairs of patches per step for each
@@ -520,6 +540,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         self.aggregation = aggregation
 
     @_fit_context(prefer_skip_nested_validation=True)
+    @safe_after_fork
+    @computes
     def fit(self, X, y=None, groups=None):
         """Learn from normal images what normal patches look like.
 
@@ -579,28 +601,31 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         seen = images if len(shown) == len(images) else images.take(shown)
         n_tasks = count_trainings(len(seen), options) + 2  # encoding and scoring
         report = open_report(self, X, y, n_tasks)
-        with torch_threads(self.n_jobs):
-            size, center = images.image_shape[:2], self._center_of(seen)
-            setting = DenseSetting(size, center, options.light, strides, device, roi)
-            training = train_encoder(
-                seen, setting, options, rng, report, self._former_training()
-            )
-            with self._kept_if_unfinished(training):
-                parts = (images, shown, known, owners, training, setting, options, rng)
-                training, fitted, scores = self._build(*parts, report)
+        size, center = images.image_shape[:2], self._center_of(seen)
+        setting = DenseSetting(size, center, options.light, strides, device, roi)
+        training = train_encoder(
+            seen, setting, options, rng, report, self._former_training()
+        )
+        with self._kept_if_unfinished(training):
+            parts = (images, shown, known, owners, training, setting, options, rng)
+            training, fitted, scores = self._build(*parts, report)
         check_scores(scores)
         if groups is None:
             warn_if_grouped(images)
         fitted.seen = self._list_seen(training, known, shown)
-        self._calibrate(scores, groups, calibrates)  # it warns: before all that is set
-        self._set_shape(images)
-        self.center_, self.strides_, self.roi_ = center, strides, roi
-        self._set_training(training)
-        self._set_bank(fitted)
+        self._learn(
+            self._calibrate(scores, groups, calibrates)
+            | {"inspected_shape_": tuple(images.image_shape), "center_": center}
+            | {"n_features_in_": _n_values(images), "strides_": strides, "roi_": roi}
+            | _describe_training(training)
+            | _describe_bank(fitted, training.encoder.patch_sizes)
+        )
         report.end()
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
+    @safe_after_fork
+    @computes
     def partial_fit(self, X, y=None, groups=None):
         """Let the patches of more normal images join the bank, without training.
 
@@ -609,7 +634,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         it takes for a difference: where much has changed, `fit` again. Of the
         parameters only `bank_size`, `contamination`, `neighbors`, `tolerance`,
         `device`, `n_jobs`, `random_state` and `verbose` are looked at. Nothing changes
-        until all is done.
+        until all is done: other threads may score meanwhile, but not fit.
 
         Parameters
         ----------
@@ -632,34 +657,39 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         """
         if not hasattr(self, "encoder_"):
             return self.fit(X, y, groups)
-        images = self._check_scored_images(X)
-        groups = self._check_more_groups(groups, len(images))
+        now = self._as_it_is()
+        images = now._check_scored_images(X)
+        groups = now._check_more_groups(groups, len(images))
         normal = find_normal(y, len(images))
         images, groups = images.take(normal), None if groups is None else groups[normal]
         digests = list_digests(images)
         first = {digest: i for i, digest in reversed(list(enumerate(digests)))}
-        former = self._fitted.known
+        former = now._fitted.known
         new = sorted(i for digest, i in first.items() if digest not in former)
         if not new:
             return self
         images, known = images.take(new), former + [digests[i] for i in new]
-        groups, owners, calibrates = self._continue_groups(groups, new)
+        groups, owners, calibrates = now._continue_groups(groups, new)
         rng = check_random_state(self.random_state)
         report = open_report(self, X, y, n_tasks=1)
-        with torch_threads(self.n_jobs):
-            encoder = self._inspector().encoder
-            options = resolve_options(self.get_params(deep=False), encoder.device)
-            parts = (self._fitted, images, known, owners, encoder)
-            fitted = extend_bank(*parts, options, rng, report)
-            inspector = fitted.inspector(self.encoder_, encoder.device, self.tolerance)
-            scores = inspector.scores(images)
-        scores = np.concatenate([self.training_scores_, scores])
+        encoder = now._inspector().encoder
+        options = resolve_options(now.get_params(deep=False), encoder.device)
+        parts = (now._fitted, images, known, owners, encoder)
+        fitted = extend_bank(*parts, options, rng, report)
+        inspector = fitted.inspector(now.encoder_, encoder.device, now.tolerance)
+        scores = inspector.scores_of_known(images)
+        scores = np.concatenate([now.training_scores_, scores])
         check_scores(scores)
-        self._calibrate(scores, groups, calibrates)
-        self._set_bank(fitted)
+        self._learn(
+            now._calibrate(scores, groups, calibrates)
+            | _describe_bank(fitted, now.patch_sizes_),
+            now._fitted,
+        )
         report.end()
         return self
 
+    @safe_after_fork
+    @computes
     def fit_predict(self, X, y=None, groups=None):
         """Fit to images and label each of them as normal or abnormal.
 
@@ -690,11 +720,11 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         scores = np.array([learnt.get(x, np.nan) for x in list_digests(images)])
         is_new = np.isnan(scores)
         if is_new.any():
-            with torch_threads(self.n_jobs):
-                new = images.take(np.flatnonzero(is_new))
-                scores[is_new] = self._inspector().scores(new)
+            new = images.take(np.flatnonzero(is_new))
+            scores[is_new] = self._inspector().scores(new)
         return _labels(scores - self.offset_)
 
+    @_reads
     def score_samples(self, X):
         """Score images: high is normal, low is abnormal.
 
@@ -711,9 +741,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             `relative_weight`. At most 0.
         """
         images = self._check_scored_images(X)
-        with torch_threads(self.n_jobs):
-            return self._inspector().scores(images)
+        return self._inspector().scores(images)
 
+    @_reads
     def decision_function(self, X):
         """Score images relative to the threshold: negative is abnormal.
 
@@ -729,6 +759,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         """
         return self.score_samples(X) - self.offset_
 
+    @_reads
     def predict(self, X):
         """Label images as normal or abnormal.
 
@@ -744,6 +775,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         """
         return _labels(self.decision_function(X))
 
+    @_reads
     def p_values(self, X):
         """Compute how unusual images would be among normal ones.
 
@@ -768,6 +800,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         scores, groups = self._calibration_set()
         return p_values_from_scores(scores, self.score_samples(X), groups)
 
+    @_reads
     def check_drift(self, X, defect_fraction=0.2, level=0.01):
         """Test whether images still look as the threshold assumes.
 
@@ -802,6 +835,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             level=level,
         )
 
+    @_reads
     def predict_mask(self, X, alpha=None):
         """Label pixels as normal or abnormal.
 
@@ -823,6 +857,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         images, _, masks, _ = self._cut_maps(X, alpha)
         return np.stack(masks) if images.came_in_one_size else masks
 
+    @_reads
     def predict_regions(self, X, alpha=None):
         """List the connected abnormal regions of each image.
 
@@ -845,6 +880,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         _, _, masks, maps = self._cut_maps(X, alpha)
         return list(map(find_regions, masks, maps))
 
+    @_reads
     def inspect(self, X):
         """Compute all there is to say about images, in one pass.
 
@@ -872,6 +908,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             regions=list(map(find_regions, masks, maps)),
         )
 
+    @_reads
     def explain(self, X, alpha=None):
         """Say with which normal patches the abnormal ones were compared.
 
@@ -902,8 +939,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             maps = [np.where(*x, -1) for x in zip(seen, maps, strict=True)]
         pairs = zip(map(find_regions, masks, maps), maps, strict=True)
         pixels = [find_peaks(*pair, size) for pair in pairs]
-        with torch_threads(self.n_jobs):
-            matches = self._inspector().explain(images, pixels)
+        matches = self._inspector().explain(images, pixels)
         for own, image_size in zip(matches, images.sizes, strict=True):
             resize_boxes(own, size, image_size, self._fitted.sizes)
         return matches
@@ -919,14 +955,14 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             offset = threshold_from_scores(scores, alpha, groups, name="alpha")
         images = self._check_scored_images(X)
         scores, masks, maps = [], [], []
-        with torch_threads(self.n_jobs):
-            for batch in self._inspector().maps_and_scores(images):
-                for one_map, score in zip(*batch, strict=True):
-                    maps.append(self._resize_map(one_map, images.sizes[len(maps)]))
-                    masks.append(cut_map(maps[-1], -offset, score < offset))
-                    scores.append(score)
+        for batch in self._inspector().maps_and_scores(images):
+            for one_map, score in zip(*batch, strict=True):
+                maps.append(self._resize_map(one_map, images.sizes[len(maps)]))
+                masks.append(cut_map(maps[-1], -offset, score < offset))
+                scores.append(score)
         return images, np.array(scores), masks, maps
 
+    @_reads
     def anomaly_map(self, X, scale=None):
         """Score every pixel: high is abnormal, low is normal.
 
@@ -947,9 +983,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         images = self._check_scored_images(X)
         if scale is not None:
             self._check_scale(scale, "scale")
-        with torch_threads(self.n_jobs):
-            batches = self._inspector().maps(images, scale)
-            maps = [one_map for batch in batches for one_map in batch]
+        batches = self._inspector().maps(images, scale)
+        maps = [one_map for batch in batches for one_map in batch]
         pairs = zip(maps, images.sizes, strict=True)
         maps = [self._resize_map(*pair) for pair in pairs]
         return np.stack(maps) if images.came_in_one_size else maps
@@ -961,6 +996,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             return resized
         return np.where(enlarge_roi(self.roi_, size), resized, np.float32(0))
 
+    @_reads
     def embed(self, X, patch_size):
         """Encode all patches of images.
 
@@ -979,12 +1015,12 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         """
         images = self._check_scored_images(X)
         scale = self._check_scale(patch_size, "patch_size")
-        with torch_threads(self.n_jobs):
-            dense = self._inspector().encoder
-            batches = images.batches(dense.batch_size)
-            features = [dense.encode(batch)[scale].cpu() for _, batch in batches]
+        dense = self._inspector().encoder
+        batches = images.batches(dense.batch_size)
+        features = [dense.encode(batch)[scale].cpu() for _, batch in batches]
         return torch.cat(features).numpy()
 
+    @_reads
     def save(self, path):
         """Save the fitted estimator in a file that cannot run code.
 
@@ -999,6 +1035,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             generator becomes None.
         """
         check_is_fitted(self)
+        self._fitted.check_file()
         parameters = self.get_params(deep=False)
         if not isinstance(self.random_state, Integral | None):
             parameters["random_state"] = None
@@ -1093,7 +1130,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         inspector = fitted.inspector(training.encoder, setting.device, self.tolerance)
         label = "scoring images, each without its own patches"
         with report.progress(label, len(images)) as progress:
-            scores = inspector.scores(images, progress)
+            scores = inspector.scores_of_known(images, progress)
         if not training.curve or not are_tied(scores) or training.watch.kept == 0:
             return training, fitted, scores
         warn_of_collapse(self.training)
@@ -1103,40 +1140,35 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         # Callbacks have seen the tasks they were told of, and hear nothing of this.
         return self._build(*parts, Report(type(self).__name__, self.verbose))
 
-    def _set_shape(self, images):
-        self.inspected_shape_ = tuple(images.image_shape)
-        self.n_features_in_ = _n_values(images)
-
     def _list_seen(self, training, known, shown):
         """Return the digests of all images that the encoder has been trained on."""
         seen = {known[i] for i in shown} if training.curve else set()
         goes_on = self.warm_start and hasattr(self, "_fitted")
         return seen | self._fitted.seen if goes_on else seen
 
-    def _set_training(self, training):
-        """Set what a training has learnt."""
-        watch = training.watch
-        self.encoder_ = training.encoder.eval()
-        self.patch_sizes_ = training.encoder.patch_sizes
-        self.lam_ = training.lam
-        self.lam_results_ = training.lam_results
-        self.loss_curve_ = training.curve
-        self.n_iter_ = len(next(iter(training.curve.values()), ()))
-        self.best_iter_ = watch.kept
-        self.validation_steps_ = np.array(watch.steps, dtype=int)
-        self.validation_scores_ = np.array(watch.scores)
-        self._unfinished = None
+    def _learn(self, learnt, former=None):
+        """Set all that has been learnt at once: no other thread sees a part of it.
+
+        If it continues from a `former` bank, that must still be there.
+        """
+        with _LEARNING:
+            before = vars(self).copy()  # kept until all is set: dropping takes time
+            if former is not None and before["_fitted"] is not former:
+                raise RuntimeError(
+                    "partial_fit must be the only call that fits an estimator, and "
+                    "another thread has fitted it meanwhile. Nothing was added: call "
+                    "partial_fit again, one call after the other."
+                )
+            vars(self).update(learnt)
+
+    def _as_it_is(self):
+        """Return a shallow copy, of one moment."""
+        copied = object.__new__(type(self))
+        vars(copied).update(vars(self).copy())
+        return copied
 
     def _set_bank(self, fitted):
-        sizes = map(len, fitted.indexes)
-        self.bank_size_ = dict(zip(self.patch_sizes_, sizes, strict=True))
-        self.usual_distances_ = None
-        if fitted.variations is not None:
-            distances = [x.distances for x in fitted.variations]
-            pairs = zip(self.patch_sizes_, distances, strict=True)
-            self.usual_distances_ = dict(pairs)
-        self.training_files_ = list(fitted.files)
-        self._fitted = fitted
+        self._learn(_describe_bank(fitted, self.patch_sizes_))
 
     def _check_more_groups(self, groups, n_images):
         if groups is None and self.groups_ is not None:
@@ -1165,14 +1197,16 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         return np.concatenate([self.groups_, groups[new]]), owners, calibrates
 
     def _calibrate(self, scores, groups, calibrates):
-        """Set the threshold, and what it and p-values come from."""
+        """Return the threshold, and what it and p-values come from, by attribute."""
         chosen = None if groups is None else groups[calibrates]
-        self.offset_ = threshold_from_scores(
-            scores[calibrates], self.contamination, chosen
-        )
-        self.training_scores_ = scores
-        self.groups_ = groups
-        self.calibrates_ = calibrates
+        return {
+            "offset_": threshold_from_scores(
+                scores[calibrates], self.contamination, chosen
+            ),
+            "training_scores_": scores,
+            "groups_": groups,
+            "calibrates_": calibrates,
+        }
 
     def _calibration_set(self):
         """Return the scores that p-values come from, and their groups or None."""
@@ -1282,6 +1316,38 @@ def load(path, mmap=False):
     if learnt:
         raise ValueError(f"{path} cannot be loaded: it holds {sorted(learnt)}.")
     return est
+
+
+def _describe_training(training):
+    """Return what a training has taught, by attribute."""
+    watch = training.watch
+    return {
+        "encoder_": training.encoder.eval(),
+        "patch_sizes_": training.encoder.patch_sizes,
+        "lam_": training.lam,
+        "lam_results_": training.lam_results,
+        "loss_curve_": training.curve,
+        "n_iter_": len(next(iter(training.curve.values()), ())),
+        "best_iter_": watch.kept,
+        "validation_steps_": np.array(watch.steps, dtype=int),
+        "validation_scores_": np.array(watch.scores),
+        "_unfinished": None,
+    }
+
+
+def _describe_bank(fitted, patch_sizes):
+    """Return a bank and what is read off it, by attribute."""
+    usual = None
+    if fitted.variations is not None:
+        distances = [x.distances for x in fitted.variations]
+        usual = dict(zip(patch_sizes, distances, strict=True))
+    sizes = map(len, fitted.indexes)
+    return {
+        "bank_size_": dict(zip(patch_sizes, sizes, strict=True)),
+        "usual_distances_": usual,
+        "training_files_": list(fitted.files),
+        "_fitted": fitted,
+    }
 
 
 def _labels(decision):

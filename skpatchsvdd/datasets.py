@@ -10,7 +10,7 @@ from sklearn.utils import Bunch
 
 from skpatchsvdd._images import check_image_size, read_image, resize_image
 from skpatchsvdd._synthetic import make_textures
-from skpatchsvdd._utils import warn
+from skpatchsvdd._utils import safe_after_fork, warn
 
 __all__ = ["load_images", "load_mvtec_ad", "make_textures"]
 
@@ -287,6 +287,7 @@ def _read_resized(file, size):
     return image if size is None else _resize(image, size)
 
 
+@safe_after_fork
 def _read_mask(file, size):
     mask = read_image(file)
     mask = (mask if mask.ndim == 2 else mask.max(axis=2)) > 0

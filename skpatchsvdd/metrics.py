@@ -2,7 +2,9 @@
 
 import numpy as np
 from scipy import ndimage
-from sklearn.utils import check_array, check_consistent_length, column_or_1d
+from sklearn.utils import check_consistent_length
+
+from skpatchsvdd._utils import check_array, column_or_1d
 
 __all__ = ["best_f1", "detection_auroc", "pro_score", "segmentation_auroc"]
 

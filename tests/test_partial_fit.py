@@ -5,6 +5,7 @@ import pytest
 from settings import SEED
 
 from skpatchsvdd import PatchSVDD
+from skpatchsvdd._inspection import Inspector
 from skpatchsvdd.datasets import make_textures
 
 QUICK = {"embedding_dim": 8, "patch_size": 32, "max_iter": 0, "random_state": SEED}
@@ -107,7 +108,7 @@ def test_a_call_that_fails_changes_nothing(images, monkeypatch):
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr("skpatchsvdd._inspection.inspector.Inspector.scores", fail)
+        patch.setattr(Inspector, "scores_of_known", fail)
         with pytest.raises(MemoryError):
             est.partial_fit(images[8:])
     assert est.bank_size_ == {32: 8 * 81}

@@ -1,16 +1,20 @@
 """Search with pynndescent: fast on large banks, upper bounds of the distances."""
 
+import os
 import pickle
 
 import numpy as np
 import torch
 
 from skpatchsvdd._bank.exact import ExactIndex
-from skpatchsvdd._utils import count_threads
+from skpatchsvdd._utils import count_threads, make_lock
 
 # How many neighbours pynndescent is asked for. It could be told to look more widely,
 # but then takes many times as long where many patches are almost the same.
 _N_NEIGHBORS = 15
+# pynndescent keeps what a query works with in its index: one at a time.
+_QUERYING = make_lock()
+_built_in = None  # the process in which an index was built first
 
 
 class ApproximateIndex:
@@ -32,19 +36,28 @@ class ApproximateIndex:
         import numba  # slow to import: only for those who need it
         from pynndescent import NNDescent
 
+        _check_process()
         if n_jobs is not None:
             n_jobs = min(count_threads(n_jobs), numba.config.NUMBA_NUM_THREADS)
-        index = NNDescent(
-            bank.rows,
-            metric="euclidean",
-            n_neighbors=_N_NEIGHBORS,
-            random_state=seed,
-            n_jobs=n_jobs,
-        )
-        index.prepare()
+        n_threads = numba.get_num_threads()
+        try:
+            index = NNDescent(
+                bank.rows,
+                metric="euclidean",
+                n_neighbors=_N_NEIGHBORS,
+                random_state=seed,
+                n_jobs=n_jobs,
+            )
+            index.prepare()
+        finally:  # pynndescent does so only if all goes well
+            numba.set_num_threads(n_threads)
         self._index = index
         self._owners = bank.owners
         self._exact = ExactIndex(bank._replace(rows=bank.rows.copy()), seed)
+
+    def check_file(self):
+        """Raise if the file that the rows are mapped from has been cut off."""
+        self._exact.check_file()
 
     def __len__(self):
         return len(self._exact)
@@ -68,7 +81,8 @@ class ApproximateIndex:
 
     def _query_image(self, features, owner):
         k = min(_N_NEIGHBORS, len(self))
-        rows, distances = self._load().query(features.numpy(), k=k, epsilon=0.0)
+        with _QUERYING:
+            rows, distances = self._load().query(features.numpy(), k=k, epsilon=0.0)
         distances = torch.from_numpy(distances.astype(np.float32))
         distances[torch.from_numpy(self._owners[rows] == owner)] = torch.inf
         distances = distances.amin(dim=1)
@@ -103,3 +117,15 @@ class ApproximateIndex:
         if not isinstance(packed, bytes):
             packed = pickle.dumps(packed, protocol=pickle.HIGHEST_PROTOCOL)
         return self.__dict__ | {"_index": packed}
+
+
+def _check_process():
+    """Raise where numba would end the process instead of building an index."""
+    global _built_in
+    if _built_in not in (None, os.getpid()):
+        raise RuntimeError(
+            "pynndescent cannot build an index here: this process was forked from one "
+            "in which it has built one. Start processes by spawn, as joblib's loky "
+            "does, or pass neighbors='exact'."
+        )
+    _built_in = os.getpid()

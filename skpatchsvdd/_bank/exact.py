@@ -1,7 +1,5 @@
 """Exact search: the same promise on a CPU and on a GPU."""
 
-import threading
-import warnings
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +9,7 @@ from skpatchsvdd._bank.clusters import Clusters
 from skpatchsvdd._bank.exact_cpu import ClusterSearch
 from skpatchsvdd._bank.exact_gpu import TileSearch, WholeSearch
 from skpatchsvdd._bank.fused import make_fused
+from skpatchsvdd._utils import as_writable, check_mapped, make_lock
 
 # Up to this many rows a GPU compares with all of them: a product of this size takes no
 # longer than sorting queries into clusters, by estimate; in kernels of its own, and by
@@ -18,7 +17,7 @@ from skpatchsvdd._bank.fused import make_fused
 _FEW_ROWS, _WHOLE_ROWS = 2**12, 2**16
 # Rows that a few patches are compared with at a time.
 _ROWS_AT_A_TIME = 2**16
-_CLUSTERING = threading.Lock()
+_CLUSTERING = make_lock()
 
 
 class Bank(NamedTuple):
@@ -68,9 +67,15 @@ class ExactIndex:
 
     def bank(self):
         """Return a copy of the bank."""
-        order = np.argsort(self.owners, kind="stable")
-        places = None if self.places is None else self.places[order]
-        return Bank(self.rows[order], self.owners[order], places)
+        now = vars(self).copy()  # at once: another thread may be sorting the rows
+        rows, owners, places = now["rows"], now["owners"], now["places"]
+        order = np.argsort(owners, kind="stable")
+        places = None if places is None else places[order]
+        return Bank(rows[order], owners[order], places)
+
+    def check_file(self):
+        """Raise if the file that the rows are mapped from has been cut off."""
+        check_mapped(self.rows, "the bank")
 
     def query(self, features, left_out=None):
         """Return the distance of each patch to the nearest row of the bank.
@@ -133,20 +138,25 @@ class ExactIndex:
         if self.centers is None:
             with _CLUSTERING:  # threads may share an index
                 self._cluster(device)
-        if device not in self._searches:
+        search = self._searches.get(device)
+        if search is None:
             rows, centers = (as_tensor(x).to(device) for x in (self.rows, self.centers))
             search = _make_search(device, rows, centers, self.starts, self.owners)
             self._searches = {device: search}
-        return self._searches[device]
+        return search
 
     def _cluster(self, device):
         if self.centers is not None:
             return
         clusters = Clusters(self.rows, self._seed, device)
-        self.rows, self.owners = clusters.rows, self.owners[clusters.order]
-        if self.places is not None:
-            self.places = self.places[clusters.order]
-        self.starts, self.centers = clusters.starts, clusters.centers  # seen by others
+        order, places = clusters.order, self.places
+        vars(self).update(  # at once: other threads see all of it or nothing
+            rows=clusters.rows,
+            owners=self.owners[order],
+            places=None if places is None else places[order],
+            starts=clusters.starts,
+            centers=clusters.centers,
+        )
 
     def __getstate__(self):
         return self.__dict__ | {"_searches": {}}
@@ -167,7 +177,4 @@ def _make_search(device, *parts):
 
 def as_tensor(array):
     """Return an array as a tensor, a view, also where it cannot be written to."""
-    with warnings.catch_warnings():
-        # A memory-mapped bank cannot be written to, and nothing here does.
-        warnings.filterwarnings("ignore", message=".*not writ(e)?able")
-        return torch.from_numpy(array)
+    return torch.from_numpy(as_writable(array))

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from skpatchsvdd._bank.clusters import ClusterBounds
 from skpatchsvdd._bank.distances import Nearest, expand, product_error
-from skpatchsvdd._utils import halve_without_memory
+from skpatchsvdd._utils import as_writable, halve_without_memory
 
 # Rows of a cluster, and queries that look at them, of one small matrix product: large
 # enough to be fast, small enough that few are fillers.
@@ -29,7 +29,7 @@ class WholeSearch:
     """
 
     def __init__(self, rows, centers, starts, owners):
-        owners = torch.from_numpy(owners).to(rows.device)
+        owners = torch.from_numpy(as_writable(owners)).to(rows.device)
         n_more = -len(rows) % _TILE_ROWS
         is_row = F.pad(torch.ones_like(owners, dtype=torch.bool), (0, n_more))
         self._rows = F.pad(_align(rows), (0, 0, 0, n_more))
@@ -82,7 +82,7 @@ class TileSearch:
         self._rows = rows.new_zeros(size, rows.shape[1]).index_copy_(0, slot, rows)
         self._half_squares = rows.new_full((size,), torch.inf)
         self._half_squares.index_copy_(0, slot, self._bounds.half_squares)
-        owners = torch.from_numpy(owners).to(slot)
+        owners = torch.from_numpy(as_writable(owners)).to(slot)
         self._owners = slot.new_full((size,), -2).index_copy_(0, slot, owners)
         self._n_tiles = torch.from_numpy(n_tiles).to(rows.device)
         self._first_tile = self._n_tiles.cumsum(0) - self._n_tiles

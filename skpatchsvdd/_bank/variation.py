@@ -155,18 +155,19 @@ class Variation:
         return _regress(model, features, torch.from_numpy(same).to(features.device))
 
     def _move_to(self, device):
-        if self._on_device is None or self._on_device.columns.device != device:
+        model = self._on_device
+        if model is None or model.columns.device != device:
             rows = as_tensor(self.sample.rows).to(device).flatten(0, 1)
             origin = rows.mean(dim=0)
             distances = as_tensor(self.distances).to(device).flatten()
-            self._on_device = _Model(
+            model = self._on_device = _Model(
                 origin,
                 as_columns(rows - origin) / self.width,
                 halve_squares(rows - origin) / self.width,
                 distances,
                 _find_typical(self.distances),
             )
-        return self._on_device
+        return model
 
     def __getstate__(self):
         return self.__dict__ | {"_on_device": None}

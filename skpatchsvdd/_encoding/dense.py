@@ -120,7 +120,7 @@ class DenseEncoder:
         # A CPU's convolution rounds differently for other batch sizes: image by image,
         # a score depends on that image alone, and takes no longer.
         size = 1 if self.device.type == "cpu" else len(x)
-        with torch.inference_mode(), exact_convolutions():
+        with torch.inference_mode(), exact_convolutions(self.device):
             maps = halve_without_memory(
                 lambda n: [self._encode_maps(part) for part in x.split(n)], size
             )

@@ -215,9 +215,11 @@ def grid_shape(image_size, patch_size, stride):
 def rebuild_encoder(cls, config, arrays):
     """Make an encoder of a class and its configuration with these weights."""
     encoder = cls(*config)
-    with torch.no_grad():
-        for parameter, array in zip(encoder.parameters(), arrays, strict=True):
-            parameter.copy_(torch.from_numpy(np.array(array)))
+    for parameter, array in zip(encoder.parameters(), arrays, strict=True):
+        if parameter.shape != array.shape:
+            raise ValueError(f"weights of {array.shape} are not {parameter.shape}")
+        # By numpy: torch's threads would wait for ever in a process that was forked.
+        parameter.data = torch.from_numpy(np.array(array, dtype=np.float32))
     return encoder
 
 

@@ -11,6 +11,7 @@ from skpatchsvdd._images.files import is_pillow_image, read_image, read_shape
 from skpatchsvdd._images.forms import as_array
 from skpatchsvdd._images.scale import check_scale, to_scale, warn_if_not_scaled
 from skpatchsvdd._images.stack import ImageStack, pixels_to_float, resize_image
+from skpatchsvdd._utils import check_mapped
 
 # No image has so few rows: an axis this short holds channels.
 _FEW_CHANNELS = 4
@@ -98,6 +99,8 @@ def _check_image_shape(image_shape):
 
 
 def _stack_array(X, image_shape, size):
+    if isinstance(X, np.ndarray):
+        check_mapped(X, "X")
     array = as_array(X, "X")
     if array.ndim == 0:
         raise _not_images(X)
@@ -107,6 +110,7 @@ def _stack_array(X, image_shape, size):
     size = X.shape[1:3] if size is None else size
 
     def read(indices):
+        check_mapped(X, "X")
         pixels = to_scale(X[indices])
         if size == X.shape[1:3]:
             return pixels
@@ -232,8 +236,14 @@ def _stack_files(files, size, n_channels):
     def load(i):
         image = read_image(files[i])
         image = image if image.ndim == 3 else image[:, :, None]
+        if image.shape != before[i]:
+            raise RuntimeError(
+                f"{files[i]} has changed while it was read: its shape was {before[i]} "
+                f"and is {image.shape}. Call again when nothing writes to the files."
+            )
         return np.broadcast_to(image, (*image.shape[:2], n_channels))
 
+    before = shapes
     shapes = [(height, width, n_channels) for height, width, _ in shapes]
     # Found again from another folder, too.
     whole = list(map(os.path.abspath, files))

@@ -2,9 +2,9 @@
 
 import numpy as np
 import torch
-from sklearn.utils import check_array
 
 from skpatchsvdd._images.files import is_pillow_image, read_pillow_image
+from skpatchsvdd._utils import check_array
 
 
 def as_array(x, name):

@@ -4,6 +4,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from skpatchsvdd._utils import safe_after_fork
+
 
 class ImageStack:
     """Checked images of one size, brought to it and to their scale when asked for.
@@ -98,6 +100,7 @@ def stack_images(pixels):
     return ImageStack(pixels.__getitem__, pixels.shape[1:], sizes)
 
 
+@safe_after_fork
 def resize_image(image, size):
     """Resize one image (height, width, channels), anti-aliased, to 0..1 floats."""
     x = torch.from_numpy(np.array(pixels_to_float(image))).permute(2, 0, 1)[None]

@@ -88,12 +88,18 @@ class FittedBank:
         tolerance : float
             See `Inspector`.
         """
+        self.check_file()
         versions = [p._version for p in encoder.parameters()]  # count changes
         made_for = (encoder, versions, device, tolerance)
         last = self._last
         if last is None or last[0] != made_for:
             last = self._last = made_for, self._make(encoder, device, tolerance)
         return last[1]
+
+    def check_file(self):
+        """Raise if the bank is mapped from a file that is no longer what it was."""
+        for index in self.indexes:
+            index.check_file()
 
     def _make(self, encoder, device, tolerance):
         return Inspector(

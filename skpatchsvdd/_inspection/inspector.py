@@ -99,12 +99,12 @@ class Inspector:
         ------
         maps : ndarray of shape (n_batch, height, width)
         """
-        for maps, _ in self._inspect(images, scale):
+        for maps, *_ in self._inspect(images, scale):
             yield maps.cpu().numpy()
 
     def maps_and_scores(self, images):
         """Yield, batch by batch, anomaly maps and the scores of their images."""
-        for maps, scores in self._inspect(images):
+        for maps, scores, _ in self._inspect(images):
             yield maps.cpu().numpy(), scores.double().cpu().numpy()
 
     def scores(self, images, progress=None):
@@ -112,8 +112,30 @@ class Inspector:
 
         ``progress(n)`` is told how many images are done.
         """
+        return self._collect(images, progress, lambda i: None)
+
+    def scores_of_known(self, images, progress=None):
+        """Return the scores of images that the bank holds, as `scores` does.
+
+        One that is not recognised has changed since the bank was built, and would find
+        its own patches there: it is an error.
+        """
+
+        def refuse(i):
+            raise RuntimeError(
+                f"{images.files[i] or f'image {i}'} has changed while it was learnt "
+                "from. Images are read more than once: call again when nothing writes "
+                "to them, or with a copy."
+            )
+
+        return self._collect(images, progress, refuse)
+
+    def _collect(self, images, progress, meet_new):
+        """Return all scores; ``meet_new(i)`` is told of images that are not known."""
         scores, n_done = [], 0
-        for _, batch in self._inspect(images):
+        for _, batch, known in self._inspect(images):
+            for i in np.flatnonzero(np.array(known) < 0):
+                meet_new(n_done + int(i))
             scores.append(batch)
             n_done += len(batch)
             if progress is not None:
@@ -121,7 +143,7 @@ class Inspector:
         return torch.cat(scores).double().cpu().numpy()
 
     def _inspect(self, images, scale=None):
-        """Yield, batch by batch, anomaly maps and scores of images."""
+        """Yield, batch by batch, maps and scores of images, and their known numbers."""
         sizes = self.encoder.patch_sizes
         chosen = range(len(sizes)) if scale is None else [sizes.index(scale)]
         for _, batch in images.batches(self.encoder.batch_size):
@@ -129,7 +151,7 @@ class Inspector:
             features = self.encoder.encode(self._leave_out_of_mean(batch, known))
             features = self.encoder.add_positions(features, self.units)
             maps = self._make_maps(features, self._own(known), chosen)
-            yield geometric_mean(maps, self.weights), self._score(maps)
+            yield geometric_mean(maps, self.weights), self._score(maps), known
 
     def explain(self, images, pixels):
         """Find the normal patches that the patches of some pixels are compared with.

@@ -127,7 +127,9 @@ def detection_scorer(estimator, X, y):
     >>> cross_val_score(est, X, y, cv=NormalOnlyKFold(2), scoring=detection_scorer)
     array([1., 1.])
     """
-    return detection_auroc(labels_from(y), estimator.score_samples(X))
+    labels = labels_from(y)
+    _check_some_abnormal(labels)
+    return detection_auroc(labels, estimator.score_samples(X))
 
 
 def segmentation_scorer(estimator, X, y):
@@ -167,6 +169,7 @@ def segmentation_scorer(estimator, X, y):
     (array([1., 1.]), array([ True,  True]))
     """
     masks = _check_masks(y)
+    _check_some_abnormal(labels_from(masks))
     return segmentation_auroc(masks, maps_of(estimator, X))
 
 
@@ -203,7 +206,19 @@ def pro_scorer(estimator, X, y):
     True
     """
     masks = _check_masks(y)
+    _check_some_abnormal(labels_from(masks))
     return pro_score(masks, maps_of(estimator, X))
+
+
+def _check_some_abnormal(labels):
+    """Raise if there is nothing to find, as in some parts of X that a search makes."""
+    if not np.any(labels == -1):
+        raise ValueError(
+            f"y must hold abnormal images to be found, and calls all {len(labels)} "
+            "normal. In HalvingGridSearchCV, which rates on random parts of X, pass "
+            "resource='max_iter'; where a search rates images that were trained on, "
+            "return_train_score=False."
+        )
 
 
 def _check_masks(y):

@@ -1,5 +1,6 @@
 """A fitted estimator as arrays and text, and back."""
 
+import copy
 import json
 from importlib.metadata import version
 
@@ -151,6 +152,7 @@ class _Packer:
                 }
         if type(value) not in _FIELDS:
             raise TypeError(f"a {type(value).__name__} has no place in a file")
+        value = copy.copy(value)  # as it is now: a search may be sorting its rows
         fields = {name: getattr(value, name) for name in _FIELDS[type(value)]}
         return {"object": type(value).__name__, "of": self.pack_dict(fields)}
 

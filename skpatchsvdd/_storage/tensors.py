@@ -12,7 +12,7 @@ import zlib
 
 import numpy as np
 
-from skpatchsvdd._utils import replaced_when_whole
+from skpatchsvdd._utils import map_file, replaced_when_whole
 
 _CODES = {
     "F64": "<f8",
@@ -27,6 +27,8 @@ NAMES = {np.dtype(dtype): code for code, dtype in _CODES.items()}
 # Bytes of a header, at most: a hundred thousand names of files take a tenth of it.
 _MAX_HEADER = 2**26
 _ALIGNED = 64
+# Bytes of arrays that are mapped, at least: a page. Smaller ones gain nothing.
+_MAPPED = 4096
 _TEXT = "__metadata__"
 
 
@@ -68,7 +70,8 @@ def read_tensors(path, mmap=False):
     path : str
         The file.
     mmap : bool
-        Whether to map arrays into memory, for reading only, instead of loading them.
+        Whether to map large arrays into memory, for reading only, instead of loading
+        them.
 
     Returns
     -------
@@ -88,11 +91,14 @@ def read_tensors(path, mmap=False):
         _check_places(places, n_bytes - 8 - length)
         for name, value in text.items():
             _check_sum(sums, f"{_TEXT}.{name}", zlib.crc32(value.encode()))
+        # One mapping, so that the file of all arrays is that of any of them.
+        mapped = map_file(stream) if mmap else None
         arrays = {}
         for name, (dtype, shape, (begin, _)) in places.items():
             offset = 8 + length + begin
-            if mmap and math.prod(shape):
-                array = np.memmap(path, dtype, "r", offset, shape)
+            size = math.prod(shape) * dtype.itemsize
+            if mmap and size >= _MAPPED:
+                array = mapped[offset : offset + size].view(dtype).reshape(shape)
             else:
                 stream.seek(offset)
                 array = np.fromfile(stream, dtype, math.prod(shape)).reshape(shape)

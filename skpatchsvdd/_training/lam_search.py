@@ -2,11 +2,9 @@
 
 import functools
 import time
-import warnings
 from dataclasses import replace
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 
 from skpatchsvdd._synthetic import make_probes
 from skpatchsvdd._training.validation import DefectCheck
@@ -29,8 +27,8 @@ _CLEARLY = 0.05
 def choose_lam(train_once, images, setting, options, rng, report, former):
     """Return `lam` and, if it was chosen here, the table of trials.
 
-    ``train_once(images, setting, options, rng, report, former, ends_at_interrupt)``
-    trains with a given value; the other parameters are those of `train_encoder`.
+    ``train_once(images, setting, options, rng, report, former, is_trial)`` trains with
+    a given value; the other parameters are those of `train_encoder`.
     """
     if options.lam != "auto":
         return options.lam, None
@@ -51,7 +49,8 @@ def choose_lam(train_once, images, setting, options, rng, report, former):
     for lam in values:
         start = time.perf_counter()
         trial = (images.take(others), setting, replace(options, lam=lam))
-        encoder = _train_quietly(train_once, *trial, seed, report)
+        trial_rng = np.random.RandomState(seed)
+        encoder, *_ = train_once(*trial, trial_rng, report, None, True)
         score = check(encoder)
         row = (lam, score, time.perf_counter() - start)
         for column, value in zip(table.values(), row, strict=True):
@@ -68,11 +67,3 @@ def count_trials(n_images, options):
     if options.lam != "auto" or not matters or n_images < _MIN_TRIED:
         return 0
     return len(LAMS[options.training])
-
-
-def _train_quietly(train_once, images, setting, options, seed, report):
-    """Train without warnings of failure; an interrupt is raised."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        rng = np.random.RandomState(seed)
-        return train_once(images, setting, options, rng, report, None, False)[0]

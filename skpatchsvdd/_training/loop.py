@@ -60,7 +60,8 @@ def run_training(
     """
     steps = run_steps(encoder, objective, sampler, max_iter, learning_rate)
     curve, is_interrupted = [], False
-    with log, exact_convolutions(), as_current(sampler.device):
+    device = sampler.device
+    with log, exact_convolutions(device), as_current(device):
         try:
             for step, terms in enumerate(steps, start=1):
                 curve.append(terms)

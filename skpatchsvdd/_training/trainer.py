@@ -104,13 +104,11 @@ def go_on_from(encoder, lam, lam_results):
     return Training(encoder, {}, Watch(None, 1), lam, lam_results)
 
 
-def train_once(
-    images, setting, options, rng, report, former=None, ends_at_interrupt=True
-):
+def train_once(images, setting, options, rng, report, former=None, is_trial=False):
     """Train with a given `lam`; return encoder, loss curve and watch.
 
-    An interrupt ends the training early if `ends_at_interrupt`, else it is raised. The
-    other parameters are those of `train_encoder`.
+    An interrupt ends the training early, but is raised in a trial, which does not warn
+    of failure either. The other parameters are those of `train_encoder`.
     """
     device = setting.device
     cpu = torch.Generator().manual_seed(draw_seed(rng))
@@ -133,11 +131,15 @@ def train_once(
     log = report.training_log(list(objective.weights), options.max_iter)
     steps, rate = options.max_iter, options.learning_rate
     curve = run_training(
-        encoder, objective, sampler, steps, rate, watch, log, ends_at_interrupt
+        encoder, objective, sampler, steps, rate, watch, log, not is_trial
     )
     n_steps = len(next(iter(curve.values())))
-    encoder = _choose_weights(encoder, watch, n_steps, options.early_stopping)
-    return encoder.cpu(), curve, watch
+    chosen, has_failed = _choose_weights(
+        encoder, watch, n_steps, options.early_stopping
+    )
+    if has_failed and not is_trial:
+        _warn_of_failure(watch)
+    return chosen.cpu(), curve, watch
 
 
 def split_images(n_images, options, rng):
@@ -224,16 +226,15 @@ def _choose_images(images, indices, rng):
 
 
 def _choose_weights(encoder, watch, n_steps, early_stopping):
-    """Return the trained encoder, or the best one seen."""
+    """Return the trained encoder or the best one seen, and whether it has failed."""
     first, best, last = (watch.scores[i] for i in (0, watch.best, -1))
     failed = best - last > _COLLAPSE or first - last > _IN_VAIN
-    if failed and not (early_stopping and watch.best > 0):
-        _warn_of_failure(watch)
+    is_lost = failed and not (early_stopping and watch.best > 0)
     if failed or early_stopping:
         watch.kept = watch.steps[watch.best]
-        return watch.best_encoder
+        return watch.best_encoder, is_lost
     watch.kept = n_steps
-    return encoder
+    return encoder, is_lost
 
 
 def _warn_if_one_patch(image_shape, patch_size):

@@ -1,43 +1,53 @@
-"""What every room uses: devices, random draws, progress, callbacks, warnings."""
+"""What every room uses: devices, random draws, progress, warnings, files, forks."""
 
 from skpatchsvdd._utils.callbacks import CallbackSupportMixin, open_report
 from skpatchsvdd._utils.device import (
     as_current,
     check_device,
+    computes,
     count_threads,
     exact_convolutions,
     fallback_device,
     halve_without_memory,
-    torch_threads,
     training_autocast,
     training_layout,
 )
 from skpatchsvdd._utils.files import replaced_when_whole
+from skpatchsvdd._utils.forks import make_lock, safe_after_fork, was_forked
+from skpatchsvdd._utils.mapped import as_writable, check_mapped, map_file
 from skpatchsvdd._utils.pipelines import detector_of, maps_of, offset_of
 from skpatchsvdd._utils.progress import Report
 from skpatchsvdd._utils.random import Draws, draw_seed
 from skpatchsvdd._utils.scores import check_finite_scores
-from skpatchsvdd._utils.warnings import warn
+from skpatchsvdd._utils.warnings import check_array, column_or_1d, warn
 
 __all__ = [
     "CallbackSupportMixin",
     "Draws",
     "Report",
     "as_current",
+    "as_writable",
+    "check_array",
     "check_device",
     "check_finite_scores",
+    "check_mapped",
+    "column_or_1d",
+    "computes",
     "count_threads",
     "detector_of",
     "draw_seed",
     "exact_convolutions",
     "fallback_device",
     "halve_without_memory",
+    "make_lock",
+    "map_file",
     "maps_of",
     "offset_of",
     "open_report",
     "replaced_when_whole",
-    "torch_threads",
+    "safe_after_fork",
     "training_autocast",
     "training_layout",
     "warn",
+    "was_forked",
 ]

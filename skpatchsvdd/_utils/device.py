@@ -2,12 +2,14 @@
 
 import functools
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 
 import torch
 import torch.nn.functional as F
 from joblib import cpu_count
 
+from skpatchsvdd._utils.forks import make_lock
 from skpatchsvdd._utils.warnings import warn
 
 # From how many times the speed of float32 on bf16 is used, and up to which fraction of
@@ -17,6 +19,17 @@ _CLEARLY_FASTER = 1.4
 _HOPELESS = 0.25
 # Far more threads than any machine has cores; torch crashes where it cannot start them.
 _MOST_THREADS = 1024
+# How to need less of a GPU's memory, by the method that ran out of it.
+_LESS_MEMORY = {
+    "fit": "Pass a smaller batch_size if it was training, a smaller bank_size or "
+    "image_size if it was after training, or device='cpu'.",
+    "partial_fit": "set_params(bank_size=...) with fewer patches, or device='cpu'.",
+}
+_LESS_TO_SCORE = (
+    "set_params(device='cpu') scores on the CPU; a smaller bank_size in fit makes a "
+    "model that takes less."
+)
+_SETTING_THREADS = make_lock()
 
 
 def check_device(name):
@@ -33,8 +46,11 @@ def check_device(name):
     device : torch.device
     """
     if name == "auto":
+        _check_fork(name)
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     device = _parse_device(name)
+    if device.type == "cuda":
+        _check_fork(name)
     if not _is_available(device):
         raise ValueError(
             f"device={name!r} is not available on this machine. "
@@ -45,13 +61,26 @@ def check_device(name):
 
 def fallback_device(name):
     """Like `check_device`, but an absent device becomes the CPU, with a warning."""
-    if name == "auto" or _is_available(_parse_device(name)):
+    device = None if name == "auto" else _parse_device(name)
+    if device is None or device.type == "cuda":
+        _check_fork(name)
+    if device is None or _is_available(device):
         return check_device(name)
     warn(
         f"device={name!r} is not available on this machine. Continuing on the CPU; "
         "device='auto' would do so without a warning.",
     )
     return torch.device("cpu")
+
+
+def _check_fork(name):
+    """Raise if CUDA was used before this process was forked, so that it cannot here."""
+    if torch.cuda._is_in_bad_fork():
+        raise RuntimeError(
+            f"device={name!r} means the GPU, but this process was forked from one that "
+            "had used CUDA, which CUDA does not allow. Start processes by spawn, as "
+            "joblib's loky does, or set_params(device='cpu')."
+        )
 
 
 def _parse_device(name):
@@ -92,16 +121,57 @@ def count_threads(n_jobs):
 
 @contextmanager
 def torch_threads(n_jobs):
-    """Let torch use `n_jobs` threads of the CPU inside; None leaves it as it is."""
+    """Let torch use `n_jobs` threads of the CPU inside; None leaves it as it is.
+
+    For calls of this thread alone: what other threads use does not change.
+    """
     if n_jobs is None:
         yield
         return
     before = torch.get_num_threads()
-    torch.set_num_threads(count_threads(n_jobs))
+    _set_own_threads(count_threads(n_jobs))
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        _set_own_threads(before)
+
+
+def _set_own_threads(n_threads):
+    """Set the number of torch's threads for calls of this thread alone.
+
+    torch sets it for this thread and for all that will be started. So a second thread,
+    which has just been started and knows what is right for those, sets it back.
+    """
+    if n_threads == torch.get_num_threads():
+        return
+    with _SETTING_THREADS, ThreadPoolExecutor(1) as pool:
+        n_others = pool.submit(torch.get_num_threads).result()
+        torch.set_num_threads(n_threads)
+        pool.submit(torch.set_num_threads, n_others).result()
+
+
+def computes(method):
+    """Decorate a method of an estimator that computes with torch.
+
+    It uses `n_jobs` threads, and where a GPU's memory runs out it says what to do.
+    """
+
+    @functools.wraps(method)
+    def call(self, *args, **kwargs):
+        try:
+            with torch_threads(self.n_jobs):
+                return method(self, *args, **kwargs)
+        except torch.cuda.OutOfMemoryError as error:
+            if isinstance(error.__cause__, torch.cuda.OutOfMemoryError):
+                raise  # from a method that this one calls
+            name = method.__name__
+            advice = _LESS_MEMORY.get(name, _LESS_TO_SCORE)
+            raise torch.cuda.OutOfMemoryError(
+                f"the memory of the GPU ran out in {name}; the estimator is as it was. "
+                f"{advice} ({error})"
+            ) from error
+
+    return call
 
 
 def as_current(device):
@@ -109,15 +179,52 @@ def as_current(device):
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
-def exact_convolutions():
+def exact_convolutions(device=None):
     """Context in which convolutions are plain float32 and repeat to the last bit.
 
     cuDNN would otherwise round inputs to TF32, and features of one image would differ
-    by a thousandth between a GPU and a CPU.
+    by a thousandth between a GPU and a CPU. Its settings are those of the process: they
+    are left alone if `device` is a CPU.
     """
-    return torch.backends.cudnn.flags(
-        enabled=True, benchmark=False, deterministic=True, allow_tf32=False
+    is_cpu = device is not None and device.type == "cpu"
+    return nullcontext() if is_cpu else _EXACT_CUDNN
+
+
+class _SharedContext:
+    """A context of the process: the first thread enters it, the last one leaves it.
+
+    If each thread put back what it had found, one could put back what another had set.
+    """
+
+    def __init__(self, make):
+        self._make = make
+        self._lock = make_lock()
+        self._n_inside = 0
+        self._context = None
+
+    def __enter__(self):
+        with self._lock:
+            if self._n_inside == 0:
+                self._context = self._make()
+                self._context.__enter__()
+            self._n_inside += 1
+
+    def __exit__(self, *error):
+        with self._lock:
+            self._n_inside -= 1
+            if self._n_inside == 0:
+                self._context.__exit__(None, None, None)
+
+
+_EXACT_CUDNN = _SharedContext(
+    functools.partial(
+        torch.backends.cudnn.flags,
+        enabled=True,
+        benchmark=False,
+        deterministic=True,
+        allow_tf32=False,
     )
+)
 
 
 def halve_without_memory(call, size):

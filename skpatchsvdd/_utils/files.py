@@ -1,8 +1,13 @@
 """Files that are whole, or what they were before."""
 
+import errno
 import os
+import threading
 from contextlib import contextmanager
 from pathlib import Path
+
+# What a full disk, a used-up quota, a limit of file sizes and a bad disk say.
+_CANNOT_HOLD = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 
 @contextmanager
@@ -10,9 +15,15 @@ def replaced_when_whole(path):
     """Give a path to write to; what is written replaces a file when all is done."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    writer = f"{os.getpid()}.{threading.get_ident()}"
+    partial = path.with_name(f".{path.name}.{writer}.partial")
     try:
         yield partial
         partial.replace(path)
+    except OSError as error:
+        if error.errno not in _CANNOT_HOLD:
+            raise
+        reason = f"{error.strerror}; what was there before is unchanged"
+        raise OSError(error.errno, reason, str(path)) from error
     finally:
         partial.unlink(missing_ok=True)

@@ -1,7 +1,8 @@
 """Checks of scores that users pass."""
 
 import numpy as np
-from sklearn.utils import column_or_1d
+
+from skpatchsvdd._utils.warnings import column_or_1d
 
 
 def check_finite_scores(scores, name):

@@ -1,10 +1,15 @@
-"""Warnings that point to the line of the user's code that led to them."""
+"""Warnings that point to the user's line, and checks that leave filters alone."""
 
 import sys
 import warnings
 
+import sklearn.utils
+
+from skpatchsvdd._utils.forks import make_lock
+
 # Whose frames lie between a user's call and a warning.
 _BETWEEN = {"skpatchsvdd", "sklearn", "joblib"}
+_CHECKING = make_lock()
 
 
 def warn(message, category=UserWarning):
@@ -13,6 +18,22 @@ def warn(message, category=UserWarning):
     while frame.f_back and _package_of(frame) in _BETWEEN:
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)
+
+
+def check_array(*args, **kwargs):
+    """Call scikit-learn's check, one thread at a time.
+
+    It sets warning filters and puts back what it has found, which are those of all
+    threads: two at once could leave its own behind.
+    """
+    with _CHECKING:
+        return sklearn.utils.check_array(*args, **kwargs)
+
+
+def column_or_1d(*args, **kwargs):
+    """Call scikit-learn's function, one thread at a time, as `check_array`."""
+    with _CHECKING:
+        return sklearn.utils.column_or_1d(*args, **kwargs)
 
 
 def _package_of(frame):

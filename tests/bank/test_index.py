@@ -1,5 +1,6 @@
 import pickle
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -192,3 +193,29 @@ def test_approximate_index_survives_pickling(rng, approximate):
     repacked = pickle.loads(pickle.dumps(copy))
     np.testing.assert_array_equal(query(copy, queries), before)
     np.testing.assert_array_equal(query(repacked, queries), before)
+
+
+def test_threads_share_an_approximate_index(rng, approximate):
+    _, index = approximate
+    queries = torch.from_numpy(features(rng, 60, n_features=16)).view(6, 1, 10, 16)
+    expected = torch.stack([index.query(image) for image in queries])
+    shared = pickle.loads(pickle.dumps(index))  # unpacked by one of the threads
+    with ThreadPoolExecutor(6) as pool:
+        for _ in range(3):
+            found = torch.stack(list(pool.map(shared.query, queries)))
+            assert torch.equal(found, expected)
+
+
+def test_an_approximate_index_that_fails_leaves_numba_s_threads(rng, monkeypatch):
+    import numba
+    import pynndescent
+
+    def fail(*args, **kwargs):
+        numba.set_num_threads(1)
+        raise MemoryError
+
+    monkeypatch.setattr(pynndescent, "NNDescent", fail)
+    before = numba.get_num_threads()
+    with pytest.raises(MemoryError):
+        ApproximateIndex(as_bank(features(rng, 50)), n_jobs=1, seed=0)
+    assert numba.get_num_threads() == before
