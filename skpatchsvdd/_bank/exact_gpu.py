@@ -253,8 +253,10 @@ def _find_below(products, smallest, limits):
 def query_parts(query, features, left_out, size):
     """Query the patches of some images in parts that fit into memory."""
     queries = _align(features.flatten(0, 1))
-    out = torch.tensor(left_out, device=queries.device)
-    out = out.repeat_interleave(features.shape[1]) if max(left_out) >= 0 else None
+    out = None
+    if max(left_out) >= 0:
+        out = torch.tensor(left_out, device=queries.device)
+        out = out.repeat_interleave(features.shape[1])
 
     def search(size):
         parts = range(0, len(queries), size)

@@ -140,8 +140,9 @@ class Variation:
         model = self._move_to(features.device)
         kernels = load_kernels(features.device, features.shape[2])
         if kernels is not None:
-            owners = self.sample.owners.repeat(self.sample.rows.shape[1])
-            return _regress_fused(kernels, model, owners, features, left_out)
+            if len(np.unique(self.sample.owners)) == 1:  # there are no others
+                left_out = [-1] * len(features)
+            return _regress_fused(kernels, model, features, left_out)
         if features.device.type != "cpu" and max(left_out) < 0:
             flat = _regress(model, features.flatten(0, 1), None)
             return flat.view(features.shape[:2])
@@ -160,11 +161,14 @@ class Variation:
             rows = as_tensor(self.sample.rows).to(device).flatten(0, 1)
             origin = rows.mean(dim=0)
             distances = as_tensor(self.distances).to(device).flatten()
+            owners = np.repeat(self.sample.owners, self.sample.rows.shape[1])
+            owners = torch.from_numpy(owners.astype(np.int32)).to(device)
             model = self._on_device = _Model(
                 origin,
                 as_columns(rows - origin) / self.width,
                 halve_squares(rows - origin) / self.width,
                 distances,
+                owners,
                 _find_typical(self.distances),
             )
         return model
@@ -180,6 +184,7 @@ class _Model(NamedTuple):
     columns: torch.Tensor
     half_squares: torch.Tensor
     distances: torch.Tensor
+    owners: torch.Tensor
     typical: float
 
 
@@ -195,32 +200,32 @@ def _regress(model, features, is_left_out):
     return torch.cat(usual) + model.typical
 
 
-def _regress_fused(kernels, model, owners, features, left_out):
+def _regress_fused(kernels, model, features, left_out):
     """Do what `_regress` does in one kernel."""
     columns = split_columns(features.shape[2])
-    width = sum(columns) - features.shape[2]
-    x = F.pad(features.flatten(0, 1) - model.origin, (0, width))
-    rows = F.pad(model.columns.T, (0, width)).contiguous()
-    out = torch.tensor(left_out, dtype=torch.int32, device=x.device)
-    if not np.isin(owners, left_out, invert=True).any():  # there are no others
-        out.fill_(-1)
-    owners = torch.from_numpy(owners.astype(np.int32)).to(x.device)
+    n_more = sum(columns) - features.shape[2]
+    x = F.pad(features.flatten(0, 1) - model.origin, (0, n_more))
+    out = torch.full((len(x),), -1, dtype=torch.int32, device=x.device)
+    leaves = max(left_out) >= 0
+    if leaves:
+        out = torch.tensor(left_out, dtype=torch.int32, device=x.device)
+        out = out.repeat_interleave(features.shape[1])
     usual = x.new_empty(len(x))
     kernels.regress[(-(-len(x) // _FUSED),)](
         x,
-        rows,
+        F.pad(model.columns.T, (0, n_more)).contiguous(),
         model.half_squares,
         model.distances,
-        owners,
-        out.repeat_interleave(features.shape[1]),
+        model.owners,
+        out,
         usual,
         len(x),
-        len(rows),
+        len(model.distances),
         K=columns[0],
         L=columns[1],
         Q=_FUSED,
         R=_FUSED,
-        LEAVES=max(left_out) >= 0,
+        LEAVES=leaves,
     )
     return (usual + model.typical).view(features.shape[:2])
 

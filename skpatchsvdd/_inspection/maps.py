@@ -29,8 +29,7 @@ def spread_scores(scores, patch_size, stride, image_size):
     # A patch covers a rectangle, so the mean over patches is a mean over rows followed
     # by one over columns: two small matrix products.
     down, across = (
-        torch.from_numpy(_mean_matrix(length, patch_size, stride)).to(scores)
-        for length in image_size
+        _mean_matrix(length, patch_size, stride, scores.device) for length in image_size
     )
     n = len(scores)
     # Expanded, so that every image has its own product and no other's shape matters.
@@ -53,7 +52,7 @@ def find_covering(pixels, patch_size, stride):
     patches : bool tensor of shape (rows, cols)
     """
     down, across = (
-        torch.from_numpy(_mean_matrix(length, patch_size, stride)).to(pixels.device)
+        _mean_matrix(length, patch_size, stride, pixels.device)
         for length in pixels.shape
     )
     return down.T @ pixels.to(down.dtype) @ across > 0
@@ -121,7 +120,7 @@ def cut_map(one_map, threshold, is_abnormal):
 
 
 @functools.lru_cache(maxsize=32)
-def _mean_matrix(length, patch_size, stride):
+def _mean_matrix(length, patch_size, stride, device):
     """Weight of each patch in each pixel's mean along an axis, (length, n_patches)."""
     starts = np.arange(0, length - patch_size + 1, stride)
     offsets = np.arange(length)[:, None] - starts  # (length, n_patches)
@@ -129,4 +128,5 @@ def _mean_matrix(length, patch_size, stride):
     covered = np.flatnonzero(covers.any(axis=1))
     nearest = np.abs(np.arange(length)[:, None] - covered).argmin(axis=1)
     covers = covers[covered[nearest]]
-    return (covers / covers.sum(axis=1, keepdims=True)).astype(np.float32)
+    means = (covers / covers.sum(axis=1, keepdims=True)).astype(np.float32)
+    return torch.from_numpy(means).to(device)
