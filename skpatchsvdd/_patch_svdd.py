@@ -190,8 +190,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         then the best weights are kept, with a warning.
 
     validation_fraction : float in (0, 1), default=0.1
-        Fraction of the images held out for early stopping, at least 2. They are in the
-        bank nevertheless.
+        Fraction of the images held out for early stopping, at least 2; of more than 100
+        a random 100 are looked at. They are in the bank nevertheless.
 
     warm_start : bool, default=False
         Whether `fit` continues from the weights in `encoder_`, or from those of a later
@@ -638,7 +638,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         digests = list_digests(images)
         first = {digest: i for i, digest in reversed(list(enumerate(digests)))}
         former = self._fitted.known
-        new = sorted(i for digest, i in first.items() if digest not in former)
+        in_bank = set(former)
+        new = sorted(i for digest, i in first.items() if digest not in in_bank)
         if not new:
             return self
         images, known = images.take(new), former + [digests[i] for i in new]
