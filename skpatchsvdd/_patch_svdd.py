@@ -28,9 +28,11 @@ from skpatchsvdd._inspection import (
     choose_aside,
     cut_map,
     extend_bank,
+    find_added,
     find_peaks,
     find_regions,
     find_unseen,
+    join_fitted,
     number_owners,
     p_values_from_scores,
     resize_boxes,
@@ -659,6 +661,65 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         self._set_bank(fitted)
         report.end()
         return self
+
+    def join(self, others):
+        """Let what copies of this estimator have learnt by `partial_fit` join it.
+
+        For collections that one machine is not enough for: copies learn different
+        images, each on a machine of its own, and are joined to one estimator. Without
+        a limit of the bank, it is as if `partial_fit` had been given all these images;
+        a bank of limited size is chosen from those that the copies have kept. Nothing
+        changes until all is done.
+
+        Parameters
+        ----------
+        others : list of PatchSVDD
+            Copies of this estimator to which `partial_fit` has added images. An image
+            that several have joins once.
+
+        Returns
+        -------
+        self : PatchSVDD
+            The estimator: what `partial_fit` changes has changed. The scores of images
+            are those that the copies gave them, against what they had learnt.
+        """
+        check_is_fitted(self)
+        self._check_encoders(others)
+        former = self._fitted
+        added = find_added(former, [x._fitted for x in others])
+        if sum(map(len, added)) == 0:
+            return self
+        pairs = list(zip(others, added, strict=True))
+        scores, calibrates = (
+            np.concatenate([getattr(self, x), *(getattr(a, x)[i] for a, i in pairs)])
+            for x in ("training_scores_", "calibrates_")
+        )
+        groups, owners = None, np.arange(len(scores))
+        if self.groups_ is not None:
+            groups = np.concatenate([self.groups_, *(a.groups_[i] for a, i in pairs)])
+            new = number_owners(groups[len(former.known) :], self.groups_)
+            owners = np.concatenate([former.owners, new])
+        rng = check_random_state(self.random_state)
+        report = Report(type(self).__name__, self.verbose)
+        with torch_threads(self.n_jobs):
+            dense = self._inspector().encoder
+            options = resolve_options(self.get_params(deep=False), dense.device)
+            parts = (former, [x._fitted for x in others], added, owners, dense)
+            fitted = join_fitted(*parts, options, rng, report)
+        self._calibrate(scores, groups, calibrates)
+        self._set_bank(fitted)
+        return self
+
+    def _check_encoders(self, others):
+        own = list(self.encoder_.parameters())
+        for i, other in enumerate(others):
+            check_is_fitted(other)
+            pairs = zip(own, other.encoder_.parameters(), strict=False)
+            if not all(torch.equal(*pair) for pair in pairs):
+                raise ValueError(
+                    f"estimator {i} of others has another encoder than this one. Pass "
+                    "copies of this estimator that partial_fit has added images to."
+                )
 
     def fit_predict(self, X, y=None, groups=None):
         """Fit to images and label each of them as normal or abnormal.

@@ -44,9 +44,7 @@ def test_a_file_of_a_newer_format_says_so(tmp_path):
     number = int(text["format"].split()[1])
     newer = {"format": f"skpatchsvdd {number + 1}", "version": "7.0"}
     write_tensors(tmp_path / "newer", arrays, text | newer)
-    with pytest.raises(
-        ValueError, match=r"skpatchsvdd 7\.0, which is newer"
-    ):
+    with pytest.raises(ValueError, match=r"skpatchsvdd 7\.0, which is newer"):
         skpatchsvdd.load(tmp_path / "newer")
 
 
