@@ -85,9 +85,8 @@ def test_groups_go_on(images):
     others = grow(est, images[4:8], images[8:], groups=groups)
     est.join(others)
     np.testing.assert_array_equal(est.groups_, [*"aabb", *"bccc", *"cddd"])
-    np.testing.assert_array_equal(
-        est._fitted.owners, [0, 0, *[1] * 3, *[2] * 4, 3, 3, 3]
-    )
+    owners = np.repeat([0, 1, 2, 3], [2, 3, 4, 3])
+    np.testing.assert_array_equal(est._fitted.owners, owners)
     for index in est._fitted.indexes:
         np.testing.assert_array_equal(
             index.owners, est._fitted.owners[index.places[:, 0]]
