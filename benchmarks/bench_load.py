@@ -32,7 +32,8 @@ def main():
     args = parse_arguments()
     made = {"image_size": args.size}
     images = make_textures(args.images, random_state=0, **made).images
-    new = make_textures(args.different, 0.5, random_state=1, **made).images
+    made["anomaly_fraction"] = 0.5
+    new = make_textures(args.different, random_state=1, **made).images
     device = check_device(args.device)
     params = {"max_iter": 0, "random_state": 0, "n_jobs": 1, "device": str(device)}
     est = skpatchsvdd.PatchSVDD(bank_size=args.bank_size, **params).fit(images)
