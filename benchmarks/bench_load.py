@@ -2,9 +2,9 @@
 
 First so many threads of one process, then so many processes with a thread each; all
 map the same file into memory. Every score is compared, to the last bit, with the one
-that a single thread gives. Memory is that of all processes together, what they share
-counted once, and its growth that from the first to the last quarter of the time.
-Synthetic images, without training.
+that a single thread gives. Memory is what all processes together have for themselves,
+without libraries and the mapped file, which they share; its growth is that from the
+first to the last quarter of the time. Synthetic images, without training.
 
 Example: python benchmarks/bench_load.py --seconds 120
 """
@@ -147,12 +147,12 @@ class Memory:
 
 
 def read_memory(process):
-    """Return the bytes of a process; of what others share, its part."""
+    """Return the bytes that a process has for itself, of no file."""
     try:
         lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
     except OSError:  # it has ended
         return 0
-    return sum(1024 * int(x.split()[1]) for x in lines if x.startswith("Pss:"))
+    return sum(1024 * int(x.split()[1]) for x in lines if x.startswith("Anonymous:"))
 
 
 def summarize(name, parts, memory, seconds):
