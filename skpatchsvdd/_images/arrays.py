@@ -81,6 +81,7 @@ def check_image_size(image_size):
 
 def _stack_array(X, image_shape, size):
     X = check_array(X, dtype="numeric", allow_nd=True, ensure_2d=False, input_name="X")
+    _check_swapped(X, "X")
     _check_axes(X)
     X = _add_axes(X, image_shape)
     _check_scale(X.dtype, "X")
@@ -156,6 +157,7 @@ def _check_one(x, i):
             "paths."
         )
     x = check_array(x, dtype="numeric", allow_nd=True, input_name=f"image {i}")
+    _check_swapped(x, f"image {i}")
     if x.ndim > 3:
         raise ValueError(
             f"image {i} has {x.ndim} dimensions. Each image of a list must be "
@@ -249,6 +251,13 @@ def _read_rows(X, image_shape):
             f"makes {np.prod(image_shape)}."
         )
     return X.reshape(len(X), *image_shape)
+
+
+def _check_swapped(x, name):
+    """Check floats of another order of bytes, as scikit-learn 1.6 does not."""
+    is_swapped = x.dtype.kind == "f" and not x.dtype.isnative
+    if is_swapped and not np.isfinite(x.sum()):
+        raise ValueError(f"Input {name} contains NaN or infinity.")
 
 
 def _check_scale(dtype, name):
