@@ -52,7 +52,7 @@ docs: $(VENV)/.docs
 
 # A wheel and an sdist, each installed into an empty environment and used there.
 dist:
-	$(PYTHON) tests/dist.py dist
+	$(PYTHON) tests/check_dist.py dist
 
 clean:
 	rm -rf $(VENV) $(OLDEST) build dist *.egg-info docs/_build docs/generated docs/auto_examples

@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 import pytest
-from dist import check_wheel, list_files
+from check_dist import check_wheel, list_files
 
 packaging = pytest.importorskip("packaging")
 from packaging.requirements import Requirement  # noqa: E402

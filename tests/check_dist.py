@@ -1,6 +1,6 @@
 """Builds a wheel and an sdist, and installs each into an empty environment.
 
-python tests/dist.py [folder]
+python tests/check_dist.py [folder]
 
 The environments are in a temporary folder. In each the command line answers and a small
 model is fitted, saved and loaded, away from the source. The files are left in `folder`,
