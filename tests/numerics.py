@@ -42,9 +42,11 @@ LEFT_OUT = (
     "test_cli.py",
     "test_datasets.py",
     "test_metrics.py",
+    "test_mlflow.py",
     "test_package.py",
     "test_plotting.py",
     "test_report.py",
+    "test_supply.py",
     "utils",
 )
 
