@@ -77,10 +77,10 @@ def kinds_of(text):
 def stated_licence(found):
     """Return what a package says of its licence, and its kinds."""
     said = found.metadata
-    if expression := said["License-Expression"]:
+    if expression := said.get("License-Expression"):
         return expression, kinds_of(expression)
     classifiers = [x for x in said.get_all("Classifier", []) if "License ::" in x]
-    return None, kinds_of(" ".join(classifiers) or (said["License"] or "")[:100])
+    return None, kinds_of(" ".join(classifiers) or said.get("License", "")[:100])
 
 
 @pytest.mark.parametrize("extra", USED)
