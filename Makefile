@@ -2,8 +2,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
+OLDEST := .venv-oldest
+OLDEST_PYTHON ?= $(shell python3.10 -c 'print("python3.10")' 2>/dev/null || \
+	echo $(PYTHON))
+INSTALL_OLDEST := $(OLDEST)/bin/python -m pip install --quiet \
+	--constraint constraints-oldest.txt
 
-.PHONY: demo test test-numerics test-numerics-quick docs lint clean
+.PHONY: demo test test-oldest test-numerics test-numerics-quick docs dist lint clean
 
 # Each stamp is one set of extras, so that every target installs just what it needs.
 $(VENV)/.%: setup.cfg pyproject.toml constraints.txt
@@ -23,6 +28,17 @@ lint: $(VENV)/.test
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
+# The same with the oldest supported versions, in an environment of their own.
+test-oldest: $(OLDEST)/.test
+	OMP_NUM_THREADS=1 $(OLDEST)/bin/python -m pytest --numprocesses auto \
+		--dist worksteal -p no:cacheprovider
+
+$(OLDEST)/.test: setup.cfg pyproject.toml constraints-oldest.txt
+	test -x $(OLDEST)/bin/python || $(OLDEST_PYTHON) -m venv $(OLDEST)
+	$(INSTALL_OLDEST) torch
+	$(INSTALL_OLDEST) --editable '.[test]'
+	touch $@
+
 # The tests that compute, under one setting of formats, kernels, threads and seeds after
 # the other; and under several at once.
 test-numerics: $(VENV)/.test
@@ -34,5 +50,9 @@ test-numerics-quick: $(VENV)/.test
 docs: $(VENV)/.docs
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 
+# A wheel and an sdist, each installed into an empty environment and used there.
+dist:
+	$(PYTHON) tests/check_dist.py dist
+
 clean:
-	rm -rf $(VENV) build dist *.egg-info docs/_build docs/generated docs/auto_examples
+	rm -rf $(VENV) $(OLDEST) build dist *.egg-info docs/_build docs/generated docs/auto_examples

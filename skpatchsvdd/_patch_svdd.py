@@ -1,6 +1,7 @@
 """The estimator: parameters, fit in five steps, scores and maps."""
 
 import functools
+import reprlib
 from contextlib import contextmanager
 from numbers import Integral, Real
 
@@ -29,9 +30,11 @@ from skpatchsvdd._inspection import (
     choose_aside,
     cut_map,
     extend_bank,
+    find_added,
     find_peaks,
     find_regions,
     find_unseen,
+    join_fitted,
     number_owners,
     p_values_from_scores,
     resize_boxes,
@@ -210,8 +213,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         then the best weights are kept, with a warning.
 
     validation_fraction : float in (0, 1), default=0.1
-        Fraction of the images held out for early stopping, at least 2. They are in the
-        bank nevertheless.
+        Fraction of the images held out for early stopping, at least 2; of more than 100
+        a random 100 are looked at. They are in the bank nevertheless.
 
     warm_start : bool, default=False
         Whether `fit` continues from the weights in `encoder_`, or from those of a later
@@ -665,7 +668,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         digests = list_digests(images)
         first = {digest: i for i, digest in reversed(list(enumerate(digests)))}
         former = now._fitted.known
-        new = sorted(i for digest, i in first.items() if digest not in former)
+        in_bank = set(former)
+        new = sorted(i for digest, i in first.items() if digest not in in_bank)
         if not new:
             return self
         images, known = images.take(new), former + [digests[i] for i in new]
@@ -687,6 +691,77 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         )
         report.end()
         return self
+
+    @safe_after_fork
+    @computes
+    def join(self, others):
+        """Let what copies of this estimator have learnt by `partial_fit` join it.
+
+        For collections that one machine is not enough for: copies learn different
+        images, each on a machine of its own, and are joined to one estimator. Without
+        a limit of the bank, it is as if `partial_fit` had been given all these images;
+        a bank of limited size is chosen from those that the copies have kept. Nothing
+        changes until all is done.
+
+        Parameters
+        ----------
+        others : list of PatchSVDD
+            Copies of this estimator to which `partial_fit` has added images. An image
+            that several have joins once.
+
+        Returns
+        -------
+        self : PatchSVDD
+            The estimator: what `partial_fit` changes has changed. The scores of images
+            are those that the copies gave them, against what they had learnt.
+        """
+        check_is_fitted(self)
+        now = self._as_it_is()
+        now._check_encoders(others)
+        former = now._fitted
+        added = find_added(former, [x._fitted for x in others])
+        if sum(map(len, added)) == 0:
+            return self
+        pairs = list(zip(others, added, strict=True))
+        scores, calibrates = (
+            np.concatenate([getattr(now, x), *(getattr(a, x)[i] for a, i in pairs)])
+            for x in ("training_scores_", "calibrates_")
+        )
+        groups, owners = None, np.arange(len(scores))
+        if now.groups_ is not None:
+            groups = np.concatenate([now.groups_, *(a.groups_[i] for a, i in pairs)])
+            new = number_owners(groups[len(former.known) :], now.groups_)
+            owners = np.concatenate([former.owners, new])
+        rng = check_random_state(now.random_state)
+        report = Report(type(self).__name__, self.verbose)
+        dense = now._inspector().encoder
+        options = resolve_options(now.get_params(deep=False), dense.device)
+        parts = (former, [x._fitted for x in others], added, owners, dense)
+        fitted = join_fitted(*parts, options, rng, report)
+        self._learn(
+            now._calibrate(scores, groups, calibrates)
+            | _describe_bank(fitted, now.patch_sizes_),
+            former,
+        )
+        return self
+
+    def _check_encoders(self, others):
+        if not isinstance(others, list | tuple) or not all(
+            isinstance(x, PatchSVDD) for x in others
+        ):
+            raise TypeError(
+                "others must be a list of estimators, copies of this one that "
+                f"partial_fit has added images to, got {reprlib.repr(others)}."
+            )
+        own = list(self.encoder_.parameters())
+        for i, other in enumerate(others):
+            check_is_fitted(other)
+            pairs = zip(own, other.encoder_.parameters(), strict=False)
+            if not all(torch.equal(*pair) for pair in pairs):
+                raise ValueError(
+                    f"estimator {i} of others has another encoder than this one. Pass "
+                    "copies of this estimator that partial_fit has added images to."
+                )
 
     @safe_after_fork
     @computes

@@ -47,9 +47,11 @@ LEFT_OUT = (
     "test_files.py",
     "test_good_input.py",
     "test_metrics.py",
+    "test_mlflow.py",
     "test_package.py",
     "test_plotting.py",
     "test_report.py",
+    "test_supply.py",
     "utils",
 )
 

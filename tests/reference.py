@@ -3,13 +3,14 @@
 import numpy as np
 import torch
 from scipy import ndimage
+from scipy.integrate import trapezoid
 
 
 def damp_slow_changes(images, kept):
     """Take a share of a Gaussian blur of 8 pixels out of images (n, h, w, c)."""
 
     def blur(x):
-        return ndimage.gaussian_filter(x, 8, radius=24, mode="constant", axes=(1, 2))
+        return ndimage.gaussian_filter(x, (0, 8, 8, 0), radius=24, mode="constant")
 
     images = np.float64(images)
     return images - (1 - kept) * blur(images) / blur(np.ones_like(images))
@@ -102,7 +103,7 @@ def overlap_area(masks, maps, max_fpr):
         [y for x, y in zip(fpr, overlap, strict=True) if x < max_fpr],
         _last_value(fpr, overlap, max_fpr),
     )
-    return np.trapezoid(ys, xs) / max_fpr
+    return trapezoid(ys, xs) / max_fpr
 
 
 def _last_value(fpr, overlap, max_fpr):

@@ -26,12 +26,18 @@ N_WORKERS = 2
 ONE_PAIR = 1.01 / 64
 
 
-def run_recipe(marker, names):
-    """Run the one block of the page that holds `marker`; return all names after it."""
+def run_recipe(marker, names, change=None):
+    """Run the one block of the page that holds `marker`; return all names after it.
+
+    `change` is a pair of texts: the second stands in for the first.
+    """
     blocks = re.findall(
         r"^\.\. code-block:: python\n\n((?: {4}.*\n|\n)+)", PAGE.read_text(), re.M
     )
     (block,) = (block for block in blocks if marker in block)
+    if change is not None:
+        assert change[0] in block
+        block = block.replace(*change)
     # As a script: what it defines is pickled by value, for workers cannot import it.
     names = {"__name__": "__main__", **names}
     exec(compile(dedent(block), PAGE, "exec"), names)
@@ -139,3 +145,23 @@ def test_files_are_scored_by_the_workers(scored, data, tmp_path):
     names = run_recipe("filenames", {**scored, "filenames": filenames})
     expected = scored["est"].score_samples(data.images)
     np.testing.assert_allclose(names["file_scores"], expected, rtol=1e-3)
+
+
+def test_parts_that_workers_have_learnt_are_joined(cluster, data, est, tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    files = [str(tmp_path / f"{i:02}.png") for i in range(16)]
+    for file, pixels in zip(files, data.images[data.labels == 1], strict=True):
+        image.fromarray(pixels).save(file)
+    est = clone(est).set_params(relative_weight=0)
+    names = {**cluster, "est": est, "files": files}
+    joined = run_recipe("est.join", names, ("500", "4"))["est"]
+    alone = clone(est).fit(files[:4]).partial_fit(files[4:])
+    assert joined.bank_size_ == alone.bank_size_
+    assert sorted(joined.training_files_) == sorted(alone.training_files_)
+    new = data.images[data.labels == -1]
+    np.testing.assert_allclose(
+        joined.score_samples(new), alone.score_samples(new), rtol=1e-3
+    )
+    np.testing.assert_allclose(
+        joined.score_samples(files), alone.score_samples(files), rtol=1e-3
+    )

@@ -278,9 +278,11 @@ def test_metadata_routing_changes_nothing(cv, forest, table):
     X, y = table
     options = {"cv": cv, "error_score": "raise"}
     expected = cross_val_score(forest, X, y, scoring=detection_scorer, **options)
+    options["params"] = {}  # None is an error in scikit-learn 1.6.0
     with config_context(enable_metadata_routing=True):
         scores = cross_val_score(forest, X, y, scoring=detection_scorer, **options)
         both = cross_validate(forest, X, y, scoring={"a": detection_scorer}, **options)
+        del options["params"]
         options |= {"scoring": detection_scorer, "refit": False}
         search = GridSearchCV(forest, {"n_estimators": [10]}, **options).fit(X, y)
     np.testing.assert_array_equal(scores, expected)

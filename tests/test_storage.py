@@ -14,6 +14,7 @@ import pytest
 from settings import SEED
 
 from skpatchsvdd import PatchSVDD, load
+from skpatchsvdd._storage import read_model, tensors, write_model
 from skpatchsvdd._storage.tensors import read_tensors, write_tensors
 from skpatchsvdd.datasets import make_textures
 
@@ -115,6 +116,32 @@ def test_a_file_is_no_larger_than_that_of_joblib(path):
     assert path.stat().st_size < 1.02 * path.with_suffix(".joblib").stat().st_size
 
 
+def test_headers_do_not_grow_with_the_number_of_images(tmp_path):
+    def write(n):
+        learnt = {
+            "known": [i.to_bytes(24, "little") for i in range(n)],
+            "seen": {i.to_bytes(24, "little") for i in range(n)},
+            "files": [f"/folder/{i}.png" for i in range(n - 1)] + [None],
+            "sizes": [(256, i) for i in range(n)],
+            "groups": np.array([f"lot {i} \u00e9" for i in range(n)]),
+        }
+        write_model(tmp_path / "a", {}, learnt)
+        for mmap in (False, True):
+            read = read_model(tmp_path / "a", mmap)[1]
+            np.testing.assert_array_equal(read.pop("groups"), learnt["groups"])
+            assert read == {key: learnt[key] for key in read}
+        return int.from_bytes((tmp_path / "a").read_bytes()[:8], "little")
+
+    assert write(20_000) < write(20) + 200  # longer numbers
+
+
+def test_a_header_that_could_not_be_read_is_not_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(tensors, "_MAX_HEADER", 1000)
+    with pytest.raises(ValueError, match="could not be read again"):
+        write_tensors(tmp_path / "a", {"x": np.zeros(3)}, {"long": "x" * 1000})
+    assert not list(tmp_path.iterdir())
+
+
 def test_safetensors_would_read_it(path):
     """The layout, by hand: a length, a header in JSON, and arrays without gaps."""
     data = path.read_bytes()
@@ -199,6 +226,9 @@ def test_damaged_files_are_refused(path, tmp_path, rng):
         lambda content: content["learnt"]["dict"][-1].__setitem__(1, 5),
         lambda content: content.update(parameters={"dict": 5}),
         lambda content: content.update(learnt={"bytes": "zz"}),
+        lambda content: content.update(learnt={"texts": {"array": "array 0"}}),
+        lambda content: content.update(learnt={"digests": 5, "in": "list"}),
+        lambda content: content.update(learnt={"sizes": {"list": []}, "in": "exec"}),
         lambda content: find_encoder(content).update(config=[3, 10**9, 64]),
         lambda content: find_encoder(content).update(config=[10**9, 8, 64]),
         lambda content: find_encoder(content).update(config=[3, 8, 2**30]),

@@ -1,14 +1,15 @@
 """The bank of normal features: collected, reduced, and searched."""
 
 from skpatchsvdd._bank.approximate import ApproximateIndex
-from skpatchsvdd._bank.collect import collect_banks
+from skpatchsvdd._bank.collect import collect_banks, join_banks, rows_to_keep
 from skpatchsvdd._bank.distances import as_columns, expand, halve_squares
-from skpatchsvdd._bank.exact import ExactIndex
+from skpatchsvdd._bank.exact import Bank, ExactIndex
 from skpatchsvdd._bank.index import make_index
 from skpatchsvdd._bank.variation import PatchSample, Sampler, Variation
 
 __all__ = [
     "ApproximateIndex",
+    "Bank",
     "ExactIndex",
     "PatchSample",
     "Sampler",
@@ -17,5 +18,7 @@ __all__ = [
     "collect_banks",
     "expand",
     "halve_squares",
+    "join_banks",
     "make_index",
+    "rows_to_keep",
 ]

@@ -84,6 +84,15 @@ def collect_banks(
     return [_make_bank(*coreset.result()) for coreset in coresets]
 
 
+def join_banks(banks, size, rng, device):
+    """Join banks of the same scale to one of at most `size` rows."""
+    n_rows, n_features = sum(len(x.rows) for x in banks), banks[0].rows.shape[1]
+    coreset = Coreset(size, n_rows, n_features, rng, device)
+    for bank in banks:
+        coreset.add(bank.rows, np.column_stack([bank.owners, bank.places]))
+    return _make_bank(*coreset.result())
+
+
 def _take_cells(features, cells):
     """Return the features of patches with these numbers, (n, n_patches, D)."""
     if len(cells) < features.shape[1]:

@@ -48,6 +48,9 @@ class PatchSample(NamedTuple):
 class Sampler:
     """Draws the same number of patches from every image of a stream.
 
+    From a random choice of the images if there are too many, so that memory does not
+    grow with them.
+
     Parameters
     ----------
     n_images : int
@@ -62,9 +65,20 @@ class Sampler:
         self._n_each = max(_N_PATCHES // n_images, 1) if n_each is None else n_each
         self._rng = rng
         self._parts = []
+        self._n_seen = 0
+        n_drawn = max(2 * _N_PATCHES // self._n_each, 1)
+        self._is_drawn = np.ones(n_images, dtype=bool)
+        if n_images > n_drawn:
+            others = rng.choice(n_images, n_images - n_drawn, replace=False)
+            self._is_drawn[others] = False
 
     def add(self, features, owners):
         """Take in the patches of some images, (n, n_patches, n_features)."""
+        drawn = self._is_drawn[self._n_seen : self._n_seen + len(features)]
+        self._n_seen += len(features)
+        if not drawn.any():
+            return
+        features, owners = features[drawn], np.asarray(owners)[drawn]
         n_patches = features.shape[1]
         n_each = min(self._n_each, n_patches)
         chosen = [self._rng.choice(n_patches, n_each, replace=False) for _ in features]

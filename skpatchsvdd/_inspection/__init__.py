@@ -9,6 +9,7 @@ from skpatchsvdd._inspection.groups import (
     number_owners,
 )
 from skpatchsvdd._inspection.inspector import Inspector
+from skpatchsvdd._inspection.joining import find_added, join_fitted
 from skpatchsvdd._inspection.likeness import warn_if_grouped
 from skpatchsvdd._inspection.maps import cut_map, resize_map
 from skpatchsvdd._inspection.matches import find_peaks, resize_boxes
@@ -32,9 +33,11 @@ __all__ = [
     "choose_aside",
     "cut_map",
     "extend_bank",
+    "find_added",
     "find_peaks",
     "find_regions",
     "find_unseen",
+    "join_fitted",
     "number_owners",
     "p_values_from_scores",
     "resize_boxes",

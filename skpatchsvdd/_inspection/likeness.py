@@ -53,10 +53,10 @@ def nearness_of_neighbors(images):
         describe_image(x) for _, xs in images.take(indices).batches(16) for x in xs
     ]
     looks = np.array(looks)
-    spread = looks.std(axis=0)
-    looks = looks[:, spread > 0] / spread[spread > 0]
+    looks = looks[:, np.ptp(looks, axis=0) > 0]
     if looks.shape[1] == 0:
         return 0.5
+    looks /= looks.std(axis=0)
     squares = (looks**2).sum(axis=1)
     distances = squares[:, None] + squares - 2 * looks @ looks.T
     np.fill_diagonal(distances, np.inf)

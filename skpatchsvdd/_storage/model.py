@@ -44,6 +44,7 @@ _FIELDS = {
     PatchSample: PatchSample._fields,
 }
 _CLASSES = {cls.__name__: cls for cls in _FIELDS}
+_CONTAINERS = {"list": list, "tuple": tuple, "set": set}
 # What is not saved of an object, and is made when there is need.
 _EMPTY = {
     FittedBank: {"_last": None},
@@ -123,14 +124,21 @@ class _Packer:
         if isinstance(value, dict):
             return self.pack_dict(value)
         if type(value) in (list, tuple, set):
-            kind = type(value).__name__
-            items = sorted(value) if kind == "set" else value
-            return {kind: [self.pack(x) for x in items]}
+            return self._pack_items(value)
         return self._pack_object(value)
+
+    def _pack_items(self, value):
+        kind = type(value).__name__
+        items = sorted(value) if kind == "set" else list(value)
+        table = _as_table(items)
+        if table is not None:
+            of, array = table
+            return {of: self._pack_array(array), "in": kind}
+        return {kind: [self.pack(x) for x in items]}
 
     def _pack_array(self, array):
         if array.dtype.kind in "OU":  # names of groups
-            return {"objects": [self.pack(x) for x in array.tolist()]}
+            return {"objects": self.pack(array.tolist())}
         if array.dtype.kind not in "biuf":
             raise TypeError(f"arrays of {array.dtype} have no place in a file")
         if array.dtype.newbyteorder("<") not in NAMES:
@@ -155,6 +163,24 @@ class _Packer:
         value = copy.copy(value)  # as it is now: a search may be sorting its rows
         fields = {name: getattr(value, name) for name in _FIELDS[type(value)]}
         return {"object": type(value).__name__, "of": self.pack_dict(fields)}
+
+
+def _as_table(items):
+    """Return what there is one of for each image as (kind, array), or None.
+
+    Digests, sizes and names of files: a hundred thousand of them are arrays of their
+    own, not part of a header.
+    """
+    if not items:
+        return None
+    if all(type(x) is bytes for x in items) and len(set(map(len, items))) == 1:
+        rows = np.frombuffer(b"".join(items), np.uint8).reshape(len(items), -1)
+        return "digests", rows
+    if all(type(x) is tuple and list(map(type, x)) == [int, int] for x in items):
+        return "sizes", np.array(items, dtype=np.int64).reshape(-1, 2)
+    if all(x is None or type(x) is str for x in items):
+        return "texts", np.frombuffer(json.dumps(items).encode(), np.uint8)
+    return None
 
 
 class _Unpacker:
@@ -187,7 +213,20 @@ class _Unpacker:
         return bytes.fromhex(text)
 
     def _unpack_objects(self, items, _):
-        return np.array([self.unpack(x) for x in items])
+        return np.array(self.unpack(items))
+
+    def _unpack_digests(self, rows, value):
+        rows = np.asarray(self.unpack(rows))  # mapped ones are slow one by one
+        return _CONTAINERS[value["in"]](x.tobytes() for x in rows)
+
+    def _unpack_sizes(self, rows, value):
+        return _CONTAINERS[value["in"]](map(tuple, self.unpack(rows).tolist()))
+
+    def _unpack_texts(self, letters, value):
+        texts = json.loads(self.unpack(letters).tobytes())
+        if not all(x is None or isinstance(x, str) for x in texts):
+            raise TypeError("texts have to be texts")
+        return _CONTAINERS[value["in"]](texts)
 
     def _unpack_array(self, name, _):
         return self._arrays[name]

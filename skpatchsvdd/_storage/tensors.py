@@ -24,7 +24,7 @@ _CODES = {
 }
 # The types of arrays that files hold, and their names there.
 NAMES = {np.dtype(dtype): code for code, dtype in _CODES.items()}
-# Bytes of a header, at most: a hundred thousand names of files take a tenth of it.
+# Bytes of a header, at most: far more than any model has, little for a memory.
 _MAX_HEADER = 2**26
 _ALIGNED = 64
 # Bytes of arrays that are mapped, at least: a page. Smaller ones gain nothing.
@@ -53,6 +53,8 @@ def write_tensors(path, arrays, text):
     header[_TEXT] = text | {"checksums": json.dumps(sums)}
     head = json.dumps(header, separators=(",", ":")).encode()
     head += b" " * (-(8 + len(head)) % _ALIGNED)
+    if len(head) > _MAX_HEADER:
+        raise ValueError(f"a header of {len(head):,} bytes could not be read again.")
     with replaced_when_whole(path) as partial, partial.open("wb") as stream:
         stream.write(len(head).to_bytes(8, "little"))
         stream.write(head)

@@ -10,6 +10,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from skpatchsvdd._encoding import make_encoder
+from skpatchsvdd._images import pixels_to_float
 from skpatchsvdd._training.crops import CropSampler
 from skpatchsvdd._training.dense_losses import make_dense_objective
 from skpatchsvdd._training.lam_search import choose_lam, count_trials
@@ -24,13 +25,16 @@ from skpatchsvdd._utils import draw_seed, training_layout, warn
 # better score end it.
 _N_CHECKS, _N_EARLY_CHECKS, _PATIENCE = 2, 12, 4
 _CHECK_EVERY = 25  # steps, at least
-_N_CHECKED = 12  # images
+# Images that are looked at, and how many at most of those held out: all stay in memory.
+_N_CHECKED, _MAX_CHECKED = 12, 100
 # Drops in AUROC that count as failure: from the best check to the last, a collapse, and
 # from before training to the last, trained in vain. Smaller ones are chance: a check
 # looks at few images.
 _COLLAPSE, _IN_VAIN = 0.15, 0.05
 # Bytes of the images that are trained on, at most: they stay on the device.
 _TRAINING_BYTES = 2**30
+# Images that are loaded at a time.
+_N_LOADED = 64
 # Crops on which the first weights are rescaled: enough for means and deviations.
 _N_STANDARD = 16
 
@@ -155,7 +159,8 @@ def split_images(n_images, options, rng):
             "leaves too few to train on. Pass more images, a smaller "
             "validation_fraction, or early_stopping=False."
         )
-    return np.sort(order[:n_checked]), np.sort(order[n_checked:])
+    checked = order[: min(n_checked, _MAX_CHECKED)]
+    return np.sort(checked), np.sort(order[n_checked:])
 
 
 def make_watch(images, checked, setting, options, generator):
@@ -189,7 +194,7 @@ def _initial_encoder(options, n_channels, former, generator):
 
 
 def _make_sampler(images, setting, options, generator):
-    pixels = torch.tensor(images.pixels, device=setting.device)
+    pixels = _load_pixels(images, setting.device)
     center = torch.tensor(setting.center, device=setting.device)
     roi = None
     if setting.roi is not None:
@@ -198,6 +203,19 @@ def _make_sampler(images, setting, options, generator):
         return PairSampler(pixels, center, generator, roi)
     size, light = options.patch_size, options.light
     return CropSampler(pixels, center, generator, size, light, roi)
+
+
+def _load_pixels(images, device):
+    """Load a stack onto a device, batch by batch: it is in memory only once."""
+    pixels = None
+    for start, batch in images.batches(_N_LOADED):
+        batch = torch.tensor(batch, device=device)
+        if pixels is None:
+            pixels = batch.new_empty((len(images), *images.image_shape))
+        if pixels.dtype != batch.dtype:  # bytes among floats
+            pixels, batch = pixels_to_float(pixels), pixels_to_float(batch)
+        pixels[start : start + len(batch)] = batch
+    return pixels
 
 
 def _make_objective(encoder, sampler, options, generator):

@@ -19,7 +19,7 @@ SCRIPTS = [path.stem for path in sorted(BENCHMARKS.glob("[!_]*.py"))]
 
 pytestmark = pytest.mark.usefixtures("benchmarks")
 # Scripts that load models in processes of their own, which know no fixtures.
-WIDE = ("bench_inspection",)
+WIDE = ("bench_inspection", "bench_load", "bench_scale")
 
 
 @pytest.fixture
@@ -162,6 +162,34 @@ def test_files(run):
     [saved, mapped, pickled] = figures["rows"]
     assert saved["MB"] == pytest.approx(mapped["MB"])
     assert saved["MB"] == pytest.approx(pickled["MB"], rel=0.1)
+
+
+def test_load(run):
+    figures = run(
+        "bench_load",
+        *("--seconds", 1, "--workers", 2, "--images", 3, "--different", 2),
+        *("--size", 72, "--bank-size", 50, "--device", "cpu"),
+    )
+    assert [row["way"] for row in figures["rows"]] == ["2 threads", "2 processes"]
+    for row in figures["rows"]:
+        assert (row["errors"], row["other scores"]) == (0, 0)
+        assert row["images"] >= 2
+        assert 0 < row["50% ms"] <= row["100% ms"]
+        assert row["MB"] > 0
+
+
+def test_scale(run):
+    figures = run(
+        "bench_scale",
+        *("--images", 4, 6, "--image-size", 64, "--bank-size", 10, "--steps", 1),
+        *("--n-scored", 2, "--device", "cpu"),
+    )
+    assert [row["images"] for row in figures["rows"]] == [4, 6]
+    for row in figures["rows"]:
+        assert min(row["fit s"], row["score ms an image"], row["model MB"]) > 0
+        assert min(row["fit peak MB"], row["score peak MB"]) > figures["idle"] > 0
+    [growth] = figures["growth"]
+    assert growth["images"] == "4 to 6"
 
 
 def test_report(run):

@@ -1,0 +1,103 @@
+"""Estimators that have learnt different images, joined to one."""
+
+import copy
+
+import numpy as np
+import pytest
+from settings import SEED
+
+from skpatchsvdd import PatchSVDD, load
+from skpatchsvdd.datasets import make_textures
+
+pytestmark = [
+    pytest.mark.usefixtures("narrow"),
+    pytest.mark.filterwarnings("ignore:contamination"),
+]
+QUICK = {"patch_size": 32, "embedding_dim": 8, "max_iter": 0, "random_state": SEED}
+
+
+@pytest.fixture(scope="module")
+def images():
+    return make_textures(12, image_size=44, random_state=SEED).images
+
+
+@pytest.fixture(scope="module")
+def new():
+    made = make_textures(4, image_size=44, anomaly_fraction=0.5, random_state=SEED + 1)
+    return made.images
+
+
+def grow(est, *parts, groups=None):
+    """Return copies of an estimator, each of which has learnt one part of images."""
+    groups = [None] * len(parts) if groups is None else groups
+    pairs = zip(parts, groups, strict=True)
+    return [copy.deepcopy(est).partial_fit(x, groups=own) for x, own in pairs]
+
+
+def test_joined_copies_score_as_one_that_has_learnt_all(images, new):
+    est = PatchSVDD(**QUICK, relative_weight=0).fit(images[:4])
+    others = grow(est, images[4:9], images[9:])
+    alone = copy.deepcopy(est).partial_fit(images[4:])
+    assert est.join(others) is est
+    assert est.bank_size_ == alone.bank_size_
+    assert len(est.training_scores_) == 12
+    for X in (new, images):  # known images are scored without their own patches
+        np.testing.assert_allclose(
+            est.score_samples(X), alone.score_samples(X), rtol=1e-4
+        )
+    est.offset_ = alone.offset_  # that of scores against larger banks
+    for match, expected in zip(est.explain(new), alone.explain(new), strict=True):
+        np.testing.assert_allclose(match["distance"], expected["distance"], rtol=1e-4)
+
+
+def test_what_is_usual_is_joined_too(images, new, tmp_path):
+    est = PatchSVDD(**QUICK).fit(images[:4])
+    n_former = est.usual_distances_[32].shape[0]
+    est.join(grow(est, images[4:9], images[9:]))
+    assert est.usual_distances_[32].shape[0] > n_former
+    owners = est._fitted.variations[0].sample.owners
+    assert len(np.unique(owners)) == len(owners) <= 12
+    est.save(tmp_path / "joined.model")
+    loaded = load(tmp_path / "joined.model")
+    np.testing.assert_array_equal(loaded.score_samples(new), est.score_samples(new))
+    assert est.partial_fit(new[:1]) is est
+
+
+def test_an_image_that_several_have_joins_once(images):
+    est = PatchSVDD(**QUICK).fit(images[:4])
+    est.join(grow(est, images[4:8], images[6:10]))
+    assert len(est.training_scores_) == len(set(est._fitted.known)) == 10
+    patches = est._fitted.indexes[0].places
+    assert len(np.unique(patches, axis=0)) == len(patches)
+    assert est.join(grow(est, images[:4])) is est
+    assert len(est.training_scores_) == 10
+
+
+def test_a_limited_bank_stays_limited(images, new):
+    est = PatchSVDD(**QUICK, bank_size=30).fit(images[:4])
+    est.join(grow(est, images[4:8], images[8:]))
+    assert set(est.bank_size_.values()) <= {30}
+    assert np.isfinite(est.score_samples(new)).all()
+
+
+def test_groups_go_on(images):
+    est = PatchSVDD(**QUICK).fit(images[:4], groups=["a", "a", "b", "b"])
+    groups = [["b", "c", "c", "c"], ["c", "d", "d", "d"]]
+    others = grow(est, images[4:8], images[8:], groups=groups)
+    est.join(others)
+    np.testing.assert_array_equal(est.groups_, [*"aabb", *"bccc", *"cddd"])
+    owners = np.repeat([0, 1, 2, 3], [2, 3, 4, 3])
+    np.testing.assert_array_equal(est._fitted.owners, owners)
+    for index in est._fitted.indexes:
+        np.testing.assert_array_equal(
+            index.owners, est._fitted.owners[index.places[:, 0]]
+        )
+
+
+def test_only_copies_are_joined(images):
+    est = PatchSVDD(**QUICK).fit(images[:4])
+    with pytest.raises(ValueError, match="begins with other images"):
+        est.join([PatchSVDD(**QUICK).fit(images[:6][::-1])])
+    other = PatchSVDD(**QUICK | {"random_state": SEED + 1}).fit(images[:4])
+    with pytest.raises(ValueError, match="another encoder"):
+        est.join([other])
