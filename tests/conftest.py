@@ -1,11 +1,15 @@
+import importlib
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from settings import SEED, apply_settings, describe
 
 from skpatchsvdd import PatchSVDD
+from skpatchsvdd._bank import fused, variation
 from skpatchsvdd._encoding import networks
 from skpatchsvdd.datasets import make_textures
 
@@ -131,3 +135,17 @@ def root(tmp_path_factory):
 def save(path, image):
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(image).save(path)
+
+
+@pytest.fixture
+def kernel_device(monkeypatch):
+    """Where kernels run: on a GPU, or with Triton's interpreter, if it is asked for."""
+    if torch.cuda.is_available():
+        pytest.importorskip("triton")
+        return torch.device("cuda")
+    if os.environ.get("TRITON_INTERPRET") != "1":
+        pytest.skip("needs a GPU, or TRITON_INTERPRET=1")
+    kernels = importlib.import_module("skpatchsvdd._bank.kernels")
+    for module in (fused, variation):
+        monkeypatch.setattr(module, "load_kernels", lambda *args: kernels)
+    return torch.device("cpu")

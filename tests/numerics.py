@@ -30,7 +30,14 @@ SETTINGS = {
 }
 # Several at once, for every change of the code.
 QUICK = {"quick": {"ONEDNN": 0, "THREADS": 1, "SEED": 1}}
-QUICK_LEFT_OUT = ("benchmarks/test_paper.py", "test_dask.py", "test_sklearn.py")
+QUICK_LEFT_OUT = (
+    "benchmarks/test_paper.py",
+    "test_concurrency.py",
+    "test_dask.py",
+    "test_faults.py",
+    "test_global_state.py",
+    "test_sklearn.py",
+)
 # torch's own name for "use no instructions beyond those that all processors have".
 PLAIN = {"ATEN_CPU_CAPABILITY": "default"}
 LEFT_OUT = (
