@@ -31,12 +31,19 @@ SETTINGS = {
 # Several at once, for every change of the code.
 QUICK = {"quick": {"ONEDNN": 0, "THREADS": 1, "SEED": 1}}
 QUICK_LEFT_OUT = (
-    "benchmarks/test_paper.py",
+    "bank/test_exact_search.py",
+    "benchmarks",
+    "inspection",
+    "synthetic",
+    "test_analysis.py",
     "test_concurrency.py",
     "test_dask.py",
     "test_faults.py",
     "test_global_state.py",
+    "test_model_selection.py",
+    "test_patch_svdd.py",
     "test_sklearn.py",
+    "test_storage.py",
 )
 # torch's own name for "use no instructions beyond those that all processors have".
 PLAIN = {"ATEN_CPU_CAPABILITY": "default"}
