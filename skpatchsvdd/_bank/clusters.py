@@ -81,6 +81,29 @@ def _assign(x, centers):
     )
 
 
+def place_in_tiles(starts, n_each):
+    """Say where rows go when every cluster is padded to whole tiles.
+
+    Parameters
+    ----------
+    starts : ndarray of shape (n_clusters + 1,)
+        See `Clusters`.
+    n_each : int
+        Rows of a tile.
+
+    Returns
+    -------
+    slots : ndarray of shape (n_rows,)
+        Where each row goes.
+    n_tiles : ndarray of shape (n_clusters,)
+        How many tiles each cluster has.
+    """
+    n_rows = np.diff(starts)
+    n_tiles = -(-n_rows // n_each)
+    shift = np.concatenate([[0], np.cumsum(n_tiles * n_each - n_rows)[:-1]])
+    return np.arange(starts[-1]) + shift.repeat(n_rows), n_tiles
+
+
 class ClusterBounds:
     """How near the rows of each cluster can be to a query, for certain.
 

@@ -1,10 +1,9 @@
 """Exact search on a GPU, in few large calls."""
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 
-from skpatchsvdd._bank.clusters import ClusterBounds
+from skpatchsvdd._bank.clusters import ClusterBounds, place_in_tiles
 from skpatchsvdd._bank.distances import Nearest, expand, product_error
 from skpatchsvdd._utils import as_writable, halve_without_memory
 
@@ -71,11 +70,7 @@ class TileSearch:
 
     def __init__(self, rows, centers, starts, owners):
         rows, centers = _align(rows), _align(centers)
-        n_rows = np.diff(starts)
-        n_tiles = -(-n_rows // _TILE_ROWS)
-        # Where rows go when every cluster is padded to whole tiles.
-        shift = np.concatenate([[0], np.cumsum(n_tiles * _TILE_ROWS - n_rows)[:-1]])
-        slot = np.arange(len(rows)) + shift.repeat(n_rows)
+        slot, n_tiles = place_in_tiles(starts, _TILE_ROWS)
         slot = torch.from_numpy(slot).to(rows.device)
         size = int(n_tiles.sum()) * _TILE_ROWS
         self._bounds = ClusterBounds(rows, centers, starts)

@@ -1,4 +1,4 @@
-"""Exact search on a GPU in three kernels, with half precision where that is certain."""
+"""Exact search on a GPU in four kernels, with half precision where that is certain."""
 
 import importlib.util
 import math
@@ -7,13 +7,15 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from skpatchsvdd._bank.clusters import ClusterBounds
+from skpatchsvdd._bank.clusters import ClusterBounds, place_in_tiles
 from skpatchsvdd._bank.distances import product_error
 from skpatchsvdd._bank.exact_gpu import WholeSearch, query_parts
 from skpatchsvdd._utils import warn
 
 # Features of more numbers do not fit into registers.
 _MOST_FEATURES = 132
+# Kernels count in 32 bits; half of what these hold leaves room for fillers.
+_MOST_NUMBERS = 2**30
 # Columns besides a power of two that are multiplied one by one: a position has two.
 _MOST_MORE = 4
 # Queries and rows of one product, and rows that are decided together.
@@ -49,7 +51,8 @@ def make_fused(rows, centers, starts, owners):
     What is right is left to no compiler: a few rows, moved a little, are compared with
     all rows as well.
     """
-    if load_kernels(rows.device, rows.shape[1]) is None:
+    is_too_large = rows.numel() > _MOST_NUMBERS
+    if is_too_large or load_kernels(rows.device, rows.shape[1]) is None:
         return None
     search = FusedSearch(rows, centers, starts, owners)
     generator = torch.Generator(rows.device).manual_seed(0)
@@ -97,11 +100,7 @@ class FusedSearch:
         self._columns = split_columns(rows.shape[1])
         rows, centers = self._widen(rows), self._widen(centers)
         self._bounds = ClusterBounds(rows, centers, starts)
-        n_rows = np.diff(starts)
-        n_tiles = -(-n_rows // _ROWS)
-        # Where rows go when every cluster is padded to whole tiles.
-        shift = np.concatenate([[0], np.cumsum(n_tiles * _ROWS - n_rows)[:-1]])
-        slot = np.arange(len(rows)) + shift.repeat(n_rows)
+        slot, n_tiles = place_in_tiles(starts, _ROWS)
         self._slot = torch.from_numpy(slot).to(rows.device)
         self._size = int(n_tiles.sum()) * _ROWS
         # A power of two, so that scaling rounds nothing.
@@ -112,7 +111,8 @@ class FusedSearch:
         # 2**-25 each, which the half per cent above leaves room for but for this.
         self._errors = error, rows.shape[1] * 2.0**-32
         cluster = torch.arange(len(centers), device=rows.device)
-        cluster = cluster.repeat_interleave(torch.from_numpy(n_rows).to(rows.device))
+        n_rows = torch.from_numpy(np.diff(starts)).to(rows.device)
+        cluster = cluster.repeat_interleave(n_rows)
         differences = (rows - centers[cluster]) * self._scale
         owners = torch.from_numpy(owners.astype(np.int32)).to(rows.device)
         first_tiles = np.concatenate([[0], np.cumsum(n_tiles)]).astype(np.int32)
