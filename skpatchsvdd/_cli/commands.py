@@ -5,7 +5,6 @@ import csv
 import sys
 import time
 import warnings
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +21,7 @@ from skpatchsvdd._cli.files import (
 from skpatchsvdd._images import read_display
 from skpatchsvdd._patch_svdd import PatchSVDD
 from skpatchsvdd._report import Page, save_overlay
+from skpatchsvdd._version import __version__
 from skpatchsvdd.datasets import load_mvtec_ad
 from skpatchsvdd.metrics import (
     best_f1,
@@ -76,7 +76,7 @@ def _parse(argv):
         epilog="Example: skpatchsvdd fit good/ -o part.model && "
         "skpatchsvdd inspect part.model new/ -o results",
     )
-    parser.add_argument("--version", action="version", version=version("skpatchsvdd"))
+    parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(required=True, metavar="command")
     _add_fit(commands)
     _add_inspect(commands)

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from skpatchsvdd._images import read_display
 from skpatchsvdd._report.pictures import encode_map, encode_picture
 from skpatchsvdd._utils import replaced_when_whole
+from skpatchsvdd._version import __version__
 from skpatchsvdd.drift import drift_test
 
 # Longest side of the pictures of images and of patches.
@@ -26,7 +27,7 @@ _N_REGIONS = 10
 # many as there are alarms, but no less and no more than this.
 _DEFECTS = 0.2, 0.5
 _TINY = 1e-12  # instead of a threshold of 0
-_PACKAGES = ("skpatchsvdd", "scikit-learn", "torch", "numpy")
+_PACKAGES = ("scikit-learn", "torch", "numpy")
 
 
 def write_report(estimator, X, path, *, y=None, title="Inspection report"):
@@ -234,6 +235,7 @@ class Page:
             ("threshold", f"{-est.offset_:.6g}"),
             ("training steps", f"{est.n_iter_}, lambda {est.lam_:g}"),
             *((name, str(value)) for name, value in given.items()),
+            ("skpatchsvdd", __version__),
             *((name, version(name)) for name in _PACKAGES),
             ("Python", f"{platform.python_version()}, {platform.machine()}"),
         ]

@@ -2,7 +2,6 @@
 
 import copy
 import json
-from importlib.metadata import version
 
 import numpy as np
 
@@ -10,6 +9,7 @@ from skpatchsvdd._bank import ApproximateIndex, ExactIndex, PatchSample, Variati
 from skpatchsvdd._encoding import ENCODERS, DenseSetting, rebuild_encoder
 from skpatchsvdd._inspection import FittedBank
 from skpatchsvdd._storage.tensors import NAMES, read_tensors, write_tensors
+from skpatchsvdd._version import __version__
 
 # Counts up when files change so that an older package cannot read them.
 _FORMAT = 1
@@ -62,7 +62,7 @@ def write_model(path, parameters, learnt):
     }
     text = {
         "format": f"skpatchsvdd {_FORMAT}",
-        "version": version("skpatchsvdd"),
+        "version": __version__,
         "content": json.dumps(content, separators=(",", ":")),
     }
     write_tensors(path, packer.arrays, text)
