@@ -72,12 +72,6 @@ def in_a_thread(function):
         return pool.submit(function).result(WAIT)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _optimizer():
-    """Make torch's first optimizer, which imports what sets a variable and filters."""
-    torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))])
-
-
 @pytest.fixture(scope="module")
 def images():
     return make_textures(6, image_size=40, random_state=SEED).images

@@ -648,9 +648,9 @@ def test_the_default_lam_is_that_of_the_training(
     weights = []
     descend = loop.descend
 
-    def watched(encoder, objective, sampler, optimizer):
+    def watched(encoder, objective, batch, adam):
         weights.append(objective.weights["svdd_32"])
-        return descend(encoder, objective, sampler, optimizer)
+        return descend(encoder, objective, batch, adam)
 
     monkeypatch.setattr(loop, "descend", watched)
     assert PatchSVDD().lam is None
@@ -768,7 +768,7 @@ def test_a_drop_within_noise_is_no_failure(quick, normal, monkeypatch):
 
 
 def test_a_collapse_that_ties_all_scores_is_undone(quick, normal, monkeypatch):
-    def collapse(encoder, objective, sampler, optimizer):
+    def collapse(encoder, objective, batch, adam):
         with torch.no_grad():
             encoder.small[-1].weight.zero_()
         return torch.ones(len(objective.weights))

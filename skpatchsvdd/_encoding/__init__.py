@@ -4,6 +4,7 @@ from skpatchsvdd._encoding.dense import DenseSetting
 from skpatchsvdd._encoding.illumination import REACH, damp_windows
 from skpatchsvdd._encoding.networks import (
     ENCODERS,
+    grid_shape,
     make_encoder,
     rebuild_encoder,
     reset_parameters,
@@ -19,6 +20,7 @@ __all__ = [
     "check_strides",
     "damp_windows",
     "find_units",
+    "grid_shape",
     "make_encoder",
     "rebuild_encoder",
     "reset_parameters",

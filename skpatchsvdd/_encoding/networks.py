@@ -53,6 +53,16 @@ def reset_parameters(module, generator):
             nn.init.uniform_(layer.bias, -bound, bound, generator=generator)
 
 
+class EmptyConv2d(nn.Conv2d):
+    """A convolution that leaves the global random state alone when it is made.
+
+    `reset_parameters` follows. (`torch.nn.utils.skip_init` takes seconds to import.)
+    """
+
+    def reset_parameters(self):
+        """Leave the weights as they are."""
+
+
 class PatchEncoder(nn.Module):
     """What all encoders share: patch sizes, and pickles made of plain arrays.
 
@@ -227,9 +237,8 @@ def _conv_stack(channels, kernel_sizes, strides):
     if isinstance(kernel_sizes, int):
         kernel_sizes = (kernel_sizes,) * len(strides)
     shapes = zip(channels[:-1], channels[1:], kernel_sizes, strides, strict=True)
-    # skip_init leaves the global random state alone; reset_parameters follows.
     return nn.ModuleList(
-        nn.utils.skip_init(nn.Conv2d, n_in, n_out, kernel, stride=stride)
+        EmptyConv2d(n_in, n_out, kernel, stride=stride)
         for n_in, n_out, kernel, stride in shapes
     )
 

@@ -72,16 +72,19 @@ class Crops(NamedTuple):
 
     Attributes
     ----------
-    views : tensor of shape (2 * n, n_channels, size, size)
-        The crops; then the same with synthetic defects, half of them shifted by up to
-        two pixels. Each view has a light and noise of its own.
+    first : tensor of shape (n, n_channels, size, size)
+        The crops.
+    second : tensor of shape (n, n_channels, size, size)
+        The same with synthetic defects, half of them shifted by up to two pixels. Each
+        view has a light and noise of its own.
     is_damaged : tensor of shape (n, 1, size, size)
         1 where the second view shows a defect, 0 elsewhere.
     is_seen : tensor of shape (n, 1, size, size) or None
         1 at pixels to look at, 0 elsewhere; None if all are.
     """
 
-    views: torch.Tensor
+    first: torch.Tensor
+    second: torch.Tensor
     is_damaged: torch.Tensor
     is_seen: torch.Tensor | None = None
 
@@ -128,14 +131,14 @@ class CropSampler:
         is_damaged = (change > _VISIBLE).float()
         if is_seen is not None:
             is_damaged = is_damaged * self._cut_seen(corners[n_crops:])
-        return Crops(views, is_damaged, is_seen)
+        return Crops(*views.chunk(2), is_damaged, is_seen)
 
     def intact_crops(self, n_crops):
         """Draw n crops and two views of each, both without defects."""
         first, second, corners = self._draw_views(n_crops)
         views = self._finish(torch.cat([first, second]), corners)
         is_damaged = torch.zeros_like(views[:n_crops, :1])
-        return Crops(views, is_damaged, self._cut_seen(corners[:n_crops]))
+        return Crops(*views.chunk(2), is_damaged, self._cut_seen(corners[:n_crops]))
 
     def _draw_views(self, n_crops):
         """Cut windows, crops with a margin, for both views; return all corners too."""

@@ -1,12 +1,14 @@
 """The losses of dense training, on all patches of crops."""
 
+import functools
 import math
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from skpatchsvdd._encoding import reset_parameters
+from skpatchsvdd._encoding import grid_shape, reset_parameters
 from skpatchsvdd._training.directions import make_classifiers
 from skpatchsvdd._training.measures import (
     TINY,
@@ -15,7 +17,7 @@ from skpatchsvdd._training.measures import (
     look_up,
     weighted_mean,
 )
-from skpatchsvdd._training.pairs import draw_pairs, pick_cells
+from skpatchsvdd._training.pairs import draw_pairs, number_cells, pairs_of_a_crop
 from skpatchsvdd._utils import Draws
 
 # Standard deviation of features that the scale term aims at, and its weight: enough to
@@ -52,6 +54,30 @@ def make_dense_objective(
         objective = DenseSVDDLoss(encoder, sampler, batch_size)
     reset_parameters(objective, generator)
     return objective.to(sampler.device)
+
+
+class Pairs(NamedTuple):
+    """Pairs of patches of one scale, and what is known of them.
+
+    Attributes
+    ----------
+    cells : tensor of int of shape (n, 3)
+        Where, in the maps of both views, first those of all first ones, the features of
+        a patch, of its second view and of its neighbour in the second view are.
+    direction : tensor of int of shape (n,)
+        In which of eight directions the neighbour lies.
+    damaged : tensor of shape (n,)
+        Fraction of the patch's pixels that are damaged in the second view.
+    is_seen, is_other_seen : tensors of shape (n,), or None
+        1 where the patch, and where its neighbour, holds a pixel to look at, 0
+        elsewhere. None counts all.
+    """
+
+    cells: torch.Tensor
+    direction: torch.Tensor
+    damaged: torch.Tensor
+    is_seen: torch.Tensor | None
+    is_other_seen: torch.Tensor | None
 
 
 class DenseLoss(nn.Module):
@@ -106,37 +132,55 @@ class DenseLoss(nn.Module):
         n_features = encoder.config[1]
         self.log_distance = math.log(_FEATURE_STD * math.sqrt(2 * n_features))
 
-    def draw(self, sampler):
-        """Draw crops, and pairs of cells of the feature maps that they will give."""
-        pairs = [
-            draw_pairs(
-                self.n_crops, sampler.crop_size, size, stride, Draws(sampler.generator)
-            )
-            for size, stride in zip(self.sizes, self.strides, strict=True)
+    def draw(self, sampler, n_steps=1):
+        """Draw both views of crops, and pairs of patches of each scale."""
+        n_crops, n_each = n_steps * self.n_crops, pairs_of_a_crop(self.n_crops)
+        size, draws = sampler.crop_size, Draws(sampler.generator)
+        drawn = [
+            draw_pairs(n_crops, n_each, size, patch_size, stride, draws)
+            for patch_size, stride in zip(self.sizes, self.strides, strict=True)
         ]
         draw_crops = sampler.crops if self.has_damage else sampler.intact_crops
-        return draw_crops(self.n_crops), pairs
+        crops = draw_crops(n_crops)
+        pairs = [self._describe(crops, i, *some) for i, some in enumerate(drawn)]
+        return crops.first, crops.second, pairs
+
+    def _describe(self, crops, i, first, second, direction):
+        """Say what is known of the pairs of a scale."""
+        size, stride = self.sizes[i], self.strides[i]
+        grid = grid_shape(crops.first.shape[2:], size, stride)
+        damaged = damaged_fraction(crops.is_damaged, size, stride).flatten()
+        seen = seen_cells(crops.is_seen, size, stride)
+        here, there = (number_cells(x, grid) for x in (first, second))
+        is_seen, is_other_seen = (
+            None if seen is None else seen.flatten()[x] for x in (here, there)
+        )
+        # Within the maps of one step: those of other steps will not be there.
+        n_cells = self.n_crops * math.prod(grid)
+        own, other = here % n_cells, there % n_cells
+        cells = torch.stack([own, own + n_cells, other + n_cells], dim=1)
+        return Pairs(cells, direction, damaged[here], is_seen, is_other_seen)
 
     def forward(self, encoder, batch):
         """Return the loss terms."""
-        crops, pairs = batch
-        maps = encoder.encode_images(crops.views, self.strides)
+        first, second, pairs = batch
+        maps = encoder.encode_images(torch.cat([first, second]), self.strides)
         losses = []
-        for i, parts in enumerate(zip(maps, pairs, self.classifiers, strict=True)):
-            features, (first, second, direction), classifier = parts
-            plain, other = features.permute(0, 2, 3, 1).float().chunk(2)
-            damaged = damaged_fraction(crops.is_damaged, self.sizes[i], self.strides[i])
-            x, seen_again = pick_cells(plain, first), pick_cells(other, first)
-            logits = classifier(x - pick_cells(other, second))
-            position = F.cross_entropy(logits.float(), direction, reduction="none")
-            damaged = pick_cells(damaged[..., None], first)[:, 0]
-            seen = seen_cells(crops.is_seen, self.sizes[i], self.strides[i])
-            is_seen, is_other_seen = (_pick_seen(seen, x) for x in (first, second))
-            position = _mean(position, is_seen, is_other_seen)
-            svdd, scale = self._contrast(x, seen_again, damaged, is_seen)
-            damage = damage_loss(x, seen_again, damaged, is_seen)
-            losses += [position, svdd, damage, scale]
+        for x, some, classifier in zip(maps, pairs, self.classifiers, strict=True):
+            losses += self._measure(x, some, classifier)
         return dict(zip(self.weights, losses, strict=True))
+
+    def _measure(self, features, pairs, classifier):
+        """Return the loss terms of one scale."""
+        cells, direction, damaged, is_seen, is_other_seen = pairs
+        table = features.permute(0, 2, 3, 1).float().flatten(0, 2)
+        x, seen_again, neighbour = look_up(table, cells.T).unbind()
+        logits = classifier(x - neighbour)
+        position = F.cross_entropy(logits.float(), direction, reduction="none")
+        position = _mean(position, is_seen, is_other_seen)
+        svdd, scale = self._contrast(x, seen_again, damaged, is_seen)
+        damage = damage_loss(x, seen_again, damaged, is_seen)
+        return [position, svdd, damage, scale]
 
     def _contrast(self, x, seen_again, damaged, is_seen=None):
         """Return the SVDD' and the scale term."""
@@ -167,9 +211,9 @@ class DenseSVDDLoss(nn.Module):
             maps = encoder.encode_images(sampler.plain(n_crops), self.strides)
         self.centers = [x.mean(dim=(0, 2, 3)) for x in maps]
 
-    def draw(self, sampler):
+    def draw(self, sampler, n_steps=1):
         """Draw crops."""
-        return sampler.plain(self.n_crops)
+        return sampler.plain(n_steps * self.n_crops)
 
     def forward(self, encoder, batch):
         """Return the loss terms."""
@@ -210,11 +254,7 @@ def _mean(values, *weights):
     weights = [x for x in weights if x is not None]
     if not weights:
         return values.mean()
-    return weighted_mean(values, torch.stack(weights).prod(dim=0))
-
-
-def _pick_seen(seen, cells):
-    return None if seen is None else pick_cells(seen[..., None], cells)[:, 0]
+    return weighted_mean(values, functools.reduce(torch.mul, weights))
 
 
 def seen_cells(is_seen, patch_size, stride):

@@ -22,5 +22,12 @@ def _make_classifier(n_features):
     widths = (n_features, _HIDDEN, _HIDDEN, len(DIRECTIONS))
     layers = []
     for n_in, n_out in itertools.pairwise(widths):
-        layers += [nn.utils.skip_init(nn.Linear, n_in, n_out), nn.LeakyReLU(_SLOPE)]
+        layers += [_EmptyLinear(n_in, n_out), nn.LeakyReLU(_SLOPE)]
     return nn.Sequential(*layers[:-1])
+
+
+class _EmptyLinear(nn.Linear):
+    """A layer that leaves the global random state alone when it is made."""
+
+    def reset_parameters(self):
+        """Leave the weights as they are; the function of this name follows."""

@@ -5,13 +5,17 @@ from contextlib import nullcontext
 
 import numpy as np
 import torch
-from torch import nn
 
+from skpatchsvdd._training.adam import Adam
 from skpatchsvdd._utils import as_current, exact_convolutions, training_autocast, warn
 
 # Fraction of the steps over which the learning rate rises: Adam has no estimate of the
 # gradients' sizes at first.
 _WARM_UP = 0.05
+# Batches that a GPU draws at a time.
+_N_AHEAD = 8
+# Steps before one is recorded: libraries set themselves up in the first ones.
+_N_EAGER = 3
 
 
 def run_training(
@@ -31,12 +35,13 @@ def run_training(
     encoder : PatchEncoder
         On the sampler's device; trained in place.
     objective : nn.Module
-        ``objective.draw(sampler)`` gives a batch, ``objective(encoder, batch)`` a dict
-        of loss terms, ``objective.weights`` their weights and
-        ``objective.max_gradient`` the norm to which the encoder's gradient is clipped.
-        ``objective.schedule`` is how the learning rate runs: "cosine", a short rise and
-        half a cosine to 0, or "constant". ``objective.precision`` is "mixed", with bf16
-        where the device is faster with it, or "float32".
+        ``objective.draw(sampler, n)`` gives n batches, as tensors n times as long as
+        those of one, ``objective(encoder, batch)`` a dict of loss terms,
+        ``objective.weights`` their weights and ``objective.max_gradient`` the norm to
+        which the encoder's gradient is clipped. ``objective.schedule`` is how the
+        learning rate runs: "cosine", a short rise and half a cosine to 0, or
+        "constant". ``objective.precision`` is "mixed", with bf16 where the device is
+        faster with it, or "float32".
     sampler : PairSampler or CropSampler
         Where the batches come from.
     max_iter : int
@@ -84,30 +89,31 @@ def run_training(
 
 def run_steps(encoder, objective, sampler, max_iter, learning_rate):
     """Take one step after the other and yield the loss terms of each, (n_terms,)."""
-    parameters = [*encoder.parameters(), *objective.parameters()]
-    optimizer = make_optimizer(parameters, sampler.device)
-
-    def take_step():
-        return descend(encoder, objective, sampler, optimizer)
-
+    adam = Adam(
+        list(encoder.parameters()), list(objective.parameters()), objective.max_gradient
+    )
     if sampler.device.type == "cuda":
-        take_step = GraphedStep(take_step, sampler.generator)
+        take_step = RecordedSteps(encoder, objective, sampler, adam)
+    else:
+
+        def take_step():
+            return descend(encoder, objective, objective.draw(sampler), adam)
+
     for step in range(max_iter):
         factor = SCHEDULES[objective.schedule](step, max_iter)
-        set_rate(optimizer, learning_rate * factor)
+        adam.prepare(learning_rate * factor)
         yield take_step().clone()
 
 
-def descend(encoder, objective, sampler, optimizer):
-    """Draw a batch, measure the losses, step downhill; return the loss terms, (n,)."""
-    batch = objective.draw(sampler)
-    with number_format(objective.precision, sampler.device):
+def descend(encoder, objective, batch, adam):
+    """Measure the losses on a batch, step downhill; return the loss terms, (n,)."""
+    device = next(encoder.parameters()).device
+    with number_format(objective.precision, device):
         terms = objective(encoder, batch)
     loss = sum(objective.weights[name] * term for name, term in terms.items())
-    optimizer.zero_grad(set_to_none=True)
+    adam.forget()
     loss.backward()
-    nn.utils.clip_grad_norm_(encoder.parameters(), objective.max_gradient)
-    optimizer.step()
+    adam.step()
     return torch.stack(list(terms.values())).detach()
 
 
@@ -132,65 +138,88 @@ def constant(step, max_iter):
 SCHEDULES = {"cosine": cosine, "constant": constant}
 
 
-def make_optimizer(parameters, device):
-    """Make Adam; on a GPU in one kernel, with a rate that a recorded step can read."""
-    if device.type != "cuda":
-        return torch.optim.Adam(parameters)
-    rate = torch.zeros((), device=device)
-    return torch.optim.Adam(parameters, lr=rate, fused=True, capturable=True)
-
-
-def set_rate(optimizer, rate):
-    """Set the learning rate of the next step."""
-    for group in optimizer.param_groups:
-        if isinstance(group["lr"], torch.Tensor):
-            group["lr"].fill_(rate)
-        else:
-            group["lr"] = rate
-
-
-class GraphedStep:
-    """A training step that is recorded once and then replayed by the GPU alone.
+class RecordedSteps:
+    """Training steps that are recorded once and then replayed by the GPU alone.
 
     A step is many small kernels, and starting them one by one takes several times as
-    long as running them.
+    long as running them. Half of them draw the batch and are as quick for a few batches
+    at a time, which are drawn ahead.
 
     Parameters
     ----------
-    step : callable
-        Takes one step and returns a tensor.
-    generator : torch.Generator
-        The generator the step draws from.
+    encoder, objective, sampler : see `run_training`
+        What is trained, on what.
+    adam : Adam
+        Takes the steps.
     """
 
-    def __init__(self, step, generator):
-        self._step = step
+    def __init__(self, encoder, objective, sampler, adam):
+        self._draw = _Recorded(
+            lambda: objective.draw(sampler, _N_AHEAD), sampler.generator
+        )
+        self._draw.run_aside()  # libraries set themselves up in a first call
+        self._descend = _Recorded(
+            lambda: descend(encoder, objective, self._take_batch(), adam)
+        )
+        self._number = torch.zeros(1, dtype=torch.long, device=sampler.device)
+        self._n_taken = 0
+
+    def __call__(self):
+        number = self._n_taken % _N_AHEAD
+        self._n_taken += 1
+        if number == 0:
+            self._batches = self._draw()  # always in the same place
+        self._number.fill_(number)
+        is_first = self._n_taken <= _N_EAGER
+        return self._descend.run_aside() if is_first else self._descend()
+
+    def _take_batch(self):
+        """Take the batch of this number, which is another in every replay."""
+        return _take(self._batches, self._number)
+
+
+def _take(batches, number):
+    """Take one of `_N_AHEAD` equal parts of tensors in lists and tuples."""
+    if batches is None:
+        return None
+    if isinstance(batches, torch.Tensor):
+        return batches.unflatten(0, (_N_AHEAD, -1)).index_select(0, number)[0]
+    return [_take(x, number) for x in batches]
+
+
+class _Recorded:
+    """A function of nothing that is recorded in its first call and then replayed.
+
+    What it returned when it was recorded is overwritten by every replay. It may draw
+    from a generator.
+    """
+
+    def __init__(self, call, generator=None):
+        self._call = call
         self._generator = generator
-        self._n_eager = 3  # libraries set themselves up in the first calls
         self._graph = None
 
     def __call__(self):
-        if self._n_eager > 0:
-            self._n_eager -= 1
-            return self._run_aside()
         if self._graph is None:
             self._record()
         self._graph.replay()
         return self._result
 
-    def _run_aside(self):
+    def run_aside(self):
+        """Call the function as it is; not on the main stream, as before recording."""
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            result = self._step()
+            result = self._call()
         torch.cuda.current_stream().wait_stream(stream)
         return result
 
     def _record(self):
         self._graph = torch.cuda.CUDAGraph()
-        self._graph.register_generator_state(self._generator)
+        if self._generator is not None:
+            self._graph.register_generator_state(self._generator)
         with torch.cuda.graph(self._graph):
-            self._result = self._step()
+            self._result = self._call()
 
 
 def check_curve(curve):

@@ -5,7 +5,6 @@ import torch
 from skpatchsvdd._images import pixels_to_float
 from skpatchsvdd._training.crops import add_noise, clip_corners, draw_corners
 from skpatchsvdd._training.directions import DIRECTIONS
-from skpatchsvdd._training.measures import look_up
 from skpatchsvdd._utils import Draws
 
 # Pairs per step and scale, about, and the fewest and the most per crop. More pairs cost
@@ -13,13 +12,13 @@ from skpatchsvdd._utils import Draws
 _N_PAIRS, _MIN_PAIRS, _MAX_PAIRS = 4096, 256, 512
 
 
-def draw_pairs(n_crops, crop_size, patch_size, stride, draws):
+def draw_pairs(n_crops, n_each, crop_size, patch_size, stride, draws):
     """Draw pairs of cells in the feature maps of crops, both inside the crop.
 
     Parameters
     ----------
-    n_crops, crop_size : int
-        Number and size of the crops.
+    n_crops, n_each, crop_size : int
+        Number of the crops, of the pairs of each, and size of the crops.
     patch_size, stride : int
         A cell is a patch of this size; the next one begins `stride` pixels further.
     draws : Draws
@@ -33,7 +32,6 @@ def draw_pairs(n_crops, crop_size, patch_size, stride, draws):
     direction : tensor of shape (n_pairs,)
         Index into the eight directions.
     """
-    n_each = pairs_of_a_crop(n_crops)
     n_pairs = n_crops * n_each
     n_cells = (crop_size - patch_size) // stride + 1
     high = min(patch_size // stride, n_cells)
@@ -52,7 +50,7 @@ def draw_pairs(n_crops, crop_size, patch_size, stride, draws):
 
 
 def pairs_of_a_crop(n_crops):
-    """Return how many pairs are drawn for a scale from each of so many crops."""
+    """Return how many pairs of a scale each of so many crops of a step gives."""
     return min(max(_N_PAIRS // n_crops, _MIN_PAIRS), _MAX_PAIRS)
 
 
@@ -66,11 +64,10 @@ def direction_signs(direction):
     return torch.stack([rows, cell % 3], dim=1) - 1
 
 
-def pick_cells(maps, cells):
-    """Features (n, D) of cells (n, 3) of maps (n_crops, rows, cols, D)."""
-    _, rows, cols, _ = maps.shape
+def number_cells(cells, grid):
+    """Numbers of cells (n, 3), counted along all maps of a grid (rows, cols)."""
     crop, row, col = cells.unbind(dim=1)
-    return look_up(maps.flatten(0, 2), (crop * rows + row) * cols + col)
+    return (crop * grid[0] + row) * grid[1] + col
 
 
 class PairSampler:

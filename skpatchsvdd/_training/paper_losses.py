@@ -62,18 +62,19 @@ class PatchSVDDLoss(PaperLoss):
             last.weight.requires_grad_(False)
             last.weight /= last.weight.norm(dim=0, keepdim=True)
 
-    def draw(self, sampler):
-        """Draw one batch of pairs for each scale and loss."""
-        positions = [sampler.position_pairs(self.batch_size, k) for k in self.sizes]
-        jitters = [sampler.jitter_pairs(self.batch_size, k) for k in self.sizes]
-        batches = [torch.cat(pair[:2]) for pair in (*positions, *jitters)]
-        return batches, [pair[2] for pair in positions]
+    def draw(self, sampler, n_steps=1):
+        """Draw pairs for each scale and loss."""
+        n = n_steps * self.batch_size
+        positions = [sampler.position_pairs(n, k) for k in self.sizes]
+        return positions, [sampler.jitter_pairs(n, k) for k in self.sizes]
 
     def forward(self, encoder, batch):
         """Return the loss terms."""
-        batches, directions = batch
-        features = encoder.encode_patches(batches)
+        positions, jitters = batch
+        pairs = [torch.cat(trio[:2]) for trio in (*positions, *jitters)]
+        features = encoder.encode_patches(pairs)
         n = len(self.sizes)
+        directions = [trio[2] for trio in positions]
         trios = zip(self.classifiers, features[:n], directions, strict=True)
         losses = [position_loss(*trio) for trio in trios]
         losses += [svdd_prime_loss(x) for x in features[n:]]
@@ -89,14 +90,15 @@ class SVDDPrimeLoss(PaperLoss):
         self.batch_size = batch_size
         self.weights = {f"svdd_{k}": 1.0 for k in self.sizes}
 
-    def draw(self, sampler):
-        """Draw one batch of pairs for each scale."""
-        pairs = [sampler.jitter_pairs(self.batch_size, k) for k in self.sizes]
-        return [torch.cat(pair) for pair in pairs]
+    def draw(self, sampler, n_steps=1):
+        """Draw pairs for each scale."""
+        n = n_steps * self.batch_size
+        return [sampler.jitter_pairs(n, k) for k in self.sizes]
 
     def forward(self, encoder, batch):
         """Return the loss terms."""
-        losses = [svdd_prime_loss(x) for x in encoder.encode_patches(batch)]
+        features = encoder.encode_patches([torch.cat(pair) for pair in batch])
+        losses = [svdd_prime_loss(x) for x in features]
         return dict(zip(self.weights, losses, strict=True))
 
 
@@ -113,9 +115,10 @@ class SVDDLoss(PaperLoss):
         self.weights = {f"svdd_{k}": 1.0 for k in self.sizes}
         self.centers = [_mean_feature(encoder, sampler, k) for k in self.sizes]
 
-    def draw(self, sampler):
-        """Draw one batch of patches for each scale."""
-        return [sampler.patches(self.batch_size, k) for k in self.sizes]
+    def draw(self, sampler, n_steps=1):
+        """Draw patches for each scale."""
+        n = n_steps * self.batch_size
+        return [sampler.patches(n, k) for k in self.sizes]
 
     def forward(self, encoder, batch):
         """Return the loss terms."""

@@ -7,6 +7,7 @@ from settings import SEED
 
 from skpatchsvdd._encoding.networks import make_encoder
 from skpatchsvdd._training import loop
+from skpatchsvdd._training.adam import Adam
 from skpatchsvdd._training.crops import CropSampler
 from skpatchsvdd._training.dense_losses import make_dense_objective
 from skpatchsvdd._training.loop import check_curve, cosine, run_training
@@ -163,12 +164,7 @@ def test_schedule_rises_then_falls_to_zero():
 def rates(parts, n_steps, learning_rate, monkeypatch):
     """Step sizes that Adam is told."""
     told = []
-
-    def note(encoder, objective, sampler, optimizer):
-        told.append(optimizer.param_groups[0]["lr"])
-        return torch.zeros(len(objective.weights))
-
-    monkeypatch.setattr(loop, "descend", note)
+    monkeypatch.setattr(Adam, "prepare", lambda self, rate: told.append(rate))
     train(parts, n_steps, learning_rate)
     return told
 

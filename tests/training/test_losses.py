@@ -12,12 +12,13 @@ from skpatchsvdd._training.dense_losses import (
     make_dense_objective,
 )
 from skpatchsvdd._training.directions import DIRECTIONS
-from skpatchsvdd._training.measures import distance, find_nearest
+from skpatchsvdd._training.measures import distance, find_nearest, look_up
 from skpatchsvdd._training.pairs import (
     PairSampler,
     direction_signs,
     draw_pairs,
-    pick_cells,
+    number_cells,
+    pairs_of_a_crop,
 )
 from skpatchsvdd._training.paper_losses import (
     make_paper_objective,
@@ -112,7 +113,8 @@ def test_cells_are_picked_from_their_crop():
     maps = torch.arange(2 * 3 * 4 * 5).view(2, 3, 4, 5).float()
     cells = torch.tensor([[0, 0, 0], [1, 2, 3], [1, 0, 2]])
     expected = torch.stack([maps[0, 0, 0], maps[1, 2, 3], maps[1, 0, 2]])
-    assert torch.equal(pick_cells(maps, cells), expected)
+    picked = look_up(maps.flatten(0, 2), number_cells(cells, (3, 4)))
+    assert torch.equal(picked, expected)
 
 
 def test_gradients_of_the_damage_loss_repeat_to_the_last_bit():
@@ -133,14 +135,12 @@ def test_gradients_of_the_damage_loss_repeat_to_the_last_bit():
 
 def test_gradients_of_picked_cells_repeat_to_the_last_bit():
     generator = torch.Generator().manual_seed(SEED)
-    maps = torch.zeros(2, 5, 5, 64, requires_grad=True)
-    cells = [torch.randint(n, (4096,), generator=generator) for n in maps.shape[:3]]
+    table = torch.zeros(50, 64, requires_grad=True)
+    cells = torch.randint(50, (4096,), generator=generator)
     weights = torch.randn(4096, 64, generator=generator)
     with torch_threads(2):
         gradients = [
-            torch.autograd.grad(
-                (pick_cells(maps, torch.stack(cells, dim=1)) * weights).sum(), maps
-            )[0]
+            torch.autograd.grad((look_up(table, cells) * weights).sum(), table)[0]
             for _ in range(8)
         ]
     assert all(torch.equal(gradient, gradients[0]) for gradient in gradients)
@@ -161,7 +161,7 @@ def test_direction_signs_are_the_directions():
 @pytest.mark.parametrize("patch_size", [32, 64])
 def test_pairs_lie_in_their_direction_and_inside(patch_size):
     draws = Draws(torch.Generator().manual_seed(SEED))
-    first, second, direction = draw_pairs(16, 128, patch_size, 2, draws)
+    first, second, direction = draw_pairs(16, 256, 128, patch_size, 2, draws)
     assert len(first) == 4096
     assert torch.equal(first[:, 0], second[:, 0])
     step = (second - first)[:, 1:]
@@ -179,7 +179,7 @@ def test_pairs_lie_in_their_direction_and_inside(patch_size):
 @pytest.mark.parametrize("crop_size", [64, 66, 80, 100])
 def test_pairs_of_small_crops_reach_as_far_as_they_can(crop_size):
     draws = Draws(torch.Generator().manual_seed(SEED))
-    first, second, direction = draw_pairs(4, crop_size, 64, 2, draws)
+    first, second, direction = draw_pairs(4, 512, crop_size, 64, 2, draws)
     n_cells = (crop_size - 64) // 2 + 1
     for cells in (first[:, 1:], second[:, 1:]):
         assert cells.min() >= 0
@@ -260,10 +260,44 @@ def test_dense_scale_term_is_least_at_a_deviation_of_a_half():
 @pytest.mark.parametrize("damage_weight", [0.0, 1.0])
 def test_a_dense_batch_is_two_views_and_pairs_for_each_scale(damage_weight):
     _, sampler, objective = make_dense(damage_weight=damage_weight)
-    crops, pairs = objective.draw(sampler)
-    assert crops.views.shape == (6, 3, 98, 98)
-    assert crops.is_damaged.any() == (damage_weight > 0)
+    first, second, pairs = objective.draw(sampler)
+    assert first.shape == second.shape == (3, 3, 98, 98)
     assert len(pairs) == 2
+    for some in pairs:
+        assert some.damaged.any() == (damage_weight > 0)
+
+
+def test_batches_of_several_steps_are_as_many_parts_of_the_same_kind():
+    _, sampler, objective = make_dense()
+    one, three = (objective.draw(sampler, n) for n in (1, 3))
+    for x, parts in zip(one[:2], three[:2], strict=True):
+        assert parts.shape == (3 * len(x), *x.shape[1:])
+    for some, more in zip(one[2], three[2], strict=True):
+        for x, parts in zip(some[:3], more[:3], strict=True):
+            assert parts.shape == (3 * len(x), *x.shape[1:])
+            assert parts.dtype == x.dtype
+        # Every step's cells are those of its own maps, however many steps there are.
+        for cells in more.cells.chunk(3):
+            n_cells = int(some.cells.max()) + 1
+            assert 0.9 * n_cells < int(cells.max()) < 1.1 * n_cells
+            own, again, other = cells.T
+            half = int((again - own).unique())
+            assert own.max() < half <= other.min()
+
+
+def test_pairs_know_how_much_of_their_patch_is_damaged():
+    _, sampler, objective = make_dense(damage_weight=1.0)
+    crops = sampler.crops(6)  # of two steps
+    pairs = draw_pairs(6, 50, sampler.crop_size, 32, 2, Draws(sampler.generator))
+    described = objective._describe(crops, 0, *pairs)
+    for i in range(0, 300, 7):
+        crop, row, col = pairs[0][i].tolist()
+        patch = crops.is_damaged[
+            crop, 0, 2 * row : 2 * row + 32, 2 * col : 2 * col + 32
+        ]
+        assert described.damaged[i].item() == pytest.approx(patch.mean().item())
+        n_cells = 34 * 34  # of crops of 98 pixels
+        assert described.cells[i, 0] == (crop % 3) * n_cells + row * 34 + col
 
 
 @pytest.mark.parametrize(
@@ -271,7 +305,8 @@ def test_a_dense_batch_is_two_views_and_pairs_for_each_scale(damage_weight):
 )
 def test_a_step_has_many_pairs_and_every_crop_some(n_crops, n_pairs):
     draws = Draws(torch.Generator().manual_seed(SEED))
-    first, _, _ = draw_pairs(n_crops, 128, 32, 2, draws)
+    n_each = pairs_of_a_crop(n_crops)
+    first, _, _ = draw_pairs(n_crops, n_each, 128, 32, 2, draws)
     assert len(first) == n_pairs
     assert first[:, 0].unique().tolist() == list(range(n_crops))
 

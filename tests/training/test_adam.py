@@ -1,0 +1,71 @@
+import copy
+
+import pytest
+import torch
+from settings import SEED
+from torch import nn
+
+from skpatchsvdd._training.adam import Adam
+
+
+def make_layers():
+    generator = torch.Generator().manual_seed(SEED)
+    layers = [nn.Conv2d(3, 4, 3), nn.Conv2d(4, 2, 3), nn.Linear(2, 5)]
+    for p in nn.ModuleList(layers).parameters():
+        nn.init.normal_(p, generator=generator)
+    layers[1].to(memory_format=torch.channels_last)
+    return layers
+
+
+def losses(layers):
+    """Return a few losses, some of them steep, one without the last layer's bias."""
+    generator = torch.Generator().manual_seed(SEED + 1)
+    for scale in (1.0, 100.0, 0.01, 1.0, 30.0):
+        x = scale * torch.randn(2, 3, 9, 9, generator=generator)
+        x = layers[1](layers[0](x).tanh()).mean(dim=(2, 3))
+        yield (x @ layers[2].weight.T).square().sum()
+
+
+@pytest.mark.parametrize("max_gradient", [1.0, float("inf")])
+def test_it_is_torch_s_adam_with_clipped_gradients(max_gradient):
+    ours, theirs = make_layers(), make_layers()
+    clipped = [p for x in ours[:2] for p in x.parameters()]
+    adam = Adam(clipped, list(ours[2].parameters()), max_gradient)
+    expected = torch.optim.Adam([p for x in theirs for p in x.parameters()])
+    rates = (1e-2, 2e-2, 3e-2, 1e-2, 1e-3)
+    for rate, mine, other in zip(rates, losses(ours), losses(theirs), strict=True):
+        adam.prepare(rate)
+        adam.forget()
+        mine.backward()
+        adam.step()
+        expected.param_groups[0]["lr"] = rate
+        expected.zero_grad()
+        other.backward()
+        some = [p for x in theirs[:2] for p in x.parameters()]
+        nn.utils.clip_grad_norm_(some, max_gradient)
+        expected.step()
+    for x, y in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(x.weight, y.weight, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(x.bias, y.bias, rtol=1e-4, atol=1e-6)
+
+
+def test_parameters_keep_values_layouts_and_what_is_fixed():
+    layers, before = make_layers(), make_layers()
+    layers[0].weight.requires_grad_(False)
+    Adam([p for x in layers for p in x.parameters()], [], 1.0)
+    for x, y in zip(layers, before, strict=True):
+        assert torch.equal(x.weight, y.weight)
+        assert x.weight.stride() == y.weight.stride()
+
+
+def test_copies_do_not_follow():
+    layers = make_layers()
+    adam = Adam([p for x in layers for p in x.parameters()], [], 1.0)
+    copied = copy.deepcopy(layers)
+    for loss in losses(layers):
+        adam.prepare(0.1)
+        adam.forget()
+        loss.backward()
+        adam.step()
+    assert not torch.equal(copied[0].weight, layers[0].weight)
+    assert torch.equal(copied[0].weight, make_layers()[0].weight)
