@@ -100,6 +100,10 @@ class ApproximateIndex:
         """Find the nearest rows of a few patches; see `ExactIndex.find_nearest`."""
         return self._exact.find_nearest(features, owner)
 
+    def never_waits(self, device):
+        """Whether `query` waits for nothing that a device computes."""
+        return False
+
     def query_exactly(self, features, left_out):
         """Return the exact distances; parameters are those of `query`."""
         return self._exact.query(features, left_out)

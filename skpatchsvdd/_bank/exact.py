@@ -8,7 +8,7 @@ import torch
 from skpatchsvdd._bank.clusters import Clusters
 from skpatchsvdd._bank.exact_cpu import ClusterSearch
 from skpatchsvdd._bank.exact_gpu import TileSearch, WholeSearch
-from skpatchsvdd._bank.fused import make_fused
+from skpatchsvdd._bank.fused import FusedSearch, make_fused
 from skpatchsvdd._utils import as_writable, check_mapped, make_lock
 
 # Up to this many rows a GPU compares with all of them: a product of this size takes no
@@ -95,6 +95,12 @@ class ExactIndex:
         if left_out is None or not self._has_others:
             left_out = [-1] * len(features)
         return self._search_on(features.device).query(features, left_out)
+
+    def never_waits(self, device):
+        """Whether `query` waits for nothing that a device computes."""
+        return device.type == "cuda" and isinstance(
+            self._search_on(device), FusedSearch
+        )
 
     def query_exactly(self, features, left_out):
         """Return the same as `query`."""

@@ -31,6 +31,11 @@ _MOST_QUERIES = 2**17
 # Features around their centres are scaled to at most this: half precision goes up to
 # 65,504, so that queries may lie 14 times as far away as any row.
 _LARGEST = 2.0**12
+# Half squares, up to half the square of that, are divided by this and cut into so many
+# numbers of half precision that nothing is lost.
+_FACTOR, _N_PIECES = 2.0**8, 3
+# Columns besides a power of two, with those of half squares.
+_MORE = 16
 
 
 def load_kernels(device, n_features):
@@ -81,9 +86,10 @@ class FusedSearch:
     .. math:: (2 \epsilon + \epsilon^2) \|x\| \|y\|
         \le (\epsilon + \epsilon^2 / 2) (\|x\|^2 + \|y\|^2)
 
-    for the roundings of x and y. To this comes what adding up in float32 takes. A part
-    of the rows is noted if one of them may be nearer than another row is for certain,
-    and what is noted is decided by differences in float32.
+    for the roundings of x and y. To this comes what adding up in float32 takes. For
+    all rows of a cluster y is taken to be as long as the longest one. A part of the
+    rows is noted if one of them may be nearer than another row is for certain, and what
+    is noted is decided by differences in float32.
 
     Parameters
     ----------
@@ -109,7 +115,8 @@ class FusedSearch:
         error = 1.005 * 2.0**-11 + 2 * product_error(rows.shape[1])
         # Numbers below the least that half precision knows are wrong by as much as
         # 2**-25 each, which the half per cent above leaves room for but for this.
-        self._errors = error, rows.shape[1] * 2.0**-32
+        # So may the last piece of half a square be, times its factor.
+        self._errors = error, rows.shape[1] * 2.0**-32 + 2.0**-17
         cluster = torch.arange(len(centers), device=rows.device)
         n_rows = torch.from_numpy(np.diff(starts)).to(rows.device)
         cluster = cluster.repeat_interleave(n_rows)
@@ -118,12 +125,17 @@ class FusedSearch:
         first_tiles = np.concatenate([[0], np.cumsum(n_tiles)]).astype(np.int32)
         self._rows = self._spread(rows * self._scale, 0.0)
         self._owners = self._spread(owners, -2)
+        half_squares = self._bounds.half_squares * self._scale**2
+        pieces = self._spread(_cut(half_squares), 0.0)
+        pieces[self._owners < 0, 0] = torch.inf  # fillers are far from everything
+        more = self._spread(differences[:, self._columns[0] :].half(), 0.0)
+        more = F.pad(torch.cat([more, pieces], dim=1), (0, _MORE))[:, :_MORE]
         self._bank = (
             self._spread(differences[:, : self._columns[0]].half(), 0.0),
-            self._spread(differences[:, self._columns[0] :], 0.0),
-            self._spread(self._bounds.half_squares * self._scale**2, 1e30),
+            more.contiguous(),
             self._owners,
             centers * self._scale,
+            (self._bounds.radii * self._scale).square() / 2,
             torch.from_numpy(first_tiles).to(rows.device),
         )
 
@@ -155,13 +167,23 @@ class FusedSearch:
         n, n_clusters = squares.shape
         shape = {"K": self._columns[0], "L": self._columns[1]}
         shape["LEAVES"] = left_out is not None
+        more = {"X": _MORE, "FACTOR": _FACTOR}
         if left_out is None:
             left_out = nearest.new_full((n,), -1)
         blocks = {"Q": _QUERIES, "R": _ROWS}
         n_blocks = -(-n // _QUERIES)
         upper = x.new_empty(n)
         self._kernels.look_first[(n_blocks,)](
-            x, nearest, left_out, self._bank, upper, n, *self._errors, **shape, **blocks
+            x,
+            nearest,
+            left_out,
+            self._bank,
+            upper,
+            n,
+            *self._errors,
+            **shape,
+            **more,
+            **blocks,
         )
         pairs = nearest.new_empty(n_blocks * n_clusters)
         n_pairs = nearest.new_zeros(1)
@@ -194,6 +216,7 @@ class FusedSearch:
             n_clusters,
             *self._errors,
             **shape,
+            **more,
             **blocks,
             PART=_PART,
         )
@@ -219,6 +242,15 @@ class FusedSearch:
     def _widen(self, x):
         """Append columns of zeros, as many as products need."""
         return F.pad(x, (0, sum(self._columns) - x.shape[1]))
+
+
+def _cut(half_squares):
+    """Cut numbers, divided by a factor, into sums of numbers of half precision."""
+    rest, pieces = half_squares / _FACTOR, []
+    for _ in range(_N_PIECES):
+        pieces.append(rest.half())
+        rest = rest - pieces[-1]
+    return torch.stack(pieces, dim=1)
 
 
 def split_columns(n_features):

@@ -7,7 +7,7 @@ when a kernel is compiled.
 import triton
 import triton.language as tl
 
-# What half squares of rows are where there is no row, and what none reaches that is.
+# Larger than any half square, and what none reaches.
 _NO_ROW = tl.constexpr(1e30)
 _ANY_ROW = tl.constexpr(1e29)
 # What numbers of half the usual length can hold, about.
@@ -16,41 +16,47 @@ _LARGEST = tl.constexpr(60000.0)
 
 @triton.jit
 def _approach(
-    queries, q, is_query, centers, cluster, K: tl.constexpr, L: tl.constexpr
+    queries, q, is_query, centers, cluster,
+    K: tl.constexpr, L: tl.constexpr, X: tl.constexpr, FACTOR: tl.constexpr,
 ):  # fmt: skip
-    """Move queries to a centre; return K columns of them, and half their squares.
+    """Move queries to a centre; return K and X columns, and half their squares.
 
-    The columns are in half precision. Half squares are infinite where that is too
-    short for a query.
+    The columns are in half precision; for the last ones see `_multiply`. Half squares
+    are infinite where that is too short for a query.
     """
     column = tl.arange(0, K)
     place = q[:, None] * (K + L) + column[None, :]
     x = tl.load(queries + place, mask=is_query[:, None], other=0.0)
     x -= tl.load(centers + cluster * (K + L) + column)[None, :]
-    own = tl.sum(x * x, axis=1)
-    for i in tl.static_range(L):
-        more = tl.load(queries + q * (K + L) + K + i, mask=is_query, other=0.0)
-        more -= tl.load(centers + cluster * (K + L) + K + i)
-        own += more * more
-    own = tl.where(tl.max(tl.abs(x), axis=1) > _LARGEST, float("inf"), own)
+    column = tl.arange(0, X)
+    place = q[:, None] * (K + L) + K + column[None, :]
+    is_there = is_query[:, None] & (column < L)[None, :]
+    more = tl.load(queries + place, mask=is_there, other=0.0)
+    place = centers + cluster * (K + L) + K + column
+    more -= tl.load(place, mask=column < L, other=0.0)[None, :]
+    own = 0.5 * (tl.sum(x * x, axis=1) + tl.sum(more * more, axis=1))
+    largest = tl.maximum(tl.max(tl.abs(x), axis=1), tl.max(tl.abs(more), axis=1))
+    own = tl.where(largest > _LARGEST, float("inf"), own)
     x = tl.minimum(tl.maximum(x, -_LARGEST), _LARGEST)
-    return x.to(tl.float16), 0.5 * own
+    more = tl.minimum(tl.maximum(more, -_LARGEST), _LARGEST)
+    more = tl.where((column < L)[None, :], more, -FACTOR)
+    return x.to(tl.float16), more.to(tl.float16), own
 
 
 @triton.jit
 def _multiply(
-    x, queries, q, is_query, row, bank, cluster, left_out,
-    K: tl.constexpr, L: tl.constexpr, LEAVES: tl.constexpr,
+    x, more, bank, row, left_out, K: tl.constexpr, X: tl.constexpr, LEAVES: tl.constexpr
 ):  # fmt: skip
-    """Return the products of queries with some rows, (Q, R), around a centre."""
-    rows, more_columns, _, owners, centers, _ = bank
+    """Return products with some rows, less half the squares of these, (Q, R).
+
+    The last columns of a row are half its square, in parts, divided by the factor that
+    queries have there.
+    """
+    rows, more_columns, owners, _, _, _ = bank
     y = tl.load(rows + row[None, :] * K + tl.arange(0, K)[:, None])
-    products = tl.dot(x, y)
-    for i in tl.static_range(L):
-        more = tl.load(queries + q * (K + L) + K + i, mask=is_query, other=0.0)
-        more -= tl.load(centers + cluster * (K + L) + K + i)
-        other = tl.load(more_columns + row * L + i)
-        products += more[:, None] * other[None, :]
+    other = tl.load(more_columns + row[None, :] * X + tl.arange(0, X)[:, None])
+    products = tl.dot(more, other)
+    products = tl.dot(x, y, products)
     if LEAVES:
         is_own = tl.load(owners + row)[None, :] == left_out[:, None]
         products = tl.where(is_own, -_NO_ROW, products)
@@ -60,11 +66,11 @@ def _multiply(
 @triton.jit
 def look_first(
     queries, nearest, left_out, bank, upper, n, error, tiny,
-    K: tl.constexpr, L: tl.constexpr, Q: tl.constexpr, R: tl.constexpr,
-    LEAVES: tl.constexpr,
+    K: tl.constexpr, L: tl.constexpr, X: tl.constexpr, FACTOR: tl.constexpr,
+    Q: tl.constexpr, R: tl.constexpr, LEAVES: tl.constexpr,
 ):  # fmt: skip
     """Bound half squares from above, by the clusters whose centres are nearest."""
-    _, _, half_squares, _, centers, first_tiles = bank
+    _, _, _, centers, tops, first_tiles = bank
     start = tl.program_id(0) * Q
     q = start + tl.arange(0, Q)
     is_query = q < n
@@ -72,17 +78,17 @@ def look_first(
     best = tl.full((Q,), _NO_ROW, dtype=tl.float32)
     last = tl.load(nearest + tl.minimum(start + Q, n) - 1)
     for cluster in range(tl.load(nearest + start), last + 1):
-        x, own = _approach(queries, q, is_query, centers, cluster, K, L)
-        high = tl.full((Q,), _NO_ROW, dtype=tl.float32)
+        x, more, own = _approach(
+            queries, q, is_query, centers, cluster, K, L, X, FACTOR
+        )
+        largest = tl.full((Q, R), -_NO_ROW, dtype=tl.float32)
         end = tl.load(first_tiles + cluster + 1)
         for tile in range(tl.load(first_tiles + cluster), end):
             row = tile * R + tl.arange(0, R)
-            products = _multiply(
-                x, queries, q, is_query, row, bank, cluster, out, K, L, LEAVES
-            )
-            half = (1 + 2 * error) * tl.load(half_squares + row)
-            high = tl.minimum(high, tl.min(half[None, :] - products, axis=1))
-        best = tl.minimum(best, high + (1 + 2 * error) * own + tiny)
+            products = _multiply(x, more, bank, row, out, K, X, LEAVES)
+            largest = tl.maximum(largest, products)
+        over = own + 2 * error * (own + tl.load(tops + cluster)) + tiny
+        best = tl.minimum(best, over - tl.max(largest, axis=1))
     tl.store(upper + q, best, mask=is_query)
 
 
@@ -134,15 +140,15 @@ def _join_bits(first, second):
 @triton.jit
 def look_further(
     queries, left_out, bank, pairs, n_pairs, upper, noted, n, n_clusters, error, tiny,
-    K: tl.constexpr, L: tl.constexpr, Q: tl.constexpr, R: tl.constexpr,
-    PART: tl.constexpr, LEAVES: tl.constexpr,
+    K: tl.constexpr, L: tl.constexpr, X: tl.constexpr, FACTOR: tl.constexpr,
+    Q: tl.constexpr, R: tl.constexpr, PART: tl.constexpr, LEAVES: tl.constexpr,
 ):  # fmt: skip
     """Note the parts of clusters that may hold the nearest row.
 
     A cluster has up to 32 parts, each a bit of a number, of as many times `PART` rows
     as it takes.
     """
-    _, _, half_squares, _, centers, first_tiles = bank
+    _, _, _, centers, tops, first_tiles = bank
     part = tl.arange(0, R // PART)
     for i in range(tl.program_id(0), tl.load(n_pairs), tl.num_programs(0)):
         pair = tl.load(pairs + i)
@@ -151,29 +157,26 @@ def look_further(
         is_query = q < n
         out = tl.load(left_out + q, mask=is_query, other=-1)
         best = tl.load(upper + q, mask=is_query, other=-1.0)
-        x, own = _approach(queries, q, is_query, centers, cluster, K, L)
-        over = (1 + 2 * error) * own + tiny
+        x, more, own = _approach(
+            queries, q, is_query, centers, cluster, K, L, X, FACTOR
+        )
+        away = 2 * error * (own + tl.load(tops + cluster)) + tiny
         # Of queries that half precision is too short for, all parts are noted.
-        under = tl.where(own < float("inf"), (1 - 2 * error) * own - tiny, -_NO_ROW)
-        limit = tl.where(is_query, best - under, -_NO_ROW)
+        under = tl.where(own < float("inf"), own - away, -_NO_ROW)
+        under = tl.where(is_query, under, _NO_ROW)
         bits = tl.zeros((Q,), dtype=tl.int32)
         first = tl.load(first_tiles + cluster)
         end = tl.load(first_tiles + cluster + 1)
         n_each = ((end - first) * (R // PART) + 31) // 32
         for tile in range(first, end):
             row = tile * R + tl.arange(0, R)
-            products = _multiply(
-                x, queries, q, is_query, row, bank, cluster, out, K, L, LEAVES
-            )
-            half = tl.load(half_squares + row)
-            low = ((1 - 2 * error) * half)[None, :] - products
-            low = tl.min(tl.reshape(low, (Q, R // PART, PART)), axis=2)
-            is_near = ((low <= limit[:, None]) & (low < _ANY_ROW)).to(tl.int32)
+            products = _multiply(x, more, bank, row, out, K, X, LEAVES)
+            largest = tl.max(tl.reshape(products, (Q, R // PART, PART)), axis=2)
+            is_near = (largest >= (under - best)[:, None]) & (largest > -_ANY_ROW)
             bit = ((tile - first) * (R // PART) + part) // n_each
-            bits = bits | tl.reduce(is_near << bit[None, :], 1, _join_bits)
-            high = ((1 + 2 * error) * half)[None, :] - products
-            best = tl.minimum(best, tl.min(high, axis=1) + over)
-            limit = tl.where(is_query, best - under, -_NO_ROW)
+            is_near = is_near.to(tl.int32) << bit[None, :]
+            bits = bits | tl.reduce(is_near, 1, _join_bits)
+            best = tl.minimum(best, own + away - tl.max(largest, axis=1))
         tl.atomic_min(upper + q, best, mask=is_query)
         tl.store(noted + q * n_clusters + cluster, bits, mask=is_query)
 

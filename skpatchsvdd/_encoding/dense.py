@@ -9,11 +9,12 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from skpatchsvdd._encoding.fused import use_fused_layers
 from skpatchsvdd._encoding.illumination import REACH, damp_light, damp_windows
 from skpatchsvdd._encoding.networks import grid_shape
 from skpatchsvdd._encoding.positions import add_positions
 from skpatchsvdd._images import pixels_to_float
-from skpatchsvdd._utils import exact_convolutions, halve_without_memory
+from skpatchsvdd._utils import as_writable, exact_convolutions, halve_without_memory
 
 # Patches inspected together. On a CPU one image of usual size is enough work.
 _CPU_PATCHES = 2048
@@ -97,6 +98,8 @@ class DenseEncoder:
         ]
         self._roi = None if roi is None else torch.tensor(roi, device=device)
         self._encoder = copy.deepcopy(encoder).to(device).requires_grad_(False)
+        with torch.inference_mode(), exact_convolutions(device):
+            use_fused_layers(self._encoder)
         self._center = torch.tensor(center, device=device)
 
     @property
@@ -105,15 +108,30 @@ class DenseEncoder:
         n_patches = _CPU_PATCHES if self.device.type == "cpu" else _GPU_PATCHES
         return max(1, n_patches // max(rows * cols for rows, cols in self.grids))
 
+    def move(self, images):
+        """Return an array of images as a tensor on the device."""
+        if self.device.type != "cuda":
+            return torch.tensor(images, device=self.device)
+        # Without waiting for what the GPU is at.
+        images = torch.from_numpy(as_writable(np.ascontiguousarray(images)))
+        return images.pin_memory().to(self.device, non_blocking=True)
+
     def encode(self, images):
-        """Encode an array of images, (n, height, width, n_channels), bytes or 0..1.
+        """Encode images, (n, height, width, n_channels), bytes or 0..1.
+
+        Parameters
+        ----------
+        images : ndarray, or tensor on the device
+            The images.
 
         Returns
         -------
         features : list of tensors of shape (n, rows, cols, D)
             One for each scale.
         """
-        x = pixels_to_float(torch.tensor(images, device=self.device)) - self._center
+        if not isinstance(images, torch.Tensor):
+            images = self.move(images)
+        x = pixels_to_float(images) - self._center
         x = x.permute(0, 3, 1, 2)  # (n, c, h, w)
         if self._roi is not None:
             x = torch.where(self._roi, x, 0.0)

@@ -13,7 +13,7 @@ FLAT_PATCH = 64
 _SMALL_CHANNELS = (32, 64, 128, 128, 64, 32, 32)
 _FLAT_CHANNELS = (64, 64, 128)
 _HIDDEN = 128
-_SLOPE = 0.1
+SLOPE = 0.1
 # Standard deviation of features before the last tanh, once they are standardised.
 _LAST_STD = 0.5
 _TINY = 1e-6  # instead of dividing by a deviation of 0
@@ -81,6 +81,11 @@ class PatchEncoder(nn.Module):
 
     dense_stride = 2
 
+    @staticmethod
+    def run_layer(conv, x, stride, dilation, is_last):
+        """Run a layer; what inspects on a GPU has a faster way."""
+        return run_layer(conv, x, stride, dilation, is_last)
+
     def __init__(self, n_channels, embedding_dim, patch_size):
         super().__init__()
         self.config = (n_channels, embedding_dim, patch_size)
@@ -94,6 +99,26 @@ class PatchEncoder(nn.Module):
 
     def forward(self, patches):
         return self.encode_patches([patches])[0]
+
+    def _run_stack(self, convs, x, step):
+        """Run convolutions so that neighbouring outputs lie `step` pixels apart.
+
+        A stride that would skip wanted positions becomes a dilation of the layers
+        behind it, so any step gives exactly what the patches, cut out one by one, would
+        give.
+        """
+        dilation = 1
+        for conv in convs[:-1]:
+            stride = math.gcd(conv.stride[0], step)
+            x = self.run_layer(conv, x, stride, dilation, is_last=False)
+            step //= stride
+            dilation *= conv.stride[0] // stride
+        return self.run_layer(convs[-1], x, step, dilation, is_last=True)
+
+    def _run_big(self, convs, x, dilation, stride):
+        """Join features that lie `dilation` apart by the two layers of `g_big`."""
+        x = self.run_layer(convs[0], x, stride, dilation, is_last=False)
+        return self.run_layer(convs[1], x, stride=1, dilation=1, is_last=True)
 
     def __reduce__(self):
         # Arrays instead of tensors: loading never needs the device of the training,
@@ -122,7 +147,7 @@ class HierarchicalEncoder(PatchEncoder):
     def encode_patches(self, batches):
         """Features of several batches of patches, in one pass of the small encoder."""
         tiles = [_split_tiles(patches) for patches in batches]  # (n * g * g, c, 32, 32)
-        features = _run_stack(self.small, torch.cat(tiles), 2).flatten(1)
+        features = self._run_stack(self.small, torch.cat(tiles), 2).flatten(1)
         features = features.split([len(tile) for tile in tiles])
         return [
             self._join_tiles(x, len(patches))
@@ -133,18 +158,20 @@ class HierarchicalEncoder(PatchEncoder):
         grid = math.isqrt(len(x) // n_patches)
         x = x.reshape(n_patches, grid, grid, -1).permute(0, 3, 1, 2)  # (n, D, g, g)
         for big in self.big[: int(math.log2(grid))]:
-            x = _run_big(big, x, dilation=1, stride=2)
+            x = self._run_big(big, x, dilation=1, stride=2)
         return x.flatten(1)  # (n, D)
 
     def encode_images(self, images, strides):
         """Features of all patches of whole images, computed once for all scales."""
         steps = _common_steps(self.patch_sizes, strides)
-        x = _run_stack(self.small, images, steps[0])
+        x = self._run_stack(self.small, images, steps[0])
         features = []
         for i, (size, stride) in enumerate(zip(self.patch_sizes, strides, strict=True)):
             if i > 0:
                 dilation = size // 2 // steps[i - 1]
-                x = _run_big(self.big[i - 1], x, dilation, steps[i] // steps[i - 1])
+                x = self._run_big(
+                    self.big[i - 1], x, dilation, steps[i] // steps[i - 1]
+                )
             every = stride // steps[i]
             features.append(_crop(x[:, :, ::every, ::every], images, size, stride))
         return features
@@ -174,12 +201,12 @@ class FlatEncoder(PatchEncoder):
 
     def encode_patches(self, batches):
         """Features of several batches of patches, in one pass."""
-        features = _run_stack(self.convs, torch.cat(batches), 8).flatten(1)
+        features = self._run_stack(self.convs, torch.cat(batches), 8).flatten(1)
         return list(features.split([len(patches) for patches in batches]))
 
     def encode_images(self, images, strides):
         """Features of all patches of whole images."""
-        x = _run_stack(self.convs, images, strides[0])
+        x = self._run_stack(self.convs, images, strides[0])
         return [_crop(x, images, self.patch_sizes[0], strides[0])]
 
     @torch.no_grad()
@@ -243,29 +270,31 @@ def _conv_stack(channels, kernel_sizes, strides):
     )
 
 
-def _run_stack(convs, x, step):
-    """Run convolutions so that neighbouring outputs lie `step` pixels apart.
+def run_layer(conv, x, stride, dilation, is_last):
+    """Run a convolution with another stride and dilation, and bend what comes out."""
+    if x.is_cuda and torch.is_grad_enabled():
+        x = F.conv2d(x, conv.weight, None, stride, dilation=dilation)
+        x = _AddBias.apply(x, conv.bias)
+    else:
+        x = F.conv2d(x, conv.weight, conv.bias, stride, dilation=dilation)
+    return torch.tanh(x) if is_last else F.leaky_relu(x, SLOPE)
 
-    A stride that would skip wanted positions becomes a dilation of the layers behind
-    it, so any step gives exactly what the patches, cut out one by one, would give.
+
+class _AddBias(torch.autograd.Function):
+    """Adds one number to each channel, with a gradient that a GPU finds quickly.
+
+    The sum over all pixels is a product with ones, which takes a third of the time.
     """
-    dilation = 1
-    for conv in convs[:-1]:
-        stride = math.gcd(conv.stride[0], step)
-        x = F.conv2d(x, conv.weight, conv.bias, stride=stride, dilation=dilation)
-        x = F.leaky_relu(x, _SLOPE)
-        step //= stride
-        dilation *= conv.stride[0] // stride
-    last = convs[-1]
-    x = F.conv2d(x, last.weight, last.bias, stride=step, dilation=dilation)
-    return torch.tanh(x)
 
+    @staticmethod
+    def forward(ctx, x, bias):
+        ctx.mark_dirty(x)
+        return x.add_(bias.to(x.dtype)[:, None, None])
 
-def _run_big(convs, x, dilation, stride):
-    first, second = convs
-    x = F.conv2d(x, first.weight, first.bias, stride=stride, dilation=dilation)
-    x = F.leaky_relu(x, _SLOPE)
-    return torch.tanh(F.conv2d(x, second.weight, second.bias))
+    @staticmethod
+    def backward(ctx, grad):
+        columns = grad.permute(0, 2, 3, 1).flatten(0, 2).T  # (n_channels, n_pixels)
+        return grad, columns @ grad.new_ones(columns.shape[1])
 
 
 def _standardize_stack(convs, x, dilation):
@@ -282,7 +311,7 @@ def _standardize_stack(convs, x, dilation):
         conv.weight *= scale[:, None, None, None]
         conv.bias.copy_((conv.bias - mean) * scale)
         x = (x - mean[:, None, None]) * scale[:, None, None]
-        x = torch.tanh(x) if last else F.leaky_relu(x, _SLOPE)
+        x = torch.tanh(x) if last else F.leaky_relu(x, SLOPE)
     return x
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import torch
 
 from skpatchsvdd._images import KnownImages, pixels_to_float
+from skpatchsvdd._inspection.behind import fetch_behind
 from skpatchsvdd._inspection.maps import (
     find_covering,
     geometric_mean,
@@ -12,6 +13,7 @@ from skpatchsvdd._inspection.maps import (
     spread_scores,
 )
 from skpatchsvdd._inspection.matches import MATCH, set_boxes
+from skpatchsvdd._inspection.recording import Recording
 
 # How many of the largest pixels are made exact per round: fewer calls than one by one,
 # and little wasted work.
@@ -84,6 +86,7 @@ class Inspector:
         self.n_averaged = n_averaged if encoder.center.size > 1 else 0
         self._known = KnownImages(known)
         self._owners = owners
+        self._inspect_recorded = Recording(self._inspect_one)
 
     def maps(self, images, scale=None):
         """Yield the anomaly maps of a stack of images, batch by batch.
@@ -99,13 +102,14 @@ class Inspector:
         ------
         maps : ndarray of shape (n_batch, height, width)
         """
-        for maps, *_ in self._inspect(images, scale):
-            yield maps.cpu().numpy()
+        maps = ((maps,) for maps, *_ in self._inspect(images, scale))
+        for (fetched,) in fetch_behind(maps, self.encoder.device):
+            yield fetched
 
     def maps_and_scores(self, images):
         """Yield, batch by batch, anomaly maps and the scores of their images."""
-        for maps, scores, _ in self._inspect(images):
-            yield maps.cpu().numpy(), scores.double().cpu().numpy()
+        batches = ((maps, scores.double()) for maps, scores, _ in self._inspect(images))
+        yield from fetch_behind(batches, self.encoder.device)
 
     def scores(self, images, progress=None):
         """Return the score of each image: high is normal, (n,).
@@ -148,10 +152,23 @@ class Inspector:
         chosen = range(len(sizes)) if scale is None else [sizes.index(scale)]
         for _, batch in images.batches(self.encoder.batch_size):
             known = [self._known.find(image) for image in batch]
-            features = self.encoder.encode(self._leave_out_of_mean(batch, known))
-            features = self.encoder.add_positions(features, self.units)
-            maps = self._make_maps(features, self._own(known), chosen)
-            yield geometric_mean(maps, self.weights), self._score(maps), known
+            batch = self.encoder.move(self._leave_out_of_mean(batch, known))
+            is_usual = scale is None and len(batch) == 1 and known == [-1]
+            if is_usual and all(x.never_waits(batch.device) for x in self.indexes):
+                maps, scores = self._inspect_recorded(batch)
+            else:
+                maps, scores = self._inspect_batch(batch, self._own(known), chosen)
+            yield maps, scores, known
+
+    def _inspect_batch(self, batch, owners, chosen):
+        """Return the maps and scores of images on the device."""
+        features = self.encoder.encode(batch)
+        features = self.encoder.add_positions(features, self.units)
+        maps = self._make_maps(features, owners, chosen)
+        return geometric_mean(maps, self.weights), self._score(maps)
+
+    def _inspect_one(self, image):
+        return self._inspect_batch(image, [-1], range(len(self.indexes)))
 
     def explain(self, images, pixels):
         """Find the normal patches that the patches of some pixels are compared with.

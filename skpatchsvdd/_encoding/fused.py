@@ -1,0 +1,102 @@
+"""Layers of an encoder on a GPU's matrix units, as exact as float32 is."""
+
+import importlib.util
+import math
+
+import torch
+
+from skpatchsvdd._encoding.networks import SLOPE, run_layer
+from skpatchsvdd._utils import warn
+
+# Channels that fit the matrix units and registers.
+_CHANNELS = (32, 64, 128)
+# Pixels and channels of one product.
+_PIXELS, _AT_A_TIME = 128, 32
+# Kernels count numbers in 32 bits.
+_MOST_NUMBERS = 2**31
+# Size of the images that layers are tried on, and how much they may differ there.
+_TRIED, _DIFFERENCE = 72, 1e-4
+
+
+def use_fused_layers(encoder):
+    """Let an encoder on a GPU run its layers with kernels, if they are right there.
+
+    A matrix unit takes TF32, ten bits after the point. A number is the sum of two of
+    these, and three of four products are added up in float32: what is left out is a
+    two-millionth of the product, no more than float32 loses elsewhere.
+
+    Parameters
+    ----------
+    encoder : PatchEncoder
+        On its device; changed in place.
+    """
+    device = next((p.device for p in encoder.parameters()), torch.device("cpu"))
+    if device.type != "cuda" or importlib.util.find_spec("triton") is None:
+        return
+    generator = torch.Generator(device).manual_seed(0)
+    size = max(_TRIED, encoder.patch_sizes[-1] + encoder.dense_stride)
+    shape = (2, encoder.config[0], size, size)
+    images = torch.rand(shape, generator=generator, device=device) - 0.5
+    strides = (encoder.dense_stride,) * len(encoder.patch_sizes)
+    expected = encoder.encode_images(images, strides)
+    encoder.run_layer = FusedLayers()
+    found = encoder.encode_images(images, strides)
+    pairs = zip(found, expected, strict=True)
+    if all(torch.allclose(*pair, rtol=0, atol=_DIFFERENCE) for pair in pairs):
+        return
+    encoder.run_layer = run_layer
+    warn(
+        "the fast convolution on this GPU does not find what the plain one finds. "
+        "Continuing with a slower one. Another version of torch or triton may help.",
+    )
+
+
+class FusedLayers:
+    """Runs layers as `run_layer` does, those that kernels are for by these."""
+
+    def __init__(self):
+        self._kernels = importlib.import_module("skpatchsvdd._encoding.kernels")
+        self._parts = {}
+
+    def __call__(self, conv, x, stride, dilation, is_last):
+        """Run a layer; see `run_layer`."""
+        n_out, n_in, size, _ = conv.weight.shape
+        x = x.contiguous(memory_format=torch.channels_last)
+        n_numbers = max(x.numel(), len(x) * n_out * x.shape[2] * x.shape[3])
+        if {n_in, n_out} - set(_CHANNELS) or n_numbers > _MOST_NUMBERS:
+            return run_layer(conv, x, stride, dilation, is_last)
+        if conv not in self._parts:
+            self._parts[conv] = _split_weight(conv.weight)
+        height, width = (
+            (length - (size - 1) * dilation - 1) // stride + 1 for length in x.shape[2:]
+        )
+        out = x.new_empty(len(x), height, width, n_out)
+        n = math.prod(out.shape[:3])
+        self._kernels.convolve[(-(-n // _PIXELS),)](
+            x,
+            *self._parts[conv],
+            conv.bias,
+            out,
+            n,
+            *x.shape[2:],
+            height,
+            width,
+            1.0 if is_last else SLOPE,
+            STRIDE=stride,
+            DILATION=dilation,
+            SIZE=size,
+            C=n_in,
+            D=n_out,
+            PIXELS=_PIXELS,
+            AT_A_TIME=_AT_A_TIME,
+            num_warps=8 if n_out > 64 else 4,
+        )
+        out = out.permute(0, 3, 1, 2)
+        return torch.tanh(out) if is_last else out
+
+
+def _split_weight(weight):
+    """Return weights as the sum of two that TF32 holds, (size, size, n_in, n_out)."""
+    weight = weight.detach().permute(2, 3, 1, 0).contiguous()
+    kept = (weight.view(torch.int32) & -(2**13)).view(torch.float32)
+    return kept, weight - kept

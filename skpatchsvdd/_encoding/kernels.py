@@ -1,0 +1,42 @@
+"""Convolution in Triton. Letters in capitals are known when a kernel is compiled."""
+
+import triton
+import triton.language as tl
+
+# The bits of a float32 that TF32 keeps.
+_KEPT = tl.constexpr(-(2**13))
+
+
+@triton.jit
+def convolve(
+    images, weight, rest, bias, out, n, height, width, out_height, out_width,
+    slope, STRIDE: tl.constexpr, DILATION: tl.constexpr, SIZE: tl.constexpr,
+    C: tl.constexpr, D: tl.constexpr, PIXELS: tl.constexpr, AT_A_TIME: tl.constexpr,
+):  # fmt: skip
+    """Convolve images, channels last, from C to D channels, and bend what is below 0.
+
+    Numbers are multiplied as sums of two that the GPU's matrix units take as they are;
+    what is left out is a product of two rests. `weight` and `rest` are such a sum.
+    """
+    pixel = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
+    is_pixel = pixel < n
+    image = pixel // (out_height * out_width)
+    row = pixel // out_width % out_height
+    start = (image * height + row * STRIDE) * width + pixel % out_width * STRIDE
+    channel, to = tl.arange(0, AT_A_TIME), tl.arange(0, D)
+    total = tl.zeros((PIXELS, D), dtype=tl.float32)
+    for i in range(SIZE * SIZE * (C // AT_A_TIME)):
+        cell = i // (C // AT_A_TIME)
+        first = i % (C // AT_A_TIME) * AT_A_TIME
+        move = (cell // SIZE * width + cell % SIZE) * DILATION
+        place = (start + move)[:, None] * C + first + channel[None, :]
+        x = tl.load(images + place, mask=is_pixel[:, None], other=0.0)
+        kept = (x.to(tl.int32, bitcast=True) & _KEPT).to(tl.float32, bitcast=True)
+        place = (cell * C + first + channel)[:, None] * D + to[None, :]
+        w, w_rest = tl.load(weight + place), tl.load(rest + place)
+        total = tl.dot(x - kept, w, total, input_precision="tf32")
+        total = tl.dot(kept, w_rest, total, input_precision="tf32")
+        total = tl.dot(kept, w, total, input_precision="tf32")
+    total += tl.load(bias + to)[None, :]
+    total = tl.where(total > 0, total, total * slope)
+    tl.store(out + pixel[:, None] * D + to[None, :], total, mask=is_pixel[:, None])
