@@ -11,7 +11,7 @@ from skpatchsvdd._utils import warn
 # Channels that fit the matrix units and registers.
 _CHANNELS = (32, 64, 128)
 # Pixels and channels of one product.
-_PIXELS, _AT_A_TIME = 128, 32
+_PIXELS, _AT_A_TIME = 256, 32
 # Kernels count numbers in 32 bits.
 _MOST_NUMBERS = 2**31
 # Size of the images that layers are tried on, and how much they may differ there.
@@ -89,7 +89,7 @@ class FusedLayers:
             D=n_out,
             PIXELS=_PIXELS,
             AT_A_TIME=_AT_A_TIME,
-            num_warps=8 if n_out > 64 else 4,
+            num_warps=8,
         )
         out = out.permute(0, 3, 1, 2)
         return torch.tanh(out) if is_last else out

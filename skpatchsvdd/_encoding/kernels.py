@@ -34,9 +34,42 @@ def convolve(
         kept = (x.to(tl.int32, bitcast=True) & _KEPT).to(tl.float32, bitcast=True)
         place = (cell * C + first + channel)[:, None] * D + to[None, :]
         w, w_rest = tl.load(weight + place), tl.load(rest + place)
-        total = tl.dot(x - kept, w, total, input_precision="tf32")
-        total = tl.dot(kept, w_rest, total, input_precision="tf32")
-        total = tl.dot(kept, w, total, input_precision="tf32")
+        # Not into the total: matrix units cut sums off instead of rounding them.
+        part = tl.dot(x - kept, w, input_precision="tf32")
+        part = tl.dot(kept, w_rest, part, input_precision="tf32")
+        total += tl.dot(kept, w, part, input_precision="tf32")
     total += tl.load(bias + to)[None, :]
     total = tl.where(total > 0, total, total * slope)
     tl.store(out + pixel[:, None] * D + to[None, :], total, mask=is_pixel[:, None])
+
+
+@triton.jit
+def bend(x, bias, n, slope, C: tl.constexpr, PIXELS: tl.constexpr):
+    """Add a bias to pixels, channels last, and bend what is below 0, in place."""
+    pixel = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
+    channel = tl.arange(0, C)
+    place = pixel[:, None] * C + channel[None, :]
+    is_pixel = (pixel < n)[:, None]
+    y = tl.load(x + place, mask=is_pixel, other=0.0).to(tl.float32)
+    y += tl.load(bias + channel)[None, :]
+    tl.store(x + place, tl.where(y > 0, y, y * slope), mask=is_pixel)
+
+
+@triton.jit
+def unbend(
+    grad, bent, before, sums, n, slope, C: tl.constexpr, PIXELS: tl.constexpr
+):  # fmt: skip
+    """Find the gradient before `bend`, and a part of that of the bias."""
+    channel = tl.arange(0, C)
+    total = tl.zeros((PIXELS, C), dtype=tl.float32)
+    step = tl.num_programs(0) * PIXELS
+    for start in range(tl.program_id(0) * PIXELS, n, step):
+        pixel = start + tl.arange(0, PIXELS)
+        place = pixel[:, None] * C + channel[None, :]
+        is_pixel = (pixel < n)[:, None]
+        y = tl.load(bent + place, mask=is_pixel, other=0.0).to(tl.float32)
+        x = tl.load(grad + place, mask=is_pixel, other=0.0).to(tl.float32)
+        x = tl.where(y > 0, x, x * slope)
+        tl.store(before + place, x, mask=is_pixel)
+        total += x
+    tl.store(sums + tl.program_id(0) * C + channel, tl.sum(total, axis=0))

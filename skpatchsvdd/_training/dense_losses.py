@@ -1,6 +1,7 @@
 """The losses of dense training, on all patches of crops."""
 
 import functools
+import itertools
 import math
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from skpatchsvdd._training.measures import (
     weighted_mean,
 )
 from skpatchsvdd._training.pairs import draw_pairs, number_cells, pairs_of_a_crop
-from skpatchsvdd._utils import Draws
+from skpatchsvdd._utils import Draws, run_beside
 
 # Standard deviation of features that the scale term aims at, and its weight: enough to
 # keep the tanh from saturating. No other term depends on the scale of the features.
@@ -165,10 +166,12 @@ class DenseLoss(nn.Module):
         """Return the loss terms."""
         first, second, pairs = batch
         maps = encoder.encode_images(torch.cat([first, second]), self.strides)
-        losses = []
-        for x, some, classifier in zip(maps, pairs, self.classifiers, strict=True):
-            losses += self._measure(x, some, classifier)
-        return dict(zip(self.weights, losses, strict=True))
+        calls = [
+            functools.partial(self._measure, *trio)
+            for trio in zip(maps, pairs, self.classifiers, strict=True)
+        ]
+        losses = run_beside(calls, first.device)
+        return dict(zip(self.weights, itertools.chain(*losses), strict=True))
 
     def _measure(self, features, pairs, classifier):
         """Return the loss terms of one scale."""

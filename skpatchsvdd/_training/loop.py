@@ -157,10 +157,14 @@ class RecordedSteps:
         self._draw = _Recorded(
             lambda: objective.draw(sampler, _N_AHEAD), sampler.generator
         )
-        self._draw.run_aside()  # libraries set themselves up in a first call
         self._descend = _Recorded(
             lambda: descend(encoder, objective, self._take_batch(), adam)
         )
+        self._stream = torch.cuda.Stream()
+        with torch.cuda.stream(self._stream):
+            self._draw.run_aside()  # libraries set themselves up in a first call
+            self._drawn = self._draw()
+            self._batches = _apply(torch.empty_like, self._drawn)
         self._number = torch.zeros(1, dtype=torch.long, device=sampler.device)
         self._n_taken = 0
 
@@ -168,23 +172,35 @@ class RecordedSteps:
         number = self._n_taken % _N_AHEAD
         self._n_taken += 1
         if number == 0:
-            self._batches = self._draw()  # always in the same place
+            self._draw_ahead()
         self._number.fill_(number)
         is_first = self._n_taken <= _N_EAGER
         return self._descend.run_aside() if is_first else self._descend()
 
+    def _draw_ahead(self):
+        """Fetch what has been drawn, and draw the next batches beside the steps."""
+        main = torch.cuda.current_stream()
+        main.wait_stream(self._stream)
+        _apply(torch.Tensor.copy_, self._batches, self._drawn)
+        self._stream.wait_stream(main)
+        with torch.cuda.stream(self._stream):
+            self._draw()
+
     def _take_batch(self):
         """Take the batch of this number, which is another in every replay."""
-        return _take(self._batches, self._number)
+        return _apply(
+            lambda x: x.unflatten(0, (_N_AHEAD, -1)).index_select(0, self._number)[0],
+            self._batches,
+        )
 
 
-def _take(batches, number):
-    """Take one of `_N_AHEAD` equal parts of tensors in lists and tuples."""
-    if batches is None:
+def _apply(function, *batches):
+    """Call a function of tensors for those in the same places of lists and tuples."""
+    if batches[0] is None:
         return None
-    if isinstance(batches, torch.Tensor):
-        return batches.unflatten(0, (_N_AHEAD, -1)).index_select(0, number)[0]
-    return [_take(x, number) for x in batches]
+    if isinstance(batches[0], torch.Tensor):
+        return function(*batches)
+    return [_apply(function, *some) for some in zip(*batches, strict=True)]
 
 
 class _Recorded:

@@ -18,6 +18,8 @@ def weighted_mean(values, weights):
 def find_nearest(x, others):
     """Return the index of the nearest of some others for each row, (n,)."""
     with torch.autocast(x.device.type, enabled=False):
+        if x.is_cuda:  # in a fifth of the time, or one that is hardly farther
+            x, others = x.half(), others.half()
         products = expand(halve_squares(others), x, as_columns(others))
         return products.min(dim=1).indices  # `argmin` takes four times as long on CPUs
 

@@ -9,6 +9,7 @@ from skpatchsvdd._utils.device import (
     exact_convolutions,
     fallback_device,
     halve_without_memory,
+    run_beside,
     training_autocast,
     training_layout,
 )
@@ -45,6 +46,7 @@ __all__ = [
     "offset_of",
     "open_report",
     "replaced_when_whole",
+    "run_beside",
     "safe_after_fork",
     "training_autocast",
     "training_layout",

@@ -179,6 +179,25 @@ def as_current(device):
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
+def run_beside(calls, device):
+    """Call functions of nothing, beside each other on a GPU; return their results.
+
+    What they start there is small and would leave most of it idle.
+    """
+    if device.type != "cuda":
+        return [call() for call in calls]
+    main = torch.cuda.current_stream(device)
+    streams = [torch.cuda.Stream(device) for _ in calls]
+    results = []
+    for call, stream in zip(calls, streams, strict=True):
+        stream.wait_stream(main)
+        with torch.cuda.stream(stream):
+            results.append(call())
+    for stream in streams:
+        main.wait_stream(stream)
+    return results
+
+
 def exact_convolutions(device=None):
     """Context in which convolutions are plain float32 and repeat to the last bit.
 
