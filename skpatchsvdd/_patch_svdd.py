@@ -1059,10 +1059,15 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         if scale is not None:
             self._check_scale(scale, "scale")
         batches = self._inspector().maps(images, scale)
-        maps = [one_map for batch in batches for one_map in batch]
+        maps = (one_map for batch in batches for one_map in batch)
         pairs = zip(maps, images.sizes, strict=True)
-        maps = [self._resize_map(*pair) for pair in pairs]
-        return np.stack(maps) if images.came_in_one_size else maps
+        maps = (self._resize_map(*pair) for pair in pairs)
+        if not images.came_in_one_size:
+            return list(maps)
+        stack = np.empty((len(images), *images.sizes[0]), dtype=np.float32)
+        for row, one_map in zip(stack, maps, strict=True):
+            row[:] = one_map
+        return stack
 
     def _resize_map(self, one_map, size):
         """Bring a map to the size of its image; what does not matter stays 0."""

@@ -21,9 +21,9 @@ _TRIED, _DIFFERENCE = 72, 1e-4
 def use_fused_layers(encoder):
     """Let an encoder on a GPU run its layers with kernels, if they are right there.
 
-    A matrix unit takes TF32, ten bits after the point. A number is the sum of two of
-    these, and three of four products are added up in float32: what is left out is a
-    two-millionth of the product, no more than float32 loses elsewhere.
+    A matrix unit takes half precision, ten bits after the point. A number is the sum of
+    two of these, and three of four products are added up in float32: what is left out
+    is a millionth of the product at most, as float32 loses elsewhere.
 
     Parameters
     ----------
@@ -67,6 +67,7 @@ class FusedLayers:
             return run_layer(conv, x, stride, dilation, is_last)
         if conv not in self._parts:
             self._parts[conv] = _split_weight(conv.weight)
+        *weights, scale = self._parts[conv]
         height, width = (
             (length - (size - 1) * dilation - 1) // stride + 1 for length in x.shape[2:]
         )
@@ -74,13 +75,14 @@ class FusedLayers:
         n = math.prod(out.shape[:3])
         self._kernels.convolve[(-(-n // _PIXELS),)](
             x,
-            *self._parts[conv],
+            *weights,
             conv.bias,
             out,
             n,
             *x.shape[2:],
             height,
             width,
+            scale,
             1.0 if is_last else SLOPE,
             STRIDE=stride,
             DILATION=dilation,
@@ -96,7 +98,13 @@ class FusedLayers:
 
 
 def _split_weight(weight):
-    """Return weights as the sum of two that TF32 holds, (size, size, n_in, n_out)."""
+    """Return weights as two of half precision, (size, size, n_in, n_out), and a scale.
+
+    The sum of both, times the scale, is the weight. The largest are scaled to 2**11 or
+    more, so that those that are small beside them are exact enough.
+    """
     weight = weight.detach().permute(2, 3, 1, 0).contiguous()
-    kept = (weight.view(torch.int32) & -(2**13)).view(torch.float32)
-    return kept, weight - kept
+    largest = max(float(weight.abs().max()), 1e-30)
+    scale = 2.0 ** (math.floor(math.log2(largest)) - 11)
+    kept = (weight / scale).half()
+    return kept, (weight / scale - kept).half(), scale

@@ -1,22 +1,26 @@
-"""Convolution in Triton. Letters in capitals are known when a kernel is compiled."""
+"""Convolution, and what follows it, in Triton.
+
+Letters in capitals are known when a kernel is compiled.
+"""
 
 import triton
 import triton.language as tl
 
-# The bits of a float32 that TF32 keeps.
-_KEPT = tl.constexpr(-(2**13))
+# What half precision can hold, about.
+_LARGEST = tl.constexpr(60000.0)
 
 
 @triton.jit
 def convolve(
     images, weight, rest, bias, out, n, height, width, out_height, out_width,
-    slope, STRIDE: tl.constexpr, DILATION: tl.constexpr, SIZE: tl.constexpr,
+    scale, slope, STRIDE: tl.constexpr, DILATION: tl.constexpr, SIZE: tl.constexpr,
     C: tl.constexpr, D: tl.constexpr, PIXELS: tl.constexpr, AT_A_TIME: tl.constexpr,
 ):  # fmt: skip
     """Convolve images, channels last, from C to D channels, and bend what is below 0.
 
-    Numbers are multiplied as sums of two that the GPU's matrix units take as they are;
-    what is left out is a product of two rests. `weight` and `rest` are such a sum.
+    Numbers are multiplied as sums of two of half precision, which the GPU's matrix
+    units take; what is left out is the product of both rests. `weight` and `rest` are
+    such a sum, divided by `scale`.
     """
     pixel = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
     is_pixel = pixel < n
@@ -31,14 +35,16 @@ def convolve(
         move = (cell // SIZE * width + cell % SIZE) * DILATION
         place = (start + move)[:, None] * C + first + channel[None, :]
         x = tl.load(images + place, mask=is_pixel[:, None], other=0.0)
-        kept = (x.to(tl.int32, bitcast=True) & _KEPT).to(tl.float32, bitcast=True)
+        x = tl.minimum(tl.maximum(x, -_LARGEST), _LARGEST)
+        kept = x.to(tl.float16)
+        x_rest = (x - kept.to(tl.float32)).to(tl.float16)
         place = (cell * C + first + channel)[:, None] * D + to[None, :]
         w, w_rest = tl.load(weight + place), tl.load(rest + place)
         # Not into the total: matrix units cut sums off instead of rounding them.
-        part = tl.dot(x - kept, w, input_precision="tf32")
-        part = tl.dot(kept, w_rest, part, input_precision="tf32")
-        total += tl.dot(kept, w, part, input_precision="tf32")
-    total += tl.load(bias + to)[None, :]
+        part = tl.dot(x_rest, w)
+        part = tl.dot(kept, w_rest, part)
+        total += tl.dot(kept, w, part)
+    total = total * scale + tl.load(bias + to)[None, :]
     total = tl.where(total > 0, total, total * slope)
     tl.store(out + pixel[:, None] * D + to[None, :], total, mask=is_pixel[:, None])
 

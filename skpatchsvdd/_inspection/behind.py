@@ -1,6 +1,5 @@
 """Results of a GPU, fetched while it works on."""
 
-import numpy as np
 import torch
 
 from skpatchsvdd._utils import as_current
@@ -39,7 +38,7 @@ class _Fetched:
         """Return arrays, when they are there."""
         self._done.synchronize()
         # Not views: memory that a GPU writes to is scarce.
-        return tuple(np.array(x) for x in self._copies)
+        return tuple(x.numpy().copy() for x in self._copies)
 
 
 def _start_copy(x):

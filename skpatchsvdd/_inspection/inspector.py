@@ -1,5 +1,7 @@
 """Images in, anomaly maps out: encode, search, spread, join."""
 
+import functools
+
 import numpy as np
 import torch
 
@@ -14,6 +16,7 @@ from skpatchsvdd._inspection.maps import (
 )
 from skpatchsvdd._inspection.matches import MATCH, set_boxes
 from skpatchsvdd._inspection.recording import Recording
+from skpatchsvdd._utils import run_beside
 
 # How many of the largest pixels are made exact per round: fewer calls than one by one,
 # and little wasted work.
@@ -225,13 +228,19 @@ class Inspector:
 
     def _make_maps(self, features, owners, chosen):
         """Return the maps that are multiplied, each of shape (n, height, width)."""
-        usual = self._find_usual(features, owners, chosen)
-        distances = {
-            i: self.indexes[i]
-            .query(features[i].flatten(1, 2), owners)
-            .view(features[i].shape[:3])
-            for i in chosen
-        }
+        calls = [
+            functools.partial(self._measure, i, features[i], owners) for i in chosen
+        ]
+        usual = None
+        if self.variations is not None:
+            calls += [
+                functools.partial(self._find_usual, i, features[i], owners)
+                for i in chosen
+            ]
+        found = run_beside(calls, features[0].device)
+        distances = dict(zip(chosen, found, strict=False))
+        if self.variations is not None:
+            usual = dict(zip(chosen, found[len(distances) :], strict=True))
         if any(self.indexes[i].gives_bounds for i in chosen):
             for k, owner in enumerate(owners):
                 self._settle(
@@ -242,15 +251,15 @@ class Inspector:
                 )
         return self._join_all(distances, usual)
 
-    def _find_usual(self, features, owners, chosen):
-        """Return the usual distances of all patches, {scale: (n, rows, cols)}."""
-        if self.variations is None:
-            return None
-        usual = {}
-        for i in chosen:
-            found = self.variations[i].usual(features[i].flatten(1, 2), owners)
-            usual[i] = found.view(features[i].shape[:3])
-        return usual
+    def _measure(self, i, features, owners):
+        """Return the distances of all patches of a scale, (n, rows, cols)."""
+        found = self.indexes[i].query(features.flatten(1, 2), owners)
+        return found.view(features.shape[:3])
+
+    def _find_usual(self, i, features, owners):
+        """Return what is usual for all patches of a scale, (n, rows, cols)."""
+        found = self.variations[i].usual(features.flatten(1, 2), owners)
+        return found.view(features.shape[:3])
 
     def _own(self, known):
         """Return the owners, in the bank, of known images; -1 for the others."""

@@ -17,7 +17,10 @@ _COLOUR = 0.05  # deviation of a tint from channel to channel
 _SMOOTHED = 9  # pixels of the blur: fine texture goes, form stays
 # By how much the image moves, down and right, where a defect is a small displacement.
 _MOVES = ((4, 0), (0, 4), (-3, 3))
-# Kinds of filling that are tints. Every piece of `_pieces` is one more kind.
+# Kinds of filling: a piece of another image; the same image upside down, mirrored, both,
+# from far away, blurred, or moved as above; and tints.
+_OTHER, _UPSIDE_DOWN, _MIRRORED, _TURNED, _FAR, _BLUR, _MOVED = range(7)
+_N_PIECES = _MOVED + len(_MOVES)
 _N_TINTS = 2
 
 
@@ -41,32 +44,67 @@ def damage_images(images, draws):
     damaged : tensor of shape (n, n_channels, height, width)
     """
     n = len(images)
-    pieces = _pieces(images)
+    source = _Source(images)
     damaged = images
     for i in range(_N_SHAPES):
         opacity = draws.uniform(*_OPACITY, (n, 1, 1, 1))
         if i > 0:
             opacity = opacity * draws.integers(0, 2, (n, 1, 1, 1))
         shape = _draw_shapes(images.shape, draws)
-        filling = _draw_fillings(images, pieces, draws)
+        filling = source.draw_fillings(draws)
         damaged = torch.lerp(damaged, filling, shape * opacity)
     return damaged
 
 
-def _pieces(images):
-    """Return what a defect can be filled with, (n_pieces, n, n_channels, ...)."""
-    height, width = images.shape[2:]
-    return torch.stack(
-        [
-            images.roll(1, dims=0),
-            images.flip(2),
-            images.flip(3),
-            images.flip((2, 3)),
-            images.roll((height // 2, width // 3), dims=(2, 3)),
-            _smooth(images),
-            *(images.roll(move, dims=(2, 3)) for move in _MOVES),
-        ]
-    )
+class _Source:
+    """What defects are filled with: images, and blurred ones.
+
+    Parameters
+    ----------
+    images : tensor of shape (n, n_channels, height, width)
+        The images.
+    """
+
+    def __init__(self, images):
+        self._images = images
+        pixels = torch.cat([images, _smooth(images)]).permute(0, 2, 3, 1)
+        self._pixels = pixels.contiguous()  # (2 * n, height, width, n_channels)
+
+    def draw_fillings(self, draws):
+        """Draw for each image what a shape is filled with."""
+        n, n_channels = self._images.shape[:2]
+        one = (n, 1, 1, 1)
+        sign = 2 * draws.integers(0, 2, one) - 1
+        tint = sign * draws.uniform(*_TINT, one)
+        tint = tint + draws.normal(_COLOUR, (n, n_channels, 1, 1))
+        kind = draws.integers(0, _N_PIECES + _N_TINTS, (n,))
+        piece = self._cut_pieces(kind)
+        return torch.where((kind < _N_PIECES).view(one), piece, self._images + tint)
+
+    def _cut_pieces(self, kind):
+        """Return, for each image, the piece of this kind."""
+        n, _, height, width = self._images.shape
+        image = torch.arange(n, device=kind.device)
+        other = (image - 1) % n  # of the batch
+        image = torch.where(kind == _OTHER, other, image)
+        image = torch.where(kind == _BLUR, image + n, image)
+        moves = {_FAR: (height // 2, width // 3)}
+        moves |= {_MOVED + i: move for i, move in enumerate(_MOVES)}
+        down, across = (
+            sum((kind == k) * move[axis] for k, move in moves.items())
+            for axis in (0, 1)
+        )
+        rows = _trace(height, (kind == _UPSIDE_DOWN) | (kind == _TURNED), down)
+        cols = _trace(width, (kind == _MIRRORED) | (kind == _TURNED), across)
+        pixels = self._pixels[image[:, None, None], rows[:, :, None], cols[:, None]]
+        return pixels.permute(0, 3, 1, 2)
+
+
+def _trace(length, is_flipped, move):
+    """Say where each of some rows or columns comes from, (n, length)."""
+    place = torch.arange(length, device=move.device)
+    moved = (place - move[:, None]) % length
+    return torch.where(is_flipped[:, None], length - 1 - place, moved)
 
 
 def _smooth(images):
@@ -98,15 +136,3 @@ def _draw_shapes(image_shape, draws):
     )
     depth = (1 - reach) * torch.minimum(half_length, half_width)  # in pixels
     return (depth + 0.5).clamp(0, 1)[:, None]
-
-
-def _draw_fillings(images, pieces, draws):
-    """Draw for each image what its shape is filled with."""
-    n, n_channels = images.shape[:2]
-    one = (n, 1, 1, 1)
-    sign = 2 * draws.integers(0, 2, one) - 1
-    tint = sign * draws.uniform(*_TINT, one)
-    tinted = images + tint + draws.normal(_COLOUR, (n, n_channels, 1, 1))
-    kind = draws.integers(0, len(pieces) + _N_TINTS, (n,))
-    piece = pieces[kind.clamp(max=len(pieces) - 1), torch.arange(n, device=kind.device)]
-    return torch.where((kind < len(pieces)).view(one), piece, tinted)

@@ -195,6 +195,9 @@ def run_beside(calls, device):
             results.append(call())
     for stream in streams:
         main.wait_stream(stream)
+    for x in results:
+        if isinstance(x, torch.Tensor):
+            x.record_stream(main)  # its memory is not used again too early
     return results
 
 

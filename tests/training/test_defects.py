@@ -1,6 +1,6 @@
 import torch
 
-from skpatchsvdd._training.defects import damage_images
+from skpatchsvdd._training.defects import _MOVES, _smooth, _Source, damage_images
 from skpatchsvdd._utils.random import Draws
 
 
@@ -47,3 +47,20 @@ def test_the_draws_are_the_only_source():
     assert torch.equal(changed(images, 0), changed(images, 0))
     assert not torch.equal(changed(images, 0), changed(images, 1))
     assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_pieces_are_rolled_flipped_blurred_and_moved_images():
+    images = make_images(9, size=(20, 26))
+    expected = [
+        images.roll(1, dims=0),
+        images.flip(2),
+        images.flip(3),
+        images.flip((2, 3)),
+        images.roll((10, 8), dims=(2, 3)),
+        _smooth(images),
+        *(images.roll(move, dims=(2, 3)) for move in _MOVES),
+    ]
+    for kinds in (torch.arange(9), torch.arange(9).flip(0)):
+        pieces = _Source(images)._cut_pieces(kinds)
+        for i, kind in enumerate(kinds):
+            assert torch.equal(pieces[i], expected[kind][i])
