@@ -12,9 +12,10 @@ from skpatchsvdd._bank.fused import FusedSearch, make_fused
 from skpatchsvdd._utils import as_writable, check_mapped, make_lock
 
 # Up to this many rows a GPU compares with all of them: a product of this size takes no
-# longer than sorting queries into clusters, by estimate; in kernels of its own, and by
+# longer than sorting queries into clusters, by estimate; in kernels of its own, which a
+# graph can record, and by
 # torch's operations.
-_FEW_ROWS, _WHOLE_ROWS = 2**12, 2**16
+_FEW_ROWS, _WHOLE_ROWS = 2**7, 2**16
 # Rows that a few patches are compared with at a time.
 _ROWS_AT_A_TIME = 2**16
 _CLUSTERING = make_lock()

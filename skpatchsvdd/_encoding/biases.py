@@ -7,7 +7,7 @@ import torch.nn.functional as F
 
 # Pixels that a program of a kernel looks at together, and programs at most: their sums
 # are added up in the end.
-_PIXELS, _PROGRAMS = 64, 528
+_PIXELS, _PROGRAMS = 64, 264
 
 
 def add_bias(x, bias, slope):

@@ -11,7 +11,7 @@ from skpatchsvdd._utils import warn
 # Channels that fit the matrix units and registers.
 _CHANNELS = (32, 64, 128)
 # Pixels and channels of one product.
-_PIXELS, _AT_A_TIME = 256, 32
+_PIXELS, _AT_A_TIME = 128, 32
 # Kernels count numbers in 32 bits.
 _MOST_NUMBERS = 2**31
 # Size of the images that layers are tried on, and how much they may differ there.

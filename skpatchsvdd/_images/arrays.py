@@ -11,7 +11,7 @@ from skpatchsvdd._images.files import is_pillow_image, read_image, read_shape
 from skpatchsvdd._images.forms import as_array
 from skpatchsvdd._images.scale import check_scale, to_scale, warn_if_not_scaled
 from skpatchsvdd._images.stack import ImageStack, pixels_to_float, resize_image
-from skpatchsvdd._utils import check_mapped
+from skpatchsvdd._utils import check_mapped, map_in_threads
 
 # No image has so few rows: an axis this short holds channels.
 _FEW_CHANNELS = 4
@@ -229,7 +229,7 @@ def _stack_list(images, size):
 
 
 def _stack_files(files, size, n_channels):
-    shapes = [read_shape(file) for file in files]
+    shapes = map_in_threads(read_shape, files)
     # Grey among colour becomes colour.
     n_channels = max(3 if n_channels == 3 else 1, *(shape[2] for shape in shapes))
 
@@ -262,7 +262,10 @@ def _stack_singly(load, names, shapes, size, files=None):
     size = shapes[0][:2] if size is None else size
 
     def read(indices):
-        images = [to_scale(load(i)) for i in np.arange(len(names))[indices]]
+        indices = np.arange(len(names))[indices]
+        is_quick = files is None
+        images = map(load, indices) if is_quick else map_in_threads(load, indices)
+        images = [to_scale(image) for image in images]
         images = [x if x.shape[:2] == size else resize_image(x, size) for x in images]
         if len({image.dtype for image in images}) > 1:
             images = [pixels_to_float(image) for image in images]

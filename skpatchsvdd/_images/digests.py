@@ -1,15 +1,18 @@
 """Recognising images that were seen before."""
 
 import hashlib
+import itertools
 
 import numpy as np
 
 from skpatchsvdd._images.stack import pixels_to_float
-from skpatchsvdd._utils import warn
+from skpatchsvdd._utils import map_in_threads, warn
 
 # Every how many rows and columns a pixel counts in the first, quick part of a digest,
 # and its length.
 _QUICK_STEP, _QUICK_BYTES = 16, 8
+# Images that are read at a time.
+_BATCH = 32
 
 
 class KnownImages:
@@ -25,12 +28,14 @@ class KnownImages:
         self._indices = {digest: i for i, digest in enumerate(digests)}
         self._beginnings = {digest[:_QUICK_BYTES] for digest in digests}
 
-    def find(self, image):
-        """Return the index of an image among the known ones, or -1."""
+    def find(self, images):
+        """Return the indices of images among the known ones, or -1, a list."""
         # A quick look is enough for almost all images that are not known.
-        if _quick_digest(image) not in self._beginnings:
-            return -1
-        return self._indices.get(image_digest(image), -1)
+        likely = [_quick_digest(image) in self._beginnings for image in images]
+        indices = np.full(len(images), -1)
+        digests = map_in_threads(image_digest, list(itertools.compress(images, likely)))
+        indices[likely] = [self._indices.get(digest, -1) for digest in digests]
+        return indices.tolist()
 
 
 def image_digest(image):
@@ -52,7 +57,8 @@ def _hash(image, n_bytes):
 
 def list_digests(images):
     """Digest every image of a stack."""
-    return [image_digest(x) for _, batch in images.batches(16) for x in batch]
+    batches = (batch for _, batch in images.batches(_BATCH))
+    return [x for batch in batches for x in map_in_threads(image_digest, batch)]
 
 
 def digest_images(images):

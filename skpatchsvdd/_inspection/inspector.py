@@ -154,7 +154,7 @@ class Inspector:
         sizes = self.encoder.patch_sizes
         chosen = range(len(sizes)) if scale is None else [sizes.index(scale)]
         for _, batch in images.batches(self.encoder.batch_size):
-            known = [self._known.find(image) for image in batch]
+            known = self._known.find(batch)
             batch = self.encoder.move(self._leave_out_of_mean(batch, known))
             is_usual = scale is None and len(batch) == 1 and known == [-1]
             if is_usual and all(x.never_waits(batch.device) for x in self.indexes):
@@ -192,7 +192,7 @@ class Inspector:
         """
         matches = []
         for start, batch in images.batches(self.encoder.batch_size):
-            known = [self._known.find(image) for image in batch]
+            known = self._known.find(batch)
             features = self.encoder.encode(self._leave_out_of_mean(batch, known))
             features = self.encoder.add_positions(features, self.units)
             for k, owner in enumerate(self._own(known)):

@@ -17,8 +17,8 @@ _COLOUR = 0.05  # deviation of a tint from channel to channel
 _SMOOTHED = 9  # pixels of the blur: fine texture goes, form stays
 # By how much the image moves, down and right, where a defect is a small displacement.
 _MOVES = ((4, 0), (0, 4), (-3, 3))
-# Kinds of filling: a piece of another image; the same image upside down, mirrored, both,
-# from far away, blurred, or moved as above; and tints.
+# Kinds of filling: a piece of another image; the same image upside down, mirrored,
+# both, from far away, blurred, or moved as above; and tints.
 _OTHER, _UPSIDE_DOWN, _MIRRORED, _TURNED, _FAR, _BLUR, _MOVED = range(7)
 _N_PIECES = _MOVED + len(_MOVES)
 _N_TINTS = 2

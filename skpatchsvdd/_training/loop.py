@@ -16,6 +16,8 @@ _WARM_UP = 0.05
 _N_AHEAD = 8
 # Steps before one is recorded: libraries set themselves up in the first ones.
 _N_EAGER = 3
+# CUDA's priority of steps over draws.
+_FIRST = -1
 
 
 def run_training(
@@ -158,7 +160,8 @@ class RecordedSteps:
             lambda: objective.draw(sampler, _N_AHEAD), sampler.generator
         )
         self._descend = _Recorded(
-            lambda: descend(encoder, objective, self._take_batch(), adam)
+            lambda: descend(encoder, objective, self._take_batch(), adam),
+            priority=_FIRST,
         )
         self._stream = torch.cuda.Stream()
         with torch.cuda.stream(self._stream):
@@ -207,12 +210,13 @@ class _Recorded:
     """A function of nothing that is recorded in its first call and then replayed.
 
     What it returned when it was recorded is overwritten by every replay. It may draw
-    from a generator.
+    from a generator. Its kernels come before those of a lower priority.
     """
 
-    def __init__(self, call, generator=None):
+    def __init__(self, call, generator=None, priority=0):
         self._call = call
         self._generator = generator
+        self._priority = priority
         self._graph = None
 
     def __call__(self):
@@ -234,7 +238,8 @@ class _Recorded:
         self._graph = torch.cuda.CUDAGraph()
         if self._generator is not None:
             self._graph.register_generator_state(self._generator)
-        with torch.cuda.graph(self._graph):
+        stream = torch.cuda.Stream(priority=self._priority)
+        with torch.cuda.graph(self._graph, stream=stream):
             self._result = self._call()
 
 

@@ -150,6 +150,18 @@ def _set_own_threads(n_threads):
         pool.submit(torch.set_num_threads, n_others).result()
 
 
+def map_in_threads(function, items):
+    """Return what a function gives for each item, by as many threads as torch uses.
+
+    For what leaves Python for a while, as decoders of images do.
+    """
+    n_threads = min(torch.get_num_threads(), len(items))
+    if n_threads < 2:
+        return [function(item) for item in items]
+    with ThreadPoolExecutor(n_threads) as pool:
+        return list(pool.map(function, items))
+
+
 def computes(method):
     """Decorate a method of an estimator that computes with torch.
 
@@ -187,7 +199,7 @@ def run_beside(calls, device):
     if device.type != "cuda":
         return [call() for call in calls]
     main = torch.cuda.current_stream(device)
-    streams = [torch.cuda.Stream(device) for _ in calls]
+    streams = [torch.cuda.Stream(device, main.priority) for _ in calls]
     results = []
     for call, stream in zip(calls, streams, strict=True):
         stream.wait_stream(main)
