@@ -11,8 +11,10 @@ SIZES = (32, 64)
 
 def plain_step(encoder, objective, optimizer, batch, device):
     batches, directions = batch
-    batches = [x.to(device) for x in batches]
-    terms = objective(encoder, (batches, [x.to(device) for x in directions]))
+    pairs = [x.to(device).chunk(2) for x in batches]
+    trios = zip(pairs, directions, strict=False)
+    positions = [(*pair, direction.to(device)) for pair, direction in trios]
+    terms = objective(encoder, (positions, pairs[len(positions) :]))
     loss = sum(objective.weights[name] * term for name, term in terms.items())
     optimizer.zero_grad()
     loss.backward()

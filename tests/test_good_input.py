@@ -102,7 +102,7 @@ DOUBTFUL = [
     ("floats of bytes", lambda X: X * 1.0, UserWarning, r"look like 0\.\.255.*Divide"),
     ("above 255", lambda X: X * 100.0, UserWarning, "X holds floats up to 25500"),
     ("negative", lambda X: X - 300.0, UserWarning, "X holds floats from -300 to -45"),
-    ("12 bits", lambda X: X * np.uint16(16), UserWarning, "16-bit integers up to"),
+    ("12 bits", lambda X: np.uint16(X) * 16, UserWarning, "16-bit integers up to"),
     ("identical", lambda X: X[[0, 0, 0]], UserWarning, "X holds 2 copies"),
     ("constant", lambda X: X[[0, 0, 0]] * 0, ConvergenceWarning, "score the same"),
 ]
