@@ -142,7 +142,9 @@ def rebuild_bank(est, images, bank_size, method, device):
 def score_distances(est, features, distances):
     """Score images by the distances of their patches, by scale, found in any way."""
     inspector = est._inspector()
-    scales, owners = range(len(features)), [-1] * len(features[0])
-    usual = inspector._find_usual(features, owners, scales)
+    usual, owners = None, [-1] * len(features[0])
+    if inspector.variations is not None:
+        pairs = enumerate(features)
+        usual = {i: inspector._find_usual(i, x, owners) for i, x in pairs}
     maps = inspector._join_all(dict(enumerate(distances)), usual)
     return inspector._score(maps).cpu().numpy()

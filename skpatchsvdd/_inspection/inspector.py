@@ -228,19 +228,13 @@ class Inspector:
 
     def _make_maps(self, features, owners, chosen):
         """Return the maps that are multiplied, each of shape (n, height, width)."""
-        calls = [
-            functools.partial(self._measure, i, features[i], owners) for i in chosen
-        ]
-        usual = None
+        scales = {i: (i, features[i], owners) for i in chosen}
+        calls = [functools.partial(self._measure, *x) for x in scales.values()]
         if self.variations is not None:
-            calls += [
-                functools.partial(self._find_usual, i, features[i], owners)
-                for i in chosen
-            ]
-        found = run_beside(calls, features[0].device)
-        distances = dict(zip(chosen, found, strict=False))
-        if self.variations is not None:
-            usual = dict(zip(chosen, found[len(distances) :], strict=True))
+            calls += [functools.partial(self._find_usual, *x) for x in scales.values()]
+        found = iter(run_beside(calls, features[0].device))
+        distances = {i: next(found) for i in scales}
+        usual = None if self.variations is None else {i: next(found) for i in scales}
         if any(self.indexes[i].gives_bounds for i in chosen):
             for k, owner in enumerate(owners):
                 self._settle(
