@@ -152,11 +152,12 @@ class ClusterSearch:
         limits, errors = self._limit(found, cluster, queries, own, self._error)
         # Rows are on the left here: the half squares are theirs, one for each line.
         half_squares = self._bounds.half_squares[part, None]
-        products = expand(half_squares, rows, as_columns(x)).numpy().T
-        skipped.hide(products, cluster)
+        products = expand(half_squares, rows, as_columns(x)).numpy()
+        skipped.hide(products.T, cluster)
         # What is larger by two errors than another one is not the nearest.
-        smallest = products.min(axis=1, keepdims=True)
-        return _find_below(products, np.minimum(limits, smallest + 2 * errors))
+        limits = np.minimum(limits.T, products.min(axis=0) + 2 * errors.T)
+        rows, pairs = np.divmod(_find_below(products, limits), len(x))
+        return pairs * len(products) + rows
 
     def _limit(self, found, clusters, queries, own, error):
         """Return what products must fall below, and their errors, (n_queries, 1)."""

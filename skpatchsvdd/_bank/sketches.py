@@ -88,7 +88,7 @@ class Sketches:
             Half the squared distance of each query to the centre, float64.
         """
         x = queries.double().sub_(self._centers.index_select(0, clusters))
-        half_squares = halve_squares(x)
+        half_squares = torch.linalg.vecdot(x, x) / 2
         # numpy: a call of torch's takes longer than so small a product.
         y = x.numpy()
         leading = np.empty((len(y), self._axes[0].shape[1]))
