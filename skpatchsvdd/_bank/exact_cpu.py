@@ -21,7 +21,7 @@ from skpatchsvdd._bank.sketches import Sketches
 # than they work.
 _PRODUCTS = 2**19
 
-_FEW_PRODUCTS = 24_000
+_FEW_PRODUCTS = 18_000
 
 # Pairs of a query and a cluster, and queries, held at a time.
 _PAIRS = 2**12
