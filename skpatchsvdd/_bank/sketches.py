@@ -65,7 +65,7 @@ class Sketches:
             columns = torch.cat([-short.T, half_squares[None]])
             self._axes.append(axes.numpy())
             self._columns.append(columns.float().numpy())
-            self.is_vague.append(_measure_vagueness(y.float(), short.float()) > _MANY)
+            self.is_vague.append(_measure_vagueness(y, short, half_squares) > _MANY)
         self.is_vague = np.array(self.is_vague)
 
     def shorten(self, queries, clusters, runs):
@@ -121,10 +121,10 @@ def _find_axes(y, n_axes):
     return torch.linalg.qr(axes.double()).Q
 
 
-def _measure_vagueness(y, short):
+def _measure_vagueness(y, short, half_squares):
     """Return the fraction of rows that sketches leave in a search for some of them."""
-    tried = torch.arange(0, len(y), max(len(y) // _N_TRIED, 1))
-    full, least = (torch.cdist(x[tried], x) for x in (y, short))
+    tried = torch.arange(0, len(y), -(-len(y) // _N_TRIED))
+    full, least = (half_squares - x[tried] @ x.T for x in (y, short))
     full[torch.arange(len(tried)), tried] = torch.inf
     is_left = least < full.amin(dim=1, keepdim=True)
-    return float(is_left.float().mean())
+    return float(is_left.double().mean())
