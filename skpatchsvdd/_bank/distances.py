@@ -89,7 +89,8 @@ class Nearest:
         while len(queries):
             query, queries = queries[: self._n_pairs], queries[self._n_pairs :]
             row, rows = rows[: self._n_pairs], rows[self._n_pairs :]
-            difference = self.queries[query] - self._rows[row]
+            difference = self.queries.index_select(0, query)
+            difference -= self._rows.index_select(0, row)
             half_squares = torch.linalg.vecdot(difference, difference) / 2
             self.half_squares.scatter_reduce_(0, query, half_squares, "amin")
             if len(queries):  # Copies of a row would make for pairs without end.

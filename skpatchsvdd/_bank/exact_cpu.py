@@ -1,19 +1,32 @@
 """Exact search on a CPU, cluster by cluster."""
 
+import itertools
+
 import numpy as np
 import torch
 
 from skpatchsvdd._bank.clusters import ClusterBounds
-from skpatchsvdd._bank.distances import TINY, Nearest, expand, product_error
+from skpatchsvdd._bank.distances import (
+    TINY,
+    Nearest,
+    as_columns,
+    expand,
+    halve_squares,
+    product_error,
+)
+from skpatchsvdd._bank.sketches import Sketches
 
-# Products, pairs of a query and a cluster, and queries, held at a time: as many as stay
-# in the cache of a core.
+# Products held at a time: as many as stay in the cache of a core. Of sketches fewer, so
+# that libraries do not share them among threads, which would wait for each other longer
+# than they work.
 _PRODUCTS = 2**19
 
-_PAIRS = 2**13
+_FEW_PRODUCTS = 18_000
+
+# Pairs of a query and a cluster, and queries, held at a time.
+_PAIRS = 2**12
 
 _QUERIES = 2**13
-
 
 # Nearest clusters tried one after the other for patches that have found nothing yet.
 _N_TRIES = 4
@@ -26,8 +39,8 @@ class ClusterSearch:
     nearest row, wherever the rows lie. (It is rounded as float32 sums are, too.)
 
     With a distance found already, a cluster is skipped if all of its rows must be
-    farther away. In the others, rows are compared by expanded squares around the
-    centre, and those that may be nearer, for all that rounding allows, by differences.
+    farther away. In the others, so are rows of which sketches tell the same. Rows that
+    may be nearer, for all that rounding allows, are compared by differences.
 
     Parameters
     ----------
@@ -38,12 +51,13 @@ class ClusterSearch:
     """
 
     def __init__(self, rows, centers, starts, owners):
-        self._rows = rows
-        self._centers = centers
-        self._starts = starts.tolist()
+        has_rows = np.diff(starts) > 0
+        self._rows, self._centers = rows, centers[torch.from_numpy(has_rows)]
+        self._starts = starts[np.append(has_rows, True)]
+        self._n_rows = np.diff(self._starts)
         self._owners = owners
-        self._bounds = ClusterBounds(rows, centers, starts)
-        self._half_squares = self._bounds.half_squares
+        self._bounds = ClusterBounds(rows, self._centers, self._starts)
+        self._sketches = Sketches(rows, self._centers, self._starts)
         self._error = product_error(rows.shape[1])
 
     def query(self, features, left_out):
@@ -71,67 +85,107 @@ class ClusterSearch:
 
     def _query_some(self, queries, skipped):
         found = Nearest(queries, self._rows)
-        untried, bounds = self._bounds(queries)
-        for _ in range(_N_TRIES):
-            pending = torch.isinf(found.half_squares).nonzero()[:, 0]
-            if len(pending) == 0:
-                break
-            nearest = untried[pending].argmin(dim=1)
-            self._visit_pairs(found, skipped, *_sort_pairs(nearest, pending))
-            untried[pending, nearest] = torch.inf
-            bounds[pending, nearest] = torch.inf
-        clusters, rows = (found.half_squares > bounds.T).nonzero().unbind(dim=1)
-        self._visit_pairs(found, skipped, clusters, rows)
+        # numpy finds the smallest, and the few, faster than torch.
+        squares, bounds = (x.numpy() for x in self._bounds(queries))
+        self._guess(found, squares, skipped)
+        nearest = found.half_squares.numpy()  # becomes smaller as rows are found
+        places = (nearest[:, None] > bounds).ravel().nonzero()[0]
+        queries, clusters = np.divmod(places, bounds.shape[1])
+        clusters, queries = _sort_pairs(clusters, queries)
+        for i in range(0, len(places), _PAIRS):
+            cluster, query = clusters[i : i + _PAIRS], queries[i : i + _PAIRS]
+            is_open = nearest[query] > bounds[query, cluster]
+            pairs = cluster[is_open], query[is_open]
+            self._look(found, skipped, *pairs, _find_below)
         return found.distances()
 
-    def _visit_pairs(self, found, skipped, clusters, queries):
-        """Look at the rows of a cluster for some queries; clusters ascend."""
-        parts = zip(clusters.split(_PAIRS), queries.split(_PAIRS), strict=True)
-        for cluster, query in parts:
-            x = found.queries[query] - self._centers[cluster]
-            own = torch.linalg.vecdot(x, x) / 2
-            errors = self._error * (2 * own + self._bounds.radii[cluster].square())
-            errors.clamp_(min=TINY)
-            limits = found.limits(query, own, errors)
-            # A transposed view instead of a copy is slow on ARM.
-            columns = torch.cat([x.T, limits[None], 2 * errors[None]])
-            near = [
-                self._visit(number, columns[:, start:stop], start, skipped)
-                for number, start, stop in self._split(cluster)
-            ]
-            if near:
-                rows, pairs = map(np.concatenate, zip(*near, strict=True))
-                found.offer(query[pairs], torch.from_numpy(rows))
+    def _guess(self, found, squares, skipped):
+        """Find a row near to each query, in the cluster of the nearest centre."""
+        for _ in range(_N_TRIES):
+            pending = np.isinf(found.half_squares.numpy()).nonzero()[0]
+            if len(pending) == 0:
+                break
+            nearest = squares.argmin(axis=1)[pending]
+            squares[pending, nearest] = np.inf
+            pairs = _sort_pairs(nearest, pending)
+            self._look(found, skipped, *pairs, _find_smallest)
 
-    def _split(self, clusters):
-        """Cut pairs into runs of one cluster each: its number, start and stop."""
-        numbers, counts = clusters.unique_consecutive(return_counts=True)
-        stop = 0
-        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
-            start, stop = stop, stop + count
-            n_rows = self._starts[number + 1] - self._starts[number]
-            size = max(_PRODUCTS // max(n_rows, 1), 1)
-            for i in range(start, stop if n_rows else start, size):
-                yield number, i, min(i + size, stop)
+    def _look(self, found, skipped, clusters, queries, find):
+        """Look at rows of clusters for some queries; clusters ascend.
 
-    def _visit(self, cluster, columns, first_pair, skipped):
-        """Return pairs of a row and a query that may be nearer than what was found.
-
-        In the columns are queries, less the centre, their limits and errors.
+        ``find(products, limits)`` tells where, in flattened products of sketches, these
+        rows are.
         """
-        start, stop = self._starts[cluster], self._starts[cluster + 1]
-        rows = self._rows[start:stop] - self._centers[cluster]
+        is_vague = self._sketches.is_vague[clusters]
+        pairs = clusters[~is_vague], queries[~is_vague]
+        self._look_at_sketches(found, skipped, *pairs, find)
+        self._look_at_all(found, skipped, clusters[is_vague], queries[is_vague])
+
+    def _look_at_sketches(self, found, skipped, clusters, queries, find):
+        runs = self._split(clusters, _FEW_PRODUCTS)
+        clusters, queries = torch.from_numpy(clusters), torch.from_numpy(queries)
+        x = found.queries.index_select(0, queries)
+        short, own = self._sketches.shorten(x, clusters, runs)
+        limits, _ = self._limit(found, clusters, queries, own, self._sketches.error)
+        places = []
+        for cluster, start, stop in runs:
+            products = self._sketches.multiply(short[start:stop], cluster)
+            skipped.hide(products, cluster)
+            places.append(find(products, limits[start:stop]))
+        self._offer(found, queries, runs, places)
+
+    def _look_at_all(self, found, skipped, clusters, queries):
+        runs = self._split(clusters, _PRODUCTS)
+        queries = torch.from_numpy(queries)
+        places = [
+            self._compare(found, skipped, cluster, queries[start:stop])
+            for cluster, start, stop in runs
+        ]
+        self._offer(found, queries, runs, places)
+
+    def _compare(self, found, skipped, cluster, queries):
+        """Tell where rows to look at are, by expanded squares around the centre."""
+        part = slice(*self._starts[cluster : cluster + 2])
+        rows = self._rows[part] - self._centers[cluster]
+        x = found.queries[queries] - self._centers[cluster]
+        own = halve_squares(x)
+        limits, errors = self._limit(found, cluster, queries, own, self._error)
         # Rows are on the left here: the half squares are theirs, one for each line.
-        products = expand(self._half_squares[start:stop, None], rows, columns[:-2])
-        left_out = skipped.within(cluster)
-        if len(left_out):
-            products[left_out] = torch.inf
+        half_squares = self._bounds.half_squares[part, None]
+        products = expand(half_squares, rows, as_columns(x)).numpy()
+        skipped.hide(products.T, cluster)
         # What is larger by two errors than another one is not the nearest.
-        limits = torch.minimum(products.amin(dim=0) + columns[-1], columns[-2])
-        # numpy finds the few faster than torch.
-        near = np.flatnonzero(products.numpy() < limits.numpy())
-        rows, queries = np.divmod(near, len(limits))
-        return rows + start, queries + first_pair
+        limits = np.minimum(limits.T, products.min(axis=0) + 2 * errors.T)
+        rows, pairs = np.divmod(_find_below(products, limits), len(x))
+        return pairs * len(products) + rows
+
+    def _limit(self, found, clusters, queries, own, error):
+        """Return what products must fall below, and their errors, (n_queries, 1)."""
+        errors = error * (2 * own + self._bounds.radii[clusters].square())
+        errors.clamp_(min=TINY)
+        limits = found.limits(queries, own, errors)
+        return limits.float().numpy()[:, None], errors.numpy()[:, None]
+
+    def _split(self, clusters, n_products):
+        """Cut pairs into runs of one cluster each: its number, start and stop."""
+        numbers, starts = np.unique(clusters, return_index=True)
+        spans = itertools.pairwise([*starts.tolist(), len(clusters)])
+        sizes = np.maximum(n_products // self._n_rows[numbers], 1)
+        columns = zip(numbers.tolist(), spans, sizes.tolist(), strict=True)
+        return [
+            (number, i, min(i + size, stop))
+            for number, (start, stop), size in columns
+            for i in range(start, stop, size)
+        ]
+
+    def _offer(self, found, queries, runs, places):
+        """Compare queries with the rows that places in the products of runs mean."""
+        if not runs:
+            return
+        clusters, starts, _ = np.repeat(runs, [len(x) for x in places], axis=0).T
+        pairs, rows = np.divmod(np.concatenate(places), self._n_rows[clusters])
+        pairs, rows = pairs + starts, rows + self._starts[clusters]
+        found.offer(queries[torch.from_numpy(pairs)], torch.from_numpy(rows))
 
 
 class _Skipped:
@@ -139,15 +193,28 @@ class _Skipped:
 
     def __init__(self, owners, owner, starts):
         self._rows = np.flatnonzero(owners == owner) if owner >= 0 else np.arange(0)
-        self._ends = np.searchsorted(self._rows, starts)
+        self._ends = np.searchsorted(self._rows, starts).tolist()
         self._starts = starts
 
-    def within(self, cluster):
-        """Return the indices of those rows in a cluster."""
-        rows = self._rows[self._ends[cluster] : self._ends[cluster + 1]]
-        return torch.from_numpy(rows - self._starts[cluster])
+    def hide(self, products, cluster):
+        """Make their products with queries, (n, n_rows), infinite."""
+        start, stop = self._ends[cluster : cluster + 2]
+        if start < stop:
+            products[:, self._rows[start:stop] - self._starts[cluster]] = np.inf
+
+
+def _find_smallest(products, _):
+    """Tell where the smallest product of each line is, if it is finite."""
+    first = np.arange(0, products.size, products.shape[1])
+    places = first + products.argmin(axis=1)
+    return places[np.isfinite(products.ravel()[places])]
+
+
+def _find_below(products, limits):
+    """Tell where products are below the limits of their lines."""
+    return (products < limits).ravel().nonzero()[0]
 
 
 def _sort_pairs(clusters, queries):
-    order = clusters.argsort(stable=True)
+    order = clusters.argsort(kind="stable")
     return clusters[order], queries[order]

@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ from skpatchsvdd._bank import clusters, exact_cpu, exact_gpu
 from skpatchsvdd._bank.clusters import Clusters
 from skpatchsvdd._bank.exact_cpu import ClusterSearch
 from skpatchsvdd._bank.exact_gpu import TileSearch, WholeSearch
+from skpatchsvdd._bank.sketches import Sketches
 
 
 def make_rows(rng, n, n_features=8, spread=1.0):
@@ -62,11 +65,12 @@ def n_products(monkeypatch):
     def watch(multiply):
         def watched(*args, **kwargs):
             products = multiply(*args, **kwargs)
-            sizes.append(products.numel())
+            sizes.append(math.prod(products.shape))
             return products
 
         return watched
 
+    monkeypatch.setattr(Sketches, "multiply", watch(Sketches.multiply))
     for module in (exact_cpu, exact_gpu):
         monkeypatch.setattr(module, "expand", watch(module.expand))
     monkeypatch.setattr(torch, "baddbmm", watch(torch.baddbmm))
@@ -146,6 +150,7 @@ def test_products_are_bounded(rng, monkeypatch, make_search, n_products):
     # By 5 queries of 900 rows, by 3 pairs of tiles of 16 rows and 4 queries,
     # by one query.
     monkeypatch.setattr(exact_cpu, "_PRODUCTS", 5000)
+    monkeypatch.setattr(exact_cpu, "_FEW_PRODUCTS", 5000)
     monkeypatch.setattr(exact_gpu, "_NUMBERS", 3 * (16 * 8 + 4 * 40))
     search = make_search(make_rows(rng, 900))
     n_products.clear()

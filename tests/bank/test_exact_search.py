@@ -5,13 +5,14 @@ import pytest
 import torch
 from reference import nearest_distances
 
-from skpatchsvdd._bank import clusters, exact, exact_gpu, fused
+from skpatchsvdd._bank import clusters, exact, exact_gpu, fused, sketches
 from skpatchsvdd._bank.clusters import ClusterBounds
 from skpatchsvdd._bank.distances import Nearest, product_error
 from skpatchsvdd._bank.exact import Bank, ExactIndex
 from skpatchsvdd._bank.exact_cpu import ClusterSearch
 from skpatchsvdd._bank.exact_gpu import TileSearch, WholeSearch
 from skpatchsvdd._bank.fused import FusedSearch
+from skpatchsvdd._bank.sketches import Sketches
 
 N_ROWS, N_QUERIES, D = 2000, 120, 16
 
@@ -74,9 +75,14 @@ def make_queries(rng, rows, make):
     return np.concatenate(queries).astype(np.float32)
 
 
-@pytest.fixture(params=["cluster", "tile", "impatient", "whole", "fused"])
+WAYS = ["cluster", "short", "long", "tile", "impatient", "whole", "fused"]
+
+
+@pytest.fixture(params=WAYS)
 def search(request, monkeypatch):
-    """Search as on a CPU, and in all ways as on a GPU."""
+    """Search as on a CPU, by short rows, long ones and both, and as on a GPU."""
+    largest = {"short": 1.0, "long": -1.0}.get(request.param, sketches._MANY)
+    monkeypatch.setattr(sketches, "_MANY", largest)
     monkeypatch.setattr(clusters, "_CLUSTER_ROWS", 50)
     monkeypatch.setattr(exact_gpu, "_TILE_ROWS", 16)
     monkeypatch.setattr(exact_gpu, "_TILE_QUERIES", 4)
@@ -84,7 +90,8 @@ def search(request, monkeypatch):
     device = torch.device("cpu")
     if request.param == "fused":
         device = request.getfixturevalue("kernel_device")
-    chosen = {"cluster": ClusterSearch, "whole": WholeSearch, "fused": FusedSearch}
+    chosen = {"whole": WholeSearch, "fused": FusedSearch}
+    chosen |= dict.fromkeys(["cluster", "short", "long"], ClusterSearch)
     chosen = chosen.get(request.param, TileSearch)
     monkeypatch.setattr(exact, "_make_search", lambda device, *parts: chosen(*parts))
 
@@ -122,6 +129,32 @@ def test_bounds_hold_whichever_rows_a_cluster_has(rng, name):
         half_squares = nearest_distances(queries, part) ** 2 / 2
         assert (bounds[:, cluster].numpy() <= half_squares).all()
     assert torch.isinf(bounds[:, 1]).all()
+
+
+@pytest.mark.parametrize("name", CLOUDS)
+def test_sketches_of_rows_are_never_farther_than_the_rows(rng, name):
+    rows = np.float32(CLOUDS[name](rng, 400))
+    queries = make_queries(rng, rows, CLOUDS[name])
+    starts = np.array([0, 3, 400])  # one has fewer rows than there are axes
+    centers = np.stack([rows[:3].mean(axis=0), rows[3:].mean(axis=0)])
+    made = Sketches(torch.from_numpy(rows), torch.from_numpy(centers), starts)
+    for i, center in enumerate(centers):
+        runs = [(i, 0, len(queries))]
+        clusters = torch.full((len(queries),), i)
+        short, own = made.shorten(torch.from_numpy(queries), clusters, runs)
+        found = made.multiply(short, i) + own.numpy()[:, None]
+        y = np.float64(rows[starts[i] : starts[i + 1]])
+        exact = ((np.float64(queries)[:, None] - y) ** 2).sum(axis=2) / 2
+        size = 2 * own.numpy()[:, None] + ((y - center) ** 2).sum(axis=1)
+        assert (found <= exact + made.error * size).all()
+
+
+def test_sketches_tell_where_they_are_vague(rng):
+    noise = cloud(rng, 500, n_features=64)
+    plane = noise * (np.arange(64) < 4)
+    rows = torch.from_numpy(np.float32(np.concatenate([noise, plane])))
+    made = Sketches(rows, torch.zeros(2, 64), np.array([0, 500, 1000]))
+    assert made.is_vague.tolist() == [True, False]
 
 
 @pytest.mark.parametrize("seed", range(3))
