@@ -1,10 +1,11 @@
-"""How far a training step is from what the device could do."""
+"""How far training and inspection are from what the device could do."""
 
 import numpy as np
 import torch
 from _common import stopwatch
-from _hooks import crop_size, make_encoder, resolve, training_autocast
+from _hooks import crop_size, make_encoder, parts_of, resolve, training_autocast
 from _plain_training import SIZES
+from torch.utils.flop_counter import FlopCounterMode
 
 N_VIEWS = 2
 
@@ -24,6 +25,32 @@ def measure_floor(device, step_ms, operations, values):
         "floor ms": 1000 * floor,
         "ms a step": float(np.median(step_ms)),
         "times the floor": float(np.median(step_ms)) / (1000 * floor),
+    }
+
+
+def measure_inspection_floor(model, device):
+    """Return what the operations of an image take at the speed of a large product.
+
+    A GPU encodes by products of half precision, three for one of float32, and searches
+    by such products; a CPU computes in float32.
+    """
+    is_gpu = device.type == "cuda"
+    product, _ = measure_speeds(device, torch.float16 if is_gpu else torch.float32)
+    dense, _, indexes = parts_of(model)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        image = torch.zeros(1, model.encoder_.config[0], *dense.image_size)
+        model.encoder_.encode_images(image, dense.strides)
+    encoding = (3 if is_gpu else 1) * counter.get_total_flops()
+    search = sum(
+        2 * np.prod(grid) * index.rows.size
+        for grid, index in zip(dense.grids, indexes, strict=True)
+    )
+    return {
+        "encoding GFLOP": encoding / 1e9,
+        "all rows GFLOP": search / 1e9,
+        "product TFLOP/s": product / 1e12,
+        "encoding floor ms": 1000 * encoding / product,
+        "all rows floor ms": 1000 * search / product,
     }
 
 

@@ -13,9 +13,9 @@ _PROJECTED = 16
 # their number changes the speed, not the choice.
 _N_CANDIDATES = 512
 # Rows that are waited for, besides those chosen so far, before choosing again: so many,
-# or as many as take so many bytes. Half as many as are chosen in any case.
-_WAITING = 2**17
-_WAITING_BYTES = 2**26
+# or as many as take so many bytes, on a CPU and on a GPU, which is hardly slower with
+# more. Half as many as are chosen in any case.
+_CPU_WAITING, _GPU_WAITING = (2**17, 2**26), (2**20, 2**28)
 # Squared distances up to this fraction of the largest square are rounding errors.
 _ROUNDING = 1e-6
 # Products held at a time: on a CPU as many as stay in its cache.
@@ -41,7 +41,8 @@ class Coreset:
 
     def __init__(self, size, n_expected, n_features, rng, device):
         self.size = size
-        n_waiting = min(_WAITING, max(_WAITING_BYTES // (4 * n_features), 1))
+        n_waiting, n_bytes = _CPU_WAITING if device.type == "cpu" else _GPU_WAITING
+        n_waiting = min(n_waiting, max(n_bytes // (4 * n_features), 1))
         self.capacity = min(n_expected, size + max(n_waiting, size // 2))
         self._seed = draw_seed(rng)
         self._device = device
