@@ -74,8 +74,11 @@ def fallback_device(name):
 
 
 def _check_fork(name):
-    """Raise if CUDA was used before this process was forked, so that it cannot here."""
-    if torch.cuda._is_in_bad_fork():
+    """Raise if CUDA was used before this process was forked, so that it cannot here.
+
+    Asking whether there is a GPU is to use it, also where there is none.
+    """
+    if torch.cuda._is_in_bad_fork() and torch.cuda.device_count() > 0:
         raise RuntimeError(
             f"device={name!r} means the GPU, but this process was forked from one that "
             "had used CUDA, which CUDA does not allow. Start processes by spawn, as "
