@@ -10,7 +10,7 @@ from settings import SEED, apply_settings, describe
 
 from skpatchsvdd import PatchSVDD
 from skpatchsvdd._bank import fused, variation
-from skpatchsvdd._encoding import networks
+from skpatchsvdd._encoding import biases, networks
 from skpatchsvdd.datasets import make_textures
 
 
@@ -148,4 +148,5 @@ def kernel_device(monkeypatch):
     kernels = importlib.import_module("skpatchsvdd._bank.kernels")
     for module in (fused, variation):
         monkeypatch.setattr(module, "load_kernels", lambda *args: kernels)
+    monkeypatch.setattr(biases, "runs_kernels", lambda device: True)
     return torch.device("cpu")

@@ -1,6 +1,6 @@
 """Exact search on a GPU in four kernels, with half precision where that is certain."""
 
-import importlib.util
+import importlib
 import math
 
 import numpy as np
@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from skpatchsvdd._bank.clusters import ClusterBounds, place_in_tiles
 from skpatchsvdd._bank.distances import product_error
 from skpatchsvdd._bank.exact_gpu import WholeSearch, query_parts
-from skpatchsvdd._utils import warn
+from skpatchsvdd._utils import runs_kernels, warn_of_kernels
 
 # Features of more numbers do not fit into registers.
 _MOST_FEATURES = 132
@@ -39,13 +39,8 @@ _MORE = 16
 
 
 def load_kernels(device, n_features):
-    """Return the module of kernels, or None where it is of no use.
-
-    Triton comes with torch for the GPUs that it is for.
-    """
-    if device.type != "cuda" or n_features > _MOST_FEATURES:
-        return None
-    if importlib.util.find_spec("triton") is None:
+    """Return the module of kernels, or None where it is of no use."""
+    if n_features > _MOST_FEATURES or not runs_kernels(device):
         return None
     return importlib.import_module("skpatchsvdd._bank.kernels")
 
@@ -59,6 +54,21 @@ def make_fused(rows, centers, starts, owners):
     is_too_large = rows.numel() > _MOST_NUMBERS
     if is_too_large or load_kernels(rows.device, rows.shape[1]) is None:
         return None
+    parts = rows, centers, starts, owners
+    try:
+        search, is_right = _try_search(*parts)
+    except torch.cuda.OutOfMemoryError:
+        raise
+    except Exception as error:  # as where a GPU has less memory on its chip
+        warn_of_kernels("search", f"fails ({type(error).__name__}: {error})")
+        return None
+    if not is_right:
+        warn_of_kernels("search", "does not find what the plain one finds")
+    return search if is_right else None
+
+
+def _try_search(rows, centers, starts, owners):
+    """Make a `FusedSearch`, and say whether it finds what the plain search finds."""
     search = FusedSearch(rows, centers, starts, owners)
     generator = torch.Generator(rows.device).manual_seed(0)
     every = max(len(rows) // _N_TRIED, 1)
@@ -66,13 +76,8 @@ def make_fused(rows, centers, starts, owners):
     noise = torch.randn(tried.shape, generator=generator, device=rows.device)
     tried = (tried + _NOISE * rows.std() * noise)[None]
     expected = WholeSearch(rows, centers, starts, owners).query(tried, [-1])
-    if torch.allclose(search.query(tried, [-1]), expected, rtol=1e-4, atol=0):
-        return search
-    warn(
-        "the fast search on this GPU does not find what the plain one finds. "
-        "Continuing with a slower one. Another version of torch or triton may help.",
-    )
-    return None
+    found = search.query(tried, [-1])
+    return search, torch.allclose(found, expected, rtol=1e-4, atol=0)
 
 
 class FusedSearch:

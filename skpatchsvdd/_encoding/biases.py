@@ -1,9 +1,11 @@
 """What follows a convolution in training on a GPU, with gradients in few passes."""
 
-import importlib.util
+import importlib
 
 import torch
 import torch.nn.functional as F
+
+from skpatchsvdd._utils import runs_kernels
 
 # Pixels that a program of a kernel looks at together, and programs at most: their sums
 # are added up in the end.
@@ -28,7 +30,7 @@ def add_bias(x, bias, slope):
     """
     n_channels = len(bias)
     is_power_of_two = n_channels & (n_channels - 1) == 0
-    if slope != 1 and is_power_of_two and importlib.util.find_spec("triton"):
+    if slope != 1 and is_power_of_two and runs_kernels(x.device):
         x = x.contiguous(memory_format=torch.channels_last)
         return _AddAndBend.apply(x, bias, slope)
     x = _Add.apply(x, bias)

@@ -1,12 +1,12 @@
 """Layers of an encoder on a GPU's matrix units, as exact as float32 is."""
 
-import importlib.util
+import importlib
 import math
 
 import torch
 
 from skpatchsvdd._encoding.networks import SLOPE, run_layer
-from skpatchsvdd._utils import warn
+from skpatchsvdd._utils import runs_kernels, warn_of_kernels
 
 # Channels that fit the matrix units and registers.
 _CHANNELS = (32, 64, 128)
@@ -31,8 +31,23 @@ def use_fused_layers(encoder):
         On its device; changed in place.
     """
     device = next((p.device for p in encoder.parameters()), torch.device("cpu"))
-    if device.type != "cuda" or importlib.util.find_spec("triton") is None:
+    if not runs_kernels(device):
         return
+    try:
+        is_right = _try_layers(encoder, device)
+    except torch.cuda.OutOfMemoryError:
+        raise
+    except Exception as error:  # as where a GPU has less memory on its chip
+        is_right, reason = False, f"fails ({type(error).__name__}: {error})"
+    else:
+        reason = "does not find what the plain one finds"
+    if not is_right:
+        encoder.run_layer = run_layer
+        warn_of_kernels("convolution", reason)
+
+
+def _try_layers(encoder, device):
+    """Let an encoder use kernels, and say whether its features stay what they are."""
     generator = torch.Generator(device).manual_seed(0)
     size = max(_TRIED, encoder.patch_sizes[-1] + encoder.dense_stride)
     shape = (2, encoder.config[0], size, size)
@@ -42,13 +57,7 @@ def use_fused_layers(encoder):
     encoder.run_layer = FusedLayers()
     found = encoder.encode_images(images, strides)
     pairs = zip(found, expected, strict=True)
-    if all(torch.allclose(*pair, rtol=0, atol=_DIFFERENCE) for pair in pairs):
-        return
-    encoder.run_layer = run_layer
-    warn(
-        "the fast convolution on this GPU does not find what the plain one finds. "
-        "Continuing with a slower one. Another version of torch or triton may help.",
-    )
+    return all(torch.allclose(*pair, rtol=0, atol=_DIFFERENCE) for pair in pairs)
 
 
 class FusedLayers:

@@ -16,6 +16,7 @@ from skpatchsvdd._utils.device import (
 )
 from skpatchsvdd._utils.files import replaced_when_whole
 from skpatchsvdd._utils.forks import make_lock, safe_after_fork, was_forked
+from skpatchsvdd._utils.kernels import runs_kernels, warn_of_kernels
 from skpatchsvdd._utils.mapped import as_writable, check_mapped, map_file
 from skpatchsvdd._utils.pipelines import detector_of, maps_of, offset_of
 from skpatchsvdd._utils.progress import Report
@@ -49,9 +50,11 @@ __all__ = [
     "open_report",
     "replaced_when_whole",
     "run_beside",
+    "runs_kernels",
     "safe_after_fork",
     "training_autocast",
     "training_layout",
     "warn",
+    "warn_of_kernels",
     "was_forked",
 ]

@@ -1,0 +1,40 @@
+"""Whether kernels can be compiled and run on a GPU of this machine."""
+
+import functools
+import importlib
+import importlib.util
+
+import torch
+
+from skpatchsvdd._utils.warnings import warn
+
+
+@functools.cache
+def runs_kernels(device):
+    """Whether Triton works on a device, by a trial.
+
+    Triton comes with torch for the GPUs that it is for. It needs a C compiler, which
+    not every machine has, and a GPU that is not too old.
+    """
+    if device.type != "cuda" or importlib.util.find_spec("triton") is None:
+        return False
+    try:
+        trial = importlib.import_module("skpatchsvdd._utils.trial_kernel")
+        x = torch.arange(16.0, device=device)
+        trial.double[(1,)](x, N=16)
+        return x.tolist() == [2 * i for i in range(16)]
+    except Exception as error:  # whatever a compiler and its surroundings raise
+        warn(
+            "kernels cannot be compiled for this GPU, so that fitting and inspecting "
+            f"take longer: {type(error).__name__}: {error}. It takes triton, which "
+            "comes with torch, and a C compiler, gcc or clang.",
+        )
+        return False
+
+
+def warn_of_kernels(what, reason):
+    """Say that kernels are not used, and why."""
+    warn(
+        f"the fast {what} on this GPU {reason}. Continuing with a slower one. Another "
+        "version of torch or triton may help.",
+    )

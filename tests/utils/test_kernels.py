@@ -1,0 +1,42 @@
+import sys
+import types
+
+import pytest
+import torch
+
+from skpatchsvdd._utils import kernels
+from skpatchsvdd._utils.kernels import runs_kernels
+
+
+@pytest.fixture(autouse=True)
+def _forget():
+    runs_kernels.cache_clear()
+    yield
+    runs_kernels.cache_clear()
+
+
+def test_a_cpu_runs_no_kernels():
+    assert not runs_kernels(torch.device("cpu"))
+
+
+def test_without_triton_there_are_none(monkeypatch):
+    monkeypatch.setattr(kernels.importlib.util, "find_spec", lambda name: None)
+    assert not runs_kernels(torch.device("cuda"))
+
+
+def test_a_compiler_that_is_missing_is_told_of_once(monkeypatch):
+    class Kernel:
+        def __getitem__(self, grid):
+            raise RuntimeError("Failed to find C compiler")
+
+    module = types.ModuleType("trial_kernel")
+    module.double = Kernel()
+    name = "skpatchsvdd._utils.trial_kernel"
+    monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(kernels.importlib.util, "find_spec", lambda name: True)
+    monkeypatch.setattr(torch, "arange", lambda *args, **kwargs: torch.zeros(16))
+    with pytest.warns(
+        UserWarning, match=r"take longer.*Failed to find C compiler.*gcc"
+    ):
+        assert not runs_kernels(torch.device("cuda"))
+    assert not runs_kernels(torch.device("cuda"))  # without a warning
