@@ -41,9 +41,9 @@ class Clusters:
         Where each row was before.
     """
 
-    def __init__(self, rows, seed, device="cpu"):
+    def __init__(self, rows, seed, device="cpu", n_each=None):
         x = torch.from_numpy(np.require(rows, requirements="W")).to(device)
-        n_clusters = min(max(len(x) // _CLUSTER_ROWS, 1), _MAX_CLUSTERS)
+        n_clusters = min(max(len(x) // (n_each or _CLUSTER_ROWS), 1), _MAX_CLUSTERS)
         generator = torch.Generator().manual_seed(seed)
         centers = find_centers(x, n_clusters, generator)
         cluster = _assign(x, centers)

@@ -9,6 +9,11 @@ import torch.nn.functional as F
 from skpatchsvdd._bank.distances import as_columns, expand, halve_squares
 from skpatchsvdd._bank.exact import as_tensor
 from skpatchsvdd._bank.fused import load_kernels, split_columns
+from skpatchsvdd._bank.regression import (
+    KernelModel,
+    make_cluster_regression,
+    regress,
+)
 
 # Normal patches whose distances are measured, about, and twice as many at most: with a
 # quarter of them figures are a little worse, and comparing a patch with these takes a
@@ -20,8 +25,6 @@ _WIDTH = 1 / 16
 # The kernel is no narrower than this fraction of the features' mean square: distances
 # below are rounding errors of expanded squares.
 _NARROWEST = 1e-4
-# Products held at a time: on a CPU as many as stay in its cache.
-_CPU_PRODUCTS, _GPU_PRODUCTS = 2**20, 2**27
 # Patches, and patches measured, of one product of a kernel.
 _FUSED = 64
 
@@ -158,16 +161,18 @@ class Variation:
                 left_out = [-1] * len(features)
             return _regress_fused(kernels, model, features, left_out)
         if features.device.type != "cpu" and max(left_out) < 0:
-            flat = _regress(model, features.flatten(0, 1), None)
+            flat = regress(model, features.flatten(0, 1)) + model.typical
             return flat.view(features.shape[:2])
+        # Image by image, so that no other image matters.
         pairs = zip(features, left_out, strict=True)
-        return torch.stack([self._usual_of_image(model, *pair) for pair in pairs])
+        usual = torch.stack([self._regress_image(model, *pair) for pair in pairs])
+        return usual + model.typical
 
-    def _usual_of_image(self, model, features, owner):
+    def _regress_image(self, model, features, owner):
         same = np.repeat(self.sample.owners == owner, self.sample.rows.shape[1])
-        if not same.any() or same.all():
-            return _regress(model, features, None)
-        return _regress(model, features, torch.from_numpy(same).to(features.device))
+        if same.any() and not same.all():
+            model = model.leave_out(torch.from_numpy(same).to(features.device))
+        return (model.clusters or regress)(model, features)
 
     def _move_to(self, device):
         model = self._on_device
@@ -177,13 +182,16 @@ class Variation:
             distances = as_tensor(self.distances).to(device).flatten()
             owners = np.repeat(self.sample.owners, self.sample.rows.shape[1])
             owners = torch.from_numpy(owners.astype(np.int32)).to(device)
-            model = self._on_device = _Model(
+            rows = rows - origin
+            is_cpu = device.type == "cpu"
+            model = self._on_device = KernelModel(
                 origin,
-                as_columns(rows - origin) / self.width,
-                halve_squares(rows - origin) / self.width,
+                as_columns(rows) / self.width,
+                halve_squares(rows) / self.width,
                 distances,
                 owners,
                 _find_typical(self.distances),
+                make_cluster_regression(rows, self.width) if is_cpu else None,
             )
         return model
 
@@ -191,31 +199,8 @@ class Variation:
         return self.__dict__ | {"_on_device": None}
 
 
-class _Model(NamedTuple):
-    """What the regression needs, on a device, in units of the kernel's width."""
-
-    origin: torch.Tensor
-    columns: torch.Tensor
-    half_squares: torch.Tensor
-    distances: torch.Tensor
-    owners: torch.Tensor
-    typical: float
-
-
-def _regress(model, features, is_left_out):
-    is_cpu = features.device.type == "cpu"
-    products = _CPU_PRODUCTS if is_cpu else _GPU_PRODUCTS
-    usual = []
-    for part in features.split(max(products // len(model.distances), 1)):
-        away = expand(model.half_squares, part - model.origin, model.columns)
-        if is_left_out is not None:
-            away.masked_fill_(is_left_out, torch.inf)
-        usual.append(torch.softmax(away.neg_(), dim=1) @ model.distances)
-    return torch.cat(usual) + model.typical
-
-
 def _regress_fused(kernels, model, features, left_out):
-    """Do what `_regress` does in one kernel."""
+    """Do what `regress` does in one kernel, and add what is typical."""
     columns = split_columns(features.shape[2])
     n_more = sum(columns) - features.shape[2]
     x = F.pad(features.flatten(0, 1) - model.origin, (0, n_more))

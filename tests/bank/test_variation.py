@@ -3,8 +3,16 @@ import pytest
 import torch
 from reference import nearest_distances, usual_distances
 
+from skpatchsvdd._bank.distances import as_columns, halve_squares
 from skpatchsvdd._bank.exact import Bank, ExactIndex
+from skpatchsvdd._bank.regression import (
+    ClusterRegression,
+    KernelModel,
+    make_cluster_regression,
+    regress,
+)
 from skpatchsvdd._bank.variation import PatchSample, Sampler, Variation
+from skpatchsvdd._utils.device import torch_threads
 
 CPU = torch.device("cpu")
 
@@ -111,3 +119,78 @@ def test_without_other_owners_nothing_is_left_out(rng):
     variation = Variation(sampler.result(), ExactIndex(bank), CPU)
     usual = variation.usual(torch.from_numpy(patches[:1]), [0])
     assert torch.isfinite(usual).all()
+
+
+def make_cloud(kind, rng, n_rows=2048, n_features=12):
+    """Rows that are hard to tell apart in one way or another."""
+    x = rng.normal(size=(n_rows, n_features))
+    number = np.arange(n_rows)[:, None]
+    kinds = 10 * rng.normal(size=(40, n_features))[number[:, 0] % 40]
+    clouds = {
+        "clusters": kinds + x,
+        "one cluster": 1e-3 * x + 5,
+        "line": x[:, :1] * kinds[:1],
+        "copies": np.where(number % 3, kinds[:1], kinds + x),
+        "few values": kinds,
+        "far apart": kinds * np.where(number % 5, 1, 1e3) + x,
+    }
+    return clouds[kind]
+
+
+def make_queries(rows, rng):
+    """Queries on rows, between them, beside them, far away, and where none are."""
+    a, b = rows[rng.permutation(len(rows))[:500]].reshape(2, 250, -1)
+    noise = rng.normal(size=a.shape) * rows.std(axis=0)
+    mean = rows.mean(axis=0)
+    places = [a, (a + b) / 2, a + 0.1 * noise, mean + 30 * noise, mean + 0 * noise]
+    return np.concatenate(places)
+
+
+def make_model(rows, width, rng):
+    rows = torch.from_numpy(rows)
+    origin = rows.mean(dim=0)
+    rows = rows - origin
+    width *= float(rows.square().mean())
+    distances = torch.from_numpy(rng.uniform(1, 9, len(rows))).to(rows)
+    columns, half_squares = as_columns(rows) / width, halve_squares(rows) / width
+    model = KernelModel(origin, columns, half_squares, distances, None, 0.0)
+    return model, ClusterRegression(rows, width)
+
+
+# In float64, so that rounding does not hide what is skipped.
+@pytest.mark.parametrize("width", [1e-3, 0.1, 10.0])
+@pytest.mark.parametrize(
+    "kind", ["clusters", "one cluster", "line", "copies", "few values", "far apart"]
+)
+def test_clusters_are_only_skipped_where_they_weigh_nothing(rng, kind, width):
+    rows = make_cloud(kind, rng)
+    queries = torch.from_numpy(make_queries(rows, rng))
+    model, clusters = make_model(rows, width, rng)
+    first = torch.from_numpy(rows[:, 0])
+    without = model.leave_out(first > first.quantile(0.4))  # all of some clusters
+    for some in (model, without):
+        expected = regress(some, queries)
+        np.testing.assert_allclose(clusters(some, queries), expected, rtol=2e-6)
+
+
+def test_most_clusters_are_skipped_unless_they_tell_nothing(rng):
+    rows = np.float32(make_cloud("clusters", rng))
+    x = torch.from_numpy(rows - rows.mean(axis=0))
+    clusters = make_cluster_regression(x, width=0.5)
+    assert clusters.measure_vagueness() < 0.2
+    assert make_cluster_regression(x, width=1e3) is None
+    assert make_cluster_regression(x[:500], width=0.5) is None
+    noise = torch.from_numpy(rng.normal(size=(2048, 64)).astype(np.float32))
+    assert make_cluster_regression(noise, width=6.0) is None
+
+
+def test_usual_distances_do_not_depend_on_threads_or_other_images(rng):
+    rows = np.float32(make_cloud("clusters", rng))
+    queries = torch.from_numpy(np.float32(make_queries(rows, rng)))
+    model, clusters = make_model(rows, 0.01, rng)
+    with torch_threads(1):
+        one = clusters(model, queries)
+    with torch_threads(2):
+        two = clusters(model, queries)
+    np.testing.assert_allclose(one, two, rtol=1e-5)
+    np.testing.assert_allclose(one, regress(model, queries), rtol=1e-5)
