@@ -17,7 +17,7 @@ from skpatchsvdd._bank.regression import (
 
 # Normal patches whose distances are measured, about, and twice as many at most: with a
 # quarter of them figures are a little worse, and comparing a patch with these takes a
-# fifth of the time of an inspection on two ARM cores.
+# tenth of the time of an inspection on two ARM cores.
 _N_PATCHES = 4096
 # Width of the kernel, as a fraction of the squared distance from a measured patch to
 # the nearest other one: a handful of them decide together.
