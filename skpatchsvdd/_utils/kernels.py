@@ -19,7 +19,7 @@ def runs_kernels(device):
     if device.type != "cuda" or importlib.util.find_spec("triton") is None:
         return False
     try:
-        trial = importlib.import_module("skpatchsvdd._utils.trial_kernel")
+        trial = importlib.import_module("skpatchsvdd._utils.trial_kernels")
         x = torch.arange(16.0, device=device)
         trial.double[(1,)](x, N=16)
         return x.tolist() == [2 * i for i in range(16)]

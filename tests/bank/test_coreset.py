@@ -50,7 +50,7 @@ def test_a_small_stream_is_kept_whole(rng):
 
 
 def test_a_stream_is_covered(rng, monkeypatch):
-    monkeypatch.setattr(coreset, "_WAITING", 300)
+    monkeypatch.setattr(coreset, "_CPU_WAITING", (300, 2**26))
     rows = rng.normal(size=(5000, 8)).astype(np.float32)
     kept, owners = fill(200, rows, 50)
     assert len(kept) == 200
@@ -68,7 +68,7 @@ def capacity(size, n_expected, n_features=8):
 
 
 def test_memory_is_bounded(monkeypatch):
-    monkeypatch.setattr(coreset, "_WAITING", 300)
+    monkeypatch.setattr(coreset, "_CPU_WAITING", (300, 2**26))
     assert capacity(200, 5000) == 500
     assert capacity(200, 400) == 400
     assert capacity(1000, 5000) == 1500

@@ -29,9 +29,9 @@ def test_a_compiler_that_is_missing_is_told_of_once(monkeypatch):
         def __getitem__(self, grid):
             raise RuntimeError("Failed to find C compiler")
 
-    module = types.ModuleType("trial_kernel")
+    module = types.ModuleType("trial_kernels")
     module.double = Kernel()
-    name = "skpatchsvdd._utils.trial_kernel"
+    name = "skpatchsvdd._utils.trial_kernels"
     monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setattr(kernels.importlib.util, "find_spec", lambda name: True)
     monkeypatch.setattr(torch, "arange", lambda *args, **kwargs: torch.zeros(16))
