@@ -28,22 +28,24 @@ def measure_floor(device, step_ms, operations, values):
     }
 
 
-def measure_inspection_floor(model, device):
+def measure_inspection_floor(model, n_images, device):
     """Return what the operations of an image take at the speed of a large product.
 
-    A GPU encodes by products of half precision, three for one of float32, and searches
-    by such products; a CPU computes in float32.
+    The search is that in all patches of so many images. A GPU encodes by products of
+    half precision, three for one of float32, and searches by such products; a CPU
+    computes in float32.
     """
     is_gpu = device.type == "cuda"
     product, _ = measure_speeds(device, torch.float16 if is_gpu else torch.float32)
-    dense, _, indexes = parts_of(model)
+    dense, units, _ = parts_of(model)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         image = torch.zeros(1, model.encoder_.config[0], *dense.image_size)
         model.encoder_.encode_images(image, dense.strides)
     encoding = (3 if is_gpu else 1) * counter.get_total_flops()
+    n_features = model.encoder_.config[1]
     search = sum(
-        2 * np.prod(grid) * index.rows.size
-        for grid, index in zip(dense.grids, indexes, strict=True)
+        2 * np.prod(grid) ** 2 * n_images * (n_features + 2 * (unit > 0))
+        for grid, unit in zip(dense.grids, units, strict=True)
     )
     return {
         "encoding GFLOP": encoding / 1e9,

@@ -12,8 +12,8 @@ from skpatchsvdd._bank.fused import FusedSearch, make_fused
 from skpatchsvdd._utils import as_writable, check_mapped, make_lock
 
 # Up to this many rows a GPU compares with all of them: a product of this size takes no
-# longer than sorting queries into clusters, by estimate. Before the comma for kernels,
-# which can be recorded, behind it for torch's operations.
+# longer than sorting queries into clusters, by estimate. The first is for kernels,
+# which can be recorded, the second for torch's operations.
 _FEW_ROWS, _WHOLE_ROWS = 2**7, 2**16
 # Rows that a few patches are compared with at a time.
 _ROWS_AT_A_TIME = 2**16

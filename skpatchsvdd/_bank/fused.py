@@ -16,7 +16,7 @@ from skpatchsvdd._utils import runs_kernels, warn_of_kernels
 _MOST_FEATURES = 132
 # Kernels count in 32 bits; half of what these hold leaves room for fillers.
 _MOST_NUMBERS = 2**30
-# Columns besides a power of two that are multiplied one by one: a position has two.
+# Columns besides a power of two: a position has two.
 _MOST_MORE = 4
 # Queries and rows of one product, and rows that are decided together.
 _QUERIES, _ROWS, _PART = 64, 64, 32
@@ -34,7 +34,7 @@ _LARGEST = 2.0**12
 # Half squares, up to half the square of that, are divided by this and cut into so many
 # numbers of half precision that nothing is lost.
 _FACTOR, _N_PIECES = 2.0**8, 3
-# Columns besides a power of two, with those of half squares.
+# These and those of half squares, filled up to what one product takes.
 _MORE = 16
 
 
