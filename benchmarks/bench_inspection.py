@@ -3,12 +3,16 @@
 In one run, for one category: patches cut out one by one with exact search over all
 rows (the plain way) and dense encoding with the same search, both on a few images, then
 pynndescent alone, the estimator's verified pynndescent, its exact search, and a reduced
-bank. For each: the seconds to build the index, milliseconds for one image at a time and
-images a second in batches of 100, the error of the image scores against exact ones,
-mean and worst, the image AUROC, the size of the model's file, the seconds in which a
-new process loads it and scores a first image, and the peak memory of the process
-so far. Last, what encoding an image, and comparing its patches with all rows, would
-take at the speed of a large product on this device, measured in the same run.
+bank. For each: the seconds to build the index, milliseconds for one image at a time,
+also for one of noise, and images a second in batches of 100, the error of the image
+scores against exact ones, mean and worst, the image AUROC, the size of the model's
+file, the seconds in which a new process loads it and scores a first image, and the
+peak memory of the process so far. Last, what encoding an image, and comparing its
+patches with all rows, would take at the speed of a large product on this device,
+measured in the same run.
+
+With --files also from JPEG files: images a second of reading them alone, of inspecting
+arrays, and of both at once.
 
 The encoder is trained once, or left random with --max-iter 0. With --n-train 50 100 200
 all of it is repeated with as many training images.
@@ -41,13 +45,16 @@ from _hooks import (
     rebuild_bank,
     score_distances,
 )
+from PIL import Image
 
 from skpatchsvdd import PatchSVDD
 from skpatchsvdd.datasets import load_mvtec_ad
 from skpatchsvdd.metrics import detection_auroc
 
 PLAIN_CHUNK = 2**15
+QUALITY = 90  # of JPEG files
 N_TIMED, N_BATCHED = 20, 100
+N_WARM = 5  # images alone until a GPU has recorded their way
 # Packages are imported before the clock starts, but for what only scoring needs.
 FIRST_SCORE = """
 import sys, time
@@ -102,6 +109,7 @@ def parse_arguments():
         help="pynndescent compiles for a minute",
     )
     parser.add_argument("--n-plain", type=int, default=2, help="images the slow ways")
+    parser.add_argument("--files", type=int, default=0, help="so many, to inspect")
     parser.add_argument("--image-size", type=int, help="resize images to this")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--formats", action="store_true", help="formats of a CPU")
@@ -168,6 +176,8 @@ def measure(est, train, test, device, args):
             model = rebuild_bank(est, images, size, way["method"], device)
         shown = test.images[: None if "reduced" in way else args.n_plain]
         times, scores[name] = time_way(model, way, shown, device)
+        if args.files:
+            times |= time_files(model, way, test.images, args.files, device)
         rows.append(
             {
                 "way": name,
@@ -189,19 +199,60 @@ def measure(est, train, test, device, args):
 def time_way(model, way, images, device):
     """Return the times of one way, one by one and in batches, and the scores."""
     inspect = way["inspect"]
-    inspect(model, images[:1])  # whatever is set up on first use
+    for _ in range(N_WARM if inspect is score else 1):
+        inspect(model, images[:1])  # whatever is set up on first use
     with stopwatch(device) as single_s:
         scores = np.concatenate([inspect(model, x[None]) for x in images])
-    many = np.resize(images, (N_BATCHED, *images.shape[1:]))
-    batch_s = None
-    if "reduced" in way:
-        with stopwatch(device) as batch_s:
-            inspect(model, many)
+    noise = np.random.default_rng(0).integers(0, 256, images[:1].shape, np.uint8)
+    with stopwatch(device) as noise_s:
+        inspect(model, noise)
     times = {
         "ms an image": 1000 * single_s[0] / len(images),
-        "images a s": N_BATCHED / batch_s[0] if batch_s else None,
+        "ms noise": 1000 * noise_s[0],
+        "images a s": time_batches(lambda x: inspect(model, x), images, device)
+        if "reduced" in way
+        else None,
     }
     return times, scores
+
+
+def time_batches(inspect, images, device):
+    """Return images a second, many at once, in the best of three calls."""
+    many = np.resize(images, (N_BATCHED, *images.shape[1:]))
+    seconds = []
+    for _ in range(3):
+        with stopwatch(device) as call_s:
+            inspect(many)
+        seconds.append(call_s[0])
+    return N_BATCHED / min(seconds)
+
+
+def time_files(model, way, images, n_files, device):
+    """Write images as files; return how many a second are read, inspected, and both."""
+    if way["inspect"] is not score:
+        return dict.fromkeys(("files read a s", "arrays a s", "files a s"))
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [str(Path(folder, f"{i}.jpg")) for i in range(n_files)]
+        for i, path in enumerate(paths):
+            Image.fromarray(images[i % len(images)]).save(path, quality=QUALITY)
+        arrays = np.stack([np.asarray(Image.open(path)) for path in paths])
+        calls = {
+            "files read a s": lambda: read_files(paths),
+            "arrays a s": lambda: score(model, arrays),
+            "files a s": lambda: score(model, paths),
+        }
+        rates = {}
+        for name, call in calls.items():
+            with stopwatch(device) as seconds:
+                call()
+            rates[name] = n_files / seconds[0]
+    return rates
+
+
+def read_files(paths):
+    """Read files as scoring them does, and do nothing else."""
+    for _ in check_images(paths).batches(N_BATCHED):
+        pass
 
 
 def compare(scores, name):

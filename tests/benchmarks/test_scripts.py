@@ -131,7 +131,7 @@ def test_inspection(run, category):
     figures = run(
         "bench_inspection",
         *(*category, "--max-iter", 0, "--ways", *ways),
-        *("--n-train", 4, "--bank-size", 50, "--n-plain", 1),
+        *("--n-train", 4, "--bank-size", 50, "--n-plain", 1, "--files", 3),
     )
     by_way = {row["way"]: row for row in figures["rows"]}
     assert list(by_way) == ways
@@ -140,6 +140,8 @@ def test_inspection(run, category):
         assert by_way[way]["rows"] == 4 * (11**2 + 1)
     assert by_way["reduced"]["rows"] == 50 + 4
     assert by_way["exact"]["load, first score s"] > 0
+    for name in ("files read a s", "arrays a s", "files a s", "ms noise"):
+        assert by_way["exact"][name] > 0
     # 11 x 11 patches of 32 pixels and one of 64, of four images, of 8 features and
     # perhaps a position.
     floor = figures["floor"]
