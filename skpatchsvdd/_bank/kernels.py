@@ -222,15 +222,23 @@ def decide(
 
 @triton.jit
 def regress(
-    features, rows, half_squares, distances, owners, left_out, usual, n, n_rows,
-    K: tl.constexpr, L: tl.constexpr, Q: tl.constexpr, R: tl.constexpr,
-    LEAVES: tl.constexpr,
+    features, rows, rests, more_columns, half_squares, distances, owners, left_out,
+    usual, n, n_rows, scale, K: tl.constexpr, L: tl.constexpr, Q: tl.constexpr,
+    R: tl.constexpr, LEAVES: tl.constexpr,
 ):  # fmt: skip
-    """Take the mean of distances, weighted by Gaussian kernels; see `Variation`."""
+    """Take the mean of distances, weighted by Gaussian kernels; see `Variation`.
+
+    The first columns are multiplied as sums of two numbers of half precision; what is
+    left out is the product of both rests. `rows` and `rests` are such a sum, divided by
+    `scale`.
+    """
     q = tl.program_id(0) * Q + tl.arange(0, Q)
     is_query = q < n
     place = q[:, None] * (K + L) + tl.arange(0, K)[None, :]
     x = tl.load(features + place, mask=is_query[:, None], other=0.0)
+    x = tl.minimum(tl.maximum(x, -_LARGEST), _LARGEST)
+    kept = x.to(tl.float16)
+    x_rest = (x - kept.to(tl.float32)).to(tl.float16)
     out = tl.load(left_out + q, mask=is_query, other=-1)
     largest = tl.full((Q,), -_NO_ROW, dtype=tl.float32)
     weight = tl.zeros((Q,), dtype=tl.float32)
@@ -238,15 +246,15 @@ def regress(
     for start in range(0, n_rows, R):
         row = start + tl.arange(0, R)
         is_row = row < n_rows
-        y = tl.load(
-            rows + row[None, :] * (K + L) + tl.arange(0, K)[:, None],
-            mask=is_row[None, :],
-            other=0.0,
-        )
-        near = tl.dot(x, y, input_precision="tf32x3")
+        place = row[None, :] * K + tl.arange(0, K)[:, None]
+        y = tl.load(rows + place, mask=is_row[None, :], other=0.0)
+        y_rest = tl.load(rests + place, mask=is_row[None, :], other=0.0)
+        near = tl.dot(x_rest, y)
+        near = tl.dot(kept, y_rest, near)
+        near = tl.dot(kept, y, near) * scale
         for i in tl.static_range(L):
             more = tl.load(features + q * (K + L) + K + i, mask=is_query, other=0.0)
-            other = tl.load(rows + row * (K + L) + K + i, mask=is_row, other=0.0)
+            other = tl.load(more_columns + row * L + i, mask=is_row, other=0.0)
             near += more[:, None] * other[None, :]
         near -= tl.load(half_squares + row, mask=is_row, other=_NO_ROW)[None, :]
         if LEAVES:

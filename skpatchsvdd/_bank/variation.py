@@ -4,12 +4,12 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 
 from skpatchsvdd._bank.distances import as_columns, expand, halve_squares
 from skpatchsvdd._bank.exact import as_tensor
-from skpatchsvdd._bank.fused import load_kernels, split_columns
+from skpatchsvdd._bank.fused import load_kernels
 from skpatchsvdd._bank.regression import (
+    FusedRegression,
     KernelModel,
     make_cluster_regression,
     regress,
@@ -25,8 +25,6 @@ _WIDTH = 1 / 16
 # The kernel is no narrower than this fraction of the features' mean square: distances
 # below are rounding errors of expanded squares.
 _NARROWEST = 1e-4
-# Patches, and patches measured, of one product of a kernel.
-_FUSED = 64
 
 
 class PatchSample(NamedTuple):
@@ -155,11 +153,9 @@ class Variation:
         usual : tensor of shape (n_images, n_patches)
         """
         model = self._move_to(features.device)
-        kernels = load_kernels(features.device, features.shape[2])
-        if kernels is not None:
-            if len(np.unique(self.sample.owners)) == 1:  # there are no others
-                left_out = [-1] * len(features)
-            return _regress_fused(kernels, model, features, left_out)
+        if model.fused is not None:
+            usual = self._regress_fused(model, features, left_out)
+            return (usual + model.typical).view(features.shape[:2])
         if features.device.type != "cpu" and max(left_out) < 0:
             flat = regress(model, features.flatten(0, 1)) + model.typical
             return flat.view(features.shape[:2])
@@ -167,6 +163,13 @@ class Variation:
         pairs = zip(features, left_out, strict=True)
         usual = torch.stack([self._regress_image(model, *pair) for pair in pairs])
         return usual + model.typical
+
+    def _regress_fused(self, model, features, left_out):
+        out = None
+        if max(left_out) >= 0 and len(np.unique(self.sample.owners)) > 1:
+            out = torch.tensor(left_out, dtype=torch.int32, device=features.device)
+            out = out.repeat_interleave(features.shape[1])
+        return model.fused(features.flatten(0, 1) - model.origin, out)
 
     def _regress_image(self, model, features, owner):
         same = np.repeat(self.sample.owners == owner, self.sample.rows.shape[1])
@@ -183,50 +186,25 @@ class Variation:
             owners = np.repeat(self.sample.owners, self.sample.rows.shape[1])
             owners = torch.from_numpy(owners.astype(np.int32)).to(device)
             rows = rows - origin
-            is_cpu = device.type == "cpu"
-            model = self._on_device = KernelModel(
-                origin,
+            parts = (
                 as_columns(rows) / self.width,
                 halve_squares(rows) / self.width,
                 distances,
                 owners,
-                _find_typical(self.distances),
-                make_cluster_regression(rows, self.width) if is_cpu else None,
             )
+            clusters = fused = None
+            if device.type == "cpu":
+                clusters = make_cluster_regression(rows, self.width)
+            kernels = load_kernels(device, rows.shape[1])
+            if kernels is not None:
+                fused = FusedRegression(kernels, *parts)
+            typical = _find_typical(self.distances)
+            model = KernelModel(origin, *parts, typical, clusters, fused)
+            self._on_device = model
         return model
 
     def __getstate__(self):
         return self.__dict__ | {"_on_device": None}
-
-
-def _regress_fused(kernels, model, features, left_out):
-    """Do what `regress` does in one kernel, and add what is typical."""
-    columns = split_columns(features.shape[2])
-    n_more = sum(columns) - features.shape[2]
-    x = F.pad(features.flatten(0, 1) - model.origin, (0, n_more))
-    out = torch.full((len(x),), -1, dtype=torch.int32, device=x.device)
-    leaves = max(left_out) >= 0
-    if leaves:
-        out = torch.tensor(left_out, dtype=torch.int32, device=x.device)
-        out = out.repeat_interleave(features.shape[1])
-    usual = x.new_empty(len(x))
-    kernels.regress[(-(-len(x) // _FUSED),)](
-        x,
-        F.pad(model.columns.T, (0, n_more)).contiguous(),
-        model.half_squares,
-        model.distances,
-        model.owners,
-        out,
-        usual,
-        len(x),
-        len(model.distances),
-        K=columns[0],
-        L=columns[1],
-        Q=_FUSED,
-        R=_FUSED,
-        LEAVES=leaves,
-    )
-    return (usual + model.typical).view(features.shape[:2])
 
 
 def _find_typical(distances):

@@ -6,7 +6,7 @@ import math
 import torch
 
 from skpatchsvdd._encoding.networks import SLOPE, run_layer
-from skpatchsvdd._utils import runs_kernels, warn_of_kernels
+from skpatchsvdd._utils import runs_kernels, split_halves, warn_of_kernels
 
 # Channels that fit the matrix units and registers.
 _CHANNELS = (32, 64, 128)
@@ -109,11 +109,6 @@ class FusedLayers:
 def _split_weight(weight):
     """Return weights as two of half precision, (size, size, n_in, n_out), and a scale.
 
-    The sum of both, times the scale, is the weight. The largest are scaled to 2**11 or
-    more, so that those that are small beside them are exact enough.
+    See `split_halves`.
     """
-    weight = weight.detach().permute(2, 3, 1, 0).contiguous()
-    largest = max(float(weight.abs().max()), 1e-30)
-    scale = 2.0 ** (math.floor(math.log2(largest)) - 11)
-    kept = (weight / scale).half()
-    return kept, (weight / scale - kept).half(), scale
+    return split_halves(weight.detach().permute(2, 3, 1, 0).contiguous())

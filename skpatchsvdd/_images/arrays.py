@@ -15,6 +15,10 @@ from skpatchsvdd._utils import check_mapped, map_in_threads
 
 # No image has so few rows: an axis this short holds channels.
 _FEW_CHANNELS = 4
+# Threads that read the sizes of files, which is done in Python but for the disk. And
+# pixels that take as long to decode as what is done in Python for a file: files are
+# read by a thread for each time so many, if there are as many cores.
+_N_READERS, _PIXELS_PER_READER = 4, 2**14
 
 
 def check_images(X, *, image_shape=None, image_size=None, n_channels=1):
@@ -229,7 +233,7 @@ def _stack_list(images, size):
 
 
 def _stack_files(files, size, n_channels):
-    shapes = map_in_threads(read_shape, files)
+    shapes = map_in_threads(read_shape, files, _N_READERS)
     # Grey among colour becomes colour.
     n_channels = max(3 if n_channels == 3 else 1, *(shape[2] for shape in shapes))
 
@@ -260,11 +264,12 @@ def _stack_singly(load, names, shapes, size, files=None):
                 "have all of them resized."
             )
     size = shapes[0][:2] if size is None else size
+    n_pixels = max(height * width for height, width, _ in shapes)
+    n_threads = 1 if files is None else max(n_pixels // _PIXELS_PER_READER, 1)
 
     def read(indices):
         indices = np.arange(len(names))[indices]
-        is_quick = files is None
-        images = map(load, indices) if is_quick else map_in_threads(load, indices)
+        images = map_in_threads(load, indices, n_threads)
         images = [to_scale(image) for image in images]
         images = [x if x.shape[:2] == size else resize_image(x, size) for x in images]
         if len({image.dtype for image in images}) > 1:

@@ -10,7 +10,7 @@ import numpy as np
 _GREY = ("1", "L", "LA", "La")
 # Orientations, by their number in EXIF, that exchange width and height.
 _TURNED = (5, 6, 7, 8)
-_ORIENTATION = 0x0112
+_UPRIGHT, _ORIENTATION = 1, 0x0112
 # A photograph with previews of itself; the photograph comes first.
 _WITH_PREVIEWS = "MPO"
 
@@ -108,7 +108,9 @@ def _is_grey(mode):
 
 def _to_array(image):
     _check_one_frame(image)
-    image = _import_pillow()[1].exif_transpose(image)
+    # Each of pillow's own ways makes a copy, also where there is nothing to do.
+    if image.getexif().get(_ORIENTATION, _UPRIGHT) != _UPRIGHT:
+        image = _import_pillow()[1].exif_transpose(image)
     if image.mode.startswith("I"):  # 16 bits, in whatever order of bytes
         pixels = np.asarray(image)
         if pixels.min() < 0 or pixels.max() > 65535:
@@ -119,4 +121,5 @@ def _to_array(image):
         if not np.isfinite(pixels).all():
             raise _Refused("it holds NaN or infinity. Fill in such pixels.")
         return pixels
-    return np.asarray(image.convert("L" if image.mode in _GREY else "RGB"))
+    mode = "L" if image.mode in _GREY else "RGB"
+    return np.asarray(image if image.mode == mode else image.convert(mode))

@@ -16,7 +16,7 @@ from skpatchsvdd._utils.device import (
 )
 from skpatchsvdd._utils.files import replaced_when_whole
 from skpatchsvdd._utils.forks import make_lock, safe_after_fork, was_forked
-from skpatchsvdd._utils.kernels import runs_kernels, warn_of_kernels
+from skpatchsvdd._utils.kernels import runs_kernels, split_halves, warn_of_kernels
 from skpatchsvdd._utils.mapped import as_writable, check_mapped, map_file
 from skpatchsvdd._utils.pipelines import detector_of, maps_of, offset_of
 from skpatchsvdd._utils.progress import Report
@@ -52,6 +52,7 @@ __all__ = [
     "run_beside",
     "runs_kernels",
     "safe_after_fork",
+    "split_halves",
     "training_autocast",
     "training_layout",
     "warn",

@@ -153,12 +153,13 @@ def _set_own_threads(n_threads):
         pool.submit(torch.set_num_threads, n_others).result()
 
 
-def map_in_threads(function, items):
+def map_in_threads(function, items, n_most=None):
     """Return what a function gives for each item, by as many threads as torch uses.
 
-    For what leaves Python for a while, as decoders of images do.
+    By `n_most` at most: only what leaves Python for a while, as decoders of images do,
+    runs beside what is in Python, and more threads than that hinder each other.
     """
-    n_threads = min(torch.get_num_threads(), len(items))
+    n_threads = min(n_most or len(items), torch.get_num_threads(), len(items))
     if n_threads < 2:
         return [function(item) for item in items]
     with ThreadPoolExecutor(n_threads) as pool:

@@ -3,6 +3,7 @@
 import functools
 import importlib
 import importlib.util
+import math
 
 import torch
 
@@ -30,6 +31,18 @@ def runs_kernels(device):
             "comes with torch, and a C compiler, gcc or clang.",
         )
         return False
+
+
+def split_halves(x):
+    """Return numbers as two of half precision, and a scale.
+
+    The sum of both, times the scale, is the number. The largest are scaled to 2**11 or
+    more, so that those that are small beside them are exact enough.
+    """
+    largest = max(float(x.abs().max()), 1e-30)
+    scale = 2.0 ** (math.floor(math.log2(largest)) - 11)
+    kept = (x / scale).half()
+    return kept, (x / scale - kept).half(), scale
 
 
 def warn_of_kernels(what, reason):
