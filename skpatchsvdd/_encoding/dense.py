@@ -19,7 +19,7 @@ from skpatchsvdd._utils import as_writable, exact_convolutions, halve_without_me
 # Patches inspected together. On a CPU one image of usual size is enough work.
 _CPU_PATCHES = 2048
 
-_GPU_PATCHES = 2**17
+_GPU_PATCHES = 2**18
 
 # Images of more pixels are encoded in tiles, of patches that begin within this many
 # pixels along each axis, about, so that memory does not grow with the image.

@@ -82,7 +82,12 @@ class ImageStack:
         return ImageStack(read, self.image_shape, self.sizes, self.files)
 
     def batches(self, batch_size):
-        """Yield (start, images of shape (n, height, width, n_channels))."""
+        """Yield (start, images of shape (n, height, width, n_channels)).
+
+        At most so many at a time, and about as many each time.
+        """
+        n_batches = max(-(-len(self) // batch_size), 1)
+        batch_size = max(-(-len(self) // n_batches), 1)
         for start in range(0, len(self), batch_size):
             yield start, self._read(slice(start, start + batch_size))
 

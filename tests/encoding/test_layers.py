@@ -74,3 +74,18 @@ def test_wrong_kernels_are_not_used(monkeypatch):
         with pytest.warns(UserWarning, match="fast convolution on this GPU"):
             fused.use_fused_layers(encoder)
     assert encoder.run_layer is run_layer
+
+
+def test_a_steep_encoder_is_compared_as_float32_is(kernel_device, monkeypatch):
+    encoder = make_encoder("hierarchical", 3, 64, 64, torch.Generator())
+    encoder.standardize(make_images("cpu"))
+    for p in encoder.parameters():
+        p.data *= 2.2
+    encoder = encoder.to(kernel_device).requires_grad_(False)
+    monkeypatch.setattr(fused, "_DIFFERENCE", 1e-9)
+    device = torch.device(kernel_device)
+    with torch.inference_mode(), exact_convolutions(device):
+        assert fused._try_layers(encoder, device)
+        del encoder.run_layer
+        monkeypatch.setattr(fused, "SLOPE", 0.3)
+        assert not fused._try_layers(encoder, device)

@@ -192,6 +192,14 @@ def test_digest_tells_images_apart_and_not_their_dtype(rng):
     assert as_bytes[0] != as_bytes[1]
 
 
+def test_batches_are_of_about_the_same_length():
+    images = check_images(np.arange(10, dtype=np.uint8).repeat(9).reshape(10, 3, 3))
+    found = [(start, x[:, 0, 0, 0].tolist()) for start, x in images.batches(9)]
+    assert found == [(0, [0, 1, 2, 3, 4]), (5, [5, 6, 7, 8, 9])]
+    assert [len(x) for _, x in images.batches(4)] == [4, 4, 2]
+    assert list(images.take([]).batches(4)) == []
+
+
 def test_a_crop_is_a_part_of_every_image(rng):
     X = make_bytes(rng, 4, 9, 7, 3)
     crop = check_images(X).take([3, 1]).crop((slice(2, 6), slice(None)))
