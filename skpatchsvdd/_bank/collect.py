@@ -57,7 +57,8 @@ def collect_banks(
     coresets = None
     numbers = np.arange(n_former, n_former + len(images))
     owners = numbers if owners is None else owners
-    for start, batch in images.batches(encoder.batch_size):
+    is_gpu = encoder.device.type == "cuda"
+    for start, batch in images.batches(encoder.batch_size, is_ahead=is_gpu):
         scales = encoder.add_positions(encoder.encode(batch), units)
         pairs = zip(scales, encoder.cells, strict=True)
         scales = [_take_cells(x.flatten(1, 2), cells) for x, cells in pairs]

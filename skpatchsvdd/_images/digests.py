@@ -57,7 +57,7 @@ def _hash(image, n_bytes):
 
 def list_digests(images):
     """Digest every image of a stack."""
-    batches = (batch for _, batch in images.batches(_BATCH))
+    batches = (batch for _, batch in images.batches(_BATCH, is_ahead=True))
     return [x for batch in batches for x in map_in_threads(image_digest, batch)]
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from skpatchsvdd._utils import safe_after_fork
+from skpatchsvdd._utils import map_ahead, safe_after_fork
 
 
 class ImageStack:
@@ -81,15 +81,19 @@ class ImageStack:
 
         return ImageStack(read, self.image_shape, self.sizes, self.files)
 
-    def batches(self, batch_size):
+    def batches(self, batch_size, is_ahead=False):
         """Yield (start, images of shape (n, height, width, n_channels)).
 
-        At most so many at a time, and about as many each time.
+        At most so many at a time, and about as many each time. With `is_ahead` files
+        are read while something else, as a GPU, works on those before.
         """
         n_batches = max(-(-len(self) // batch_size), 1)
         batch_size = max(-(-len(self) // n_batches), 1)
-        for start in range(0, len(self), batch_size):
-            yield start, self._read(slice(start, start + batch_size))
+        starts = range(0, len(self), batch_size)
+        slices = [slice(start, start + batch_size) for start in starts]
+        is_slow = len(slices) > 1 and any(file is not None for file in self.files)
+        read = map_ahead if is_ahead and is_slow else map
+        yield from zip(starts, read(self._read, slices), strict=True)
 
     def mean_image(self):
         """Mean of the images on the 0..1 scale, float32."""

@@ -153,7 +153,8 @@ class Inspector:
         """Yield, batch by batch, maps and scores of images, and their known numbers."""
         sizes = self.encoder.patch_sizes
         chosen = range(len(sizes)) if scale is None else [sizes.index(scale)]
-        for _, batch in images.batches(self.encoder.batch_size):
+        is_gpu = self.encoder.device.type == "cuda"
+        for _, batch in images.batches(self.encoder.batch_size, is_ahead=is_gpu):
             known = self._known.find(batch)
             batch = self.encoder.move(self._leave_out_of_mean(batch, known))
             is_usual = scale is None and len(batch) == 1 and known == [-1]

@@ -1,6 +1,7 @@
 """Where torch computes: devices, threads and number formats."""
 
 import functools
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
@@ -30,6 +31,8 @@ _LESS_TO_SCORE = (
     "model that takes less."
 )
 _SETTING_THREADS = make_lock()
+# Of a thread that works ahead of another one: how many threads that one may use.
+_AHEAD = threading.local()
 
 
 def check_device(name):
@@ -159,11 +162,26 @@ def map_in_threads(function, items, n_most=None):
     By `n_most` at most: only what leaves Python for a while, as decoders of images do,
     runs beside what is in Python, and more threads than that hinder each other.
     """
-    n_threads = min(n_most or len(items), torch.get_num_threads(), len(items))
+    n_threads = getattr(_AHEAD, "n_threads", None) or torch.get_num_threads()
+    n_threads = min(n_most or len(items), n_threads, len(items))
     if n_threads < 2:
         return [function(item) for item in items]
     with ThreadPoolExecutor(n_threads) as pool:
         return list(pool.map(function, items))
+
+
+def map_ahead(function, items):
+    """Yield what a function gives for each item, in a thread that is one item ahead."""
+    n_threads = torch.get_num_threads()
+    count = functools.partial(setattr, _AHEAD, "n_threads")
+    with ThreadPoolExecutor(1, initializer=count, initargs=(n_threads,)) as pool:
+        ahead = None
+        for item in items:
+            former, ahead = ahead, pool.submit(function, item)
+            if former is not None:
+                yield former.result()
+        if ahead is not None:
+            yield ahead.result()
 
 
 def computes(method):

@@ -193,7 +193,7 @@ def test_digest_tells_images_apart_and_not_their_dtype(rng):
 
 
 def test_batches_are_of_about_the_same_length():
-    images = check_images(np.arange(10, dtype=np.uint8).repeat(9).reshape(10, 3, 3))
+    images = check_images(np.arange(10, dtype=np.uint8).repeat(64).reshape(10, 8, 8))
     found = [(start, x[:, 0, 0, 0].tolist()) for start, x in images.batches(9)]
     assert found == [(0, [0, 1, 2, 3, 4]), (5, [5, 6, 7, 8, 9])]
     assert [len(x) for _, x in images.batches(4)] == [4, 4, 2]
@@ -263,6 +263,14 @@ def test_files_and_mapped_arrays_are_read_batch_by_batch(files, tmp_path, monkey
     start, last = list(check_images(mapped).batches(2))[1]
     assert start == 2
     np.testing.assert_allclose(last, X[2:] / np.float32(255), rtol=1e-6)
+
+
+def test_files_read_ahead_are_the_same(files):
+    paths, X = files
+    plain = list(check_images(paths).batches(2))
+    ahead = list(check_images(paths).batches(2, is_ahead=True))
+    assert [start for start, _ in ahead] == [start for start, _ in plain] == [0, 2]
+    np.testing.assert_array_equal(np.concatenate([x for _, x in ahead]), X)
 
 
 def test_files_of_unequal_size_need_image_size(files, tmp_path):

@@ -1,6 +1,10 @@
+import threading
+import time
+
 import pytest
 import torch
 
+from skpatchsvdd._utils import device
 from skpatchsvdd._utils.device import halve_without_memory
 
 
@@ -25,3 +29,33 @@ def test_memory_that_is_not_enough_for_one_is_an_error(monkeypatch):
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     with pytest.raises(torch.cuda.OutOfMemoryError):
         halve_without_memory(call, 4)
+
+
+def test_a_thread_is_one_item_ahead_and_counts_as_its_own():
+    started, threads = [], set()
+
+    def count(item):
+        started.append(item)
+        threads.add(threading.get_ident())
+        return len(set(device.map_in_threads(lambda _: get_thread(), range(8))))
+
+    def get_thread():
+        time.sleep(0.01)
+        return threading.get_ident()
+
+    with device.torch_threads(2):
+        results = device.map_ahead(count, [0, 1, 2, 3])
+        assert next(results) <= 2
+        time.sleep(0.3)
+        assert started == [0, 1]
+        assert all(n <= 2 for n in results)
+    assert started == [0, 1, 2, 3]
+    assert threading.get_ident() not in threads
+    assert list(device.map_ahead(count, [])) == []
+
+
+def test_an_error_ahead_is_raised_in_its_turn():
+    results = device.map_ahead(lambda x: 1 / x, [1, 0, 2])
+    assert next(results) == 1
+    with pytest.raises(ZeroDivisionError):
+        next(results)
