@@ -20,6 +20,7 @@ import numpy as np
 from _common import stopwatch
 
 from skpatchsvdd._bank.collect import collect_banks
+from skpatchsvdd._bank.exact import Bank
 from skpatchsvdd._bank.index import make_index
 from skpatchsvdd._bank.variation import Sampler, Variation
 from skpatchsvdd._encoding.dense import DenseSetting
@@ -47,6 +48,7 @@ __all__ = [
     "DIRECTIONS",
     "FLAT_PATCH",
     "LAMS",
+    "Bank",
     "Watch",
     "check_device",
     "check_images",
@@ -54,6 +56,7 @@ __all__ = [
     "damp_light",
     "exact_convolutions",
     "make_encoder",
+    "make_index",
     "make_paper_objective",
     "pairs_of_a_crop",
     "parts_of",

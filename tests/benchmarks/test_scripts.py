@@ -150,6 +150,19 @@ def test_inspection(run, category):
     assert floor["encoding floor ms"] > 0
 
 
+def test_exactness(run, category):
+    figures = run(
+        "bench_exactness",
+        *(*category, "--max-iter", 0, "--n-train", 6),
+        *("--rows", 3000, "--queries", 100, "--features", 10),
+    )
+    by_bank = {row["bank"]: row for row in figures["rows"]}
+    assert len(by_bank) == 10
+    assert by_bank["bottle, 32"]["rows"] == 6 * 11**2
+    assert by_bank["copies"]["largest error"] == 0
+    assert all(row["wrong"] == 0 for row in figures["rows"])
+
+
 def test_memory(run, category):
     figures = run(
         "bench_memory", *(*category, "--max-iter", 0, "--n-files", 3, "--skip-large")
