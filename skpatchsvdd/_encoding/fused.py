@@ -69,7 +69,7 @@ def _try_layers(encoder, device):
 def _find_difference(found, expected):
     """Return the largest difference of features, a list by scale."""
     pairs = zip(found, expected, strict=True)
-    return max(float((x - y).abs().max()) for x, y in pairs)
+    return float(torch.stack([(x - y).abs().max() for x, y in pairs]).max())
 
 
 class FusedLayers:
