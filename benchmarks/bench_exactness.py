@@ -8,12 +8,12 @@ hundred-thousandth: a row that is nearer by less than that may be missed.
 
 - noise: nothing to cluster;
 - clusters: far from each other, each much smaller than the distance between any two;
-- far from the origin: a hundred times as far as rows are from each other;
-- almost equal: rows that differ by a ten-thousandth of their length at most;
+- far from the origin: many times as far as rows are from each other;
+- almost equal: rows that differ by about a ten-thousandth of their length;
 - copies: each row many times, and queries that are rows;
 - all lengths: rows and queries from a thousandth to a thousand times as long;
 - on a sphere: rows that are almost equally far from all queries;
-- far queries: a hundred times as far from rows as these are from each other.
+- far queries: many times as far from rows as these are from each other.
 
 Example: python benchmarks/bench_exactness.py --data DATA --category mvtec/bottle
 """
@@ -54,7 +54,10 @@ def parse_arguments():
     parser.add_argument("--max-iter", type=int, help="training steps")
     parser.add_argument("--image-size", type=int, help="resize images to this")
     parser.add_argument("--device", default="auto")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if (args.data is None) != (args.category is None):
+        parser.error("--data and --category go together")
+    return args
 
 
 def make_banks(args):

@@ -4,12 +4,12 @@ In one run, for one category: patches cut out one by one with exact search over 
 rows (the plain way) and dense encoding with the same search, both on a few images, then
 pynndescent alone, the estimator's verified pynndescent, its exact search, and a reduced
 bank. For each: the seconds to build the index, milliseconds for one image at a time,
-also for one of noise, and images a second in batches of 100, the error of the image
-scores against exact ones, mean and worst, the image AUROC, the size of the model's
-file, the seconds in which a new process loads it and scores a first image, and the
-peak memory of the process so far. Last, what encoding an image, and comparing its
-patches with all rows, would take at the speed of a large product on this device,
-measured in the same run.
+also for one of noise, and images a second with 100 in a call, the best of three calls,
+the error of the image scores against exact ones, mean and worst, the image AUROC, the
+size of the model's file, the seconds in which a new process loads it and scores a first
+image, and the peak memory of the process so far. Last, what encoding an image, and
+comparing its patches with all rows, would take at the speed of a large product on this
+device, measured in the same run.
 
 With --files also from JPEG files: images a second of reading them alone, of inspecting
 arrays, and of both at once.
