@@ -63,7 +63,7 @@ def _multiply(
     return products
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n"])
 def look_first(
     queries, nearest, left_out, bank, upper, n, error, tiny,
     K: tl.constexpr, L: tl.constexpr, X: tl.constexpr, FACTOR: tl.constexpr,
@@ -92,7 +92,7 @@ def look_first(
     tl.store(upper + q, best, mask=is_query)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n"])
 def find_due(
     squares, order, nearest, own_squares, upper, geometry, pairs, n_pairs,
     n, n_clusters, scale, error, Q: tl.constexpr, C: tl.constexpr,
@@ -137,7 +137,7 @@ def _join_bits(first, second):
     return first | second
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n"])
 def look_further(
     queries, left_out, bank, pairs, n_pairs, upper, noted, n, n_clusters, error, tiny,
     K: tl.constexpr, L: tl.constexpr, X: tl.constexpr, FACTOR: tl.constexpr,
@@ -220,7 +220,7 @@ def decide(
     tl.store(half_squares + q, best / scale)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n"])
 def regress(
     features, rows, rests, more_columns, half_squares, distances, owners, left_out,
     usual, n, n_rows, scale, K: tl.constexpr, L: tl.constexpr, Q: tl.constexpr,

@@ -10,7 +10,7 @@ import triton.language as tl
 _LARGEST = tl.constexpr(60000.0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n"])
 def convolve(
     images, weight, rest, bias, out, n, height, width, out_height, out_width,
     scale, slope, STRIDE: tl.constexpr, DILATION: tl.constexpr, SIZE: tl.constexpr,
@@ -49,7 +49,7 @@ def convolve(
     tl.store(out + pixel[:, None] * D + to[None, :], total, mask=is_pixel[:, None])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n"])
 def bend(x, bias, n, slope, C: tl.constexpr, PIXELS: tl.constexpr):
     """Add a bias to pixels, channels last, and bend what is below 0, in place."""
     pixel = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
@@ -61,7 +61,7 @@ def bend(x, bias, n, slope, C: tl.constexpr, PIXELS: tl.constexpr):
     tl.store(x + place, tl.where(y > 0, y, y * slope), mask=is_pixel)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n"])
 def unbend(
     grad, bent, before, sums, n, slope, C: tl.constexpr, PIXELS: tl.constexpr
 ):  # fmt: skip
