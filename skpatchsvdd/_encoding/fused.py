@@ -56,7 +56,7 @@ def _try_layers(encoder, device):
     images = torch.rand(shape, generator=generator, device=device) - 0.5
     strides = (encoder.dense_stride,) * len(encoder.patch_sizes)
     expected = encoder.encode_images(images, strides)
-    plain = copy.deepcopy(encoder)
+    plain = copy.deepcopy(encoder).to(device)  # a copy is made on the host
     encoder.run_layer = FusedLayers()
     found = encoder.encode_images(images, strides)
     if _find_difference(found, expected) <= _DIFFERENCE:
