@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from skpatchsvdd._bank.coreset import Coreset
-from skpatchsvdd._bank.exact import Bank
+from skpatchsvdd._bank.exact import Bank, as_tensor
 
 # Bytes of one scale's bank, unless a size is asked for: memory that every machine has.
 MAX_BYTES = 2**30
@@ -72,7 +72,7 @@ def collect_banks(
                 coresets.append(coreset)
                 if bank is not None:
                     labels = np.column_stack([bank.owners, bank.places])
-                    coreset.add(bank.rows, labels)
+                    coreset.add(as_tensor(bank.rows), labels)
         some = slice(start, start + len(batch))
         own = owners[some]
         for coreset, x, cells in zip(coresets, scales, encoder.cells, strict=True):
@@ -90,7 +90,8 @@ def join_banks(banks, size, rng, device):
     n_rows, n_features = sum(len(x.rows) for x in banks), banks[0].rows.shape[1]
     coreset = Coreset(size, n_rows, n_features, rng, device)
     for bank in banks:
-        coreset.add(bank.rows, np.column_stack([bank.owners, bank.places]))
+        labels = np.column_stack([bank.owners, bank.places])
+        coreset.add(as_tensor(bank.rows), labels)
     return _make_bank(*coreset.result())
 
 
@@ -98,7 +99,7 @@ def _take_cells(features, cells):
     """Return the features of patches with these numbers, (n, n_patches, D)."""
     if len(cells) < features.shape[1]:
         features = features[:, torch.from_numpy(cells).to(features.device)]
-    return features.cpu().numpy()
+    return features
 
 
 def _label(owners, numbers, cells):

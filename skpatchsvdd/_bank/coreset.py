@@ -16,6 +16,8 @@ _N_CANDIDATES = 512
 # or as many as take so many bytes, on a CPU and on a GPU, which is hardly slower with
 # more. Half as many as are chosen in any case.
 _CPU_WAITING, _GPU_WAITING = (2**17, 2**26), (2**20, 2**28)
+# Bytes of rows that are held on a GPU.
+_MOST_ON_GPU = 2**29
 # Squared distances up to this fraction of the largest square are rounding errors.
 _ROUNDING = 1e-6
 # Products held at a time: on a CPU as many as stay in its cache.
@@ -46,12 +48,23 @@ class Coreset:
         self.capacity = min(n_expected, size + max(n_waiting, size // 2))
         self._seed = draw_seed(rng)
         self._device = device
-        self._rows = np.empty((self.capacity, n_features), dtype=np.float32)
+        # Features that are on a GPU stay there, unless they are many.
+        is_small = 4 * self.capacity * n_features <= _MOST_ON_GPU
+        self._rows = torch.empty(
+            (self.capacity, n_features), device=device if is_small else "cpu"
+        )
         self._labels = None
         self._n_held = 0
 
     def add(self, rows, labels):
-        """Take in rows (n, n_features), float32, and labels (n, ...) that they keep."""
+        """Take in rows and labels that they keep.
+
+        Parameters
+        ----------
+        rows : tensor of shape (n, n_features)
+            float32, on any device.
+        labels : ndarray of shape (n, ...)
+        """
         if self._labels is None:
             shape = (self.capacity, *labels.shape[1:])
             self._labels = np.empty(shape, dtype=np.int32)
@@ -68,16 +81,18 @@ class Coreset:
         """Return the rows kept and their labels, in the order they came in."""
         if self._n_held > self.size:
             self._reduce()
-        rows, labels = self._rows[: self._n_held], self._labels[: self._n_held]
+        rows = self._rows[: self._n_held].cpu().numpy()
+        labels = self._labels[: self._n_held]
         # Copies of a part, so that the rest of the memory is given back.
         is_part = self._n_held < self.capacity
         return (rows.copy(), labels.copy()) if is_part else (rows, labels)
 
     def _reduce(self):
-        points = torch.from_numpy(self._rows[: self._n_held]).to(self._device)
+        points = self._rows[: self._n_held].to(self._device)
         chosen = choose_centers(self._project(points), self.size)
         n = len(chosen)
-        self._rows[:n], self._labels[:n] = self._rows[chosen], self._labels[chosen]
+        self._labels[:n] = self._labels[chosen]
+        self._rows[:n] = self._rows[torch.from_numpy(chosen).to(self._rows.device)]
         self._n_held = n
 
     def _project(self, points):

@@ -74,17 +74,17 @@ class Sampler:
             self._is_drawn[others] = False
 
     def add(self, features, owners):
-        """Take in the patches of some images, (n, n_patches, n_features)."""
+        """Take in the patches of some images, a tensor (n, n_patches, n_features)."""
         drawn = self._is_drawn[self._n_seen : self._n_seen + len(features)]
         self._n_seen += len(features)
         if not drawn.any():
             return
-        features, owners = features[drawn], np.asarray(owners)[drawn]
-        n_patches = features.shape[1]
+        numbers, n_patches = np.flatnonzero(drawn), features.shape[1]
         n_each = min(self._n_each, n_patches)
-        chosen = [self._rng.choice(n_patches, n_each, replace=False) for _ in features]
-        rows = np.take_along_axis(features, np.array(chosen)[:, :, None], axis=1)
-        self._parts.append(PatchSample(rows, owners))
+        chosen = [self._rng.choice(n_patches, n_each, replace=False) for _ in numbers]
+        places = torch.from_numpy(numbers[:, None] * n_patches + np.array(chosen))
+        rows = features.flatten(0, 1)[places.to(features.device)].cpu().numpy()
+        self._parts.append(PatchSample(rows, np.asarray(owners)[drawn]))
 
     def result(self):
         """Return the `PatchSample`."""

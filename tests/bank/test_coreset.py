@@ -38,7 +38,7 @@ def fill(size, rows, n_parts, seed=0):
     coreset = Coreset(size, *rows.shape, rng, CPU)
     owners = np.arange(len(rows)) // 100
     for part in np.array_split(np.arange(len(rows)), n_parts):
-        coreset.add(rows[part], owners[part])
+        coreset.add(torch.from_numpy(rows[part]), owners[part])
     return coreset.result()
 
 

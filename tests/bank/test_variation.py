@@ -31,8 +31,8 @@ def draw(rng, n_images=6, n_patches=300):
 def make_variation(patches, n_each=80):
     n_images, n_patches, n_features = patches.shape
     sampler = Sampler(n_images, np.random.RandomState(0), n_each)
-    sampler.add(patches[:2], np.arange(2))
-    sampler.add(patches[2:], np.arange(2, n_images))
+    sampler.add(torch.from_numpy(patches[:2]), np.arange(2))
+    sampler.add(torch.from_numpy(patches[2:]), np.arange(2, n_images))
     owners = np.arange(n_images).repeat(n_patches)
     index = ExactIndex(Bank(patches.reshape(-1, n_features), owners))
     return Variation(sampler.result(), index, CPU)
@@ -97,7 +97,7 @@ def test_many_images_do_not_all_give_a_patch():
     sampler = Sampler(20_000, np.random.RandomState(0))
     for start in range(0, 20_000, 5_000):
         owners = np.arange(start, start + 5_000)
-        sampler.add(np.zeros((5_000, 2, 1), dtype=np.float32), owners)
+        sampler.add(torch.zeros(5_000, 2, 1), owners)
     sample = sampler.result()
     assert sample.rows.shape == (8192, 1, 1)
     assert len(np.unique(sample.owners)) == 8192
@@ -114,7 +114,7 @@ def test_equal_patches_are_no_trouble(n_images):
 def test_without_other_owners_nothing_is_left_out(rng):
     patches = draw(rng)
     sampler = Sampler(6, np.random.RandomState(0), 50)
-    sampler.add(patches, np.zeros(6, dtype=int))
+    sampler.add(torch.from_numpy(patches), np.zeros(6, dtype=int))
     bank = Bank(patches.reshape(-1, 8), np.zeros(6 * 300, dtype=int))
     variation = Variation(sampler.result(), ExactIndex(bank), CPU)
     usual = variation.usual(torch.from_numpy(patches[:1]), [0])
