@@ -7,7 +7,8 @@ memory is that of a process as a whole, on a GPU also what torch holds there. Th
 table says how each figure grows from one number of images to the next: a power of 1 is
 as fast as the number itself, 0 not at all.
 
-100,000 files of 256 x 256 take 2 GB of disk.
+100,000 files of 256 x 256 take 2 GB of disk. With --photo-size files are larger, and
+the estimator resizes them.
 
 Example: python benchmarks/bench_scale.py --images 1000 10000 100000 --bank-size 4000
 """
@@ -40,6 +41,7 @@ def main():
     device = check_device(args.device)
     machine = machine_name(device)
     params = {
+        "image_size": args.image_size,
         "bank_size": args.bank_size,
         "max_iter": args.steps,
         "batch_size": args.batch_size,
@@ -77,14 +79,14 @@ def main():
     if growth:
         print("\npowers of the number of images, and bytes an image\n")
         print_table(growth)
-    settings = {"image_size": args.image_size, **params}
-    print_json(machine=machine, idle=idle, settings=settings, rows=rows, growth=growth)
+    print_json(machine=machine, idle=idle, settings=params, rows=rows, growth=growth)
 
 
 def parse_arguments():
     parser = make_parser(__doc__)
     parser.add_argument("--images", type=int, nargs="+", default=[1000, 10_000])
     parser.add_argument("--image-size", type=int, default=256)
+    parser.add_argument("--photo-size", type=int, help="of the files, if larger")
     parser.add_argument("--bank-size", type=int, default=20_000, help="of each scale")
     parser.add_argument("--steps", type=int, default=20, help="of training")
     parser.add_argument("--batch-size", type=int, default=2, help="of training")
@@ -98,7 +100,7 @@ def parse_arguments():
 
 def write_files(folder, n_files, args):
     """Write images that are all different; return their paths."""
-    size = args.image_size
+    size, file_size = args.image_size, args.photo_size or args.image_size
     surfaces = make_textures(N_SURFACES, image_size=3 * size, random_state=0).images
     paths = [str(folder / f"{i // 1000:03}" / f"{i:06}.jpg") for i in range(n_files)]
     for parent in {Path(path).parent for path in paths}:
@@ -106,21 +108,24 @@ def write_files(folder, n_files, args):
     # Not by threads, which mostly wait for each other.
     with stopwatch() as seconds, joblib.Parallel(n_jobs=-1) as parallel:
         parallel(
-            joblib.delayed(write_some)(surfaces, size, paths[start : start + BATCH], i)
+            joblib.delayed(write_some)(
+                surfaces, size, file_size, paths[start : start + BATCH], i
+            )
             for i, start in enumerate(range(0, n_files, BATCH))
         )
     print(f"{n_files:,} files written in {seconds[0]:.0f} s", flush=True)
     return paths
 
 
-def write_some(surfaces, size, paths, seed):
-    """Write windows of surfaces, each in a light of its own."""
+def write_some(surfaces, size, file_size, paths, seed):
+    """Write windows of surfaces, each in a light of its own, enlarged to a size."""
     rng = np.random.default_rng(seed)
     for path in paths:
         surface, row, col = rng.integers([len(surfaces), 2 * size, 2 * size])
         window = surfaces[surface, row : row + size, col : col + size]
         pixels = (rng.uniform(0.9, 1.1) * window).clip(0, 255).astype(np.uint8)
-        Image.fromarray(pixels).save(path, quality=QUALITY)
+        image = Image.fromarray(pixels).resize((file_size, file_size))
+        image.save(path, quality=QUALITY)
 
 
 def fit(paths, params, model, report):

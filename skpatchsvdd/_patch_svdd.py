@@ -567,8 +567,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             shape (n_images, n_features) with `image_shape`, a list of images, or a list
             of paths of image files (``pip install skpatchsvdd[images]``), of unequal
             size with `image_size`; the :ref:`user guide <images>` has the details.
-            Files, and arrays mapped into memory, are read batch by batch; up to 1 GiB
-            of images, a random choice, is trained on.
+            Files, and arrays mapped into memory, are read batch by batch, and files of
+            up to 512 MiB once; up to 1 GiB of images, a random choice, is trained on.
         y : array-like of shape (n_images,) or (n_images, height, width), default=None
             Labels, 1 for normal and -1 for abnormal images, or masks. Images labelled
             -1, and images whose mask has a pixel that is not 0, are left out: nothing
@@ -664,7 +664,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         images = now._check_scored_images(X)
         groups = now._check_more_groups(groups, len(images))
         normal = find_normal(y, len(images))
-        images, groups = images.take(normal), None if groups is None else groups[normal]
+        images = images.take(normal).hold()
+        groups = None if groups is None else groups[normal]
         digests = list_digests(images)
         first = {digest: i for i, digest in reversed(list(enumerate(digests)))}
         former = now._fitted.known
@@ -1141,7 +1142,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
                 "not hold."
             )
         check_n_groups(groups)
-        return images, groups
+        return images.hold(), groups
 
     def _split_groups(self, groups, known, options, rng):
         """Choose the groups to train on and those to calibrate on.

@@ -18,6 +18,7 @@ import skpatchsvdd
 from skpatchsvdd import PatchSVDD, _patch_svdd
 from skpatchsvdd._bank import approximate
 from skpatchsvdd._encoding.dense import DenseEncoder
+from skpatchsvdd._images import stack
 from skpatchsvdd._inspection import Inspector, fitted
 from skpatchsvdd._training import loop, trainer
 from skpatchsvdd.datasets import make_textures
@@ -379,12 +380,20 @@ def files(images, tmp_path):
 def test_a_file_that_changes_during_fit(
     narrow, files, images, monkeypatch, change, error, message
 ):
+    monkeypatch.setattr(stack, "_HELD_BYTES", 0)  # so that files are read again
     est = PatchSVDD(**QUICK).fit(images)
     before = dict(vars(est))
     after_digests(monkeypatch, lambda: change(files[3]))
     with pytest.raises(error, match=message):
         est.fit(files)
     assert is_same(vars(est), before)
+
+
+def test_a_few_files_are_read_once(narrow, files, images, monkeypatch):
+    expected = PatchSVDD(**QUICK).fit(images).training_scores_
+    after_digests(monkeypatch, lambda: [os.remove(file) for file in files])
+    est = PatchSVDD(**QUICK).fit(files)
+    np.testing.assert_array_equal(est.training_scores_, expected)
 
 
 def test_an_array_that_changes_during_fit(narrow, images, monkeypatch):

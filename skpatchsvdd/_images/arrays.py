@@ -10,7 +10,7 @@ import numpy as np
 from skpatchsvdd._images.files import is_pillow_image, read_image, read_shape
 from skpatchsvdd._images.forms import as_array
 from skpatchsvdd._images.scale import check_scale, to_scale, warn_if_not_scaled
-from skpatchsvdd._images.stack import ImageStack, pixels_to_float, resize_image
+from skpatchsvdd._images.stack import ImageStack, resize_image, stack_pixels
 from skpatchsvdd._utils import check_mapped, map_in_threads
 
 # No image has so few rows: an axis this short holds channels.
@@ -267,16 +267,17 @@ def _stack_singly(load, names, shapes, size, files=None):
     n_pixels = max(height * width for height, width, _ in shapes)
     n_threads = 1 if files is None else max(n_pixels // _PIXELS_PER_READER, 1)
 
+    sizes = [shape[:2] for shape in shapes]
+    resizes = any(x != size for x in sizes)
+
+    def prepare(i):
+        image = to_scale(load(i))
+        return image if image.shape[:2] == size else resize_image(image, size)
+
     def read(indices):
         indices = np.arange(len(names))[indices]
-        images = map_in_threads(load, indices, n_threads)
-        images = [to_scale(image) for image in images]
-        images = [x if x.shape[:2] == size else resize_image(x, size) for x in images]
-        if len({image.dtype for image in images}) > 1:
-            images = [pixels_to_float(image) for image in images]
-        return np.stack(images)
+        return stack_pixels(map_in_threads(prepare, indices, n_threads, resizes))
 
-    sizes = [shape[:2] for shape in shapes]
     return ImageStack(read, (*size, shapes[0][2]), sizes, files)
 
 

@@ -1,10 +1,15 @@
 """A stack of checked images, read, scaled and resized when asked for."""
 
+import math
+
 import numpy as np
 import torch
 import torch.nn.functional as F
 
 from skpatchsvdd._utils import map_ahead, safe_after_fork
+
+# Bytes of images that are kept, at most, where they are read several times.
+_HELD_BYTES = 2**29
 
 
 class ImageStack:
@@ -60,6 +65,27 @@ class ImageStack:
         sizes, files = ([x[i] for i in indices] for x in (self.sizes, self.files))
         return ImageStack(read, self.image_shape, sizes, files)
 
+    def hold(self):
+        """Return a stack that keeps what had to be decoded or resized, if it is little.
+
+        For those who read all images several times; others would keep them in vain.
+        """
+        size, is_there = self.image_shape[:2], [file is None for file in self.files]
+        n_bytes = 4 * len(self) * math.prod(self.image_shape)
+        is_quick = all(is_there) and all(tuple(x) == size for x in self.sizes)
+        if is_quick or n_bytes > _HELD_BYTES:
+            return self
+        held = {}
+
+        def read(indices):
+            indices = np.arange(len(self))[indices]
+            new = [i for i in indices if i not in held]
+            if new:
+                held.update(zip(new, self._read(np.array(new)), strict=True))
+            return stack_pixels([held[i] for i in indices])
+
+        return ImageStack(read, self.image_shape, self.sizes, self.files)
+
     def crop(self, window):
         """Return the part of all images in a window, a pair of slices, as a stack."""
 
@@ -103,6 +129,13 @@ class ImageStack:
         return (total / len(self)).astype(np.float32)
 
 
+def stack_pixels(images):
+    """Stack arrays of one shape, as bytes if all of them are, or as floats."""
+    if len({image.dtype for image in images}) > 1:
+        images = [pixels_to_float(image) for image in images]
+    return np.stack(images)
+
+
 def stack_images(pixels):
     """Make a stack of an array (n, height, width, n_channels), uint8 or 0..1 floats."""
     sizes = [pixels.shape[1:3]] * len(pixels)
@@ -112,7 +145,9 @@ def stack_images(pixels):
 @safe_after_fork
 def resize_image(image, size):
     """Resize one image (height, width, channels), anti-aliased, to 0..1 floats."""
-    x = torch.from_numpy(np.array(pixels_to_float(image))).permute(2, 0, 1)[None]
+    # Only what torch would not take is copied.
+    pixels = np.require(pixels_to_float(image), requirements=["C", "W"])
+    x = torch.from_numpy(pixels).permute(2, 0, 1)[None]
     x = F.interpolate(x, tuple(size), mode="bilinear", antialias=True)
     return x[0].permute(1, 2, 0).numpy()
 

@@ -156,17 +156,19 @@ def _set_own_threads(n_threads):
         pool.submit(torch.set_num_threads, n_others).result()
 
 
-def map_in_threads(function, items, n_most=None):
+def map_in_threads(function, items, n_most=None, uses_torch=False):
     """Return what a function gives for each item, by as many threads as torch uses.
 
     By `n_most` at most: only what leaves Python for a while, as decoders of images do,
-    runs beside what is in Python, and more threads than that hinder each other.
+    runs beside what is in Python, and more threads than that hinder each other. With
+    `uses_torch` each has torch to itself: otherwise it would start as many again.
     """
     n_threads = getattr(_AHEAD, "n_threads", None) or torch.get_num_threads()
     n_threads = min(n_most or len(items), n_threads, len(items))
     if n_threads < 2:
         return [function(item) for item in items]
-    with ThreadPoolExecutor(n_threads) as pool:
+    begin = functools.partial(_set_own_threads, 1) if uses_torch else None
+    with ThreadPoolExecutor(n_threads, initializer=begin) as pool:
         return list(pool.map(function, items))
 
 

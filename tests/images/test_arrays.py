@@ -5,10 +5,11 @@ import pytest
 import torch
 from PIL import Image
 
-from skpatchsvdd._images import arrays
+from skpatchsvdd._images import arrays, stack
 from skpatchsvdd._images.arrays import check_images
 from skpatchsvdd._images.digests import KnownImages, image_digest
 from skpatchsvdd._images.stack import pixels_to_float
+from skpatchsvdd._utils.device import torch_threads
 
 
 def make_bytes(rng, *shape):
@@ -233,6 +234,16 @@ def files(rng, tmp_path):
     return paths, X
 
 
+@pytest.fixture
+def read(monkeypatch):
+    """The files that have been read, in order."""
+    read, original = [], arrays.read_image
+    monkeypatch.setattr(
+        arrays, "read_image", lambda file: read.append(file) or original(file)
+    )
+    return read
+
+
 @pytest.mark.parametrize("kind", [list, lambda x: list(map(str, x)), np.array])
 def test_files_are_images(files, kind):
     paths, X = files
@@ -247,13 +258,8 @@ def test_grey_files_have_one_channel(files):
     np.testing.assert_array_equal(check_images(paths[1:2]).pixels, X[1:2, :, :, :1])
 
 
-def test_files_and_mapped_arrays_are_read_batch_by_batch(files, tmp_path, monkeypatch):
+def test_files_and_mapped_arrays_are_read_batch_by_batch(files, read, tmp_path):
     paths, X = files
-    read = []
-    original = arrays.read_image
-    monkeypatch.setattr(
-        arrays, "read_image", lambda file: read.append(file) or original(file)
-    )
     batches = check_images(paths).batches(2)
     assert read == []
     np.testing.assert_array_equal(next(batches)[1], X[:2])
@@ -271,6 +277,51 @@ def test_files_read_ahead_are_the_same(files):
     ahead = list(check_images(paths).batches(2, is_ahead=True))
     assert [start for start, _ in ahead] == [start for start, _ in plain] == [0, 2]
     np.testing.assert_array_equal(np.concatenate([x for _, x in ahead]), X)
+
+
+def test_files_that_are_held_are_read_once(files, read):
+    paths, X = files
+    images = check_images(paths).hold()
+    batches = [batch for _, batch in images.batches(2)]
+    np.testing.assert_array_equal(np.concatenate(batches), X)
+    np.testing.assert_array_equal(images.take([2, 0]).pixels, X[[2, 0]])
+    np.testing.assert_array_equal(images.pixels, X)
+    assert sorted(read) == paths
+    assert images.files == check_images(paths).files
+
+
+def test_bytes_and_floats_are_held_together(files, tmp_path):
+    paths, _ = files
+    deep = np.arange(63, dtype=np.uint16).reshape(9, 7) * 1000
+    Image.fromarray(deep).save(tmp_path / "deep.png")
+    images = check_images([*paths, tmp_path / "deep.png"])
+    held = images.hold()
+    assert [x.dtype for _, x in held.batches(1)] == [np.uint8] * 3 + [np.float32]
+    np.testing.assert_array_equal(held.pixels, images.pixels)
+
+
+def test_what_is_large_or_there_is_not_held(files, rng, monkeypatch):
+    paths, _ = files
+    X = make_bytes(rng, 4, 9, 7, 3)
+    assert (images := check_images(X)).hold() is images
+    resized = check_images(X, image_size=6)
+    assert resized.hold() is not resized
+    np.testing.assert_array_equal(resized.hold().pixels, resized.pixels)
+    monkeypatch.setattr(stack, "_HELD_BYTES", 4 * 3 * 9 * 7 * 3 - 1)
+    assert (images := check_images(paths)).hold() is images
+    monkeypatch.setattr(stack, "_HELD_BYTES", 4 * 3 * 9 * 7 * 3)
+    assert images.hold() is not images
+
+
+def test_files_resized_beside_each_other_are_the_same(rng, tmp_path):
+    paths = [tmp_path / f"{i}.png" for i in range(4)]
+    for i, path in enumerate(paths):
+        Image.fromarray(make_bytes(rng, 200 + i, 230, 3)).save(path)
+    expected = [check_images([path], image_size=(50, 60)).pixels for path in paths]
+    with torch_threads(2):
+        pixels = check_images(paths, image_size=(50, 60)).pixels
+        assert torch.get_num_threads() == 2
+    np.testing.assert_array_equal(pixels, np.concatenate(expected))
 
 
 def test_files_of_unequal_size_need_image_size(files, tmp_path):

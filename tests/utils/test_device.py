@@ -54,6 +54,18 @@ def test_a_thread_is_one_item_ahead_and_counts_as_its_own():
     assert list(device.map_ahead(count, [])) == []
 
 
+def test_threads_that_use_torch_have_one_each():
+    def count(_):
+        time.sleep(0.01)
+        return torch.get_num_threads()
+
+    with device.torch_threads(3):
+        counts = device.map_in_threads(count, range(8), uses_torch=True)
+        assert counts == [1] * 8
+        assert device.map_in_threads(count, [0], uses_torch=True) == [3]
+        assert torch.get_num_threads() == 3
+
+
 def wait_for(condition, seconds=30):
     end = time.monotonic() + seconds
     while not condition():
