@@ -7,7 +7,12 @@ from numbers import Integral, Number
 
 import numpy as np
 
-from skpatchsvdd._images.files import is_pillow_image, read_image, read_shape
+from skpatchsvdd._images.files import (
+    has_bytes,
+    is_pillow_image,
+    read_image,
+    read_shape,
+)
 from skpatchsvdd._images.forms import as_array
 from skpatchsvdd._images.scale import check_scale, to_scale, warn_if_not_scaled
 from skpatchsvdd._images.stack import ImageStack, resize_image, stack_pixels
@@ -19,6 +24,8 @@ _FEW_CHANNELS = 4
 # pixels that take as long to decode as what is done in Python for a file: files are
 # read by a thread for each time so many, if there are as many cores.
 _N_READERS, _PIXELS_PER_READER = 4, 2**14
+# Files, at most, whose scale is looked at.
+_N_LOOKED_AT = 8
 
 
 def check_images(X, *, image_shape=None, image_size=None, n_channels=1):
@@ -234,6 +241,13 @@ def _stack_list(images, size):
 
 def _stack_files(files, size, n_channels):
     shapes = map_in_threads(read_shape, files, _N_READERS)
+    if not has_bytes(files[0]):
+        some = files[:: -(-len(files) // _N_LOOKED_AT)]
+        images = [read_image(file) for file in some]
+        ranges = [
+            check_scale(x, str(file)) for x, file in zip(images, some, strict=True)
+        ]
+        warn_if_not_scaled([image.dtype for image in images], ranges)
     # Grey among colour becomes colour.
     n_channels = max(3 if n_channels == 3 else 1, *(shape[2] for shape in shapes))
 

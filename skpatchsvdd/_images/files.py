@@ -37,6 +37,12 @@ def read_shape(file):
         return height, width, 1 if _is_grey(opened.mode) else 3
 
 
+def has_bytes(file):
+    """Whether the pixels of a file are bytes, by its beginning."""
+    with _named(file), _open(file) as opened:
+        return not opened.mode.startswith(("I", "F"))
+
+
 def is_pillow_image(x):
     """Whether something is one of pillow's images; pillow need not be there."""
     module = sys.modules.get("PIL.Image")

@@ -396,3 +396,28 @@ def test_twelve_bits_in_sixteen_are_warned_about(highest, is_dark):
         warnings.simplefilter("always")
         check_images(X)
     assert any("Multiply 12-bit" in str(w.message) for w in caught) == is_dark
+
+
+@pytest.mark.parametrize(
+    ("highest", "dtype", "message"),
+    [
+        (255, np.float32, "floats up to 255, which look like 0..255"),
+        (1, np.float32, None),
+        (4095, np.uint16, "16-bit integers up to 4095"),
+        (65535, np.uint16, None),
+    ],
+)
+def test_files_on_another_scale_are_warned_about(tmp_path, highest, dtype, message):
+    pixels = np.linspace(0, highest, 20 * 30).reshape(20, 30).astype(dtype)
+    Image.fromarray(pixels).save(tmp_path / "x.tiff")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        check_images([tmp_path / "x.tiff"] * 20)
+    assert len(caught) == (message is not None)
+    assert all(message in str(w.message) for w in caught)
+
+
+def test_files_of_floats_on_no_scale_are_refused(tmp_path):
+    Image.fromarray(np.full((20, 30), 1e7, dtype=np.float32)).save(tmp_path / "x.tiff")
+    with pytest.raises(ValueError, match=r"x\.tiff holds floats from 1e\+07 to 1e\+07"):
+        check_images([tmp_path / "x.tiff"])
