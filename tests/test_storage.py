@@ -95,6 +95,23 @@ def test_groups_and_more_images_go_on(images, tmp_path):
     loaded.save(tmp_path / "a.model")
 
 
+@pytest.mark.parametrize(
+    ("name", "error", "message"),
+    [
+        (5, TypeError, "name of a file, a str, got 5"),
+        (None, TypeError, "name of a file, a str, got None"),
+        (b"part.model", TypeError, "name of a file, a str, got b'part"),
+        ("", ValueError, "path is empty"),
+        (".", IsADirectoryError, "it is a folder"),
+    ],
+)
+def test_what_names_no_file_is_refused(path, name, error, message):
+    with pytest.raises(error, match=message):
+        load(name)
+    with pytest.raises(error, match=message):
+        load(path).save(name)
+
+
 def test_a_generator_becomes_none(images, tmp_path):
     options = QUICK | {"random_state": np.random.RandomState(0), "max_iter": 0}
     PatchSVDD(**options).fit(images).save(tmp_path / "a.model")

@@ -9,6 +9,7 @@ from skpatchsvdd._bank import ApproximateIndex, ExactIndex, PatchSample, Variati
 from skpatchsvdd._encoding import ENCODERS, DenseSetting, rebuild_encoder
 from skpatchsvdd._inspection import FittedBank
 from skpatchsvdd._storage.tensors import NAMES, read_tensors, write_tensors
+from skpatchsvdd._utils import check_file_name
 from skpatchsvdd._version import __version__
 
 # Counts up when files change so that an older package cannot read them.
@@ -75,6 +76,7 @@ def read_model(path, mmap=False):
     -------
     parameters, learnt : dict
     """
+    path = check_file_name(path)
     try:
         arrays, text = read_tensors(path, mmap)
         name, _, number = text.get("format", "").partition(" ")

@@ -15,7 +15,7 @@ from skpatchsvdd._utils.device import (
     training_autocast,
     training_layout,
 )
-from skpatchsvdd._utils.files import replaced_when_whole
+from skpatchsvdd._utils.files import check_file_name, replaced_when_whole
 from skpatchsvdd._utils.forks import make_lock, safe_after_fork, was_forked
 from skpatchsvdd._utils.kernels import runs_kernels, split_halves, warn_of_kernels
 from skpatchsvdd._utils.mapped import as_writable, check_mapped, map_file
@@ -33,6 +33,7 @@ __all__ = [
     "as_writable",
     "check_array",
     "check_device",
+    "check_file_name",
     "check_finite_scores",
     "check_mapped",
     "column_or_1d",

@@ -10,10 +10,23 @@ from pathlib import Path
 _CANNOT_HOLD = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 
+def check_file_name(path):
+    """Return the `Path` of a file, or raise if it names none."""
+    if not isinstance(path, str | os.PathLike) or isinstance(os.fspath(path), bytes):
+        raise TypeError(f"path must be the name of a file, a str, got {path!r}.")
+    if not os.fspath(path):
+        raise ValueError("path is empty. Pass the name of a file.")
+    if os.path.isdir(path):
+        raise IsADirectoryError(
+            errno.EISDIR, "it is a folder. Pass the name of a file in it", str(path)
+        )
+    return Path(path)
+
+
 @contextmanager
 def replaced_when_whole(path):
     """Give a path to write to; what is written replaces a file when all is done."""
-    path = Path(path)
+    path = check_file_name(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     writer = f"{os.getpid()}.{threading.get_ident()}"
     partial = path.with_name(f".{path.name}.{writer}.partial")
