@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import save
+from joblib.externals.loky import get_reusable_executor
 from settings import SEED
 
 from skpatchsvdd import PatchSVDD
@@ -200,9 +201,12 @@ def test_load(run):
 
 
 def test_scale(run):
+    # Processes that other tests have started do not find the scripts.
+    get_reusable_executor().shutdown()
     figures = run(
         "bench_scale",
-        *("--images", 4, 6, "--image-size", 64, "--bank-size", 10, "--steps", 1),
+        *("--images", 4, 6, "--image-size", 64, "--photo-size", 80),
+        *("--bank-size", 10, "--steps", 1),
         *("--n-scored", 2, "--device", "cpu"),
     )
     assert [row["images"] for row in figures["rows"]] == [4, 6]
