@@ -70,10 +70,10 @@ class ImageStack:
 
         For those who read all images several times; others would keep them in vain.
         """
-        size, is_there = self.image_shape[:2], [file is None for file in self.files]
+        are_decoded = any(file is not None for file in self.files)
+        are_resized = any(tuple(x) != self.image_shape[:2] for x in self.sizes)
         n_bytes = 4 * len(self) * math.prod(self.image_shape)
-        is_quick = all(is_there) and all(tuple(x) == size for x in self.sizes)
-        if is_quick or n_bytes > _HELD_BYTES:
+        if not (are_decoded or are_resized) or n_bytes > _HELD_BYTES:
             return self
         held = {}
 
