@@ -22,29 +22,39 @@ class Adam:
         Parameters whose gradients stay as they are.
     max_gradient : float
         The norm.
+    decay : float
+        The share by which weights, but not biases, shrink at every step, as a multiple
+        of the step size (Loshchilov and Hutter, 2019).
     """
 
-    def __init__(self, clipped, others, max_gradient):
+    def __init__(self, clipped, others, max_gradient, decay=0.0):
         clipped, others = ([p for p in x if p.requires_grad] for x in (clipped, others))
         self._parameters = clipped + others
         self._n_clipped = sum(p.numel() for p in clipped)
         self._max_gradient = max_gradient
         self._values = _join([p.detach() for p in self._parameters])
-        for p, part in zip(self._parameters, self._split(), strict=True):
+        for p, part in zip(self._parameters, self._split(self._values), strict=True):
             # In the same order in memory, channels last or not.
             p.data = part.as_strided(p.shape, p.stride())
         self._means = torch.zeros_like(self._values)
         self._squares = torch.zeros_like(self._values)
+        self._decays = None
+        if decay:
+            self._decays = torch.zeros_like(self._values)
+            parts = self._split(self._decays)
+            for p, part in zip(self._parameters, parts, strict=True):
+                part.fill_(decay if p.ndim > 1 else 0.0)
         # A GPU that replays a step reads these anew.
-        self._rate, self._growth = self._values.new_zeros(2)
+        self._size, self._rate, self._growth = self._values.new_zeros(3)
         self._n_steps = 0
 
-    def _split(self):
-        return self._values.split([p.numel() for p in self._parameters])
+    def _split(self, numbers):
+        return numbers.split([p.numel() for p in self._parameters])
 
     def prepare(self, rate):
         """Set the step size of the next step."""
         self._n_steps += 1
+        self._size.fill_(rate)
         self._rate.fill_(rate / (1 - _MOMENTUM**self._n_steps))
         self._growth.fill_((1 - _MOMENTUM_OF_SQUARES**self._n_steps) ** -0.5)
 
@@ -66,6 +76,8 @@ class Adam:
         self._means.lerp_(grads, 1 - _MOMENTUM)
         self._squares.mul_(_MOMENTUM_OF_SQUARES)
         self._squares.addcmul_(grads, grads, value=1 - _MOMENTUM_OF_SQUARES)
+        if self._decays is not None:
+            self._values.sub_(self._values * self._decays * self._size)
         scale = self._squares.sqrt().mul_(self._growth).add_(_TINY)
         self._values.sub_((self._means * self._rate).div_(scale))
 

@@ -42,6 +42,9 @@ _N_COMPARED = 4096
 # the lower one is close to 0.
 _DENSE_GRADIENT = 1.0
 
+# How fast weights shrink: without it, the encoder learns training images by heart.
+_DENSE_DECAY = 0.5
+
 
 def make_dense_objective(
     loss, lam, damage_weight, encoder, sampler, batch_size, generator
@@ -113,6 +116,7 @@ class DenseLoss(nn.Module):
     schedule = "cosine"
     precision = "mixed"
     max_gradient = _DENSE_GRADIENT
+    decay = _DENSE_DECAY
 
     def __init__(self, encoder, position_weight, lam, damage_weight, n_crops):
         super().__init__()
@@ -203,6 +207,7 @@ class DenseSVDDLoss(nn.Module):
     schedule = "cosine"
     precision = "mixed"
     max_gradient = math.inf
+    decay = 0.0
 
     def __init__(self, encoder, sampler, n_crops):
         super().__init__()

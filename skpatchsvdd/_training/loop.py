@@ -39,8 +39,9 @@ def run_training(
     objective : nn.Module
         ``objective.draw(sampler, n)`` gives n batches, as tensors n times as long as
         those of one, ``objective(encoder, batch)`` a dict of loss terms,
-        ``objective.weights`` their weights and ``objective.max_gradient`` the norm to
-        which the encoder's gradient is clipped. ``objective.schedule`` is how the
+        ``objective.weights`` their weights, ``objective.max_gradient`` the norm to
+        which the encoder's gradient is clipped and ``objective.decay`` how fast weights
+        shrink, see `Adam`. ``objective.schedule`` is how the
         learning rate runs: "cosine", a short rise and half a cosine to 0, or
         "constant". ``objective.precision`` is "mixed", with bf16 where the device is
         faster with it, or "float32".
@@ -92,7 +93,10 @@ def run_training(
 def run_steps(encoder, objective, sampler, max_iter, learning_rate):
     """Take one step after the other and yield the loss terms of each, (n_terms,)."""
     adam = Adam(
-        list(encoder.parameters()), list(objective.parameters()), objective.max_gradient
+        list(encoder.parameters()),
+        list(objective.parameters()),
+        objective.max_gradient,
+        objective.decay,
     )
     if sampler.device.type == "cuda":
         take_step = RecordedSteps(encoder, objective, sampler, adam)

@@ -35,6 +35,7 @@ class PaperLoss(nn.Module):
     schedule = "constant"
     precision = "float32"
     max_gradient = math.inf
+    decay = 0.0
 
 
 class PatchSVDDLoss(PaperLoss):

@@ -26,19 +26,25 @@ def losses(layers):
         yield (x @ layers[2].weight.T).square().sum()
 
 
+@pytest.mark.parametrize("decay", [0.0, 0.5])
 @pytest.mark.parametrize("max_gradient", [1.0, float("inf")])
-def test_it_is_torch_s_adam_with_clipped_gradients(max_gradient):
+def test_it_is_torch_s_adam_with_clipped_gradients(max_gradient, decay):
     ours, theirs = make_layers(), make_layers()
     clipped = [p for x in ours[:2] for p in x.parameters()]
-    adam = Adam(clipped, list(ours[2].parameters()), max_gradient)
-    expected = torch.optim.Adam([p for x in theirs for p in x.parameters()])
+    adam = Adam(clipped, list(ours[2].parameters()), max_gradient, decay)
+    groups = [
+        {"params": [x.weight for x in theirs], "weight_decay": decay},
+        {"params": [x.bias for x in theirs], "weight_decay": 0.0},
+    ]
+    expected = torch.optim.AdamW(groups)
     rates = (1e-2, 2e-2, 3e-2, 1e-2, 1e-3)
     for rate, mine, other in zip(rates, losses(ours), losses(theirs), strict=True):
         adam.prepare(rate)
         adam.forget()
         mine.backward()
         adam.step()
-        expected.param_groups[0]["lr"] = rate
+        for group in expected.param_groups:
+            group["lr"] = rate
         expected.zero_grad()
         other.backward()
         some = [p for x in theirs[:2] for p in x.parameters()]
