@@ -7,7 +7,13 @@ import numpy as np
 import torch
 
 from skpatchsvdd._training.adam import Adam
-from skpatchsvdd._utils import as_current, exact_convolutions, training_autocast, warn
+from skpatchsvdd._utils import (
+    as_current,
+    exact_convolutions,
+    own_stream,
+    training_autocast,
+    warn,
+)
 
 # Fraction of the steps over which the learning rate rises: Adam has no estimate of the
 # gradients' sizes at first.
@@ -161,18 +167,21 @@ class RecordedSteps:
 
     def __init__(self, encoder, objective, sampler, adam):
         self._draw = _Recorded(
-            lambda: objective.draw(sampler, _N_AHEAD), sampler.generator
+            lambda: objective.draw(sampler, _N_AHEAD),
+            own_stream("draw", sampler.device),
+            sampler.generator,
         )
-        self._descend = _Recorded(
-            lambda: descend(encoder, objective, self._take_batch(), adam),
-            priority=_FIRST,
-        )
-        self._stream = torch.cuda.Stream()
+        self._stream = self._draw.stream
         with torch.cuda.stream(self._stream):
             self._draw.run_aside()  # libraries set themselves up in a first call
             self._drawn = self._draw()
-            self._batches = _apply(torch.empty_like, self._drawn)
-        self._number = torch.zeros(1, dtype=torch.long, device=sampler.device)
+            batches = self._batches = _apply(torch.empty_like, self._drawn)
+        number = self._number = torch.zeros(1, dtype=torch.long, device=sampler.device)
+        # Not of `self`: what it holds would stay in memory until cycles are sought.
+        self._descend = _Recorded(
+            lambda: descend(encoder, objective, _take_batch(batches, number), adam),
+            own_stream("descend", sampler.device, _FIRST),
+        )
         self._n_taken = 0
 
     def __call__(self):
@@ -193,12 +202,12 @@ class RecordedSteps:
         with torch.cuda.stream(self._stream):
             self._draw()
 
-    def _take_batch(self):
-        """Take the batch of this number, which is another in every replay."""
-        return _apply(
-            lambda x: x.unflatten(0, (_N_AHEAD, -1)).index_select(0, self._number)[0],
-            self._batches,
-        )
+
+def _take_batch(batches, number):
+    """Take the batch of a number, which is another in every replay."""
+    return _apply(
+        lambda x: x.unflatten(0, (_N_AHEAD, -1)).index_select(0, number)[0], batches
+    )
 
 
 def _apply(function, *batches):
@@ -214,13 +223,13 @@ class _Recorded:
     """A function of nothing that is recorded in its first call and then replayed.
 
     What it returned when it was recorded is overwritten by every replay. It may draw
-    from a generator. Its kernels come before those of a lower priority.
+    from a generator. It is recorded on a stream and keeps the priority of that.
     """
 
-    def __init__(self, call, generator=None, priority=0):
+    def __init__(self, call, stream, generator=None):
         self._call = call
+        self.stream = stream
         self._generator = generator
-        self._priority = priority
         self._graph = None
 
     def __call__(self):
@@ -231,19 +240,17 @@ class _Recorded:
 
     def run_aside(self):
         """Call the function as it is; not on the main stream, as before recording."""
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
             result = self._call()
-        torch.cuda.current_stream().wait_stream(stream)
+        torch.cuda.current_stream().wait_stream(self.stream)
         return result
 
     def _record(self):
         self._graph = torch.cuda.CUDAGraph()
         if self._generator is not None:
             self._graph.register_generator_state(self._generator)
-        stream = torch.cuda.Stream(priority=self._priority)
-        with torch.cuda.graph(self._graph, stream=stream):
+        with torch.cuda.graph(self._graph, stream=self.stream):
             self._result = self._call()
 
 

@@ -33,6 +33,8 @@ _LESS_TO_SCORE = (
 _SETTING_THREADS = make_lock()
 # Of a thread that works ahead of another one: how many threads that one may use.
 _AHEAD = threading.local()
+# The streams of a thread.
+_STREAMS = threading.local()
 
 
 def check_device(name):
@@ -215,6 +217,18 @@ def as_current(device):
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
+def own_stream(role, device, priority=0):
+    """Return a stream of a GPU, the same one for each role in each thread.
+
+    Of new ones torch has 32, and memory is set aside for every one that computes.
+    """
+    known = _STREAMS.__dict__.setdefault("by_role", {})
+    key = role, device, priority
+    if key not in known:
+        known[key] = torch.cuda.Stream(device, priority)
+    return known[key]
+
+
 def run_beside(calls, device):
     """Call functions of nothing, beside each other on a GPU; return their results.
 
@@ -223,7 +237,7 @@ def run_beside(calls, device):
     if device.type != "cuda":
         return [call() for call in calls]
     main = torch.cuda.current_stream(device)
-    streams = [torch.cuda.Stream(device, main.priority) for _ in calls]
+    streams = [own_stream(i, device, main.priority) for i in range(len(calls))]
     results = []
     for call, stream in zip(calls, streams, strict=True):
         stream.wait_stream(main)

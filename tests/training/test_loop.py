@@ -1,3 +1,5 @@
+import gc
+import weakref
 from contextlib import nullcontext
 
 import numpy as np
@@ -16,6 +18,8 @@ from skpatchsvdd._training.paper_losses import make_paper_objective
 from skpatchsvdd._training.validation import Watch
 from skpatchsvdd.datasets import make_textures
 
+DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+
 
 def make_waves(size=96):
     """One image that has positions, (1, size, size, 3)."""
@@ -33,11 +37,12 @@ def make_paper_parts(loss, lam=0.5, patch_size=64):
     return encoder, objective, sampler
 
 
-def make_dense_parts(loss="patch_svdd", images=None, patch_size=64):
-    images = make_waves() if images is None else images
+def make_dense_parts(loss="patch_svdd", images=None, patch_size=64, device="cpu"):
+    images = (make_waves() if images is None else images).to(device)
     cpu = torch.Generator().manual_seed(SEED)
-    encoder = make_encoder("hierarchical", 3, 8, patch_size, cpu)
-    sampler = CropSampler(images, images.mean(dim=0), cpu, patch_size, 0.3)
+    generator = cpu if device == "cpu" else torch.Generator(device).manual_seed(SEED)
+    encoder = make_encoder("hierarchical", 3, 8, patch_size, cpu).to(device)
+    sampler = CropSampler(images, images.mean(dim=0), generator, patch_size, 0.3)
     encoder.standardize(sampler.plain(4))
     objective = make_dense_objective(loss, 0.3, 1.0, encoder, sampler, 2, cpu)
     return encoder, objective, sampler
@@ -140,6 +145,19 @@ def test_a_watch_can_end_the_training():
     curve = train(make_dense_parts(), 20, watch=watch)
     assert len(curve["svdd_32"]) == 6
     assert watch.steps == [2, 4, 6]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_nothing_of_a_training_stays_until_cycles_are_sought(device):
+    gc.disable()
+    try:
+        parts = make_dense_parts(device=device)
+        train(parts, 6)
+        sampler = weakref.ref(parts[2])
+        del parts
+        assert sampler() is None
+    finally:
+        gc.enable()
 
 
 def test_svdd_draws_features_to_their_initial_mean():

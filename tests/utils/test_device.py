@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from skpatchsvdd._utils import device
-from skpatchsvdd._utils.device import halve_without_memory
+from skpatchsvdd._utils.device import halve_without_memory, run_beside
 
 
 def test_half_the_size_where_memory_runs_out(monkeypatch):
@@ -78,3 +78,16 @@ def test_an_error_ahead_is_raised_in_its_turn():
     assert next(results) == 1
     with pytest.raises(ZeroDivisionError):
         next(results)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_calls_beside_each_other_have_the_same_streams_every_time():
+    gpu = torch.device("cuda")
+
+    def find_stream():
+        return torch.cuda.current_stream(gpu).cuda_stream
+
+    first = run_beside([find_stream, find_stream], gpu)
+    assert len({find_stream(), *first}) == 3
+    for _ in range(40):
+        assert run_beside([find_stream, find_stream], gpu) == first
