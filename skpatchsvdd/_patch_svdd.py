@@ -2,6 +2,7 @@
 
 import functools
 import reprlib
+from collections import Counter
 from contextlib import contextmanager
 from numbers import Integral, Real
 
@@ -612,12 +613,13 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         with self._kept_if_unfinished(training):
             parts = (images, shown, known, owners, training, setting, options, rng)
             training, fitted, scores = self._build(*parts, report)
-        check_scores(scores)
-        if groups is None:
-            warn_if_grouped(images)
+            check_scores(scores)
+            if groups is None:
+                warn_if_grouped(images)
+            calibrated = self._calibrate(scores, groups, calibrates)
         fitted.seen = self._list_seen(training, known, shown)
         self._learn(
-            self._calibrate(scores, groups, calibrates)
+            calibrated
             | {"inspected_shape_": tuple(images.image_shape), "center_": center}
             | {"n_features_in_": _n_values(images), "strides_": strides, "roi_": roi}
             | _describe_training(training)
@@ -660,6 +662,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         """
         if not hasattr(self, "encoder_"):
             return self.fit(X, y, groups)
+        self._validate_params()  # which scikit-learn does before a first call alone
         now = self._as_it_is()
         images = now._check_scored_images(X)
         groups = now._check_more_groups(groups, len(images))
@@ -717,6 +720,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             are those that the copies gave them, against what they had learnt.
         """
         check_is_fitted(self)
+        self._validate_params()
         now = self._as_it_is()
         now._check_encoders(others)
         former = now._fitted
@@ -1212,7 +1216,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         label = "scoring images, each without its own patches"
         with report.progress(label, len(images)) as progress:
             scores = inspector.scores_of_known(images, progress)
-        if not training.curve or not are_tied(scores) or training.watch.kept == 0:
+        # Where every image has a copy, all of them find it, at a distance of 0.
+        is_collapsed = are_tied(scores) and min(Counter(known).values()) == 1
+        if not training.curve or not is_collapsed or training.watch.kept == 0:
             return training, fitted, scores
         warn_of_collapse(self.training)
         training.watch.kept = 0
@@ -1307,9 +1313,11 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             n_channels=self.inspected_shape_[2],
         )
         if images.image_shape != self.inspected_shape_:
-            way_out = "Pass images of that shape; fit with image_size would resize "
-            way_out += "height and width."
+            way_out = "Pass images of that shape"
             *size, n_channels = self.inspected_shape_
+            if images.image_shape[2] == n_channels:
+                way_out += "; fit with image_size would resize height and width"
+            way_out += "."
             if images.image_shape == (n_channels, *size):
                 way_out = "Channels must be last: pass np.moveaxis(X, 1, -1)."
             raise ValueError(

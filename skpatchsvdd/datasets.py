@@ -1,6 +1,7 @@
 """Images to learn from: folders on a disk, and synthetic ones."""
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -8,17 +9,18 @@ import torch
 import torch.nn.functional as F
 from sklearn.utils import Bunch
 
-from skpatchsvdd._images import check_image_size, read_image, resize_image
+from skpatchsvdd._images import (
+    ENDINGS,
+    check_image_size,
+    find_files,
+    read_image,
+    resize_image,
+)
 from skpatchsvdd._synthetic import make_textures
 from skpatchsvdd._utils import safe_after_fork, warn
 
 __all__ = ["load_images", "load_mvtec_ad", "make_textures"]
 
-# Files that are read from a folder.
-_ENDINGS = {
-    *(".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp"),
-    *(".pgm", ".ppm", ".gif", ".jp2"),
-}
 _GOOD = "good"
 # Files that a message names, at most.
 _N_NAMED = 20
@@ -65,8 +67,9 @@ def load_images(source, *, image_size=None, on_error="raise", as_paths=False):
     if on_error not in ("raise", "skip"):
         raise ValueError(f"on_error must be 'raise' or 'skip', got {on_error!r}.")
     size = _check_size(image_size, as_paths)
-    files, skipped = _find_files(source)
-    images, names, broken = [], [], []
+    files, skipped, broken = _find_files(source)
+    n_sources = len(files) + len(broken)
+    images, names = [], []
     for file in files:
         try:
             image = _read_resized(file, size)
@@ -75,16 +78,16 @@ def load_images(source, *, image_size=None, on_error="raise", as_paths=False):
         else:
             images.append(str(file) if as_paths else image)
             names.append(str(file))
-    if broken and (on_error == "raise" or not images):
-        raise ValueError(
-            f"{len(broken)} of {len(files)} files cannot be read as images. Remove "
-            f"them, or pass on_error='skip':\n{_list_reasons(broken)}"
-        )
     if broken:
-        warn(
-            f"{len(broken)} of {len(files)} files cannot be read as images and were "
-            f"skipped:\n{_list_reasons(broken)}"
-        )
+        found = f"{len(broken)} of {n_sources} files cannot be read as images"
+        reasons = _list_reasons(broken)
+        if not images:
+            raise ValueError(f"{found}, and there are no others:\n{reasons}")
+        if on_error == "raise":
+            raise ValueError(
+                f"{found}. Remove them, or pass on_error='skip':\n{reasons}"
+            )
+        warn(f"{found} and were skipped:\n{reasons}")
     return Bunch(
         images=images if as_paths else _make_alike(images),
         filenames=names,
@@ -102,28 +105,32 @@ def _check_size(image_size, as_paths):
 
 
 def _find_files(source):
-    """Return the image files of folders and lists, and what else there is."""
-    sources = [source] if isinstance(source, str | os.PathLike) else list(source)
-    files, skipped = [], []
+    """Return the image files of folders and lists, what else there is, and why not."""
+    is_one = isinstance(source, str | os.PathLike)
+    if not is_one and not isinstance(source, Iterable):
+        raise TypeError(
+            f"source must be a folder, a file or a list of these, got {source!r}."
+        )
+    sources = [source] if is_one else list(source)
+    if not sources:
+        raise ValueError("source is empty. Pass a folder, or files.")
+    files, skipped, broken = [], [], []
     for path in map(Path, sources):
         if not path.is_dir():
             if not path.is_file():
                 raise FileNotFoundError(f"there is no file or folder {path}.")
             files.append(path)
             continue
-        for file in sorted(path.rglob("*")):
-            hidden = any(x.startswith(".") for x in file.relative_to(path).parts)
-            if hidden or not file.is_file():
-                continue
-            if file.suffix.lower() in _ENDINGS:
-                files.append(file)
-            else:
-                skipped.append((str(file), "its name does not end as an image's does"))
-    if not files:
-        endings = ", ".join(sorted(_ENDINGS))
+        found, others, unreadable = find_files(path)
+        files += found
+        reason = "its name does not end as an image's does"
+        skipped += [(str(file), reason) for file in others]
+        broken += unreadable
+    if not files and not broken:
+        endings = ", ".join(sorted(ENDINGS))
         names = ", ".join(map(str, sources[:_N_NAMED]))
         raise FileNotFoundError(f"there are no images ({endings}) in {names}.")
-    return files, skipped
+    return files, skipped, broken
 
 
 def _list_reasons(pairs):
@@ -240,10 +247,10 @@ def _images_in(folder):
     files = [
         path
         for path in folder.iterdir()
-        if path.suffix.lower() in _ENDINGS and not path.name.startswith(".")
+        if path.suffix.lower() in ENDINGS and not path.name.startswith(".")
     ]
     if not files:
-        endings = ", ".join(sorted(_ENDINGS))
+        endings = ", ".join(sorted(ENDINGS))
         below = sorted(path.name for path in folder.iterdir() if path.is_dir())
         hint = f" It holds the folders {', '.join(below[:20])}." if below else ""
         raise FileNotFoundError(f"{folder} holds no images ({endings}).{hint}")

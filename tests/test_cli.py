@@ -1,6 +1,9 @@
 """The command line, as a user with a folder of photographs meets it."""
 
 import csv
+import os
+import pickle
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,12 +14,13 @@ import pytest
 from PIL import Image
 from settings import SEED
 
-from skpatchsvdd import PatchSVDD
+from skpatchsvdd import PatchSVDD, load
 from skpatchsvdd._cli import commands, files, main
 from skpatchsvdd._images import read_display
 from skpatchsvdd._report import save_overlay
 from skpatchsvdd.datasets import make_textures
 
+QUICK = ["--max-iter", "0", "--contamination", "0.3"]
 ENDINGS = ("png", "jpg", "webp", "bmp", "tif")
 
 
@@ -29,6 +33,8 @@ def save_all(folder, images, sizes=(96,)):
 
 
 def read_rows(folder):
+    if not (folder / "results.csv").exists():
+        return []
     with (folder / "results.csv").open() as stream:
         return list(csv.DictReader(stream))
 
@@ -220,21 +226,29 @@ def test_update_lets_images_join(photos, model, tmp_path, capsys):
     ("args", "message"),
     [
         (["inspect", "nowhere", "x", "-o", "y"], "there is no model nowhere"),
-        (["inspect", "NO_MODEL", "x", "-o", "y"], "is no model"),
+        (["inspect", "NO_MODEL", "x", "-o", "y"], "no file of PatchSVDD.save"),
+        (["inspect", "BROKEN", "x", "-o", "y"], "is no model that can be loaded here"),
+        (["update", "UNFITTED", "x"], "holds an estimator that is not fitted"),
+        (["fit", "GOOD", "-o", "NEW"], "it is a folder"),
+        (["fit", "GOOD", "-o", "PHOTO"], "exists and is no model"),
         (["inspect", "OTHER", "x", "-o", "y"], "holds a dict, not a PatchSVDD"),
         (["inspect", "MODEL", "nowhere", "-o", "y"], "no file or folder nowhere"),
         (["fit", "nowhere", "-o", "y"], "no file or folder nowhere"),
-        (["fit", "GOOD", "-o", "y", "--image-size", "1", "2", "3"], "--image-size"),
         (["fit", "GOOD", "-o", "y", "--contamination", "2"], "'contamination'"),
         (["evaluate", "MODEL", "NEW"], "test"),
     ],
 )
 def test_errors_take_one_line(photos, model, tmp_path, capsys, args, message):
     (tmp_path / "text").write_text("no model")
-    joblib.dump({}, tmp_path / "other")
+    (tmp_path / "broken.joblib").write_text("1,2,3\n")
+    joblib.dump({}, tmp_path / "other.joblib")
+    joblib.dump(PatchSVDD(), tmp_path / "unfitted.pkl")
     names = {
         "NO_MODEL": tmp_path / "text",
-        "OTHER": tmp_path / "other",
+        "BROKEN": tmp_path / "broken.joblib",
+        "OTHER": tmp_path / "other.joblib",
+        "UNFITTED": tmp_path / "unfitted.pkl",
+        "PHOTO": photos / "new" / "00.png",
         "MODEL": model,
         "GOOD": photos / "good",
         "NEW": photos / "labelled" / "test" / "good",
@@ -281,3 +295,140 @@ def test_it_runs_as_a_module():
         check=True,
     )
     assert "inspect" in result.stdout
+
+
+@pytest.fixture(scope="module")
+def own_size(photos):
+    """A model that takes images of 96 x 96 alone."""
+    path = photos / "models" / "own.model"
+    args = ["fit", str(photos / "good" / "tuesday"), "-o", str(path)]
+    assert main([*args, "--max-iter", "0", "--contamination", "0.2"]) == 0
+    return path
+
+
+def test_only_what_is_named_like_a_pickle_is_unpickled(photos, tmp_path, capsys):
+    class Evil:
+        def __reduce__(self):
+            return Path.touch, (tmp_path / "has_run",)
+
+    (tmp_path / "evil.model").write_bytes(pickle.dumps(Evil()))
+    args = ["inspect", str(tmp_path / "evil.model"), str(photos / "new")]
+    assert main([*args, "-o", str(tmp_path / "out")]) == 1
+    assert "evil.model cannot be loaded" in capsys.readouterr().err
+    assert not (tmp_path / "has_run").exists()
+
+
+def test_images_of_another_size_are_named_and_skipped(
+    photos, own_size, tmp_path, capsys
+):
+    args = ["inspect", str(own_size), str(photos / "new"), "-o", str(tmp_path)]
+    assert main([*args, "--no-maps", "--no-report"]) in (0, 3)
+    assert [Path(row["file"]).stem for row in read_rows(tmp_path)] == ["00", "02", "04"]
+    err = capsys.readouterr().err
+    assert "01.jpg has 120 x 120 pixels, and the model takes images of 96 x 96" in err
+    assert main([*args, "--strict"]) == 1
+    assert "--strict ends at what would be skipped" in capsys.readouterr().err
+    assert len(read_rows(tmp_path)) == 3  # a run that fails leaves the former table
+    bad = tmp_path / "bad"
+    save_all(bad / "test" / "good", np.zeros((1, 50, 50), dtype=np.uint8), sizes=(50,))
+    assert main(["evaluate", str(own_size), str(bad)]) == 1
+    assert "00.png has 50 x 50 pixels" in capsys.readouterr().err
+
+
+def test_pictures_of_an_inspection_are_not_inspected(photos, own_size, tmp_path):
+    folder = tmp_path / "line"
+    folder.mkdir()
+    for name in ("00.png", "02.webp"):
+        (folder / name).write_bytes((photos / "new" / name).read_bytes())
+    for output in (folder / "results", folder):
+        for _ in range(2):
+            main(["inspect", str(own_size), str(folder), "-o", str(output)])
+            assert len(read_rows(output)) == 2
+        shutil.rmtree(output / "maps")
+
+
+def test_a_watch_goes_on_with_the_table(photos, own_size, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    for n, name in enumerate(("00.png", "02.webp"), start=1):
+        line = tmp_path / f"line{n}"
+        line.mkdir()
+        (line / name).write_bytes((photos / "new" / name).read_bytes())
+        (line / ".hidden.png").write_bytes((photos / "new" / "00.png").read_bytes())
+        (line / "notes.txt").write_text("not an image")
+
+        def wait(seconds, n=n):
+            if len(read_rows(out)) == n:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(files.time, "sleep", wait)
+        args = ["inspect", str(own_size), "--watch", str(line), "-o", str(out)]
+        assert main([*args, "--no-report"]) in (0, 3)
+    rows = read_rows(out)
+    assert [Path(row["file"]).name for row in rows] == ["00.png", "02.webp"]
+    assert [row["map"][5:10] for row in rows] == ["00000", "00001"]
+    (out / "results.csv").write_text("a,b\n")
+    assert main([*args, "--no-report"]) == 1
+    assert (out / "results.csv").read_text() == "a,b\n"
+
+
+def test_a_file_that_is_given_twice_counts_once(photos, tmp_path, capsys):
+    folder = str(photos / "good" / "tuesday")
+    args = ["fit", folder, folder, "-o", str(tmp_path / "m"), "--max-iter", "0"]
+    assert main(args) == 0
+    assert "learning from 4 images" in capsys.readouterr().out
+
+
+def test_names_that_are_long_or_no_text(photos, own_size, tmp_path):
+    folder, out = tmp_path / "odd", tmp_path / "out"
+    folder.mkdir()
+    image = (photos / "new" / "00.png").read_bytes()
+    names = [b"L" * 250 + b".png", b"caf\xe9.png", "\u00e4".encode() * 120 + b".png"]
+    for name in names:
+        (folder / os.fsdecode(name)).write_bytes(image)
+    assert main(["inspect", str(own_size), str(folder), "-o", str(out)]) in (0, 3)
+    assert len(list((out / "maps").iterdir())) == len(names)
+    assert (out / "report.html").exists()
+
+
+@pytest.mark.parametrize("error", [RuntimeError, MemoryError, FloatingPointError])
+def test_what_fails_takes_one_line(photos, tmp_path, monkeypatch, capsys, error):
+    def fail(*args):
+        raise error
+
+    monkeypatch.setattr(PatchSVDD, "fit", fail)
+    args = ["fit", str(photos / "good" / "tuesday"), "-o", str(tmp_path / "m")]
+    assert main(args) == 1
+    assert capsys.readouterr().err.splitlines()[-1] == f"error: {error.__name__}"
+
+
+@pytest.mark.parametrize(("text", "size"), [("64", (64, 64)), ("64x80", (64, 80))])
+def test_a_size_is_one_argument(photos, tmp_path, text, size):
+    path = tmp_path / "m.model"
+    folder = str(photos / "good" / "tuesday")
+    assert main(["fit", "--image-size", text, folder, "-o", str(path)] + QUICK) == 0
+    assert load(path).inspected_shape_[:2] == size
+    with pytest.raises(SystemExit):
+        main(["fit", "--image-size", "1x2x3", folder, "-o", str(path)])
+
+
+def test_an_update_of_a_model_with_groups_names_the_group(photos, tmp_path, capsys):
+    path = tmp_path / "m.model"
+    images = [str(x) for x in sorted((photos / "good" / "tuesday").iterdir())]
+    PatchSVDD(patch_size=32, max_iter=0, random_state=0).fit(
+        images, groups=["a", "a", "b", "b"]
+    ).save(path)
+    args = ["update", str(path), str(photos / "new" / "00.png")]
+    assert main(args) == 1
+    assert "Pass --group" in capsys.readouterr().err
+    assert main([*args, "--group", "c"]) == 0
+    assert list(load(path).groups_) == ["a", "a", "b", "b", "c"]
+
+
+def test_an_output_that_cannot_be_written_is_told_before_the_work(
+    photos, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(files.os, "access", lambda *args: False)
+    monkeypatch.setattr(PatchSVDD, "fit", lambda *args: 1 / 0)
+    args = ["fit", str(photos / "good"), "-o", str(tmp_path / "folder" / "m")]
+    assert main(args) == 1
+    assert f"{tmp_path} does not allow it" in capsys.readouterr().err

@@ -11,6 +11,8 @@ import numpy as np
 
 from skpatchsvdd._cli.demo import add_demo
 from skpatchsvdd._cli.files import (
+    check_output,
+    check_sizes,
     choose_size,
     find_images,
     load_model,
@@ -32,12 +34,22 @@ from skpatchsvdd.metrics import (
 
 # What the commands return: all is well; something went wrong; an image is abnormal.
 OK, FAILED, ABNORMAL = 0, 1, 3
+# What can go wrong with files, parameters, memory and numbers: a line says what.
+_EXPECTED = (
+    *(ImportError, OSError, ValueError),
+    *(RuntimeError, MemoryError, ArithmeticError),
+)
 # Images inspected, and written about, at a time: an interrupt loses no more.
 _BATCH = 16
 _N_LEAST_NORMAL = 5
 # Images that a page shows, the last ones: of a watched folder, whose page is written
 # again and again, and of others, as many as a browser can open.
 _N_WATCHED, _N_SHOWN = 500, 5000
+_MAPS = "maps"
+# Bytes of an image's name in that of its map.
+_LONGEST_NAME = 200
+# How the table is encoded, and names that are no text in it.
+_TEXT = {"encoding": "utf-8", "errors": "surrogateescape"}
 _COLUMNS = ("file", "verdict", "score", "p_value", "n_regions", "regions", "map")
 _STATUS = (
     "Exit status: 0 if no image is abnormal, 3 if one is, 1 if something went wrong."
@@ -48,14 +60,15 @@ def main(argv=None):
     """Run the command line; return its exit status."""
     args = _parse(argv)
     if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(line_buffering=True)  # a log shows how far it has come
+        # A log shows how far it has come, and any name of a file can be printed.
+        sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("always", UserWarning)  # of every batch
             warnings.showwarning = _print_warning
             return args.run(args)
-    except (ImportError, OSError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
+    except _EXPECTED as error:
+        print(f"error: {str(error) or type(error).__name__}", file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -86,6 +99,16 @@ def _parse(argv):
     return parser.parse_args(argv)
 
 
+def _parse_size(text):
+    numbers = tuple(map(int, text.lower().split("x")))
+    if len(numbers) > 2:
+        raise ValueError(text)
+    return numbers[0] if len(numbers) == 1 else numbers
+
+
+_parse_size.__name__ = "size"  # for argparse's message
+
+
 def _add_fit(commands):
     fit = commands.add_parser(
         "fit",
@@ -100,11 +123,11 @@ def _add_fit(commands):
     fit.add_argument("-o", "--output", required=True, help="model file to write")
     fit.add_argument(
         "--image-size",
-        type=int,
-        nargs="+",
+        type=_parse_size,
         metavar="PIXELS",
-        help="height and width, or one number for both, to which images are resized; "
-        "by default they stay as they are, and become 256 x 256 if they differ",
+        help="what images are resized to: one number, or height and width as in "
+        "192x256; by default they stay as they are, and become 256 x 256 if they "
+        "differ",
     )
     fit.add_argument(
         "--contamination",
@@ -182,6 +205,12 @@ def _add_update(commands):
     update.add_argument(
         "-o", "--output", help="model file to write; by default the same"
     )
+    update.add_argument(
+        "--group",
+        metavar="NAME",
+        help="the group that all of these images are of, for a model that was fitted "
+        "with groups",
+    )
     _add_common(update)
     update.set_defaults(run=_run_update)
 
@@ -198,6 +227,7 @@ def _add_common(parser):
 def _run_fit(args):
     """Fit to images, save the model, and print a summary."""
     start = time.perf_counter()
+    check_output(args.output)
     files = find_images(args.images, args.strict)
     size = choose_size(files, args.image_size)
     est = PatchSVDD(
@@ -241,13 +271,14 @@ def _run_inspect(args):
     if bool(args.images) == bool(args.watch):
         raise ValueError("pass images to inspect, or --watch and a folder, not both.")
     est = load_model(args.model, args.device)
-    if args.watch:
-        batches = watch_folder(args.watch)
-    else:
-        files = find_images(args.images, args.strict)
-        batches = (files[i : i + _BATCH] for i in range(0, len(files), _BATCH))
     folder = Path(args.output)
+    if args.watch:
+        batches = watch_folder(args.watch, est, folder / _MAPS)
+    else:
+        files = find_images(args.images, args.strict, est, folder / _MAPS)
+        batches = (files[i : i + _BATCH] for i in range(0, len(files), _BATCH))
     folder.mkdir(parents=True, exist_ok=True)
+    table = _Table(folder / "results.csv", goes_on=bool(args.watch))
     n_images = n_abnormal = 0
     page = None
     if not args.no_report:
@@ -255,21 +286,16 @@ def _run_inspect(args):
         page = Page(est, f"Inspection by {Path(args.model).name}", limit)
     maps = None if args.no_maps else folder
     try:
-        with (folder / "results.csv").open("w", newline="") as stream:
-            table = csv.writer(stream)
-            table.writerow(_COLUMNS)
-            stream.flush()
-            for some in batches:
-                results = est.inspect(some)
-                for row in _tell_results(est, some, results, n_images, maps):
-                    table.writerow(row)
-                    n_images += 1
-                    n_abnormal += row[1] == "abnormal"
-                stream.flush()
-                if page is not None:
-                    page.add(some, results)
-                    if args.watch:
-                        page.write(folder / "report.html")
+        for some in batches:
+            results = est.inspect(some)
+            rows = list(_tell_results(est, some, results, table.n_rows, maps))
+            table.add(rows)
+            n_images += len(rows)
+            n_abnormal += sum(row[1] == "abnormal" for row in rows)
+            if page is not None:
+                page.add(some, results)
+                if args.watch:
+                    page.write(folder / "report.html")
     finally:  # also of what was inspected before an interrupt
         if page:
             page.write(folder / "report.html")
@@ -279,12 +305,48 @@ def _run_inspect(args):
     return ABNORMAL if n_abnormal else OK
 
 
+class _Table:
+    """The table of an inspection.
+
+    A former one stays until there is something to write, and with `goes_on` rows are
+    added to it.
+    """
+
+    def __init__(self, path, goes_on):
+        self._path = path
+        self._mode = "w"
+        self.n_rows = 0
+        if goes_on and path.exists():
+            self.n_rows = self._count_rows()
+            self._mode = "a"
+
+    def _count_rows(self):
+        with self._path.open(newline="", **_TEXT) as stream:
+            rows = csv.reader(stream)
+            if tuple(next(rows, ())) != _COLUMNS:
+                raise ValueError(
+                    f"{self._path} is no table of an inspection that rows could be "
+                    "added to. Pass another folder to -o."
+                )
+            return sum(1 for _ in rows)
+
+    def add(self, rows):
+        """Write rows."""
+        with self._path.open(self._mode, newline="", **_TEXT) as stream:
+            writer = csv.writer(stream)
+            if self._mode == "w":
+                writer.writerow(_COLUMNS)
+            writer.writerows(rows)
+        self._mode = "a"
+        self.n_rows += len(rows)
+
+
 def _tell_results(est, files, results, start, folder):
     """Yield a row of the table for each image; draw maps if there is a folder."""
     for i, file in enumerate(files):
         regions, drawn = results.regions[i], ""
         if folder is not None:
-            drawn = f"maps/{start + i:05d}_{Path(file).stem}.png"
+            drawn = f"{_MAPS}/{start + i:05d}_{_shorten(Path(file).stem)}.png"
             one_map = results.maps[i] / -est.offset_
             save_overlay(read_display(file), one_map, folder / drawn)
         verdict = "abnormal" if results.labels[i] == -1 else "normal"
@@ -300,10 +362,17 @@ def _tell_results(est, files, results, start, folder):
         yield (*row, boxes, drawn)
 
 
+def _shorten(name):
+    """Return as much of a name as leaves room for more, as text that can be encoded."""
+    name = name.encode("utf-8", "backslashreplace")[:_LONGEST_NAME]
+    return name.decode("utf-8", "ignore")
+
+
 def _run_evaluate(args):
     """Print how well a model separates images, and pixels, that are labelled."""
     est = load_model(args.model, args.device)
     test = load_mvtec_ad(args.folder, split="test")
+    check_sizes(test.filenames, est)
     results = est.inspect(test.images)
     good = test.labels == 1
     alarms = results.labels == -1
@@ -329,10 +398,17 @@ def _run_evaluate(args):
 
 def _run_update(args):
     """Let images join a model, and save it."""
+    check_output(args.output or args.model)
     est = load_model(args.model, args.device)
-    files = find_images(args.images, args.strict)
+    if est.groups_ is not None and args.group is None:
+        raise ValueError(
+            f"{args.model} was fitted with groups of images that belong together. Pass "
+            "--group and the name of the group, such as a lot, that these are of."
+        )
+    files = find_images(args.images, args.strict, est)
+    groups = None if args.group is None else [args.group] * len(files)
     before = len(est.training_scores_)
-    est.set_params(verbose=1).partial_fit(files)
+    est.set_params(verbose=1).partial_fit(files, groups=groups)
     save_model(est, args.output or args.model)
     n_new = len(est.training_scores_) - before
     print(f"\n{n_new} of {len(files)} images joined; the others were known")

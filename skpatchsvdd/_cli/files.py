@@ -1,17 +1,20 @@
 """Images and models on a disk, for the command line."""
 
-import pickle
+import os
 import sys
 import time
+import warnings
 from collections import Counter
 from pathlib import Path
 
 import joblib
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
 
-from skpatchsvdd._images import check_image_size, read_display, read_shape
+from skpatchsvdd._images import check_image_size, find_files, read_display, read_shape
 from skpatchsvdd._patch_svdd import PatchSVDD, load
 from skpatchsvdd._storage import is_model_file
-from skpatchsvdd._utils import replaced_when_whole
+from skpatchsvdd._utils import check_file_name, replaced_when_whole
 from skpatchsvdd.datasets import load_images
 
 # How often a watched folder is looked at.
@@ -20,22 +23,92 @@ _HALF_WHITE = 127
 _PICKLES = (".joblib", ".pkl", ".pickle")
 # Size of images that do not have one in common.
 _COMMON_SIZE = 256
+# Files that a line names, at most.
+_N_NAMED = 5
 
 
-def find_images(sources, strict):
-    """Return the paths of images; those that are broken are warned about, or end it."""
-    data = load_images(sources, on_error="raise" if strict else "skip", as_paths=True)
-    n_others = sum(reason.startswith("its name") for _, reason in data.skipped)
-    if n_others:
-        print(f"skipped: {n_others} files that are no images by name", file=sys.stderr)
-    return data.filenames
+def find_images(sources, strict, est=None, drawn=None):
+    """Return the paths of images, each once.
+
+    Those that are broken, or not of the size that a model takes, are named and passed
+    over, or with `strict` are an error.
+
+    Parameters
+    ----------
+    sources : list of str
+        Folders and files.
+    strict : bool
+        Whether to end there.
+    est : PatchSVDD or None
+        The model.
+    drawn : Path or None
+        A folder of pictures that an inspection has drawn: they are no images.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # what is skipped is told below
+        data = load_images(sources, on_error="skip", as_paths=True)
+    by_name = [x for x, reason in data.skipped if reason.startswith("its name")]
+    broken = [reason for x, reason in data.skipped if x not in set(by_name)]
+    once = {os.path.realpath(x): x for x in reversed(data.filenames)}
+    files = [x for real, x in reversed(once.items()) if not _is_below(real, drawn)]
+    fits, misfits = _part_by_size(files, est)
+    _pass_over(broken + misfits, strict)
+    if by_name:
+        names = ", ".join(by_name[:_N_NAMED])
+        names += ", ..." if len(by_name) > _N_NAMED else ""
+        print(
+            f"skipped: {len(by_name)} files that are no images by name: {names}",
+            file=sys.stderr,
+        )
+    if not fits:
+        raise ValueError("there is no image left to look at.")
+    return fits
 
 
-def watch_folder(folder):
+def _pass_over(reasons, strict):
+    """Say what is skipped, or raise."""
+    if reasons and strict:
+        lines = "\n  ".join(reasons)
+        raise ValueError(f"--strict ends at what would be skipped:\n  {lines}")
+    for reason in reasons:
+        print(f"skipped: {reason}", file=sys.stderr)
+
+
+def _is_below(path, folder):
+    return folder is not None and Path(folder).resolve() in Path(path).parents
+
+
+def check_sizes(files, est):
+    """Raise if a model does not take all of some files."""
+    _, misfits = _part_by_size(files, est)
+    if misfits:
+        raise ValueError(misfits[0])
+
+
+def _part_by_size(files, est):
+    """Return the files that a model takes, and why it does not take the others."""
+    if est is None or est.image_size is not None:
+        return list(files), []
+    fits, misfits = [], []
+    height, width, _ = est.inspected_shape_
+    for file in files:
+        size = read_shape(file)[:2]
+        if size == (height, width):
+            fits.append(file)
+        else:
+            misfits.append(
+                f"{file} has {size[0]} x {size[1]} pixels, and the model takes images "
+                f"of {height} x {width}: fit with --image-size makes one for all sizes."
+            )
+    return fits, misfits
+
+
+def watch_folder(folder, est, drawn):
     """Yield lists of the images that arrive in a folder, until interrupted.
 
     Those that are there at the start come first. A file is waited for as long as it
-    grows; one that cannot be read is named and passed over.
+    grows; one that cannot be inspected is named and passed over. `drawn` is the folder
+    of pictures that the inspection draws.
     """
     if not Path(folder).is_dir():
         raise FileNotFoundError(f"there is no folder {folder} to watch.")
@@ -44,36 +117,32 @@ def watch_folder(folder):
     try:
         while True:
             found = {
-                x: x.stat().st_size for x in Path(folder).rglob("*") if x.is_file()
+                x: x.stat().st_size
+                for x in find_files(folder)[0]
+                if not _is_below(x.resolve(), drawn)
             }
             whole = [x for x in found if x not in done and sizes.get(x) == found[x]]
             done.update(whole)
             if whole:
-                yield from _read_arrived(sorted(whole))
+                yield from _read_arrived(sorted(whole), est)
             sizes = found
             time.sleep(_WATCH_SECONDS)
     except KeyboardInterrupt:
         print()
 
 
-def _read_arrived(files):
-    """Yield the list of those of some new files that can be read, if there are any."""
+def _read_arrived(files, est):
+    """Yield the list of those of some new files that can be inspected, if any can."""
     try:
-        data = load_images(files, on_error="skip", as_paths=True)
-    except ValueError as error:
+        yield find_images(files, strict=False, est=est)
+    except (FileNotFoundError, ValueError) as error:
         print(f"skipped: {error}", file=sys.stderr)
-    else:
-        yield data.filenames
 
 
 def choose_size(files, given):
     """Return the size that images are resized to, or None to leave them as they are."""
     if given is not None:
-        if len(given) > 2:
-            raise ValueError(
-                f"--image-size takes one number, or height and width, got {given}."
-            )
-        return check_image_size(given[0] if len(given) == 1 else tuple(given))
+        return check_image_size(given)
     sizes = Counter(read_shape(file)[:2] for file in files)
     if len(sizes) == 1:
         return None
@@ -84,12 +153,22 @@ def choose_size(files, given):
     return _COMMON_SIZE, _COMMON_SIZE
 
 
+def check_output(path):
+    """Raise, before any work, if a model cannot be saved under a name."""
+    path = check_file_name(path)
+    if path.exists() and not _is_pickle(path) and not is_model_file(path):
+        raise ValueError(f"{path} exists and is no model. Pass another name.")
+    folder = next(x for x in path.absolute().parents if x.exists())
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise PermissionError(f"{path} cannot be written: {folder} does not allow it.")
+
+
 def save_model(est, path):
     """Save a model; the file is the former one or the new one, never half of it.
 
     A name that ends as those of pickles do gets one, any other a file of `est.save`.
     """
-    if Path(path).suffix in _PICKLES:
+    if _is_pickle(path):
         with replaced_when_whole(path) as partial:
             joblib.dump(est, partial)
     else:
@@ -97,19 +176,37 @@ def save_model(est, path):
 
 
 def load_model(path, device=None):
-    """Load a model that the command line has saved."""
+    """Load a model that the command line has saved.
+
+    Only what has the name of a pickle is unpickled, which can run code.
+    """
     if not Path(path).is_file():
         raise FileNotFoundError(f"there is no model {path}.")
-    if is_model_file(path):
-        est = load(path)
-        return est if device is None else est.set_params(device=device)
+    est = _unpickle(path) if _is_pickle(path) else load(path)
+    return est if device is None else est.set_params(device=device)
+
+
+def _is_pickle(path):
+    return Path(path).suffix.lower() in _PICKLES
+
+
+def _unpickle(path):
+    if is_model_file(path):  # that was given another name
+        return load(path)
     try:
         est = joblib.load(path)
-    except (pickle.UnpicklingError, EOFError, KeyError, ValueError) as error:
-        raise ValueError(f"{path} is no model: {error}") from error
+    except Exception as error:  # damaged bytes make it raise anything
+        raise ValueError(
+            f"{path} is no model that can be loaded here: {type(error).__name__}: "
+            f"{error}. Is it whole, and of this version of the package?"
+        ) from error
     if not isinstance(est, PatchSVDD):
         raise ValueError(f"{path} holds a {type(est).__name__}, not a PatchSVDD.")
-    return est if device is None else est.set_params(device=device)
+    try:
+        check_is_fitted(est)
+    except NotFittedError as error:
+        raise ValueError(f"{path} holds an estimator that is not fitted.") from error
+    return est
 
 
 def read_roi(file):

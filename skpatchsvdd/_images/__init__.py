@@ -4,6 +4,7 @@ from skpatchsvdd._images.arrays import check_image_size, check_images
 from skpatchsvdd._images.digests import KnownImages, digest_images, list_digests
 from skpatchsvdd._images.display import read_display
 from skpatchsvdd._images.files import read_image, read_shape
+from skpatchsvdd._images.folders import ENDINGS, find_files
 from skpatchsvdd._images.labels import (
     check_is_list,
     check_labels,
@@ -14,6 +15,7 @@ from skpatchsvdd._images.roi import check_roi, enlarge_roi
 from skpatchsvdd._images.stack import pixels_to_float, resize_image, stack_images
 
 __all__ = [
+    "ENDINGS",
     "KnownImages",
     "check_image_size",
     "check_images",
@@ -22,6 +24,7 @@ __all__ = [
     "check_roi",
     "digest_images",
     "enlarge_roi",
+    "find_files",
     "find_normal",
     "list_digests",
     "pixels_to_float",

@@ -67,6 +67,8 @@ def _named(name):
         reason, way_out = str(error) or type(error).__name__, ""
         if isinstance(error, module.DecompressionBombError):
             way_out = " If you trust it, raise PIL.Image.MAX_IMAGE_PIXELS."
+        elif isinstance(error, PermissionError):
+            reason, way_out = error.strerror, ". Allow it to be read, or leave it out."
         elif not isinstance(error, _Refused):
             way_out = ". Leave it out, or save it again."
         raise ValueError(

@@ -23,7 +23,7 @@ def check_scores(scores):
     if are_tied(scores):
         warn(
             "all training images score the same, so the scores say nothing. Are the "
-            "images all the same?",
+            "images all the same, or is there a copy of each?",
             ConvergenceWarning,
         )
 

@@ -84,7 +84,9 @@ def read_tensors(path, mmap=False):
         n_bytes = os.fstat(stream.fileno()).st_size
         length = int.from_bytes(stream.read(8), "little")
         if n_bytes < 8 or not 2 <= length <= min(_MAX_HEADER, n_bytes - 8):
-            raise ValueError("it has no header")
+            raise ValueError(
+                "it is no file of PatchSVDD.save; joblib.load reads those of joblib"
+            )
         header = _parse(stream.read(length))
         text = header.pop(_TEXT, {})
         _check_text(text)

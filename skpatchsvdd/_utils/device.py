@@ -5,6 +5,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
+from numbers import Integral
 
 import torch
 import torch.nn.functional as F
@@ -94,7 +95,7 @@ def _check_fork(name):
 def _parse_device(name):
     try:
         device = torch.device(name)
-    except RuntimeError:
+    except (RuntimeError, TypeError):
         device = None
     if device is None or device.type not in ("cpu", "cuda", "mps"):
         raise ValueError(
@@ -117,6 +118,8 @@ def count_threads(n_jobs):
 
     joblib's own answer would depend on the cluster that a call may run in.
     """
+    if not isinstance(n_jobs, Integral) or isinstance(n_jobs, bool):
+        raise ValueError(f"n_jobs must be None or a whole number, got {n_jobs!r}.")
     if n_jobs == 0:
         raise ValueError("n_jobs=0 has no meaning. Pass None, -1 or a positive number.")
     if n_jobs > _MOST_THREADS:
