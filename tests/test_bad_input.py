@@ -86,7 +86,7 @@ BAD_IMAGES = [
     Bad("dict in objects", lambda X: np.full((4, 9, 9), {}), "X cannot", TypeError),
     Bad("nested numbers", lambda X: X.tolist(), "X has dtype int64.*Pass uint8"),
     # Wrong values
-    Bad("nan", with_pixel(nan), "X contains NaN.*Fill in such pixels"),
+    Bad("nan", with_pixel(nan), "X contains NaN, first in image 1.*Fill in such"),
     Bad("infinity", with_pixel(inf), "X contains infinity.*Fill in such pixels"),
     Bad("minus infinity", with_pixel(-inf), "X contains infinity"),
     Bad("nan in float16", lambda X: np.float16(with_pixel(nan)(X)), "X contains NaN"),

@@ -1,3 +1,5 @@
+import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -233,6 +235,25 @@ def test_load_images_skips_on_request(photos, as_paths):
         assert [x.shape for x in data.images] == [(20 + i, 30, 3) for i in range(6)]
 
 
+def test_folders_that_cannot_be_looked_into_are_named(photos, monkeypatch):
+    look = os.scandir
+
+    def refuse(folder):
+        if Path(folder).name == "more":
+            raise PermissionError(errno.EACCES, "Permission denied", str(folder))
+        return look(folder)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    message = "more is a folder that cannot be looked into: Permission denied. Allow"
+    with pytest.raises(ValueError, match=message):
+        load_images(photos)
+    with pytest.warns(UserWarning, match=message):
+        data = load_images(photos, on_error="skip")
+    assert len(data.images) == 4
+    with pytest.raises(ValueError, match=r"there are no others:\n.*more is a"):
+        load_images(photos / "more", on_error="skip")
+
+
 def test_load_images_from_a_list_and_resized(photos):
     some = [photos / "c.webp", str(photos / "a.png")]
     data = load_images(some, image_size=(16, 24))
@@ -257,6 +278,10 @@ def test_load_images_refuses_nonsense(photos):
     (photos / "none").mkdir()
     with pytest.raises(FileNotFoundError, match=r"no images \(.*\.webp\) in .*none"):
         load_images(photos / "none")
+    with pytest.raises(ValueError, match="source is empty"):
+        load_images([])
+    with pytest.raises(TypeError, match="source must be a folder, a file or a list"):
+        load_images(5)
     with pytest.raises(ValueError, match="on_error must be 'raise' or 'skip'"):
         load_images(photos, on_error="ignore")
     for load in (load_images, load_mvtec_ad):

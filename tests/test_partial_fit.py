@@ -3,6 +3,7 @@ import warnings
 import numpy as np
 import pytest
 from settings import SEED
+from sklearn.utils._param_validation import InvalidParameterError
 
 from skpatchsvdd import PatchSVDD
 from skpatchsvdd._inspection import Inspector
@@ -114,6 +115,37 @@ def test_a_call_that_fails_changes_nothing(images, monkeypatch):
     assert est.bank_size_ == {32: 8 * 81}
     assert len(est.training_scores_) == 8
     np.testing.assert_array_equal(est.score_samples(images[8:]), before)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("bank_size", -5),
+        ("bank_size", 0.0),
+        ("contamination", 3),
+        ("contamination", "foo"),
+        ("neighbors", "foo"),
+        ("verbose", "x"),
+    ],
+)
+@pytest.mark.parametrize("method", ["partial_fit", "join"])
+def test_parameters_are_checked_again(images, method, name, value):
+    est = PatchSVDD(**QUICK).fit(images[:8])
+    before = dict(vars(est))
+    est.set_params(**{name: value})
+    with pytest.raises(InvalidParameterError, match=f"The '{name}' parameter"):
+        getattr(est, method)(images[8:])
+    assert dict(vars(est)) == {**before, name: value}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [("device", None, "device must be 'auto'"), ("n_jobs", "a", "n_jobs must be None")],
+)
+def test_parameters_of_scoring_are_checked(images, name, value, message):
+    est = PatchSVDD(**QUICK).fit(images[:8]).set_params(**{name: value})
+    with pytest.raises(ValueError, match=message):
+        est.predict(images)
 
 
 def test_a_changed_contamination_moves_the_threshold(images):

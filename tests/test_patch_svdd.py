@@ -25,6 +25,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from skpatchsvdd import PatchSVDD
+from skpatchsvdd import _patch_svdd as patch_svdd
 from skpatchsvdd._images.arrays import check_images
 from skpatchsvdd._inspection import fitted as fitted_bank
 from skpatchsvdd._inspection.maps import resize_map
@@ -781,6 +782,13 @@ def test_a_collapse_that_ties_all_scores_is_undone(quick, normal, monkeypatch):
     assert quick.encoder_.small[-1].weight.any()
 
 
+def test_a_copy_of_each_image_is_no_collapse(quick, normal):
+    with pytest.warns(UserWarning, match="is there a copy of each") as caught:
+        quick.fit(np.concatenate([normal, normal]))
+    assert not any("collapsed" in str(warning.message) for warning in caught)
+    assert quick.best_iter_ > 0
+
+
 @pytest.mark.parametrize("lam", [1e-3, 0.1, 10])
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_no_lambda_ties_scores(normal, mixed, lam, seed):
@@ -945,6 +953,17 @@ def fail_after_training(est, X, monkeypatch):
         patch.setattr(fitted_bank, "index_banks", interrupted)
         with pytest.raises(KeyboardInterrupt), pytest.warns(UserWarning, match="kept"):
             est.fit(X)
+
+
+@pytest.mark.parametrize("step", ["check_scores", "warn_if_grouped"])
+def test_a_training_is_kept_until_all_is_done(quick, normal, monkeypatch, step):
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(patch_svdd, step, interrupted)
+    with pytest.raises(KeyboardInterrupt), pytest.warns(UserWarning, match="kept"):
+        quick.fit(normal)
+    assert quick._unfinished is not None
 
 
 @pytest.mark.parametrize("lam", [0.1, "auto"])

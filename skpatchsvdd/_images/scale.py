@@ -27,9 +27,13 @@ def check_scale(pixels, name):
     lowest, highest = float(pixels.min()), float(pixels.max())
     if not np.isfinite([lowest, highest]).all():
         kind = "NaN" if np.isnan(lowest) else "infinity"
+        first = ""
+        if name == "X":
+            is_bad = ~np.isfinite(pixels).reshape(len(pixels), -1).all(axis=1)
+            first = f", first in image {int(is_bad.argmax())}"
         raise ValueError(
-            f"Input {name} contains {kind}. Fill in such pixels, or leave out the "
-            "images that hold them."
+            f"Input {name} contains {kind}{first}. Fill in such pixels, or leave out "
+            "the images that hold them."
         )
     if pixels.dtype.kind == "f" and max(-lowest, highest) > _IS_NO_PIXEL:
         raise ValueError(
@@ -55,6 +59,11 @@ def warn_if_not_scaled(dtypes, ranges):
         warn(
             f"X holds floats from {lowest:g} to {highest:g}, which are taken as they "
             "are. Shift and divide them to get about 0..1.",
+        )
+    elif highest > _EIGHT_BITS:
+        warn(
+            f"X holds floats up to {highest:g}, which are taken as they are. Divide "
+            "them by what is white to get about 0..1.",
         )
     elif highest > _LOOKS_LIKE_BYTES:
         warn(
