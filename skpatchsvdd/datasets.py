@@ -217,7 +217,8 @@ def _check_folder(folder):
     if folder.parent.is_dir():
         names = sorted(path.name for path in folder.parent.iterdir() if path.is_dir())
         if names:
-            message += f" {folder.parent} holds {', '.join(names[:20])}."
+            here = folder.parent if folder.parent.name else "The current folder"
+            message += f" {here} holds {', '.join(names[:20])}."
     raise FileNotFoundError(message)
 
 

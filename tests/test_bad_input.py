@@ -198,6 +198,11 @@ BAD_LABELS = [
         np.ones((4, 2)),
         r"y must be labels of shape.*elements of shape \(2,\)",
     ),
+    (
+        "nan in a mask",
+        [np.full((34, 34), nan)] * 4,
+        "mask of image 0 in y contains NaN",
+    ),
     ("mask with channels", np.ones((4, 34, 34, 3)), "y must be labels.*or masks"),
     ("labels and masks", [1, 1, 1, np.ones((34, 34))], "y must be labels.*or masks"),
     ("fewer labels", [1, 1, 1], "X and y have inconsistent numbers.*3 for 4 images"),

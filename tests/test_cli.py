@@ -371,6 +371,31 @@ def test_a_watch_goes_on_with_the_table(photos, own_size, tmp_path, monkeypatch)
     assert (out / "results.csv").read_text() == "a,b\n"
 
 
+def test_a_watch_survives_a_file_that_vanishes(
+    photos, own_size, tmp_path, monkeypatch, capsys
+):
+    line, out = tmp_path / "line", tmp_path / "out"
+    line.mkdir()
+    (line / "a.png").write_bytes((photos / "new" / "00.png").read_bytes())
+    inspect = PatchSVDD.inspect
+
+    def vanish(self, X):
+        monkeypatch.setattr(PatchSVDD, "inspect", inspect)
+        (line / "a.png").rename(line / "b.png")
+        return self.inspect(X)
+
+    def wait(seconds):
+        if read_rows(out):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(PatchSVDD, "inspect", vanish)
+    monkeypatch.setattr(files.time, "sleep", wait)
+    args = ["inspect", str(own_size), "--watch", str(line), "-o", str(out)]
+    assert main([*args, "--no-maps", "--no-report"]) in (0, 3)
+    assert "skipped: there is no file" in capsys.readouterr().err
+    assert [Path(row["file"]).name for row in read_rows(out)] == ["b.png"]
+
+
 def test_a_file_that_is_given_twice_counts_once(photos, tmp_path, capsys):
     folder = str(photos / "good" / "tuesday")
     args = ["fit", folder, folder, "-o", str(tmp_path / "m"), "--max-iter", "0"]

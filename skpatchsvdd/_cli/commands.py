@@ -286,8 +286,7 @@ def _run_inspect(args):
         page = Page(est, f"Inspection by {Path(args.model).name}", limit)
     maps = None if args.no_maps else folder
     try:
-        for some in batches:
-            results = est.inspect(some)
+        for some, results in _inspect_batches(est, batches, bool(args.watch)):
             rows = list(_tell_results(est, some, results, table.n_rows, maps))
             table.add(rows)
             n_images += len(rows)
@@ -303,6 +302,19 @@ def _run_inspect(args):
     if page:
         print(f"open {folder / 'report.html'} in a browser")
     return ABNORMAL if n_abnormal else OK
+
+
+def _inspect_batches(est, batches, goes_on):
+    """Yield files and their results; with `goes_on` what fails is told and skipped."""
+    for files in batches:
+        try:
+            results = est.inspect(files)
+        except (OSError, ValueError) as error:
+            if not goes_on:
+                raise
+            print(f"skipped: {error}", file=sys.stderr)
+        else:
+            yield files, results
 
 
 class _Table:
@@ -377,7 +389,10 @@ def _run_evaluate(args):
     good = test.labels == 1
     alarms = results.labels == -1
     if good.all() or not good.any():
-        raise ValueError(f"{args.folder}/test must hold good and defective images.")
+        raise ValueError(
+            f"{args.folder} must hold good and defective images, in test/good and "
+            "test/DEFECT."
+        )
     print(f"{len(good)} images, {np.sum(~good)} of them defective")
     print(f"image AUROC   {detection_auroc(test.labels, results.scores):.3f}")
     print(f"best F1       {best_f1(test.labels, results.scores):.3f}")

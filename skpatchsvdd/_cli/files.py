@@ -49,8 +49,10 @@ def find_images(sources, strict, est=None, drawn=None):
         data = load_images(sources, on_error="skip", as_paths=True)
     by_name = [x for x, reason in data.skipped if reason.startswith("its name")]
     broken = [reason for x, reason in data.skipped if x not in set(by_name)]
-    once = {os.path.realpath(x): x for x in reversed(data.filenames)}
-    files = [x for real, x in reversed(once.items()) if not _is_below(real, drawn)]
+    once = {}
+    for file in data.filenames:
+        once.setdefault(os.path.realpath(file), file)
+    files = [x for real, x in once.items() if not _is_below(real, drawn)]
     fits, misfits = _part_by_size(files, est)
     _pass_over(broken + misfits, strict)
     if by_name:
@@ -117,11 +119,15 @@ def watch_folder(folder, est, drawn):
     try:
         while True:
             found = {
-                x: x.stat().st_size
+                x: _size_of(x)
                 for x in find_files(folder)[0]
                 if not _is_below(x.resolve(), drawn)
             }
-            whole = [x for x in found if x not in done and sizes.get(x) == found[x]]
+            whole = [
+                x
+                for x, size in found.items()
+                if x not in done and size is not None and sizes.get(x) == size
+            ]
             done.update(whole)
             if whole:
                 yield from _read_arrived(sorted(whole), est)
@@ -129,6 +135,14 @@ def watch_folder(folder, est, drawn):
             time.sleep(_WATCH_SECONDS)
     except KeyboardInterrupt:
         print()
+
+
+def _size_of(file):
+    """Return the bytes of a file, or None if it is no longer there."""
+    try:
+        return file.stat().st_size
+    except OSError:
+        return None
 
 
 def _read_arrived(files, est):

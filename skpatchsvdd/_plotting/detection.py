@@ -75,10 +75,12 @@ class DetectionCurveDisplay:
             it has a threshold, `offset_`, the operating point is drawn too.
         X : array-like of shape (n_images, ...) or list
             The images.
-        y, ax : object
+        y : object
             As for `from_predictions`.
         name : str, default=None
             Name of the curve in the legend; None is that of the estimator's class.
+        ax : object
+            As for `from_predictions`.
 
         Returns
         -------

@@ -69,11 +69,13 @@ class AnomalyMapDisplay:
             leaves the size of images as it is.
         X : array-like of shape (n_images, height, width[, n_channels]) or list
             The images.
-        masks, titles, axes : object
+        masks, titles : object
             As for `from_predictions`.
         scales : "all" or list of int, default=None
             Patch sizes, of those in `patch_sizes_`, whose own maps are drawn beside the
             joined one. Images are inspected once more for each.
+        axes : object
+            As for `from_predictions`.
         **options : dict
             `cmap` and `vmax`, as for `plot`. Without `vmax`, the threshold of the
             estimator is the middle of the colours, so that normal images look calm.
