@@ -20,6 +20,9 @@ _N_TRIED = 16
 
 _MANY = 1 / 32
 
+# The least that points are divided by, and how far from right angles axes may be.
+_LEAST, _NOT_RIGHT = 1e-30, 1e-12
+
 # Rounding of a float64 sum, for each of its terms, and more.
 _ERROR = 2.0**-50
 
@@ -112,13 +115,21 @@ def _shorten(leading, half_squares, n_features):
 
 
 def _find_axes(y, n_axes):
-    """Find orthogonal axes along which points spread most, about, as columns."""
+    """Find orthogonal axes along which points spread most, about, as columns.
+
+    Some libraries answer NaN where numbers are next to nothing, as those of points that
+    are all but the same: points are scaled, and what is not orthogonal is not used.
+    """
+    y = y / y.abs().max().clamp(min=_LEAST)
     start = y[:: max(len(y) // n_axes, 1)][:n_axes]
     axes = y.new_zeros(y.shape[1], n_axes)
     axes[:, : len(start)] = start.T
     for _ in range(_N_ROUNDS):
         axes = y.T @ (y @ torch.linalg.qr(axes).Q)
-    return torch.linalg.qr(axes.double()).Q
+    axes = torch.linalg.qr(axes.double()).Q
+    some = torch.eye(*axes.shape, dtype=axes.dtype)
+    is_right = torch.allclose(axes.T @ axes, some[:n_axes], rtol=0, atol=_NOT_RIGHT)
+    return axes if is_right else some
 
 
 def _measure_vagueness(y, short, half_squares):

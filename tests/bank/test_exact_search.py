@@ -131,6 +131,20 @@ def test_bounds_hold_whichever_rows_a_cluster_has(rng, name):
     assert torch.isinf(bounds[:, 1]).all()
 
 
+@pytest.mark.parametrize("answer", [np.nan, 0.0, 2.0])
+def test_axes_are_orthogonal_whatever_a_library_answers(rng, monkeypatch, answer):
+    right = torch.linalg.qr
+
+    def wrong(x):
+        found = right(x)
+        return type(found)((found.Q * answer, found.R))
+
+    monkeypatch.setattr(torch.linalg, "qr", wrong)
+    rows = torch.from_numpy(np.float32(cloud(rng, 50)))
+    axes = sketches._find_axes(rows, 12)
+    torch.testing.assert_close(axes.T @ axes, torch.eye(12, dtype=torch.float64))
+
+
 @pytest.mark.parametrize("name", CLOUDS)
 def test_sketches_of_rows_are_never_farther_than_the_rows(rng, name):
     rows = np.float32(CLOUDS[name](rng, 400))
