@@ -234,8 +234,9 @@ def regress(
     """
     q = tl.program_id(0) * Q + tl.arange(0, Q)
     is_query = q < n
-    place = q[:, None] * (K + L) + tl.arange(0, K)[None, :]
-    x = tl.load(features + place, mask=is_query[:, None], other=0.0)
+    column = tl.arange(0, K)
+    x = q[:, None] * (K + L) + column[None, :]
+    x = tl.load(features + x, mask=is_query[:, None], other=0.0)
     x = tl.minimum(tl.maximum(x, -_LARGEST), _LARGEST)
     kept = x.to(tl.float16)
     x_rest = (x - kept.to(tl.float32)).to(tl.float16)
@@ -246,7 +247,7 @@ def regress(
     for start in range(0, n_rows, R):
         row = start + tl.arange(0, R)
         is_row = row < n_rows
-        place = row[None, :] * K + tl.arange(0, K)[:, None]
+        place = row[None, :] * K + column[:, None]
         y = tl.load(rows + place, mask=is_row[None, :], other=0.0)
         y_rest = tl.load(rests + place, mask=is_row[None, :], other=0.0)
         near = tl.dot(x_rest, y)

@@ -99,12 +99,17 @@ def test_fused_search_that_errs_is_not_used(rng, kernel_device, monkeypatch):
         assert fused.make_fused(*parts) is None
 
 
+@pytest.mark.parametrize("n_features", [8, 16, 32, 64, 66, 100, 128])
 @pytest.mark.parametrize("owner", [-1, 1])
-def test_fused_regression_equals_the_plain_one(rng, kernel_device, owner, monkeypatch):
-    sample = PatchSample(draw(rng, 600).reshape(6, 100, 66), np.arange(6))
+def test_fused_regression_equals_the_plain_one(
+    rng, kernel_device, owner, n_features, monkeypatch
+):
+    rows = draw(rng, 600, n_features).reshape(6, 100, n_features)
+    sample = PatchSample(rows, np.arange(6))
     index = type("Index", (), {"query_exactly": lambda self, x, out: x.abs().mean(2)})
     usual = Variation(sample, index(), kernel_device)
-    features = torch.tensor(draw(rng, 140)).view(2, 70, 66).to(kernel_device)
+    features = torch.tensor(draw(rng, 140, n_features)).view(2, 70, n_features)
+    features = features.to(kernel_device)
     found = usual.usual(features, [owner, -1])
     monkeypatch.setattr(variation, "load_kernels", lambda *args: None)
     usual._on_device = None
