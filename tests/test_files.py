@@ -104,7 +104,8 @@ def test_bad_files(tiny_fitted, tiny, good, tmp_path, name, write, match):
             getattr(tiny_fitted, method)(files)
     check_stays_unfitted(tiny_fitted, files)
     if name != "folder":
-        with pytest.raises(ValueError, match=f"(?s)Remove.*{name} {NO_IMAGE}.*{match}"):
+        named = f"(?s)(Remove|no others).*{name} {NO_IMAGE}.*{match}"
+        with pytest.raises(ValueError, match=named):
             load_images(files)
 
 
