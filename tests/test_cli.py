@@ -427,13 +427,15 @@ def test_what_fails_takes_one_line(photos, tmp_path, monkeypatch, capsys, error)
 
 
 @pytest.mark.parametrize(("text", "size"), [("64", (64, 64)), ("64x80", (64, 80))])
-def test_a_size_is_one_argument(photos, tmp_path, text, size):
+def test_a_size_is_one_argument(photos, tmp_path, capsys, text, size):
     path = tmp_path / "m.model"
     folder = str(photos / "good" / "tuesday")
     assert main(["fit", "--image-size", text, folder, "-o", str(path)] + QUICK) == 0
     assert load(path).inspected_shape_[:2] == size
-    with pytest.raises(SystemExit):
-        main(["fit", "--image-size", "1x2x3", folder, "-o", str(path)])
+    for wrong in ("1x2x3", "large", "64x"):
+        with pytest.raises(SystemExit):
+            main(["fit", "--image-size", wrong, folder, "-o", str(path)])
+        assert f"as in 192x256, got '{wrong}'" in capsys.readouterr().err
 
 
 def test_an_update_of_a_model_with_groups_names_the_group(photos, tmp_path, capsys):

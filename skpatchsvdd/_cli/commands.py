@@ -100,13 +100,12 @@ def _parse(argv):
 
 
 def _parse_size(text):
-    numbers = tuple(map(int, text.lower().split("x")))
-    if len(numbers) > 2:
-        raise ValueError(text)
-    return numbers[0] if len(numbers) == 1 else numbers
-
-
-_parse_size.__name__ = "size"  # for argparse's message
+    parts = text.lower().split("x")
+    if len(parts) > 2 or not all(part.isdecimal() for part in parts):
+        raise argparse.ArgumentTypeError(
+            f"must be one number, or height and width as in 192x256, got {text!r}"
+        )
+    return int(text) if len(parts) == 1 else tuple(map(int, parts))
 
 
 def _add_fit(commands):
