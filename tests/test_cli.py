@@ -3,7 +3,6 @@
 import csv
 import os
 import pickle
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -344,7 +343,9 @@ def test_pictures_of_an_inspection_are_not_inspected(photos, own_size, tmp_path)
         for _ in range(2):
             main(["inspect", str(own_size), str(folder), "-o", str(output)])
             assert len(read_rows(output)) == 2
-        shutil.rmtree(output / "maps")
+    path = tmp_path / "m.model"
+    assert main(["fit", str(folder), "-o", str(path), *QUICK]) == 0
+    assert len(load(path).training_scores_) == 2
 
 
 def test_a_watch_goes_on_with_the_table(photos, own_size, tmp_path, monkeypatch):

@@ -11,10 +11,15 @@ import numpy as np
 
 from skpatchsvdd._cli.demo import add_demo
 from skpatchsvdd._cli.files import (
+    COLUMNS,
+    MAPS,
+    TABLE,
+    TEXT,
     check_output,
     check_sizes,
     choose_size,
     find_images,
+    is_table,
     load_model,
     read_roi,
     save_model,
@@ -45,12 +50,8 @@ _N_LEAST_NORMAL = 5
 # Images that a page shows, the last ones: of a watched folder, whose page is written
 # again and again, and of others, as many as a browser can open.
 _N_WATCHED, _N_SHOWN = 500, 5000
-_MAPS = "maps"
 # Bytes of an image's name in that of its map.
 _LONGEST_NAME = 200
-# How the table is encoded, and names that are no text in it.
-_TEXT = {"encoding": "utf-8", "errors": "surrogateescape"}
-_COLUMNS = ("file", "verdict", "score", "p_value", "n_regions", "regions", "map")
 _STATUS = (
     "Exit status: 0 if no image is abnormal, 3 if one is, 1 if something went wrong."
 )
@@ -272,12 +273,12 @@ def _run_inspect(args):
     est = load_model(args.model, args.device)
     folder = Path(args.output)
     if args.watch:
-        batches = watch_folder(args.watch, est, folder / _MAPS)
+        batches = watch_folder(args.watch, est)
     else:
-        files = find_images(args.images, args.strict, est, folder / _MAPS)
+        files = find_images(args.images, args.strict, est)
         batches = (files[i : i + _BATCH] for i in range(0, len(files), _BATCH))
     folder.mkdir(parents=True, exist_ok=True)
-    table = _Table(folder / "results.csv", goes_on=bool(args.watch))
+    table = _Table(folder / TABLE, goes_on=bool(args.watch))
     n_images = n_abnormal = 0
     page = None
     if not args.no_report:
@@ -332,21 +333,20 @@ class _Table:
             self._mode = "a"
 
     def _count_rows(self):
-        with self._path.open(newline="", **_TEXT) as stream:
-            rows = csv.reader(stream)
-            if tuple(next(rows, ())) != _COLUMNS:
-                raise ValueError(
-                    f"{self._path} is no table of an inspection that rows could be "
-                    "added to. Pass another folder to -o."
-                )
-            return sum(1 for _ in rows)
+        if not is_table(self._path):
+            raise ValueError(
+                f"{self._path} is no table of an inspection that rows could be added "
+                "to. Pass another folder to -o."
+            )
+        with self._path.open(newline="", **TEXT) as stream:
+            return sum(1 for _ in csv.reader(stream)) - 1
 
     def add(self, rows):
         """Write rows."""
-        with self._path.open(self._mode, newline="", **_TEXT) as stream:
+        with self._path.open(self._mode, newline="", **TEXT) as stream:
             writer = csv.writer(stream)
             if self._mode == "w":
-                writer.writerow(_COLUMNS)
+                writer.writerow(COLUMNS)
             writer.writerows(rows)
         self._mode = "a"
         self.n_rows += len(rows)
@@ -357,7 +357,7 @@ def _tell_results(est, files, results, start, folder):
     for i, file in enumerate(files):
         regions, drawn = results.regions[i], ""
         if folder is not None:
-            drawn = f"{_MAPS}/{start + i:05d}_{_shorten(Path(file).stem)}.png"
+            drawn = f"{MAPS}/{start + i:05d}_{_shorten(Path(file).stem)}.png"
             one_map = results.maps[i] / -est.offset_
             save_overlay(read_display(file), one_map, folder / drawn)
         verdict = "abnormal" if results.labels[i] == -1 else "normal"

@@ -1,5 +1,7 @@
 """Images and models on a disk, for the command line."""
 
+import csv
+import functools
 import os
 import sys
 import time
@@ -17,6 +19,11 @@ from skpatchsvdd._storage import is_model_file
 from skpatchsvdd._utils import check_file_name, replaced_when_whole
 from skpatchsvdd.datasets import load_images
 
+# What an inspection writes: a table, and beside it a folder of pictures.
+TABLE, MAPS = "results.csv", "maps"
+COLUMNS = ("file", "verdict", "score", "p_value", "n_regions", "regions", "map")
+# How the table is encoded, and names that are no text in it.
+TEXT = {"encoding": "utf-8", "errors": "surrogateescape"}
 # How often a watched folder is looked at.
 _WATCH_SECONDS = 1.0
 _HALF_WHITE = 127
@@ -27,11 +34,12 @@ _COMMON_SIZE = 256
 _N_NAMED = 5
 
 
-def find_images(sources, strict, est=None, drawn=None):
+def find_images(sources, strict, est=None):
     """Return the paths of images, each once.
 
     Those that are broken, or not of the size that a model takes, are named and passed
-    over, or with `strict` are an error.
+    over, or with `strict` are an error. Pictures that an inspection has drawn are no
+    images.
 
     Parameters
     ----------
@@ -41,8 +49,6 @@ def find_images(sources, strict, est=None, drawn=None):
         Whether to end there.
     est : PatchSVDD or None
         The model.
-    drawn : Path or None
-        A folder of pictures that an inspection has drawn: they are no images.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # what is skipped is told below
@@ -52,8 +58,7 @@ def find_images(sources, strict, est=None, drawn=None):
     once = {}
     for file in data.filenames:
         once.setdefault(os.path.realpath(file), file)
-    files = [x for real, x in once.items() if not _is_below(real, drawn)]
-    fits, misfits = _part_by_size(files, est)
+    fits, misfits = _part_by_size(_without_drawn(once.values()), est)
     _pass_over(broken + misfits, strict)
     if by_name:
         names = ", ".join(by_name[:_N_NAMED])
@@ -76,8 +81,20 @@ def _pass_over(reasons, strict):
         print(f"skipped: {reason}", file=sys.stderr)
 
 
-def _is_below(path, folder):
-    return folder is not None and Path(folder).resolve() in Path(path).parents
+def _without_drawn(files):
+    """Return the files that do not lie in the folder of maps beside a table."""
+    holds_drawn = functools.cache(
+        lambda folder: folder.name == MAPS and is_table(folder.parent / TABLE)
+    )
+    return [x for x in files if not holds_drawn(Path(x).absolute().parent)]
+
+
+def is_table(path):
+    """Whether a file is the table of an inspection."""
+    if not path.is_file():
+        return False
+    with path.open(newline="", **TEXT) as stream:
+        return tuple(next(csv.reader(stream), ())) == COLUMNS
 
 
 def check_sizes(files, est):
@@ -105,12 +122,11 @@ def _part_by_size(files, est):
     return fits, misfits
 
 
-def watch_folder(folder, est, drawn):
+def watch_folder(folder, est):
     """Yield lists of the images that arrive in a folder, until interrupted.
 
     Those that are there at the start come first. A file is waited for as long as it
-    grows; one that cannot be inspected is named and passed over. `drawn` is the folder
-    of pictures that the inspection draws.
+    grows; one that cannot be inspected is named and passed over.
     """
     if not Path(folder).is_dir():
         raise FileNotFoundError(f"there is no folder {folder} to watch.")
@@ -118,11 +134,7 @@ def watch_folder(folder, est, drawn):
     done, sizes = set(), {}
     try:
         while True:
-            found = {
-                x: _size_of(x)
-                for x in find_files(folder)[0]
-                if not _is_below(x.resolve(), drawn)
-            }
+            found = {x: _size_of(x) for x in _without_drawn(find_files(folder)[0])}
             whole = [
                 x
                 for x, size in found.items()
