@@ -1,6 +1,5 @@
 """Images and models on a disk, for the command line."""
 
-import csv
 import functools
 import os
 import sys
@@ -53,8 +52,12 @@ def find_images(sources, strict, est=None):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # what is skipped is told below
         data = load_images(sources, on_error="skip", as_paths=True)
-    by_name = [x for x, reason in data.skipped if reason.startswith("its name")]
-    broken = [reason for x, reason in data.skipped if x not in set(by_name)]
+    by_name, broken = [], []
+    for file, reason in data.skipped:
+        if reason.startswith("its name"):
+            by_name.append(file)
+        else:
+            broken.append(reason)
     once = {}
     for file in data.filenames:
         once.setdefault(os.path.realpath(file), file)
@@ -93,8 +96,8 @@ def is_table(path):
     """Whether a file is the table of an inspection."""
     if not path.is_file():
         return False
-    with path.open(newline="", **TEXT) as stream:
-        return tuple(next(csv.reader(stream), ())) == COLUMNS
+    with path.open(**TEXT) as stream:
+        return stream.readline().rstrip("\r\n") == ",".join(COLUMNS)
 
 
 def check_sizes(files, est):
