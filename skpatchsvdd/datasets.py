@@ -105,7 +105,7 @@ def _check_size(image_size, as_paths):
 
 
 def _find_files(source):
-    """Return the image files of folders and lists, what else there is, and why not."""
+    """Return the image files of folders and lists, others, and what cannot be read."""
     is_one = isinstance(source, str | os.PathLike)
     if not is_one and not isinstance(source, Iterable):
         raise TypeError(

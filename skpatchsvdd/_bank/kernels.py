@@ -235,8 +235,8 @@ def regress(
     q = tl.program_id(0) * Q + tl.arange(0, Q)
     is_query = q < n
     column = tl.arange(0, K)
-    x = q[:, None] * (K + L) + column[None, :]
-    x = tl.load(features + x, mask=is_query[:, None], other=0.0)
+    first = q[:, None] * (K + L) + column[None, :]
+    x = tl.load(features + first, mask=is_query[:, None], other=0.0)
     x = tl.minimum(tl.maximum(x, -_LARGEST), _LARGEST)
     kept = x.to(tl.float16)
     x_rest = (x - kept.to(tl.float32)).to(tl.float16)

@@ -47,10 +47,10 @@ def run_training(
         those of one, ``objective(encoder, batch)`` a dict of loss terms,
         ``objective.weights`` their weights, ``objective.max_gradient`` the norm to
         which the encoder's gradient is clipped and ``objective.decay`` how fast weights
-        shrink, see `Adam`. ``objective.schedule`` is how the
-        learning rate runs: "cosine", a short rise and half a cosine to 0, or
-        "constant". ``objective.precision`` is "mixed", with bf16 where the device is
-        faster with it, or "float32".
+        shrink, see `Adam`. ``objective.schedule`` is how the learning rate runs:
+        "cosine", a short rise and half a cosine to 0, or "constant".
+        ``objective.precision`` is "mixed", with bf16 where the device is faster with
+        it, or "float32".
     sampler : PairSampler or CropSampler
         Where the batches come from.
     max_iter : int
