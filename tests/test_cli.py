@@ -14,7 +14,7 @@ from PIL import Image
 from settings import SEED
 
 from skpatchsvdd import PatchSVDD, load
-from skpatchsvdd._cli import commands, files, main
+from skpatchsvdd._cli import files, main
 from skpatchsvdd._images import read_display
 from skpatchsvdd._report import save_overlay
 from skpatchsvdd.datasets import make_textures
@@ -120,7 +120,7 @@ def test_inspect_writes_a_table_and_pictures(photos, model, tmp_path, capsys):
 def test_an_interrupt_keeps_the_page_of_what_was_inspected(
     photos, model, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(commands, "_BATCH", 2)
+    monkeypatch.setattr("skpatchsvdd._cli.inspect._BATCH", 2)
     inspect, calls = PatchSVDD.inspect, []
 
     def stop_at_second(self, X):

@@ -15,33 +15,11 @@ _IMAGE_SIZE, _N_TRAIN, _N_TEST = 192, 40, 50
 _N_SHOWN = 6
 # Enough to see what training adds, in minutes on two cores, whatever the last bits; a
 # fit with the default parameters sees three and a half times as many crops.
-_MAX_ITER, _BATCH_SIZE = 100, 4
+_BATCH_SIZE = 4
 _STRIDES = (8, 16)  # twice as wide as usual at the smaller scale: quicker to search
 
 
-def add_demo(commands):
-    """Add the command to a parser."""
-    demo = commands.add_parser(
-        "demo",
-        help="learn from synthetic normal images and find synthetic defects",
-        description=(
-            "Learn from synthetic normal images, find synthetic defects, print what "
-            "training adds and draw a picture. Takes minutes on two cores."
-        ),
-    )
-    demo.add_argument("--output", default="demo.png", help="picture to write")
-    demo.add_argument("--device", default="auto", help="auto, cpu, cuda, ...")
-    demo.add_argument("--random-state", type=int, default=0)
-    demo.add_argument(
-        "--max-iter",
-        type=int,
-        default=_MAX_ITER,
-        help=f"training steps, {_MAX_ITER} by default",
-    )
-    demo.set_defaults(run=run_demo)
-
-
-def run_demo(args):
+def run(args):
     """Fit to a part and to a material, print what training adds, draw a picture."""
     import_pyplot()  # before the work, not after it
     start = time.perf_counter()

@@ -1,0 +1,207 @@
+"""The command line's parser; a command's own module is imported when it is run."""
+
+import argparse
+import importlib
+import sys
+import warnings
+
+from skpatchsvdd._cli.status import FAILED, INTERRUPTED
+from skpatchsvdd._version import __version__
+
+# What can go wrong with files, parameters, memory and numbers: a line says what.
+_EXPECTED = (
+    *(ImportError, OSError, ValueError),
+    *(RuntimeError, MemoryError, ArithmeticError),
+)
+_STATUS = (
+    "Exit status: 0 if no image is abnormal, 3 if one is, 1 if something went wrong."
+)
+
+
+def main(argv=None):
+    """Run the command line; return its exit status."""
+    args = _parse(argv)
+    if hasattr(sys.stdout, "reconfigure"):
+        # A log shows how far it has come, and any name of a file can be printed.
+        sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", UserWarning)  # of every batch
+            warnings.showwarning = _print_warning
+            return _run(args)
+    except _EXPECTED as error:
+        print(f"error: {str(error) or type(error).__name__}", file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _run(args):
+    """Run a command: the function `run` of the module of its name."""
+    module = importlib.import_module(f"skpatchsvdd._cli.{args.command}")
+    return module.run(args)
+
+
+def _print_warning(message, *_, **__):
+    print(f"warning: {message}", file=sys.stderr)
+
+
+def _parse(argv):
+    parser = argparse.ArgumentParser(
+        prog="skpatchsvdd",
+        description=(
+            "Find what is abnormal in images, learnt from normal images alone: "
+            "fit to a folder of good ones, then inspect others."
+        ),
+        epilog="Example: skpatchsvdd fit good/ -o part.model && "
+        "skpatchsvdd inspect part.model new/ -o results",
+    )
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(required=True, metavar="command", dest="command")
+    _add_fit(commands)
+    _add_inspect(commands)
+    _add_evaluate(commands)
+    _add_update(commands)
+    _add_demo(commands)
+    return parser.parse_args(argv)
+
+
+def _parse_size(text):
+    parts = text.lower().split("x")
+    if len(parts) > 2 or not all(part.isdecimal() for part in parts):
+        raise argparse.ArgumentTypeError(
+            f"must be one number, or height and width as in 192x256, got {text!r}"
+        )
+    return int(text) if len(parts) == 1 else tuple(map(int, parts))
+
+
+def _add_fit(commands):
+    fit = commands.add_parser(
+        "fit",
+        help="learn from images of good parts and save a model",
+        description=(
+            "Learn what is normal from images of good parts, in folders and all "
+            "folders below them, and save a model."
+        ),
+        epilog="Example: skpatchsvdd fit good/ -o part.model --image-size 256",
+    )
+    fit.add_argument("images", nargs="+", help="folders or files of normal images")
+    fit.add_argument("-o", "--output", required=True, help="model file to write")
+    fit.add_argument(
+        "--image-size",
+        type=_parse_size,
+        metavar="PIXELS",
+        help="what images are resized to: one number, or height and width as in "
+        "192x256; by default they stay as they are, and become 256 x 256 if they "
+        "differ",
+    )
+    fit.add_argument(
+        "--contamination",
+        type=float,
+        metavar="FRACTION",
+        help="fraction of new normal images that may raise an alarm; by default about "
+        "one in as many as there are training images",
+    )
+    fit.add_argument(
+        "--roi",
+        metavar="MASK",
+        help="image that is black where nothing matters, and white elsewhere: what "
+        "is there is never seen",
+    )
+    fit.add_argument("--max-iter", type=int, help="training steps; 0 does not train")
+    fit.add_argument("--random-state", type=int, default=0, help="0 by default")
+    _add_common(fit)
+
+
+def _add_inspect(commands):
+    inspect = commands.add_parser(
+        "inspect",
+        help="say which images are abnormal, and where",
+        description=(
+            "Inspect images and write report.html, a page to look through them, "
+            "results.csv and, for each image, a picture of what is abnormal: yellow "
+            "at the threshold, red at twice as much."
+        ),
+        epilog=f"{_STATUS} Example: skpatchsvdd inspect part.model new/ -o results",
+    )
+    inspect.add_argument("model", help="model file, written by fit")
+    inspect.add_argument("images", nargs="*", help="folders or files of images")
+    inspect.add_argument(
+        "--watch",
+        metavar="FOLDER",
+        help="inspect what arrives in a folder, until interrupted by Ctrl-C",
+    )
+    inspect.add_argument("-o", "--output", required=True, help="folder to write to")
+    inspect.add_argument("--no-maps", action="store_true", help="write no pictures")
+    inspect.add_argument("--no-report", action="store_true", help="write no page")
+    _add_common(inspect)
+
+
+def _add_evaluate(commands):
+    evaluate = commands.add_parser(
+        "evaluate",
+        help="measure a model on images whose defects are known",
+        description=(
+            "Measure a model on a folder in MVTec AD's layout: test/good, test/DEFECT "
+            "and, for figures of pixels, ground_truth/DEFECT/NAME_mask.png."
+        ),
+        epilog="Example: skpatchsvdd evaluate part.model data/part",
+    )
+    evaluate.add_argument("model", help="model file, written by fit")
+    evaluate.add_argument("folder", help="folder that holds test/")
+    evaluate.add_argument("-o", "--output", help="folder for report.html, a page")
+    evaluate.add_argument("--device", help="auto, cpu, cuda, ...")
+
+
+def _add_update(commands):
+    update = commands.add_parser(
+        "update",
+        help="add more normal images to a model, without training",
+        description=(
+            "Add normal images that look different from those of fit, such as another "
+            "batch of material, to a model, without training it again."
+        ),
+        epilog="Example: skpatchsvdd update part.model good_of_today/",
+    )
+    update.add_argument("model", help="model file, written by fit")
+    update.add_argument("images", nargs="+", help="folders or files of normal images")
+    update.add_argument(
+        "-o", "--output", help="model file to write; by default the same"
+    )
+    update.add_argument(
+        "--group",
+        metavar="NAME",
+        help="the group that all of these images are of, for a model that was fitted "
+        "with groups",
+    )
+    _add_common(update)
+
+
+def _add_demo(commands):
+    demo = commands.add_parser(
+        "demo",
+        help="learn from synthetic normal images and find synthetic defects",
+        description=(
+            "Learn from synthetic normal images, find synthetic defects, print what "
+            "training adds and draw a picture. Takes minutes on two cores."
+        ),
+    )
+    demo.add_argument("--output", default="demo.png", help="picture to write")
+    demo.add_argument("--device", default="auto", help="auto, cpu, cuda, ...")
+    demo.add_argument("--random-state", type=int, default=0)
+    demo.add_argument(
+        "--max-iter",
+        type=int,
+        default=100,
+        help="training steps, 100 by default",
+    )
+
+
+def _add_common(parser):
+    parser.add_argument("--device", help="auto, cpu, cuda, ...; auto by default")
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="end at files that cannot be read; by default they are skipped",
+    )
