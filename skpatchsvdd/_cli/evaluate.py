@@ -21,7 +21,7 @@ def run(args):
     est = load_model(args.model, args.device)
     test = load_mvtec_ad(args.folder, split="test")
     check_sizes(test.filenames, est)
-    results = est.inspect(test.images)
+    results = est.inspect(test.images, explain=bool(args.output))
     good = test.labels == 1
     alarms = results.labels == -1
     if good.all() or not good.any():
@@ -40,7 +40,8 @@ def run(args):
         found = alarms[test.defects == kind]
         print(f"found         {found.sum()} of {len(found)} {kind}")
     if args.output:
-        page = Page(est, f"Evaluation of {Path(args.model).name}")
+        title = f"Evaluation of {Path(args.model).name}"
+        page = Page(est, title, model=args.model)
         page.add(test.filenames, results, test.labels)
         page.write(Path(args.output) / "report.html")
         print(f"open {Path(args.output) / 'report.html'} in a browser")

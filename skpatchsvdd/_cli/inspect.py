@@ -15,7 +15,6 @@ from skpatchsvdd._cli.files import (
     watch_folder,
 )
 from skpatchsvdd._cli.status import ABNORMAL, OK
-from skpatchsvdd._images import read_display
 from skpatchsvdd._report import Page, save_overlay
 
 # Images inspected, and written about, at a time: an interrupt loses no more.
@@ -44,16 +43,18 @@ def run(args):
     page = None
     if not args.no_report:
         limit = _N_WATCHED if args.watch else _N_SHOWN
-        page = Page(est, f"Inspection by {Path(args.model).name}", limit)
+        title = f"Inspection by {Path(args.model).name}"
+        page = Page(est, title, limit, model=args.model)
     maps = None if args.no_maps else folder
     try:
-        for some, results in _inspect_batches(est, batches, bool(args.watch)):
+        for some, results in _inspect_batches(est, batches, page, bool(args.watch)):
             rows = list(_tell_results(est, some, results, table.n_rows, maps))
             table.add(rows)
             n_images += len(rows)
             n_abnormal += sum(row[1] == "abnormal" for row in rows)
             if page is not None:
-                page.add(some, results)
+                drawn = [row[-1] and folder / row[-1] for row in rows]
+                page.add(some, results, maps=drawn)
                 if args.watch:
                     page.write(folder / "report.html")
     finally:  # also of what was inspected before an interrupt
@@ -65,11 +66,11 @@ def run(args):
     return ABNORMAL if n_abnormal else OK
 
 
-def _inspect_batches(est, batches, goes_on):
+def _inspect_batches(est, batches, page, goes_on):
     """Yield files and their results; with `goes_on` what fails is told and skipped."""
     for files in batches:
         try:
-            results = est.inspect(files)
+            results = est.inspect(files, explain=page is not None)
         except (OSError, ValueError) as error:
             if not goes_on:
                 raise
@@ -120,7 +121,7 @@ def _tell_results(est, files, results, start, folder):
         if folder is not None:
             drawn = f"{MAPS}/{start + i:05d}_{_shorten(Path(file).stem)}.png"
             one_map = results.maps[i] / -est.offset_
-            save_overlay(read_display(file), one_map, folder / drawn)
+            save_overlay(file, one_map, folder / drawn)
         verdict = "abnormal" if results.labels[i] == -1 else "normal"
         score, p_value = results.scores[i], results.p_values[i]
         print(f"{verdict:8}  p {p_value:.3f}  {file}", flush=True)

@@ -40,7 +40,12 @@ def main(argv=None):
 def _run(args):
     """Run a command: the function `run` of the module of its name."""
     module = importlib.import_module(f"skpatchsvdd._cli.{args.command}")
-    return module.run(args)
+    if "max_pixels" not in args:
+        return module.run(args)
+    from skpatchsvdd._images import limited_pixels
+
+    with limited_pixels(args.max_pixels):
+        return module.run(args)
 
 
 def _print_warning(message, *_, **__):
@@ -74,6 +79,12 @@ def _parse_size(text):
             f"must be one number, or height and width as in 192x256, got {text!r}"
         )
     return int(text) if len(parts) == 1 else tuple(map(int, parts))
+
+
+def _parse_count(text):
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"must be a number above 0, got {text!r}")
+    return int(text)
 
 
 def _add_fit(commands):
@@ -111,6 +122,7 @@ def _add_fit(commands):
     )
     fit.add_argument("--max-iter", type=int, help="training steps; 0 does not train")
     fit.add_argument("--random-state", type=int, default=0, help="0 by default")
+    _add_max_pixels(fit)
     _add_common(fit)
 
 
@@ -135,6 +147,7 @@ def _add_inspect(commands):
     inspect.add_argument("-o", "--output", required=True, help="folder to write to")
     inspect.add_argument("--no-maps", action="store_true", help="write no pictures")
     inspect.add_argument("--no-report", action="store_true", help="write no page")
+    _add_max_pixels(inspect)
     _add_common(inspect)
 
 
@@ -195,6 +208,17 @@ def _add_demo(commands):
         type=int,
         default=100,
         help="training steps, 100 by default",
+    )
+
+
+def _add_max_pixels(parser):
+    parser.add_argument(
+        "--max-pixels",
+        type=_parse_count,
+        default=100_000_000,
+        metavar="PIXELS",
+        help="files of more pixels are not decoded, which can take minutes and all "
+        "memory; 100,000,000 by default",
     )
 
 
