@@ -991,8 +991,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             `regions`: what `score_samples`, `p_values`, `predict`, `anomaly_map`,
             `predict_mask` and `predict_regions` return, each of which would inspect
             the images again. `maps` and `masks` are lists. With `explain` also
-            `matches`: of abnormal images what the method `explain` returns, and arrays
-            without a row of normal ones.
+            `matches`: for each image an array as of the method `explain`, with one row,
+            that of its highest region, if it is abnormal, and without any if not.
         """
         images = self._check_scored_images(X)
         images = images.hold() if explain else images
@@ -1002,7 +1002,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         matches = {}
         if explain:
             abnormal = np.flatnonzero(labels == -1)
-            matches = {"matches": self._match(images, regions, maps, abnormal)}
+            highest = [own[:1] for own in regions]
+            matches = {"matches": self._match(images, highest, maps, abnormal)}
         maps = list(map(self._resize_map, maps, images.sizes))
         pairs = zip(maps, scores, strict=True)
         calibration, groups = self._calibration_set()

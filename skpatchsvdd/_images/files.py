@@ -56,17 +56,20 @@ def read_image(file, max_pixels=None, size=None):
 def read_small(file, size):
     """Read a file as `read_image` does, to look at.
 
-    A JPEG is decoded at the smallest part of its size that has no side below `size`.
+    A JPEG is decoded at the smallest part of its size whose longer side has `size`.
     """
     with _named(file), _open(file) as opened:
-        _reduce(opened, size)
+        _reduce(opened, size * min(opened.size) // max(opened.size))
         _check_n_pixels(opened, find_max_pixels())
         return _to_array(opened)
 
 
-def _reduce(image, size):
-    """Let a JPEG be decoded at a part of its size; other formats cannot."""
-    image.draft(None, (size, size))
+def _reduce(image, shortest):
+    """Let a JPEG be decoded at a part of its size; other formats cannot.
+
+    Its shorter side keeps so many pixels at least.
+    """
+    image.draft(None, (max(shortest, 1), max(shortest, 1)))
 
 
 def find_max_pixels():

@@ -8,8 +8,9 @@ import numpy as np
 
 from skpatchsvdd._images import read_display
 
-# Longest side of images with their maps, and of maps that a page holds.
-OVERLAY_SIZE = 1280
+# Longest side of images to look at, with or without their maps, and of maps that a page
+# holds.
+OVERLAY_SIZE = 1000
 _MAP_SIZE = 96
 # Colours of a map over its image: at the threshold, and from twice as much on.
 _AT_THRESHOLD, _FAR_ABOVE = (255, 200, 0), (255, 0, 0)
@@ -39,10 +40,7 @@ def save_overlay(image, one_map, path):
     if isinstance(image, str | os.PathLike) or max(image.shape[:2]) > OVERLAY_SIZE:
         image = read_display(image, OVERLAY_SIZE)
     picture = _as_picture(image)
-    step = max(
-        min(one_map.shape[0] // picture.height, one_map.shape[1] // picture.width), 1
-    )
-    one_map = one_map[::step, ::step]  # smooth: no pixel differs much from the next
+    one_map = _thin_out(one_map, max(picture.size))
     values = _as_picture((np.clip(one_map, 0, 2) * 127.5).astype(np.uint8))
     values = values.resize(picture.size, Image.Resampling.BILINEAR)
     colours = Image.merge("RGB", [values.point(table) for table in _COLOURS])
@@ -74,6 +72,7 @@ def encode_map(one_map):
 
     A byte b that is not 0 stands for 2 ** (8 b / 255 - 4) times the threshold.
     """
+    one_map = _thin_out(one_map, 2 * _MAP_SIZE)
     picture = _as_picture(one_map.astype(np.float32))
     picture.thumbnail((_MAP_SIZE, _MAP_SIZE))
     with np.errstate(divide="ignore"):  # between pixels it may fall below 0
@@ -81,6 +80,15 @@ def encode_map(one_map):
     share = (powers - _LOWEST) / (_HIGHEST - _LOWEST)
     picture = _as_picture((255 * np.clip(share, 0, 1)).round().astype(np.uint8))
     return _encode(picture, "PNG", optimize=True)
+
+
+def _thin_out(one_map, size):
+    """Return every few pixels of a map, its longest side no shorter than `size`.
+
+    A map is smooth: no pixel differs much from the next.
+    """
+    step = max(max(one_map.shape) // size, 1)
+    return one_map[::step, ::step]
 
 
 def _as_picture(pixels):
