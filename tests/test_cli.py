@@ -123,11 +123,11 @@ def test_an_interrupt_keeps_the_page_of_what_was_inspected(
     monkeypatch.setattr("skpatchsvdd._cli.inspect._BATCH", 2)
     inspect, calls = PatchSVDD.inspect, []
 
-    def stop_at_second(self, X):
+    def stop_at_second(self, X, **options):
         calls.append(X)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return inspect(self, X)
+        return inspect(self, X, **options)
 
     monkeypatch.setattr(PatchSVDD, "inspect", stop_at_second)
     args = ["inspect", str(model), str(photos / "new"), "-o", str(tmp_path)]
