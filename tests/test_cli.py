@@ -380,10 +380,10 @@ def test_a_watch_survives_a_file_that_vanishes(
     (line / "a.png").write_bytes((photos / "new" / "00.png").read_bytes())
     inspect = PatchSVDD.inspect
 
-    def vanish(self, X):
+    def vanish(self, X, **options):
         monkeypatch.setattr(PatchSVDD, "inspect", inspect)
         (line / "a.png").rename(line / "b.png")
-        return self.inspect(X)
+        return self.inspect(X, **options)
 
     def wait(seconds):
         if read_rows(out):
