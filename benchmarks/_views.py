@@ -17,7 +17,7 @@ from skpatchsvdd._formulas import (
 )
 
 # Pixels of a scene and of a view of it.
-SCENE, VIEW = 192, 128
+SCENE, VIEW = 224, 128
 # How far views of a scene are turned, enlarged and moved against each other, in
 # radians, as a fraction and in pixels: more, and damage is seen less.
 _TURN, _ENLARGE, _SHIFT = 0.12, 0.1, 19.0
@@ -49,35 +49,36 @@ class Views(NamedTuple):
     boundary: torch.Tensor
 
 
-def draw_views(generator, n, materials):
-    """Draw scenes, views of them, and points."""
+@torch.no_grad()
+def draw_views(generator, n, materials, n_each=3):
+    """Draw n scenes, and yield views of them and points, `n_each` times."""
     g = generator
-    with torch.no_grad():
-        scenes = draw_scenes(g, n, SCENE, N_MATERIALS)
-        textures = draw_scene_textures(g, scenes, materials, SCENE)
-        first = draw_specimens(g, scenes, textures, SCENE)
-        others = draw_scene_textures(g, scenes, materials, SCENE)
-        is_print = scenes.is_print[:, None, None, None, None]
-        second = draw_specimens(
-            g, scenes, torch.where(is_print, textures, others), SCENE
-        )
-        middle = _uniform(g, (n, 2), 12.0)
-        moved = middle + _uniform(g, (n, 2), _SHIFT)
-        frames = [_draw_frames(g, m) for m in (middle, moved)]
-        views = [
-            _look(x.images, f) for x, f in zip((first, second), frames, strict=True)
-        ]
-        damaged, mask = draw_damage(g, views[1])
-        is_grey = torch.rand(n, generator=g, device=g.device) < 1 / 3
-        shots = [draw_shots(g, n) for _ in range(2)]
-        images = [
-            photograph(g, views[0], shots[0], is_grey),
-            photograph(g, views[1], shots[1], is_grey),
-            photograph(g, damaged, shots[1], is_grey),
-        ]
-        return Views(
-            torch.stack(images), *_draw_points(g, n, frames, mask, first)
-        )
+    scenes = draw_scenes(g, n, SCENE, N_MATERIALS)
+    textures = draw_scene_textures(g, scenes, materials, SCENE)
+    first = draw_specimens(g, scenes, textures, SCENE)
+    others = draw_scene_textures(g, scenes, materials, SCENE)
+    is_print = scenes.is_print[:, None, None, None, None]
+    textures = torch.where(is_print, textures, others)
+    second = draw_specimens(g, scenes, textures, SCENE)
+    for _ in range(n_each):
+        yield _draw_pair(g, first, second)
+
+
+def _draw_pair(g, first, second):
+    n = len(first.images)
+    middle = _uniform(g, (n, 2), (SCENE - VIEW) / 2)
+    moved = (middle + _uniform(g, (n, 2), _SHIFT)).clamp(-SCENE / 4, SCENE / 4)
+    frames = [_draw_frames(g, m) for m in (middle, moved)]
+    views = [_look(x.images, f) for x, f in zip((first, second), frames, strict=True)]
+    damaged, mask = draw_damage(g, views[1])
+    is_grey = torch.rand(n, generator=g, device=g.device) < 1 / 3
+    shots = [draw_shots(g, n) for _ in range(2)]
+    images = [
+        photograph(g, views[0], shots[0], is_grey),
+        photograph(g, views[1], shots[1], is_grey),
+        photograph(g, damaged, shots[1], is_grey),
+    ]
+    return Views(torch.stack(images), *_draw_points(g, n, frames, mask, first))
 
 
 def _draw_frames(g, middle):

@@ -87,7 +87,7 @@ def parse_arguments():
     parser.add_argument("--restart", help="file to go on from, kept up to date")
     parser.add_argument("--log-every", type=int, default=200)
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--named", type=float, default=0.5, help="weight of tasks")
+    parser.add_argument("--named", type=float, default=0.2, help="weight of tasks")
     parser.add_argument("--damage", type=float, default=2.0, help="weight of damage")
     parser.add_argument("--alike", type=int, default=1, help="spare what looks alike")
     return parser.parse_args()
@@ -103,6 +103,7 @@ class State:
         self.optimizer = torch.optim.AdamW(parameters, lr=0.0, weight_decay=0.02)
         self.generator = torch.Generator(args.device).manual_seed(args.seed)
         self.step, self.seconds = 0, 0.0
+        self._views = iter(())
         if args.restart and Path(args.restart).exists():
             self._load(args.restart)
 
@@ -112,7 +113,10 @@ class State:
         rest = 0.5 * (1 + torch.cos(torch.tensor(torch.pi * self.step / args.steps)))
         for group in self.optimizer.param_groups:
             group["lr"] = args.rate * warm * float(rest)
-        views = draw_views(self.generator, args.batch, materials)
+        views = next(self._views, None)
+        if views is None:
+            self._views = draw_views(self.generator, args.batch, materials)
+            views = next(self._views)
         losses = measure_losses(self.network, self.tasks, views, args)
         self.optimizer.zero_grad(set_to_none=True)
         losses["sum"].backward()
@@ -121,14 +125,11 @@ class State:
         self.step += 1
         decay = min(_AVERAGED, self.step / (self.step + 10))
         with torch.no_grad():
-            pairs = zip(
-                self.averaged.state_dict().values(),
-                self.network.state_dict().values(),
-                strict=True,
+            means, news = (
+                [x for x in y.state_dict().values() if x.is_floating_point()]
+                for y in (self.averaged, self.network)
             )
-            for mean, new in pairs:
-                if mean.dtype.is_floating_point:
-                    mean.lerp_(new, 1 - decay)
+            torch._foreach_lerp_(means, news, 1 - decay)
         return {k: v.detach() for k, v in losses.items()}
 
     def save(self, path, seconds):
@@ -160,9 +161,7 @@ def measure_losses(network, tasks, views, args):
     device_type = images.device.type
     with torch.autocast(device_type, torch.bfloat16, enabled=device_type == "cuda"):
         stages = network(images)
-        heads = [
-            head(stage) for head, stage in zip(network.heads, stages, strict=True)
-        ]
+        heads = [head(stage) for head, stage in zip(network.heads, stages, strict=True)]
     points = views.points[[0, 1, 1]]
     losses = {}
     for i, (stage, head) in enumerate(zip(stages, heads, strict=True)):
@@ -180,9 +179,7 @@ def measure_losses(network, tasks, views, args):
 def _compare(told, views, i, args):
     """Return the losses of telling points apart, and from their damaged selves."""
     valid = views.is_valid.flatten()
-    first, second, damaged = (
-        F.normalize(x.flatten(0, 1)[valid], dim=1) for x in told
-    )
+    first, second, damaged = (F.normalize(x.flatten(0, 1)[valid], dim=1) for x in told)
     n, p = views.is_valid.shape
     alike = torch.zeros(n * p, n * p, dtype=torch.bool, device=valid.device)
     if args.alike:

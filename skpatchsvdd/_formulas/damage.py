@@ -34,9 +34,12 @@ def draw_damage(generator, images):
     n, _, size, _ = images.shape
     damaged, mask = images, images.new_zeros(n, size, size)
     blurred = F.avg_pool2d(images, 9, 1, 4, count_include_pad=False)
-    for _ in range(N_PIECES):
+    shifts = torch.randint(
+        12, size - 12, (N_PIECES, 4), generator=generator, device=generator.device
+    )
+    for shift in shifts.tolist():
         cover = _draw_piece(generator, n, size)
-        filling = _draw_filling(generator, images, blurred)
+        filling = _draw_filling(generator, images, blurred, shift)
         is_faint = happens(generator, (n, 1, 1), 0.3)
         opacity = torch.where(is_faint, uniform(generator, (n, 1, 1), 0.3, 1.0), 1.0)
         damaged = damaged + (cover * opacity)[:, None] * (filling - damaged)
@@ -69,32 +72,23 @@ def _draw_piece(g, n, size):
     return torch.sigmoid((1 + uneven - radius) * width.clamp(max=6.0) * 2)
 
 
-def _draw_filling(g, images, blurred):
+def _draw_filling(g, images, blurred, shift):
     """Return what damage shows, (n, 3, size, size)."""
-    n, _, size, _ = images.shape
-    down, across = (
-        int(torch.randint(12, size - 12, (1,), generator=g, device=g.device))
-        for _ in range(2)
-    )
+    n = len(images)
+    down, across, other, near = shift
     elsewhere = images.roll((down, across), dims=(2, 3)).flip(3)
-    other = (
-        images.roll(
-            1 + int(torch.randint(n - 1, (1,), generator=g, device=g.device)), dims=0
-        )
-        if n > 1
-        else elsewhere
-    )
-    shift = int(torch.randint(3, 9, (1,), generator=g, device=g.device))
+    foreign = images.roll(1 + other % max(n - 1, 1), dims=0)
+    near = 3 + near % 6
     light = log_uniform(g, (n, 1, 1, 1), 0.05, 0.5)
     light = torch.where(happens(g, (n, 1, 1, 1), 0.5), light, -light)
     tint = light * (1 + 0.3 * normal(g, (n, 3, 1, 1)))
     is_grey = happens(g, (n, 1, 1, 1), 0.5)
     fillings = (
         elsewhere,
-        other,
+        foreign,
         images + torch.where(is_grey, light, tint),
         blurred,
-        images.roll((shift, -shift), dims=(2, 3)),
+        images.roll((near, -near), dims=(2, 3)),
         uniform(g, (n, 3, 1, 1)).expand_as(images),
     )
     chosen = choose(g, (n, 1, 1, 1), (1,) * _FILLINGS)

@@ -35,6 +35,8 @@ class Scenes(NamedTuple):
     layout, period, order : tensors of shape (n,)
         How shapes are laid out, pixels after which they are repeated, and how often
         they are repeated around the middle.
+    count : tensor of int of shape (n,)
+        How many shapes there are, in descending order.
     tolerance : tensor of shape (n,)
         Pixels by which specimens differ.
     is_print : tensor of shape (n,)
@@ -43,9 +45,9 @@ class Scenes(NamedTuple):
         The materials, enlarged and turned.
     shapes : Shapes
         Of shape (n, MAX_SHAPES, ...).
-    slot, is_plain, opacity, softness, is_there : tensors of shape (n, MAX_SHAPES)
+    slot, is_plain, opacity, softness : tensors of shape (n, MAX_SHAPES)
         The texture that fills a shape, unless that is plain, how much of what is below
-        it stays hidden, pixels over which its edge fades, and whether it is there.
+        it stays hidden, and pixels over which its edge fades.
     color, shade : tensors of shape (n, MAX_SHAPES, 3), (n, MAX_SHAPES, 2)
         The colour of a plain shape, and by how much its light changes across it.
     """
@@ -53,6 +55,7 @@ class Scenes(NamedTuple):
     layout: torch.Tensor
     period: torch.Tensor
     order: torch.Tensor
+    count: torch.Tensor
     tolerance: torch.Tensor
     is_print: torch.Tensor
     ids: torch.Tensor
@@ -63,9 +66,15 @@ class Scenes(NamedTuple):
     is_plain: torch.Tensor
     opacity: torch.Tensor
     softness: torch.Tensor
-    is_there: torch.Tensor
     color: torch.Tensor
     shade: torch.Tensor
+
+    def take(self, indices):
+        """Return some of the scenes."""
+        parts = [x[indices] for x in self if not isinstance(x, Shapes)]
+        shapes = Shapes(*(x[indices] for x in self.shapes))
+        at = self._fields.index("shapes")
+        return Scenes(*parts[:at], shapes, *parts[at:])
 
 
 class Specimens(NamedTuple):
@@ -96,14 +105,13 @@ def draw_scenes(generator, n, size, n_materials):
     is_repeated = layout == REPEATED
     is_part = layout >= PART
     shapes = _draw_shapes(g, n, size, layout, period)
-    count = log_uniform(g, (n, 1), 3.0, float(s))
-    count = torch.where(is_repeated[:, None], count.clamp(max=6), count)
-    is_there = torch.arange(s, device=g.device) < count
+    count = log_uniform(g, n, 3.0, float(s))
+    count = torch.where(is_repeated, count.clamp(max=6), count)
     opacity = torch.where(happens(g, (n, s), 0.85), 1.0, uniform(g, (n, s), 0.2, 0.9))
     opacity[:, 0] = torch.where(is_part, 1.0, opacity[:, 0])
     is_grey = happens(g, (n, 1, 1), 0.4)
     color = colors(g, (n, s))
-    return Scenes(
+    scenes = Scenes(
         layout=layout,
         period=period,
         order=2.0 + choose(g, n, (1,) * 12),
@@ -117,10 +125,11 @@ def draw_scenes(generator, n, size, n_materials):
         is_plain=happens(g, (n, s), 0.45),
         opacity=opacity,
         softness=log_uniform(g, (n, s), 0.35, 1.5),
-        is_there=is_there,
+        count=count.long(),
         color=torch.where(is_grey, color[..., :1], color),
         shade=normal(g, (n, s, 2)) * log_uniform(g, (n, s, 1), 0.01, 0.4),
     )
+    return scenes.take(count.long().argsort(descending=True))
 
 
 def _draw_shapes(g, n, size, layout, period):
@@ -176,53 +185,82 @@ def draw_specimens(generator, scenes, textures, size):
     -------
     specimens : Specimens
     """
-    n = len(scenes.layout)
-    device = generator.device
     shapes = scenes.shapes.vary(generator, scenes.tolerance)
-    y, x = (part - size / 2 for part in grid(size, device))
-    plain = x.expand(n, size, size), y.expand(n, size, size)
-    folded = _fold(scenes, *plain)
-    rows = torch.arange(n, device=device)
-    image = textures[:, 0] * 1.0
-    is_plain = scenes.is_plain[:, -1]  # the ground's
-    ground = scenes.color[:, -1, :, None, None].expand_as(image)
-    image = torch.where(is_plain[:, None, None, None], ground, image)
-    material = torch.where(is_plain, PLAIN, scenes.ids[:, 0])
-    material = material[:, None, None].expand(n, size, size)
-    family = torch.full((n, size, size), N_SHAPES, device=device)
-    boundary = torch.full((n, size, size), FAR, device=device)
-    is_part = scenes.layout >= PART
-    inside = None
-    for i in range(MAX_SHAPES - 1):
-        shape = shapes.take(i)
-        # The part itself is not repeated.
-        is_body = is_part & (i == 0)
-        where = [
-            torch.where(is_body[:, None, None], *pair)
-            for pair in zip(plain, folded, strict=True)
-        ]
-        away, u, v = distance_to(shape, *where)
-        cover = torch.sigmoid(-away / scenes.softness[:, i, None, None])
+    canvas = _Canvas(scenes, shapes, textures, size)
+    counts = scenes.count.tolist()  # the largest come first
+    for i in range(counts[0]):
+        canvas.paint(i, sum(count > i for count in counts))
+    return canvas.result()
+
+
+class _Canvas:
+    """Images that shapes are painted on, one after the other."""
+
+    def __init__(self, scenes, shapes, textures, size):
+        self._scenes, self._shapes, self._textures = scenes, shapes, textures
+        n, device = len(textures), textures.device
+        y, x = (part - size / 2 for part in grid(size, device))
+        self._plain = x.expand(n, size, size), y.expand(n, size, size)
+        self._folded = _fold(scenes, *self._plain)
+        self._is_part = (scenes.layout >= PART)[:, None, None]
+        self._rows = torch.arange(n, device=device)
+        is_plain = scenes.is_plain[:, -1]  # the last shape's filling is the ground's
+        ground = scenes.color[:, -1, :, None, None]
+        self._image = torch.where(is_plain[:, None, None, None], ground, textures[:, 0])
+        material = torch.where(is_plain, PLAIN, scenes.ids[:, 0])[:, None, None]
+        self._material = material.repeat(1, size, size)
+        self._family = torch.full((n, size, size), N_SHAPES, device=device)
+        self._boundary = torch.full((n, size, size), FAR, device=device)
+        self._inside = None
+
+    def paint(self, i, k):
+        """Paint the i-th shapes of the first k scenes."""
+        scenes, shape = self._scenes, self._shapes.take(i, k)
+        away, u, v = distance_to(shape, *self._coordinates(i, k))
+        cover = torch.sigmoid(-away / scenes.softness[:k, i, None, None])
         if i == 0:
-            inside = torch.where(is_part[:, None, None], away < 0, True)
-        else:
-            cover = cover * inside
-            away = torch.where(inside, away, FAR)
-        cover = cover * scenes.is_there[:, i, None, None]
-        away = torch.where(scenes.is_there[:, i, None, None], away, FAR)
-        fill = _fill(scenes, textures, rows, i, u, v)
-        cover_seen = (cover * scenes.opacity[:, i, None, None])[:, None]
-        image = image + cover_seen * (fill - image)
-        is_over = cover > 0.5
-        own = torch.where(
-            scenes.is_plain[:, i], PLAIN, scenes.ids[rows, scenes.slot[:, i]]
-        )
-        is_dense = is_over & (scenes.opacity[:, i] > 0.5)[:, None, None]
-        material = torch.where(is_dense, own[:, None, None], material)
-        family = torch.where(is_over, shape.family()[:, None, None], family)
+            self._inside = ~self._is_part | (away < 0)
+        else:  # details lie on their part
+            cover = cover * self._inside[:k]
+            away = torch.where(self._inside[:k], away, FAR)
+        seen = (cover * scenes.opacity[:k, i, None, None])[:, None]
+        self._image[:k] += seen * (self._fill(i, k, u, v) - self._image[:k])
+        self._note(i, k, shape, away, cover > 0.5)
+
+    def _coordinates(self, i, k):
+        if i > 0:
+            return [x[:k] for x in self._folded]
+        pairs = zip(self._plain, self._folded, strict=True)
+        # A part itself is not repeated.
+        return [torch.where(self._is_part, *pair)[:k] for pair in pairs]
+
+    def _fill(self, i, k, u, v):
+        """Return what shapes are filled with, (k, 3, size, size)."""
+        scenes = self._scenes
+        texture = self._textures[self._rows[:k], scenes.slot[:k, i]]
+        color = scenes.color[:k, i, :, None, None]
+        fill = torch.where(scenes.is_plain[:k, i, None, None, None], color, texture)
+        shade = scenes.shade[:k, i]
+        light = shade[:, 0, None, None] * u + shade[:, 1, None, None] * v
+        return fill + light.clamp(-0.4, 0.4)[:, None]
+
+    def _note(self, i, k, shape, away, is_over):
+        """Write down what is where."""
+        scenes = self._scenes
+        own = scenes.ids[self._rows[:k], scenes.slot[:k, i]]
+        own = torch.where(scenes.is_plain[:k, i], PLAIN, own)[:, None, None]
+        is_dense = is_over & (scenes.opacity[:k, i] > 0.5)[:, None, None]
+        self._material[:k] = torch.where(is_dense, own, self._material[:k])
+        family = shape.family()[:, None, None]
+        self._family[:k] = torch.where(is_over, family, self._family[:k])
         edge = away.abs()
-        boundary = torch.where(is_over, edge, torch.minimum(boundary, edge))
-    return Specimens(image, material, family, boundary.clamp(max=FAR))
+        nearer = torch.minimum(self._boundary[:k], edge)
+        self._boundary[:k] = torch.where(is_over, edge, nearer)
+
+    def result(self):
+        """Return the images and what is known of them."""
+        boundary = self._boundary.clamp(max=FAR)
+        return Specimens(self._image, self._material, self._family, boundary)
 
 
 def _fold(scenes, x, y):
@@ -240,16 +278,6 @@ def _fold(scenes, x, y):
         torch.where(layout == REPEATED, wrap, torch.where(layout == ROUND, turn, plain))
         for wrap, turn, plain in zip(wrapped, turned, (x, y), strict=True)
     ]
-
-
-def _fill(scenes, textures, rows, i, u, v):
-    """Return what a shape is filled with, (n, 3, size, size)."""
-    texture = textures[rows, scenes.slot[:, i]]
-    color = scenes.color[:, i, :, None, None]
-    fill = torch.where(scenes.is_plain[:, i, None, None, None], color, texture)
-    shade = scenes.shade[:, i]
-    light = shade[:, 0, None, None] * u + shade[:, 1, None, None] * v
-    return fill + light.clamp(-0.4, 0.4)[:, None]
 
 
 def draw_scene_textures(generator, scenes, materials, size):

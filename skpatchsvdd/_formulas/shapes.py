@@ -38,9 +38,9 @@ class Shapes(NamedTuple):
     depth: torch.Tensor
     ring: torch.Tensor
 
-    def take(self, i):
-        """Return the i-th shape of every scene."""
-        return Shapes(*(x[:, i] for x in self))
+    def take(self, i, k):
+        """Return the i-th shapes of the first k scenes."""
+        return Shapes(*(x[:k, i] for x in self))
 
     def vary(self, generator, tolerance):
         """Return the shapes moved, turned and enlarged by a few pixels."""
