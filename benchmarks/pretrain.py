@@ -20,8 +20,10 @@ from _common import machine_name, make_parser, print_json
 from _views import draw_views, look_alike, sample
 from torch import nn
 
-from skpatchsvdd._encoding.known import STAGES, KnownNetwork, save_network
+from skpatchsvdd._encoding.formulas import FormulaEncoder
+from skpatchsvdd._encoding.known import LENGTH, STAGES, KnownNetwork, fold_norms
 from skpatchsvdd._formulas import FAR, N_MATERIALS, N_SHAPES, make_materials
+from skpatchsvdd._storage.tensors import write_tensors
 
 # Cosines are divided by this before they are compared.
 _TEMPERATURE = 0.1
@@ -30,6 +32,25 @@ _REACH = (8.0, 16.0, 32.0)
 _WARM_UP = 200
 _AVERAGED = 0.999
 _SAVED_EVERY = 60.0  # seconds
+
+
+# Scenes on which the features' axes are found, and how much they are evened out: an
+# axis is divided by the fourth root of its variance.
+_N_MEASURED = 96
+_SHRINKAGE = 0.02
+# Length of what points are compared by.
+_HEAD = 96
+
+
+class Learner(KnownNetwork):
+    """The network, with a head on each stage by which points are compared."""
+
+    def __init__(self):
+        super().__init__(norm=True)
+        self.heads = nn.ModuleList(
+            nn.Sequential(nn.Conv2d(n, n, 1), nn.ReLU(), nn.Conv2d(n, _HEAD, 1))
+            for n in STAGES
+        )
 
 
 class Tasks(nn.Module):
@@ -47,7 +68,7 @@ def main():
     args = parse_arguments()
     device = torch.device(args.device)
     torch.manual_seed(args.seed)
-    network = KnownNetwork(norm=True).to(device, memory_format=torch.channels_last)
+    network = Learner().to(device, memory_format=torch.channels_last)
     tasks = nn.ModuleList(Tasks(n) for n in STAGES).to(device)
     state = State(network, tasks, args)
     start = time.perf_counter() - state.seconds
@@ -68,7 +89,7 @@ def main():
         f"--seed {args.seed}",
         "machine": machine_name(device),
     }
-    save_network(state.averaged, args.output, page)
+    write_known(fold_norms(state.averaged), args.output, page, materials)
     print_json(
         steps=args.steps,
         seconds=seconds,
@@ -108,6 +129,7 @@ class State:
             self._load(args.restart)
 
     def train_step(self, materials):
+        """Draw views, take a step, and return the losses by name."""
         args = self.args
         warm = min(1.0, (self.step + 1) / _WARM_UP)
         rest = 0.5 * (1 + torch.cos(torch.tensor(torch.pi * self.step / args.steps)))
@@ -133,6 +155,7 @@ class State:
         return {k: v.detach() for k, v in losses.items()}
 
     def save(self, path, seconds):
+        """Write all that is needed to go on."""
         content = {
             "network": self.network.state_dict(),
             "tasks": self.tasks.state_dict(),
@@ -221,6 +244,37 @@ def _name(task, raw, views):
     answers = task.damage(damaged)[:, 0]
     damage = F.binary_cross_entropy_with_logits(answers, is_damaged)
     return 0.5 * material + 0.5 * shape + edge + damage
+
+
+@torch.no_grad()
+def write_known(network, path, page, materials):
+    """Find the main axes of the features, and write all weights in half precision."""
+    encoder = FormulaEncoder(3).to(materials.color.device)
+    encoder.network.load_state_dict(network.state_dict())
+    moments = measure_moments(encoder.network, materials)
+    for project, (n, first, second) in zip(encoder.project, moments, strict=True):
+        mean = first / n
+        variances, axes = torch.linalg.eigh(second / n - mean[:, None] * mean)
+        variances, axes = variances[-LENGTH:], axes[:, -LENGTH:]
+        axes = axes / (variances + _SHRINKAGE * variances.mean()) ** 0.25
+        project.weight.copy_(axes.T[:, :, None, None])
+        project.bias.copy_(-(axes.T @ mean))
+    arrays = {k: v.cpu().half().numpy() for k, v in encoder.state_dict().items()}
+    write_tensors(path, arrays, page)
+
+
+def measure_moments(network, materials):
+    """Return number, sum and sum of products of the features of each stage."""
+    generator = torch.Generator(materials.color.device).manual_seed(0)
+    moments = [(0, 0.0, 0.0)] * len(STAGES)
+    for _ in range(_N_MEASURED // 8):
+        views = next(draw_views(generator, 8, materials))
+        for i, x in enumerate(network(views.images[0])):
+            x = F.avg_pool2d(x, 3, 1, 1, count_include_pad=False)
+            x = x.permute(0, 2, 3, 1).reshape(-1, x.shape[1]).double()
+            n, first, second = moments[i]
+            moments[i] = (n + len(x), first + x.sum(0), second + x.T @ x)
+    return moments
 
 
 if __name__ == "__main__":

@@ -46,7 +46,12 @@ from skpatchsvdd._inspection import (
 )
 from skpatchsvdd._options import resolve_options
 from skpatchsvdd._storage import read_model, write_model
-from skpatchsvdd._training import count_trainings, go_on_from, train_encoder
+from skpatchsvdd._training import (
+    count_trainings,
+    go_on_from,
+    train_encoder,
+    undo_training,
+)
 from skpatchsvdd._utils import (
     CallbackSupportMixin,
     Report,
@@ -474,7 +479,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         "image_shape": ["array-like", None],
         "training": [StrOptions({"dense", "paper"})],
         "loss": [StrOptions({"patch_svdd", "svdd_prime", "svdd"})],
-        "encoder": [StrOptions({"hierarchical", "flat", "raw"})],
+        "encoder": [str, "array-like"],
         "aggregation": [StrOptions({"multiply", "sum"})],
     }
 
@@ -509,7 +514,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         image_shape=None,
         training="dense",
         loss="patch_svdd",
-        encoder="hierarchical",
+        encoder="auto",
         aggregation="multiply",
     ):
         self.lam = lam
@@ -593,12 +598,16 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             The fitted estimator.
         """
         images, groups = self._check_training_images(X, y, groups)
-        strides = check_strides(
-            self.strides, self.encoder, self.patch_size, images.image_shape
-        )
-        roi = check_roi(self.roi, images)
         device = check_device(self.device)
         options = resolve_options(self.get_params(deep=False), device)
+        strides = check_strides(
+            self.strides,
+            options.encoder,
+            options.has_formulas,
+            self.patch_size,
+            images.image_shape,
+        )
+        roi = check_roi(self.roi, images)
         rng = check_random_state(self.random_state)
         known = digest_images(images)
         owners, shown, calibrates = self._split_groups(groups, known, options, rng)
@@ -1221,8 +1230,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         if not training.curve or not is_collapsed or training.watch.kept == 0:
             return training, fitted, scores
         warn_of_collapse(self.training)
-        training.watch.kept = 0
-        training = training._replace(encoder=training.watch.first_encoder)
+        training = undo_training(training)
         parts = (images, shown, known, owners, training, setting, options, rng)
         # Callbacks have seen the tasks they were told of, and hear nothing of this.
         return self._build(*parts, Report(type(self).__name__, self.verbose))

@@ -1,6 +1,11 @@
 """From images to features: networks, run densely, with light damped."""
 
 from skpatchsvdd._encoding.dense import DenseSetting
+from skpatchsvdd._encoding.formulas import (
+    FormulaEncoder,
+    JointEncoder,
+    make_formula_encoder,
+)
 from skpatchsvdd._encoding.illumination import REACH, damp_windows
 from skpatchsvdd._encoding.networks import (
     ENCODERS,
@@ -17,11 +22,14 @@ __all__ = [
     "ENCODERS",
     "REACH",
     "DenseSetting",
+    "FormulaEncoder",
+    "JointEncoder",
     "check_strides",
     "damp_windows",
     "find_units",
     "grid_shape",
     "make_encoder",
+    "make_formula_encoder",
     "rebuild_encoder",
     "reset_parameters",
 ]

@@ -78,10 +78,12 @@ class PatchEncoder(nn.Module):
       these images have mean 0 and standard deviation 1 before they are bent.
 
     `dense_stride` is the distance in pixels at which features over whole images cost
-    least.
+    least. `sees_light` says whether images are encoded as they are, on the 0..1 scale,
+    or centred and with slow changes of light damped.
     """
 
     dense_stride = 2
+    sees_light = False
 
     @staticmethod
     def run_layer(conv, x, stride, dilation, is_last):
@@ -92,6 +94,11 @@ class PatchEncoder(nn.Module):
         super().__init__()
         self.config = (n_channels, embedding_dim, patch_size)
         self.patch_sizes = self.scales(patch_size)
+
+    @property
+    def members(self):
+        """The encoders that this one is made of: itself."""
+        return [self]
 
     @staticmethod
     def scales(patch_size):

@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from skpatchsvdd._formulas.draws import choose, happens, log_uniform, normal, uniform
 from skpatchsvdd._formulas.fields import grid
 
-# Pieces of damage an image has, and how each is filled: with another place of the image,
-# with another image, another brightness, its blur, what lies beside it, or a flat
-# colour.
+# Pieces of damage an image has, and the ways to fill one: with another place of the
+# image, with another image, another brightness, its blur, what lies beside it, or a
+# flat colour.
 N_PIECES = 5
 _FILLINGS = 6
 
