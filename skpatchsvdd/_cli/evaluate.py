@@ -4,7 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from skpatchsvdd._cli.files import check_sizes, load_model
+from skpatchsvdd._cli.files import check_sizes
+from skpatchsvdd._cli.models import load_model
 from skpatchsvdd._cli.status import OK
 from skpatchsvdd._report import Page
 from skpatchsvdd.datasets import load_mvtec_ad

@@ -32,8 +32,8 @@ def main(argv=None):
     except _EXPECTED as error:
         print(f"error: {str(error) or type(error).__name__}", file=sys.stderr)
         return FAILED
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+    except KeyboardInterrupt as error:
+        print(": ".join(["interrupted", *map(str, error.args)]), file=sys.stderr)
         return INTERRUPTED
 
 
@@ -109,8 +109,23 @@ def _add_fit(commands):
         help="image that is black where nothing matters, and white elsewhere: what "
         "is there is never seen",
     )
-    fit.add_argument("--max-iter", type=int, help="training steps; 0 does not train")
-    fit.add_argument("--random-state", type=int, default=0, help="0 by default")
+    fit.add_argument(
+        "--group-by",
+        choices=("folder", "name"),
+        help="which images belong together, as pictures of one lot or tiles of one "
+        "sheet do: those in one folder, or those whose names are the same up to the "
+        'last "_"; by default none do',
+    )
+    fit.add_argument(
+        "--max-iter",
+        type=int,
+        metavar="STEPS",
+        help="training steps; 0 does not train; by default 240 on a CPU and 1000 on a "
+        "GPU",
+    )
+    fit.add_argument(
+        "--random-state", type=int, default=0, metavar="SEED", help="seed of all draws"
+    )
     _add_common(fit)
 
 
@@ -160,9 +175,14 @@ def _add_update(commands):
         help="add more normal images to a model, without training",
         description=(
             "Add normal images that look different from those of fit, such as another "
-            "batch of material, to a model, without training it again."
+            "batch of material, to a model, without training it again. It says how "
+            "many of them look abnormal to the model as it is, and lists the worst; if "
+            "there are any, it writes nothing without --yes. The former model stays as "
+            "a backup, MODEL.bak, unless -o names another file."
         ),
-        epilog="Example: skpatchsvdd update part.model good_of_today/",
+        epilog="Exit status: 0 if all is well, 3 if nothing was written because images "
+        "look abnormal, 1 if something went wrong. "
+        "Example: skpatchsvdd update part.model good_of_today/",
     )
     update.add_argument("model", help="model file, written by fit")
     update.add_argument("images", nargs="+", help="folders or files of normal images")
@@ -173,7 +193,15 @@ def _add_update(commands):
         "--group",
         metavar="NAME",
         help="the group that all of these images are of, for a model that was fitted "
-        "with groups",
+        "with groups; by default none",
+    )
+    update.add_argument(
+        "--yes",
+        action="store_true",
+        help="write also if some of the images look abnormal",
+    )
+    update.add_argument(
+        "--dry-run", action="store_true", help="say what would change, write nothing"
     )
     _add_common(update)
 
