@@ -29,7 +29,7 @@ _N_NAMED = 20
 def load_images(source, *, image_size=None, on_error="raise", as_paths=False):
     """Load images from a folder and all folders below it, or from a list of files.
 
-    Reading files needs pillow: ``pip install skpatchsvdd[images]``.
+    Reading files needs pillow: ``pip install pillow``.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ def load_mvtec_ad(
     The layout is ``train/good``, ``test/good``, ``test/DEFECT`` and
     ``ground_truth/DEFECT/NAME_mask.png``. A folder that holds images and neither
     ``train`` nor ``test`` is read as normal images. Reading files needs pillow:
-    ``pip install skpatchsvdd[images]``.
+    ``pip install pillow``.
 
     Parameters
     ----------
