@@ -45,7 +45,7 @@ from skpatchsvdd._inspection import (
     warn_of_collapse,
 )
 from skpatchsvdd._options import resolve_options
-from skpatchsvdd._storage import read_model, write_model
+from skpatchsvdd._storage import check_content, read_model, write_model
 from skpatchsvdd._training import count_trainings, go_on_from, train_encoder
 from skpatchsvdd._utils import (
     CallbackSupportMixin,
@@ -1395,6 +1395,7 @@ def load(path, mmap=False):
     True
     """
     parameters, learnt = read_model(path, mmap)
+    check_content(path, parameters, learnt)
     try:
         est = PatchSVDD(**parameters)
         for name in _LEARNT:
