@@ -54,7 +54,7 @@ def resized(height, width, n_channels=3):
 @pytest.mark.parametrize(
     ("changes", "name"),
     [
-        (everywhere("strides", {"tuple": [999_999_937, 999_999_937]}), "strides"),
+        (everywhere("strides", {"tuple": [999_999_937, 999_999_937]}), "bank"),
         (everywhere("strides", {"tuple": [4, 10**30]}), "strides"),
         (everywhere("strides", {"tuple": [0, 16]}), "strides"),
         (everywhere("strides", {"tuple": [-4, 16]}), "strides"),
@@ -84,3 +84,11 @@ def test_what_is_not_forged_is_loaded(model, tmp_path):
     path = tmp_path / "same.model"
     forge(model, path, everywhere("strides", {"tuple": [4, 16]}))
     assert load(path).offset_ == load(model).offset_
+
+
+def test_a_stride_that_is_larger_than_the_image_is_none_that_was_forged(tmp_path):
+    images = make_textures(3, image_size=40, random_state=SEED).images
+    params = {"patch_size": 32, "max_iter": 0, "strides": (1000,)}
+    est = PatchSVDD(**params, random_state=SEED).fit(images)
+    est.save(tmp_path / "a.model")
+    assert load(tmp_path / "a.model").strides_ == (1000,)

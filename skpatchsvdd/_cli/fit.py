@@ -75,8 +75,8 @@ def _fit_or_end(est, files, groups, output):
         try:
             est.fit(files, None, groups)
         except (KeyboardInterrupt, TrainingInterrupted) as error:
-            kept = f"{output} is as it was" if Path(output).exists() else "no model"
-            raise KeyboardInterrupt(f"nothing was written, {kept}") from error
+            kept = f", {output} is as it was" if Path(output).exists() else ""
+            raise KeyboardInterrupt(f"nothing was written{kept}") from error
 
 
 def _print_summary(est, files):

@@ -10,6 +10,8 @@ from skpatchsvdd._inspection import FittedBank
 
 # Pixels of an inspected image, at most: 16,384 x 16,384, whose features fill a memory.
 _MAX_PIXELS = 2**28
+# Above every stride: `fit` takes one that is larger than an image, for a single patch.
+_MAX_STRIDE = 2**31
 
 
 def check_content(path, parameters, learnt):
@@ -60,11 +62,12 @@ def _is_size_right(parameters, learnt):
 
 
 def _are_strides_right(parameters, learnt):
-    strides, longest = learnt["strides_"], max(learnt["inspected_shape_"][:2])
+    """Whether they are strides; that they are those of the bank, its places tell."""
+    strides = learnt["strides_"]
     return (
         len(strides) == len(learnt["patch_sizes_"])
         and _are_positive(strides)
-        and max(strides) <= longest
+        and max(strides) < _MAX_STRIDE
     )
 
 
