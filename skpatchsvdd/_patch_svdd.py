@@ -45,7 +45,7 @@ from skpatchsvdd._inspection import (
     warn_of_collapse,
 )
 from skpatchsvdd._options import resolve_options
-from skpatchsvdd._storage import read_model, write_model
+from skpatchsvdd._storage import check_content, read_model, write_model
 from skpatchsvdd._training import (
     count_trainings,
     go_on_from,
@@ -571,7 +571,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             At least two normal images. uint8 is divided by 255 and uint16 by 65535;
             floats are taken as they are and should lie in about 0..1. Also rows of
             shape (n_images, n_features) with `image_shape`, a list of images, or a list
-            of paths of image files (``pip install skpatchsvdd[images]``), of unequal
+            of paths of image files (``pip install pillow``), of unequal
             size with `image_size`; the :ref:`user guide <images>` has the details.
             Files, and arrays mapped into memory, are read batch by batch, and files of
             up to 512 MiB once; up to 1 GiB of images, a random choice, is trained on.
@@ -1403,6 +1403,7 @@ def load(path, mmap=False):
     True
     """
     parameters, learnt = read_model(path, mmap)
+    check_content(path, parameters, learnt)
     try:
         est = PatchSVDD(**parameters)
         for name in _LEARNT:

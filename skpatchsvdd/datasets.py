@@ -29,7 +29,7 @@ _N_NAMED = 20
 def load_images(source, *, image_size=None, on_error="raise", as_paths=False):
     """Load images from a folder and all folders below it, or from a list of files.
 
-    Reading files needs pillow: ``pip install skpatchsvdd[images]``.
+    Reading files needs pillow: ``pip install pillow``.
 
     Parameters
     ----------
@@ -64,8 +64,7 @@ def load_images(source, *, image_size=None, on_error="raise", as_paths=False):
     >>> from skpatchsvdd.datasets import load_images
     >>> good = load_images("photos/good", image_size=256)  # doctest: +SKIP
     """
-    if on_error not in ("raise", "skip"):
-        raise ValueError(f"on_error must be 'raise' or 'skip', got {on_error!r}.")
+    _check_on_error(on_error)
     size = _check_size(image_size, as_paths)
     files, skipped, broken = _find_files(source)
     n_sources = len(files) + len(broken)
@@ -78,21 +77,30 @@ def load_images(source, *, image_size=None, on_error="raise", as_paths=False):
         else:
             images.append(str(file) if as_paths else image)
             names.append(str(file))
-    if broken:
-        found = f"{len(broken)} of {n_sources} files cannot be read as images"
-        reasons = _list_reasons(broken)
-        if not images:
-            raise ValueError(f"{found}, and there are no others:\n{reasons}")
-        if on_error == "raise":
-            raise ValueError(
-                f"{found}. Remove them, or pass on_error='skip':\n{reasons}"
-            )
-        warn(f"{found} and were skipped:\n{reasons}")
+    _tell_broken(broken, n_sources, on_error)
     return Bunch(
         images=images if as_paths else _make_alike(images),
         filenames=names,
         skipped=skipped + broken,
     )
+
+
+def _check_on_error(on_error):
+    if on_error not in ("raise", "skip"):
+        raise ValueError(f"on_error must be 'raise' or 'skip', got {on_error!r}.")
+
+
+def _tell_broken(broken, n_files, on_error):
+    """Raise, or warn, if some files cannot be read; raise if there are no others."""
+    if not broken:
+        return
+    found = f"{len(broken)} of {n_files} files cannot be read as images"
+    reasons = _list_reasons(broken)
+    if len(broken) == n_files:
+        raise ValueError(f"{found}, and there are no others:\n{reasons}")
+    if on_error == "raise":
+        raise ValueError(f"{found}. Remove them, or pass on_error='skip':\n{reasons}")
+    warn(f"{found} and were skipped:\n{reasons}")
 
 
 def _check_size(image_size, as_paths):
@@ -141,14 +149,20 @@ def _list_reasons(pairs):
 
 
 def load_mvtec_ad(
-    root, category=None, split="train", *, image_size=None, as_paths=False
+    root,
+    category=None,
+    split="train",
+    *,
+    image_size=None,
+    on_error="raise",
+    as_paths=False,
 ):
     """Load images from a folder in the layout of MVTec AD, or from a plain folder.
 
     The layout is ``train/good``, ``test/good``, ``test/DEFECT`` and
     ``ground_truth/DEFECT/NAME_mask.png``. A folder that holds images and neither
     ``train`` nor ``test`` is read as normal images. Reading files needs pillow:
-    ``pip install skpatchsvdd[images]``.
+    ``pip install pillow``.
 
     Parameters
     ----------
@@ -160,6 +174,9 @@ def load_mvtec_ad(
         Which part. A plain folder has no parts and is read whole.
     image_size : int or (int, int), default=None
         Size (height, width) to which images, anti-aliased, and masks are resized.
+    on_error : {"raise", "skip"}, default="raise"
+        Whether files that cannot be read end the loading, with an error that names all
+        of them, or are skipped, with a warning. An image goes with its mask.
     as_paths : bool, default=False
         True returns the paths of images and masks and reads no file; an estimator
         with ``image_size`` resizes them.
@@ -182,6 +199,8 @@ def load_mvtec_ad(
             Name of the defect, "good" for normal images.
         filenames : list of str
             Where each image was read from.
+        skipped : list of (str, str)
+            Images that are not among them, and why.
 
     Examples
     --------
@@ -191,23 +210,54 @@ def load_mvtec_ad(
     """
     if split not in ("train", "test"):
         raise ValueError(f"split must be 'train' or 'test', got {split!r}.")
+    _check_on_error(on_error)
     size = _check_size(image_size, as_paths)
     folder = _check_folder(Path(root) if category is None else Path(root, category))
     files, defects = _list_files(folder, split)
     masks = _list_masks(folder, files, defects)
     if as_paths:
-        images = [str(file) for file in files]
+        images, skipped = [str(file) for file in files], []
         masks = masks and [mask and str(mask) for mask in masks]
     else:
-        images = _make_alike([_read_resized(file, size) for file in files])
-        masks = masks and _read_masks(masks, images)
+        images, masks, kept, skipped = _read_with_masks(files, masks, size)
+        _tell_broken(skipped, len(files), on_error)
+        files, defects = ([x[i] for i in kept] for x in (files, defects))
     return Bunch(
         images=images,
         labels=np.array([1 if defect == _GOOD else -1 for defect in defects]),
         masks=masks,
         defects=np.array(defects),
         filenames=[str(file) for file in files],
+        skipped=skipped,
     )
+
+
+def _read_with_masks(files, masks, size):
+    """Read images and their masks, or None for all masks.
+
+    Returns
+    -------
+    images, masks : ndarray or list
+        What could be read.
+    kept : list of int
+        The indices of these files.
+    broken : list of (str, str)
+        The other files, and what is wrong with them or their masks.
+    """
+    images, found, kept, broken = [], [], [], []
+    for i, file in enumerate(files):
+        try:
+            image = _read_resized(file, size)
+            mask = None if masks is None else _read_mask(masks[i], image.shape[:2])
+        except (OSError, ValueError) as error:
+            broken.append((str(file), str(error)))
+        else:
+            images.append(image)
+            found.append(mask)
+            kept.append(i)
+    if not images:
+        return images, found, kept, broken
+    return _make_alike(images), masks and _stack(found), kept, broken
 
 
 def _check_folder(folder):
@@ -281,15 +331,6 @@ def _make_alike(images):
     return _stack(images)
 
 
-def _read_masks(files, images):
-    sizes = [image.shape[:2] for image in images]
-    masks = [
-        np.zeros(size, dtype=bool) if file is None else _read_mask(file, size)
-        for file, size in zip(files, sizes, strict=True)
-    ]
-    return _stack(masks)
-
-
 def _read_resized(file, size):
     image = read_image(file)
     return image if size is None else _resize(image, size)
@@ -297,6 +338,9 @@ def _read_resized(file, size):
 
 @safe_after_fork
 def _read_mask(file, size):
+    """Read a mask; that of a normal image, None, is empty."""
+    if file is None:
+        return np.zeros(size, dtype=bool)
     mask = read_image(file)
     mask = (mask if mask.ndim == 2 else mask.max(axis=2)) > 0
     if mask.shape == tuple(size):

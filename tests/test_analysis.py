@@ -385,6 +385,6 @@ def test_too_few_patches_are_refused(images):
 def test_missing_matplotlib_is_named_before_any_work(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     monkeypatch.setattr(PositionEstimator, "embed", None)  # an error if it is called
-    match = r"drawing needs matplotlib: pip install skpatchsvdd\[plot\]"
+    match = r"drawing needs matplotlib: pip install matplotlib"
     with pytest.raises(ImportError, match=match):
         PatchEmbeddingDisplay.from_estimator(PositionEstimator().fit(None), [0])

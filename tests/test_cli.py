@@ -14,7 +14,7 @@ from PIL import Image
 from settings import SEED
 
 from skpatchsvdd import PatchSVDD, load
-from skpatchsvdd._cli import files, main
+from skpatchsvdd._cli import files, main, models
 from skpatchsvdd._images import read_display
 from skpatchsvdd._report import save_overlay
 from skpatchsvdd.datasets import make_textures
@@ -155,7 +155,7 @@ def test_nothing_abnormal_has_status_0(photos, model, tmp_path):
     # They are known: none is below the lowest score.
     est = joblib.load(model).set_params(contamination="auto")
     est.fit([str(x) for x in sorted((photos / "good" / "tuesday").iterdir())])
-    files.save_model(est, tmp_path / "m.joblib")
+    models.save_model(est, tmp_path / "m.joblib")
     args = ["inspect", str(tmp_path / "m.joblib"), good, "-o", str(tmp_path / "out")]
     assert main([*args, "--no-maps", "--no-report"]) == 0
     assert [x.name for x in (tmp_path / "out").iterdir()] == ["results.csv"]
@@ -215,8 +215,8 @@ def test_evaluate_prints_figures_of_each_defect(photos, model, tmp_path, capsys)
 def test_update_lets_images_join(photos, model, tmp_path, capsys):
     path = tmp_path / "more.joblib"
     args = ["update", str(model), str(photos / "new"), str(photos / "good" / "tuesday")]
-    assert main([*args, "-o", str(path)]) == 0
-    assert "6 of 10 images joined" in capsys.readouterr().out
+    assert main([*args, "-o", str(path), "--yes"]) == 0
+    assert "6 of 10 images are new" in capsys.readouterr().out
     assert len(joblib.load(path).training_scores_) == 16
     assert len(joblib.load(model).training_scores_) == 10
 
@@ -266,9 +266,9 @@ def test_a_failed_save_leaves_the_former_model(model, tmp_path, monkeypatch):
         target.write_bytes(b"half")
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(files.joblib, "dump", fail)
+    monkeypatch.setattr(models.joblib, "dump", fail)
     with pytest.raises(OSError, match="no space"):
-        files.save_model(PatchSVDD(), path)
+        models.save_model(PatchSVDD(), path)
     assert path.read_bytes() == model.read_bytes()
     assert [x.name for x in tmp_path.iterdir()] == ["m.joblib"]
 
@@ -448,14 +448,14 @@ def test_an_update_of_a_model_with_groups_names_the_group(photos, tmp_path, caps
     args = ["update", str(path), str(photos / "new" / "00.png")]
     assert main(args) == 1
     assert "Pass --group" in capsys.readouterr().err
-    assert main([*args, "--group", "c"]) == 0
+    assert main([*args, "--group", "c", "--yes"]) == 0
     assert list(load(path).groups_) == ["a", "a", "b", "b", "c"]
 
 
 def test_an_output_that_cannot_be_written_is_told_before_the_work(
     photos, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(files.os, "access", lambda *args: False)
+    monkeypatch.setattr(models.os, "access", lambda *args: False)
     monkeypatch.setattr(PatchSVDD, "fit", lambda *args: 1 / 0)
     args = ["fit", str(photos / "good"), "-o", str(tmp_path / "folder" / "m")]
     assert main(args) == 1

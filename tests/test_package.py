@@ -156,3 +156,9 @@ def test_public_names_are_documented():
 def test_version_is_in_the_change_log():
     changes = (ROOT.parent / "CHANGES.md").read_text()
     assert skpatchsvdd.__version__ in changes
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_nothing_is_said_to_be_installed_by_its_name(path):
+    """There is no package of this name to download: a clone is installed."""
+    assert "pip install skpatchsvdd" not in path.read_text()

@@ -115,7 +115,7 @@ def test_missing_matplotlib_is_named():
     )
     assert result.returncode == 1
     assert result.stderr.strip() == (
-        "error: the demo draws with matplotlib: pip install skpatchsvdd[plot]"
+        "error: the demo draws with matplotlib: pip install matplotlib"
     )
 
 
@@ -446,5 +446,5 @@ def test_missing_matplotlib_is_named_by_every_display():
         [sys.executable, "-c", code], capture_output=True, text=True
     )
     assert result.stderr.strip().endswith(
-        "drawing needs matplotlib: pip install skpatchsvdd[plot]"
+        "drawing needs matplotlib: pip install matplotlib"
     )

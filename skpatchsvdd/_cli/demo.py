@@ -126,7 +126,7 @@ def import_pyplot():
         import matplotlib
     except ImportError as error:
         raise ImportError(
-            "the demo draws with matplotlib: pip install skpatchsvdd[plot]"
+            "the demo draws with matplotlib: pip install matplotlib"
         ) from error
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt

@@ -1,4 +1,4 @@
-"""Images and models on a disk, for the command line."""
+"""Images on a disk, for the command line."""
 
 import functools
 import os
@@ -8,14 +8,7 @@ import warnings
 from collections import Counter
 from pathlib import Path
 
-import joblib
-from sklearn.exceptions import NotFittedError
-from sklearn.utils.validation import check_is_fitted
-
 from skpatchsvdd._images import check_image_size, find_files, read_display, read_shape
-from skpatchsvdd._patch_svdd import PatchSVDD, load
-from skpatchsvdd._storage import is_model_file
-from skpatchsvdd._utils import check_file_name, replaced_when_whole
 from skpatchsvdd.datasets import load_images
 
 # What an inspection writes: a table, and beside it a folder of pictures.
@@ -26,7 +19,6 @@ TEXT = {"encoding": "utf-8", "errors": "surrogateescape"}
 # How often a watched folder is looked at.
 _WATCH_SECONDS = 1.0
 _HALF_WHITE = 127
-_PICKLES = (".joblib", ".pkl", ".pickle")
 # Size of images that do not have one in common.
 _COMMON_SIZE = 256
 # Files that a line names, at most.
@@ -180,62 +172,6 @@ def choose_size(files, given):
         f"{_COMMON_SIZE}. Pass --image-size for another one."
     )
     return _COMMON_SIZE, _COMMON_SIZE
-
-
-def check_output(path):
-    """Raise, before any work, if a model cannot be saved under a name."""
-    path = check_file_name(path)
-    if path.exists() and not _is_pickle(path) and not is_model_file(path):
-        raise ValueError(f"{path} exists and is no model. Pass another name.")
-    folder = next(x for x in path.absolute().parents if x.exists())
-    if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise PermissionError(f"{path} cannot be written: {folder} does not allow it.")
-
-
-def save_model(est, path):
-    """Save a model; the file is the former one or the new one, never half of it.
-
-    A name that ends as those of pickles do gets one, any other a file of `est.save`.
-    """
-    if _is_pickle(path):
-        with replaced_when_whole(path) as partial:
-            joblib.dump(est, partial)
-    else:
-        est.save(path)
-
-
-def load_model(path, device=None):
-    """Load a model that the command line has saved.
-
-    Only what has the name of a pickle is unpickled, which can run code.
-    """
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"there is no model {path}.")
-    est = _unpickle(path) if _is_pickle(path) else load(path)
-    return est if device is None else est.set_params(device=device)
-
-
-def _is_pickle(path):
-    return Path(path).suffix.lower() in _PICKLES
-
-
-def _unpickle(path):
-    if is_model_file(path):  # that was given another name
-        return load(path)
-    try:
-        est = joblib.load(path)
-    except Exception as error:  # damaged bytes make it raise anything
-        raise ValueError(
-            f"{path} is no model that can be loaded here: {type(error).__name__}: "
-            f"{error}. Is it whole, and of this version of the package?"
-        ) from error
-    if not isinstance(est, PatchSVDD):
-        raise ValueError(f"{path} holds a {type(est).__name__}, not a PatchSVDD.")
-    try:
-        check_is_fitted(est)
-    except NotFittedError as error:
-        raise ValueError(f"{path} holds an estimator that is not fitted.") from error
-    return est
 
 
 def read_roi(file):

@@ -11,9 +11,9 @@ from skpatchsvdd._cli.files import (
     TEXT,
     find_images,
     is_table,
-    load_model,
     watch_folder,
 )
+from skpatchsvdd._cli.models import load_model
 from skpatchsvdd._cli.status import ABNORMAL, OK
 from skpatchsvdd._images import read_display
 from skpatchsvdd._report import Page, save_overlay

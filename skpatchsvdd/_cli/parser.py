@@ -20,11 +20,11 @@ _STATUS = (
 
 def main(argv=None):
     """Run the command line; return its exit status."""
-    args = _parse(argv)
-    if hasattr(sys.stdout, "reconfigure"):
-        # A log shows how far it has come, and any name of a file can be printed.
-        sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
     try:
+        args = make_parser().parse_args(argv)
+        if hasattr(sys.stdout, "reconfigure"):
+            # A log shows how far it has come, and any name of a file can be printed.
+            sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
         with warnings.catch_warnings():
             warnings.simplefilter("always", UserWarning)  # of every batch
             warnings.showwarning = _print_warning
@@ -32,8 +32,8 @@ def main(argv=None):
     except _EXPECTED as error:
         print(f"error: {str(error) or type(error).__name__}", file=sys.stderr)
         return FAILED
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+    except KeyboardInterrupt as error:
+        print(": ".join(["interrupted", *map(str, error.args)]), file=sys.stderr)
         return INTERRUPTED
 
 
@@ -47,7 +47,22 @@ def _print_warning(message, *_, **__):
     print(f"warning: {message}", file=sys.stderr)
 
 
-def _parse(argv):
+class _HelpFormatter(argparse.HelpFormatter):
+    """Shows the default of every option that has one, if its text does not say it."""
+
+    def _get_help_string(self, action):
+        text = action.help
+        if not action.option_strings or action.required or "default" in text:
+            return text
+        if action.default is argparse.SUPPRESS:  # --help and --version
+            return text
+        if action.default is None or action.default is False:
+            return f"{text} (default: {'none' if action.default is None else 'off'})"
+        return f"{text} (default: %(default)s)"
+
+
+def make_parser():
+    """Make the parser of all commands."""
     parser = argparse.ArgumentParser(
         prog="skpatchsvdd",
         description=(
@@ -56,15 +71,23 @@ def _parse(argv):
         ),
         epilog="Example: skpatchsvdd fit good/ -o part.model && "
         "skpatchsvdd inspect part.model new/ -o results",
+        formatter_class=_HelpFormatter,
     )
     parser.add_argument("--version", action="version", version=__version__)
-    commands = parser.add_subparsers(required=True, metavar="command", dest="command")
+    commands = parser.add_subparsers(
+        required=True, metavar="command", dest="command", parser_class=_make_one
+    )
     _add_fit(commands)
     _add_inspect(commands)
     _add_evaluate(commands)
     _add_update(commands)
     _add_demo(commands)
-    return parser.parse_args(argv)
+    return parser
+
+
+def _make_one(**kwargs):
+    """Make the parser of a command."""
+    return argparse.ArgumentParser(formatter_class=_HelpFormatter, **kwargs)
 
 
 def _parse_size(text):
@@ -109,9 +132,24 @@ def _add_fit(commands):
         help="image that is black where nothing matters, and white elsewhere: what "
         "is there is never seen",
     )
-    fit.add_argument("--max-iter", type=int, help="training steps; 0 does not train")
-    fit.add_argument("--random-state", type=int, default=0, help="0 by default")
-    _add_common(fit)
+    fit.add_argument(
+        "--group-by",
+        choices=("folder", "name"),
+        help="which images belong together, as pictures of one lot or tiles of one "
+        "sheet do: those in one folder, or those whose names are the same up to the "
+        'last "_"; by default none do',
+    )
+    fit.add_argument(
+        "--max-iter",
+        type=int,
+        metavar="STEPS",
+        help="training steps; 0 does not train; by default 240 on a CPU and 1000 on a "
+        "GPU",
+    )
+    fit.add_argument(
+        "--random-state", type=int, default=0, metavar="SEED", help="seed of all draws"
+    )
+    _add_common(fit, device="auto")
 
 
 def _add_inspect(commands):
@@ -150,8 +188,14 @@ def _add_evaluate(commands):
     )
     evaluate.add_argument("model", help="model file, written by fit")
     evaluate.add_argument("folder", help="folder that holds test/")
-    evaluate.add_argument("-o", "--output", help="folder for report.html, a page")
-    evaluate.add_argument("--device", help="auto, cpu, cuda, ...")
+    evaluate.add_argument(
+        "-o",
+        "--output",
+        help="folder for report.html, a page, evaluation.json, the figures, and "
+        "evaluation.csv, what was found of each image; by default they are only "
+        "printed",
+    )
+    _add_common(evaluate)
 
 
 def _add_update(commands):
@@ -160,9 +204,14 @@ def _add_update(commands):
         help="add more normal images to a model, without training",
         description=(
             "Add normal images that look different from those of fit, such as another "
-            "batch of material, to a model, without training it again."
+            "batch of material, to a model, without training it again. It says how "
+            "many of them look abnormal to the model as it is, and lists the worst; if "
+            "there are any, it writes nothing without --yes. The former model stays as "
+            "a backup, MODEL.bak, unless -o names another file."
         ),
-        epilog="Example: skpatchsvdd update part.model good_of_today/",
+        epilog="Exit status: 0 if all is well, 3 if nothing was written because images "
+        "look abnormal, 1 if something went wrong. "
+        "Example: skpatchsvdd update part.model good_of_today/",
     )
     update.add_argument("model", help="model file, written by fit")
     update.add_argument("images", nargs="+", help="folders or files of normal images")
@@ -173,7 +222,15 @@ def _add_update(commands):
         "--group",
         metavar="NAME",
         help="the group that all of these images are of, for a model that was fitted "
-        "with groups",
+        "with groups; by default none",
+    )
+    update.add_argument(
+        "--yes",
+        action="store_true",
+        help="write also if some of the images look abnormal",
+    )
+    update.add_argument(
+        "--dry-run", action="store_true", help="say what would change, write nothing"
     )
     _add_common(update)
 
@@ -189,17 +246,12 @@ def _add_demo(commands):
     )
     demo.add_argument("--output", default="demo.png", help="picture to write")
     demo.add_argument("--device", default="auto", help="auto, cpu, cuda, ...")
-    demo.add_argument("--random-state", type=int, default=0)
-    demo.add_argument(
-        "--max-iter",
-        type=int,
-        default=100,
-        help="training steps, 100 by default",
-    )
+    demo.add_argument("--random-state", type=int, default=0, help="seed of all draws")
+    demo.add_argument("--max-iter", type=int, default=100, help="training steps")
 
 
-def _add_common(parser):
-    parser.add_argument("--device", help="auto, cpu, cuda, ...; auto by default")
+def _add_common(parser, device="that of the model, mostly auto"):
+    parser.add_argument("--device", help=f"auto, cpu, cuda, ...; by default {device}")
     parser.add_argument(
         "--strict",
         action="store_true",

@@ -14,7 +14,7 @@ class AnomalyMapDisplay:
 
     All maps share one colour scale, so that a normal image looks as calm as it scores;
     maps of single patch sizes have one for each size. Make one with `from_estimator` or
-    `from_predictions`. Drawing needs matplotlib: ``pip install skpatchsvdd[plot]``.
+    `from_predictions`. Drawing needs matplotlib: ``pip install matplotlib``.
 
     Parameters
     ----------

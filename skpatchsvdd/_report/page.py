@@ -202,19 +202,25 @@ class Page:
             partial.write_text(text.replace("__DATA__", data), "utf-8")
 
     def _test_drift(self):
-        est, scores = self._est, [-x["value"] for x in self._images]
-        if not scores:
-            return {"drift": "There are no images.", "drifted": False}
+        """Test the images that may be normal: where it is known, those that are."""
+        est = self._est
+        images = [x for x in self._images if x["label"] != -1]
+        if not images:
+            what = "all are labelled defective" if self._images else "there are none"
+            return {"drift": f"No images to tell drift by: {what}.", "drifted": False}
+        scores = np.array([-x["value"] for x in images])
+        share = 0.0
+        if any(x["label"] is None for x in images):
+            # A batch of many defects is no drift, but one of nothing else is.
+            share = float(np.clip(np.mean(scores < est.offset_), *_DEFECTS))
         groups = None if est.groups_ is None else est.groups_[est.calibrates_]
-        # A batch of many defects is no drift, but one of nothing else is.
-        share = np.mean(np.array(scores) < est.offset_)
-        share = float(np.clip(share, *_DEFECTS))
         training_scores = est.training_scores_[est.calibrates_]
         result = drift_test(training_scores, scores, groups, defect_fraction=share)
-        n_left_out = int(share * len(scores))
         verdict = result.verdict
-        if n_left_out:
+        if n_left_out := int(share * len(scores)):
             verdict += f" (Not counted, as possibly defective: {n_left_out}.)"
+        if n_defective := len(self._images) - len(images):
+            verdict += f" (Not counted, as labelled defective: {n_defective}.)"
         return {"drift": verdict, "drifted": bool(result.drifted)}
 
     def _list_settings(self, now):
