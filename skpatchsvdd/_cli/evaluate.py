@@ -6,6 +6,7 @@ import numpy as np
 
 from skpatchsvdd._cli.files import check_sizes, load_model
 from skpatchsvdd._cli.status import OK
+from skpatchsvdd._cli.text import printable
 from skpatchsvdd._report import Page
 from skpatchsvdd.datasets import load_mvtec_ad
 from skpatchsvdd.metrics import (
@@ -38,7 +39,7 @@ def run(args):
     print(f"false alarms  {alarms[good].sum()} of {good.sum()}")
     for kind in sorted(set(test.defects[~good])):
         found = alarms[test.defects == kind]
-        print(f"found         {found.sum()} of {len(found)} {kind}")
+        print(f"found         {found.sum()} of {len(found)} {printable(kind)}")
     if args.output:
         page = Page(est, f"Evaluation of {Path(args.model).name}")
         page.add(test.filenames, results, test.labels)

@@ -12,6 +12,7 @@ from skpatchsvdd._cli.files import (
     save_model,
 )
 from skpatchsvdd._cli.status import OK
+from skpatchsvdd._cli.text import printable
 from skpatchsvdd._patch_svdd import PatchSVDD
 
 _N_LEAST_NORMAL = 5
@@ -56,4 +57,4 @@ def _print_summary(est, files):
     )
     print("the least normal of them, to look at before you trust the others:")
     for i in np.argsort(est.training_scores_)[:_N_LEAST_NORMAL]:
-        print(f"  {est.training_scores_[i]:12.4g}  {files[i]}")
+        print(f"  {est.training_scores_[i]:12.4g}  {printable(files[i])}")

@@ -19,6 +19,7 @@ from skpatchsvdd._utils.device import (
 from skpatchsvdd._utils.files import check_file_name, replaced_when_whole
 from skpatchsvdd._utils.forks import make_lock, safe_after_fork, was_forked
 from skpatchsvdd._utils.kernels import runs_kernels, split_halves, warn_of_kernels
+from skpatchsvdd._utils.locks import hold_lock
 from skpatchsvdd._utils.mapped import as_writable, check_mapped, map_file
 from skpatchsvdd._utils.pipelines import detector_of, maps_of, offset_of
 from skpatchsvdd._utils.progress import Report
@@ -45,6 +46,7 @@ __all__ = [
     "exact_convolutions",
     "fallback_device",
     "halve_without_memory",
+    "hold_lock",
     "make_lock",
     "map_ahead",
     "map_file",
