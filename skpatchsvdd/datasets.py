@@ -12,7 +12,7 @@ from sklearn.utils import Bunch
 from skpatchsvdd._images import (
     ENDINGS,
     check_image_size,
-    find_files,
+    find_all_files,
     read_image,
     resize_image,
 )
@@ -122,23 +122,9 @@ def _find_files(source):
     sources = [source] if is_one else list(source)
     if not sources:
         raise ValueError("source is empty. Pass a folder, or files.")
-    files, skipped, broken = [], [], []
-    for path in map(Path, sources):
-        if not path.is_dir():
-            if not path.is_file():
-                raise FileNotFoundError(f"there is no file or folder {path}.")
-            files.append(path)
-            continue
-        found, others, unreadable = find_files(path)
-        files += found
-        reason = "its name does not end as an image's does"
-        skipped += [(str(file), reason) for file in others]
-        broken += unreadable
-    if not files and not broken:
-        endings = ", ".join(sorted(ENDINGS))
-        names = ", ".join(map(str, sources[:_N_NAMED]))
-        raise FileNotFoundError(f"there are no images ({endings}) in {names}.")
-    return files, skipped, broken
+    files, others, broken = find_all_files(sources)
+    reason = "its name does not end as an image's does"
+    return files, [(str(file), reason) for file in others], broken
 
 
 def _list_reasons(pairs):

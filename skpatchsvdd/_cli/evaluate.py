@@ -2,7 +2,6 @@
 
 import csv
 import json
-import sys
 import warnings
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import numpy as np
 from skpatchsvdd._cli.files import check_sizes
 from skpatchsvdd._cli.models import load_model
 from skpatchsvdd._cli.status import OK
+from skpatchsvdd._cli.text import ListedError, printable, tell
 from skpatchsvdd._report import Page
 from skpatchsvdd._utils import replaced_when_whole
 from skpatchsvdd._version import __version__
@@ -62,10 +62,9 @@ def _load_test(folder, strict):
         test = load_mvtec_ad(folder, split="test", on_error="skip")
     reasons = [reason for _, reason in test.skipped]
     if reasons and strict:
-        lines = "\n  ".join(reasons)
-        raise ValueError(f"--strict ends at what would be skipped:\n  {lines}")
+        raise ListedError("--strict ends at what would be skipped:", reasons)
     for reason in reasons:
-        print(f"skipped: {reason}", file=sys.stderr)
+        tell(f"skipped: {reason}")
     return test
 
 
@@ -107,7 +106,8 @@ def _print_figures(figures):
     alarms = figures["false_alarms"]
     print(f"false alarms  {alarms['found']} of {alarms['n_images']}")
     for kind, found in figures["defects"].items():
-        print(f"found         {found['found']} of {found['n_images']} {kind}")
+        name = printable(kind)
+        print(f"found         {found['found']} of {found['n_images']} {name}")
 
 
 def _write_figures(path, figures):

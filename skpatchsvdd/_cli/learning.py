@@ -5,6 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
+from skpatchsvdd._cli.text import printable
+
 _N_LEAST_NORMAL = 5
 # Folders of a data set that is made for evaluation. Two of them tell it from others.
 _TRAIN, _TEST, _MASKS = "train", "test", "ground_truth"
@@ -34,4 +36,4 @@ def _find_good(folder):
 def print_least_normal(scores, files):
     """List the images with the lowest scores, the lowest first."""
     for i in np.argsort(scores)[:_N_LEAST_NORMAL]:
-        print(f"  {scores[i]:12.4g}  {files[i]}")
+        print(f"  {scores[i]:12.4g}  {printable(files[i])}")

@@ -2,10 +2,12 @@
 
 import argparse
 import importlib
+import math
 import sys
 import warnings
 
 from skpatchsvdd._cli.status import FAILED, INTERRUPTED
+from skpatchsvdd._cli.text import printable, tell, tell_error
 from skpatchsvdd._version import __version__
 
 # What can go wrong with files, parameters, memory and numbers: a line says what.
@@ -13,8 +15,11 @@ _EXPECTED = (
     *(ImportError, OSError, ValueError),
     *(RuntimeError, MemoryError, ArithmeticError),
 )
+# What --maps takes, each of which `maps.KINDS` knows; that module is slow to import.
+_KINDS = ("overlay", "npy", "png", "mask")
 _STATUS = (
-    "Exit status: 0 if no image is abnormal, 3 if one is, 1 if something went wrong."
+    "Exit status: 0 if all images are normal, 3 if one is abnormal, 4 if none is but "
+    "some could not be inspected, 1 if something went wrong, 130 after Ctrl-C."
 )
 
 
@@ -30,10 +35,10 @@ def main(argv=None):
             warnings.showwarning = _print_warning
             return _run(args)
     except _EXPECTED as error:
-        print(f"error: {str(error) or type(error).__name__}", file=sys.stderr)
+        tell_error(error)
         return FAILED
     except KeyboardInterrupt as error:
-        print(": ".join(["interrupted", *map(str, error.args)]), file=sys.stderr)
+        tell(": ".join(["interrupted", *map(str, error.args)]))
         return INTERRUPTED
 
 
@@ -44,7 +49,13 @@ def _run(args):
 
 
 def _print_warning(message, *_, **__):
-    print(f"warning: {message}", file=sys.stderr)
+    tell(f"warning: {message}")
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message):
+        """End with a message; what was typed, or matched by a shell, stays a line."""
+        super().error(printable(message))
 
 
 class _HelpFormatter(argparse.HelpFormatter):
@@ -63,7 +74,7 @@ class _HelpFormatter(argparse.HelpFormatter):
 
 def make_parser():
     """Make the parser of all commands."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="skpatchsvdd",
         description=(
             "Find what is abnormal in images, learnt from normal images alone: "
@@ -97,6 +108,42 @@ def _parse_size(text):
             f"must be one number, or height and width as in 192x256, got {text!r}"
         )
     return int(text) if len(parts) == 1 else tuple(map(int, parts))
+
+
+def _parse_fraction(text):
+    value = _parse_number(text)
+    if not 0 < value <= 0.5:
+        raise argparse.ArgumentTypeError(
+            f"must be above 0 and at most 0.5, such as 0.01, got {text!r}"
+        )
+    return value
+
+
+def _parse_factor(text):
+    value = _parse_number(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(
+            f"must be above 0, such as 0.80, which alone is 0.80 x the model's "
+            f"threshold, got {text!r}"
+        )
+    return value
+
+
+def _parse_number(text):
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a number, got {text!r}") from None
+
+
+def _parse_kinds(text):
+    kinds = list(dict.fromkeys(text.split(",")))
+    if not set(kinds) <= set(_KINDS):
+        raise argparse.ArgumentTypeError(
+            f"must be one or more of {', '.join(_KINDS)}, parted by commas, got "
+            f"{text!r}"
+        )
+    return kinds
 
 
 def _add_fit(commands):
@@ -159,7 +206,8 @@ def _add_inspect(commands):
         description=(
             "Inspect images and write report.html, a page to look through them, "
             "results.csv and, for each image, a picture of what is abnormal: yellow "
-            "at the threshold, red at twice as much."
+            "at the threshold, red at twice as much. What cannot be inspected has a "
+            'row, too, that says "unreadable" and why.'
         ),
         epilog=f"{_STATUS} Example: skpatchsvdd inspect part.model new/ -o results",
     )
@@ -168,12 +216,42 @@ def _add_inspect(commands):
     inspect.add_argument(
         "--watch",
         metavar="FOLDER",
-        help="inspect what arrives in a folder, until interrupted by Ctrl-C",
+        help="inspect what arrives in a folder, until interrupted by Ctrl-C; started "
+        "again, it goes on where it was",
     )
     inspect.add_argument("-o", "--output", required=True, help="folder to write to")
-    inspect.add_argument("--no-maps", action="store_true", help="write no pictures")
+    _add_threshold(inspect)
+    inspect.add_argument(
+        "--maps",
+        type=_parse_kinds,
+        default=["overlay"],
+        metavar="KINDS",
+        help="what to write of each map, parted by commas: overlay, a picture of it "
+        "over the image, which is the default; npy, its numbers; png, its numbers as "
+        "16 bits of grey, of which the threshold is 10000; mask, white where an image "
+        "is abnormal",
+    )
+    inspect.add_argument("--no-maps", action="store_true", help="write no maps")
     inspect.add_argument("--no-report", action="store_true", help="write no page")
     _add_common(inspect)
+
+
+def _add_threshold(parser):
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument(
+        "--alpha",
+        type=_parse_fraction,
+        metavar="P",
+        help="raise an alarm at p-values of at most P: for about this fraction of new "
+        "normal images; by default as the model was fitted",
+    )
+    group.add_argument(
+        "--threshold",
+        type=_parse_factor,
+        metavar="FACTOR",
+        help="multiply the model's threshold, as the slider of the page does: less "
+        "than 1 raises more alarms",
+    )
 
 
 def _add_evaluate(commands):

@@ -4,7 +4,7 @@ from skpatchsvdd._images.arrays import check_image_size, check_images
 from skpatchsvdd._images.digests import KnownImages, digest_images, list_digests
 from skpatchsvdd._images.display import read_display
 from skpatchsvdd._images.files import read_image, read_shape
-from skpatchsvdd._images.folders import ENDINGS, find_files
+from skpatchsvdd._images.folders import ENDINGS, find_all_files, find_files
 from skpatchsvdd._images.labels import (
     check_is_list,
     check_labels,
@@ -24,6 +24,7 @@ __all__ = [
     "check_roi",
     "digest_images",
     "enlarge_roi",
+    "find_all_files",
     "find_files",
     "find_normal",
     "list_digests",

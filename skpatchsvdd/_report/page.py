@@ -109,12 +109,16 @@ class Page:
         The page's heading.
     limit : int or None
         How many images to keep, the last ones; None keeps all.
+    model_offset : float or None
+        The model's own `offset_`, where `estimator` was given another one.
     """
 
-    def __init__(self, estimator, title, limit=None):
+    def __init__(self, estimator, title, limit=None, model_offset=None):
         self._est = estimator
         self._title = title
+        self._model_offset = estimator.offset_ if model_offset is None else model_offset
         self._images = deque(maxlen=limit)
+        self._unreadable = {}
         self._n_seen = 0
         # The same normal image is near to many others.
         self._read_training = lru_cache(maxsize=16)(read_display)
@@ -138,7 +142,14 @@ class Page:
                 self._show(matches[i][0], image) if i in matches else []
             )
             self._images.append(described)
+            self._unreadable.pop(name, None)
             self._n_seen += 1
+
+    def add_unreadable(self, file, reason):
+        """Take in a file that could not be inspected, and why."""
+        self._unreadable[str(file)] = str(reason)
+        while len(self._unreadable) > (self._images.maxlen or len(self._unreadable)):
+            self._unreadable.pop(next(iter(self._unreadable)))
 
     def _describe(self, name, image, results, i, label):
         """Return what the page knows of an image."""
@@ -156,7 +167,7 @@ class Page:
 
     @property
     def _threshold(self):
-        return max(-float(self._est.offset_), _TINY)
+        return _as_threshold(self._est.offset_)
 
     def _show(self, matches, image):
         """Return pictures of patches, by scale, and what they were compared with."""
@@ -192,6 +203,11 @@ class Page:
             "title": self._title,
             "subtitle": f"{n_images}, {now:%d %B %Y, %H:%M}",
             "threshold": self._threshold,
+            "model_threshold": _as_threshold(self._model_offset),
+            "unreadable": [
+                {"file": file, "reason": reason}
+                for file, reason in self._unreadable.items()
+            ],
             "training": (-est.training_scores_[est.calibrates_]).tolist(),
             "images": list(self._images),
             "settings": self._list_settings(now),
@@ -245,6 +261,10 @@ class Page:
             *((name, version(name)) for name in _PACKAGES),
             ("Python", f"{platform.python_version()}, {platform.machine()}"),
         ]
+
+
+def _as_threshold(offset):
+    return max(-float(offset), _TINY)
 
 
 def _cut(image, match, prefix):
