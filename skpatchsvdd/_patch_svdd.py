@@ -23,8 +23,10 @@ from skpatchsvdd._images import (
     list_digests,
 )
 from skpatchsvdd._inspection import (
+    Copy,
     are_tied,
     build_bank,
+    check_copies,
     check_groups,
     check_n_groups,
     check_scores,
@@ -711,7 +713,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         ----------
         others : list of PatchSVDD
             Copies of this estimator to which `partial_fit` has added images. An image
-            that several have joins once.
+            that several have joins once. One that was fitted differently, so that its
+            features or scores mean something else, is refused; parameters such as
+            `device`, `n_jobs`, `verbose` or `bank_size` may differ.
 
         Returns
         -------
@@ -722,7 +726,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         check_is_fitted(self)
         self._validate_params()
         now = self._as_it_is()
-        now._check_encoders(others)
+        now._check_copies(others)
         former = now._fitted
         added = find_added(former, [x._fitted for x in others])
         if sum(map(len, added)) == 0:
@@ -750,7 +754,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         )
         return self
 
-    def _check_encoders(self, others):
+    def _check_copies(self, others):
         if not isinstance(others, list | tuple) or not all(
             isinstance(x, PatchSVDD) for x in others
         ):
@@ -758,15 +762,10 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
                 "others must be a list of estimators, copies of this one that "
                 f"partial_fit has added images to, got {reprlib.repr(others)}."
             )
-        own = list(self.encoder_.parameters())
-        for i, other in enumerate(others):
+        for other in others:
             check_is_fitted(other)
-            pairs = zip(own, other.encoder_.parameters(), strict=False)
-            if not all(torch.equal(*pair) for pair in pairs):
-                raise ValueError(
-                    f"estimator {i} of others has another encoder than this one. Pass "
-                    "copies of this estimator that partial_fit has added images to."
-                )
+        copies = [Copy(x.encoder_, x._fitted, x.groups_) for x in (self, *others)]
+        check_copies(copies[0], copies[1:])
 
     @safe_after_fork
     @computes
