@@ -283,7 +283,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
 
     damage_weight : float, default=1.0
         Weight of the term that, in dense training, pushes patches with synthetic
-        defects away from all patches without them. 0 leaves it out.
+        defects away from all patches without them. 0 leaves it out: no defects are
+        drawn, and a step takes less time.
 
     image_shape : tuple of (height, width) or (height, width, channels), default=None
         How to read rows if X is two-dimensional.
@@ -366,7 +367,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
 
     loss_curve_ : dict of str to ndarray of shape (n_steps,)
         Every loss term at every step, unweighted: "position_32", "svdd_32",
-        "damage_32", "scale_32" and so on.
+        "damage_32", "scale_32" and so on. Tasks of weight 0 are not among them.
 
     n_iter_ : int
         Number of steps taken.

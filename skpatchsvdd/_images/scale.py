@@ -22,7 +22,7 @@ def check_scale(pixels, name):
     if pixels.dtype.kind != "f" and not _has_sixteen_bits(pixels.dtype):
         raise ValueError(
             f"{name} has dtype {pixels.dtype}, whose scale is unknown. Pass uint8 "
-            "if white is 255, by .astype(np.uint8), uint16 if white is 65535, or divide "
+            "by .astype(np.uint8) if white is 255, uint16 if white is 65535, or divide "
             "by what is white to get floats of 0..1."
         )
     lowest, highest = float(pixels.min()), float(pixels.max())
