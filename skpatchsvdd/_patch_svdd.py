@@ -150,7 +150,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
 
     image_size : int or (int, int), default=None
         Size (height, width) to which every image is resized, with anti-aliasing, before
-        anything else. None keeps the size.
+        anything else. None keeps the size. Sizes that memory is too small for are
+        refused.
 
     contamination : "auto" or float in (0, 0.5], default="auto"
         Where `predict` draws the line. Every training image is scored against a bank

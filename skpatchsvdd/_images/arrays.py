@@ -1,5 +1,6 @@
 """Images in any accepted form, checked and stacked."""
 
+import math
 import os
 from numbers import Integral
 
@@ -9,7 +10,7 @@ from skpatchsvdd._images.files import has_bytes, read_image, read_shape
 from skpatchsvdd._images.forms import as_images, is_path
 from skpatchsvdd._images.scale import check_scale, to_scale, warn_if_not_scaled
 from skpatchsvdd._images.stack import ImageStack, resize_image, stack_pixels
-from skpatchsvdd._utils import check_mapped, map_in_threads
+from skpatchsvdd._utils import check_mapped, map_in_threads, memory_size
 
 # No image has so few rows: an axis this short holds channels.
 _FEW_CHANNELS = 4
@@ -17,6 +18,9 @@ _FEW_CHANNELS = 4
 # pixels that take as long to decode as what is done in Python for a file: files are
 # read by a thread for each time so many, if there are as many cores.
 _N_READERS, _PIXELS_PER_READER = 4, 2**14
+# Arrays of floats of an image's size, at least, while one is inspected: as it was
+# resized, as it is encoded, its light taken out, and its map.
+_N_COPIES = 4
 # Files, at most, whose scale is looked at.
 _N_LOOKED_AT = 8
 
@@ -76,6 +80,18 @@ def check_image_size(image_size):
     return tuple(int(length) for length in image_size)
 
 
+def _check_memory(size, n_channels):
+    """Return a size, or raise if a single image of it would not fit into memory."""
+    n_bytes, there = _N_COPIES * 4 * math.prod(size) * n_channels, memory_size()
+    if there is not None and n_bytes > there:
+        raise ValueError(
+            f"image_size={size} makes images that take {n_bytes / 2**30:,.1f} GiB each "
+            f"while they are inspected, and there are {there / 2**30:,.1f} GiB of "
+            "memory. Pass a smaller image_size."
+        )
+    return size
+
+
 def _check_image_shape(image_shape):
     if image_shape is None:
         return
@@ -96,7 +112,7 @@ def _stack_array(X, image_shape, size):
     _check_axes(X)
     X = _add_axes(X, image_shape)
     warn_if_not_scaled([X.dtype], [check_scale(X, "X")])
-    size = X.shape[1:3] if size is None else size
+    size = X.shape[1:3] if size is None else _check_memory(size, X.shape[3])
 
     def read(indices):
         check_mapped(X, "X")
@@ -195,7 +211,7 @@ def _stack_singly(load, names, shapes, size, files=None):
                 f"{_times(shapes[0])}. Pass images of one size, or image_size to "
                 "have all of them resized."
             )
-    size = shapes[0][:2] if size is None else size
+    size = shapes[0][:2] if size is None else _check_memory(size, shapes[0][2])
     n_pixels = max(height * width for height, width, _ in shapes)
     n_threads = 1 if files is None else max(n_pixels // _PIXELS_PER_READER, 1)
 
