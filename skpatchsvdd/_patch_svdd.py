@@ -385,6 +385,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         Number of values in one image: height * width * channels as the first one came
         in.
 
+    classes_ : ndarray of shape (2,)
+        -1 and 1, the labels of `predict`.
+
     See Also
     --------
     sklearn.ensemble.IsolationForest : Outlier detection on feature vectors.
@@ -1344,6 +1347,12 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         """Return what inspects images."""
         device = fallback_device(self.device)
         return self._fitted.inspector(self.encoder_, device, self.tolerance)
+
+    @property
+    def classes_(self):
+        """What `predict` returns, -1 and 1; `cross_val_predict` asks for it."""
+        check_is_fitted(self)
+        return np.array([-1, 1])
 
     @property
     def image_shape_(self):
