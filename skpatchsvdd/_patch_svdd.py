@@ -23,8 +23,10 @@ from skpatchsvdd._images import (
     list_digests,
 )
 from skpatchsvdd._inspection import (
+    Copy,
     are_tied,
     build_bank,
+    check_copies,
     check_groups,
     check_n_groups,
     check_scores,
@@ -153,7 +155,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
 
     image_size : int or (int, int), default=None
         Size (height, width) to which every image is resized, with anti-aliasing, before
-        anything else. None keeps the size.
+        anything else. None keeps the size. Sizes that memory is too small for are
+        refused.
 
     contamination : "auto" or float in (0, 0.5], default="auto"
         Where `predict` draws the line. Every training image is scored against a bank
@@ -286,7 +289,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
 
     damage_weight : float, default=1.0
         Weight of the term that, in dense training, pushes patches with synthetic
-        defects away from all patches without them. 0 leaves it out.
+        defects away from all patches without them. 0 leaves it out: no defects are
+        drawn, and a step takes less time.
 
     image_shape : tuple of (height, width) or (height, width, channels), default=None
         How to read rows if X is two-dimensional.
@@ -369,7 +373,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
 
     loss_curve_ : dict of str to ndarray of shape (n_steps,)
         Every loss term at every step, unweighted: "position_32", "svdd_32",
-        "damage_32", "scale_32" and so on.
+        "damage_32", "scale_32" and so on. Tasks of weight 0 are not among them.
 
     n_iter_ : int
         Number of steps taken.
@@ -385,6 +389,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     n_features_in_ : int
         Number of values in one image: height * width * channels as the first one came
         in.
+
+    classes_ : ndarray of shape (2,)
+        -1 and 1, the labels of `predict`.
 
     See Also
     --------
@@ -720,7 +727,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         ----------
         others : list of PatchSVDD
             Copies of this estimator to which `partial_fit` has added images. An image
-            that several have joins once.
+            that several have joins once. One that was fitted differently, so that its
+            features or scores mean something else, is refused; parameters such as
+            `device`, `n_jobs`, `verbose` or `bank_size` may differ.
 
         Returns
         -------
@@ -731,7 +740,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         check_is_fitted(self)
         self._validate_params()
         now = self._as_it_is()
-        now._check_encoders(others)
+        now._check_copies(others)
         former = now._fitted
         added = find_added(former, [x._fitted for x in others])
         if sum(map(len, added)) == 0:
@@ -759,7 +768,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         )
         return self
 
-    def _check_encoders(self, others):
+    def _check_copies(self, others):
         if not isinstance(others, list | tuple) or not all(
             isinstance(x, PatchSVDD) for x in others
         ):
@@ -767,15 +776,10 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
                 "others must be a list of estimators, copies of this one that "
                 f"partial_fit has added images to, got {reprlib.repr(others)}."
             )
-        own = list(self.encoder_.parameters())
-        for i, other in enumerate(others):
+        for other in others:
             check_is_fitted(other)
-            pairs = zip(own, other.encoder_.parameters(), strict=False)
-            if not all(torch.equal(*pair) for pair in pairs):
-                raise ValueError(
-                    f"estimator {i} of others has another encoder than this one. Pass "
-                    "copies of this estimator that partial_fit has added images to."
-                )
+        copies = [Copy(x.encoder_, x._fitted, x.groups_) for x in (self, *others)]
+        check_copies(copies[0], copies[1:])
 
     @safe_after_fork
     @computes
@@ -1351,6 +1355,12 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         """Return what inspects images."""
         device = fallback_device(self.device)
         return self._fitted.inspector(self.encoder_, device, self.tolerance)
+
+    @property
+    def classes_(self):
+        """What `predict` returns, -1 and 1; `cross_val_predict` asks for it."""
+        check_is_fitted(self)
+        return np.array([-1, 1])
 
     @property
     def image_shape_(self):

@@ -153,9 +153,16 @@ def test_rows_are_images_too(tmp_path, normal):
     assert len(read_data(tmp_path / "page.html")["images"]) == 8
 
 
-@pytest.mark.parametrize("X", ["a.png", [], iter([1])])
-def test_what_is_no_list_is_refused(tmp_path, fitted, X):
-    with pytest.raises(ValueError, match="X must be a list of paths"):
+@pytest.mark.parametrize(
+    ("X", "message"),
+    [
+        ("a.png", "Pass a list of paths"),
+        ([], "Pass at least one image"),
+        (iter([1]), "X must be an array of images"),
+    ],
+)
+def test_what_is_no_list_is_refused(tmp_path, fitted, X, message):
+    with pytest.raises(ValueError, match=message):
         write_report(fitted, X, tmp_path / "page.html")
 
 

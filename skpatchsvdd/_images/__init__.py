@@ -1,10 +1,11 @@
 """What comes in: images, their files, digests and labels."""
 
-from skpatchsvdd._images.arrays import check_image_size, check_images
+from skpatchsvdd._images.arrays import check_image_size, check_images, list_images
 from skpatchsvdd._images.digests import KnownImages, digest_images, list_digests
 from skpatchsvdd._images.display import read_display
 from skpatchsvdd._images.files import read_image, read_shape
 from skpatchsvdd._images.folders import ENDINGS, find_all_files, find_files
+from skpatchsvdd._images.forms import as_images
 from skpatchsvdd._images.labels import (
     check_is_list,
     check_labels,
@@ -17,6 +18,7 @@ from skpatchsvdd._images.stack import pixels_to_float, resize_image, stack_image
 __all__ = [
     "ENDINGS",
     "KnownImages",
+    "as_images",
     "check_image_size",
     "check_images",
     "check_is_list",
@@ -28,6 +30,7 @@ __all__ = [
     "find_files",
     "find_normal",
     "list_digests",
+    "list_images",
     "pixels_to_float",
     "read_display",
     "read_image",

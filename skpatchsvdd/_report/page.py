@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
-from skpatchsvdd._images import read_display
+from skpatchsvdd._images import list_images, read_display
 from skpatchsvdd._report.pictures import encode_map, encode_picture
 from skpatchsvdd._utils import replaced_when_whole
 from skpatchsvdd._version import __version__
@@ -68,7 +68,7 @@ def write_report(estimator, X, path, *, y=None, title="Inspection report"):
             "Of a Pipeline, pass its last step, and X as the steps before it give it."
         )
     check_is_fitted(estimator)
-    X = _as_images(X, estimator.image_shape)
+    X = list_images(X, estimator.image_shape)
     if y is not None:
         y = np.asarray(y)
         check_consistent_length(X, y)
@@ -80,22 +80,6 @@ def write_report(estimator, X, path, *, y=None, title="Inspection report"):
         labels = None if y is None else y[some]
         page.add(X[some], estimator.inspect(X[some]), labels)
     page.write(path)
-
-
-def _as_images(X, image_shape):
-    """Return images as a list or an array that can be cut into batches."""
-    if hasattr(X, "to_numpy"):
-        X = X.to_numpy()
-    if isinstance(X, str | Path) or not hasattr(X, "__len__") or len(X) == 0:
-        raise ValueError(
-            "X must be a list of paths of image files, or images, at least one, got "
-            f"{X!r}."
-        )
-    if isinstance(X, np.ndarray) and X.ndim == 1:
-        return X.tolist()
-    if isinstance(X, np.ndarray) and X.ndim == 2 and image_shape is not None:
-        return X.reshape(len(X), *image_shape)
-    return X
 
 
 class Page:

@@ -21,6 +21,7 @@ from skpatchsvdd._utils.forks import make_lock, safe_after_fork, was_forked
 from skpatchsvdd._utils.kernels import runs_kernels, split_halves, warn_of_kernels
 from skpatchsvdd._utils.locks import hold_lock
 from skpatchsvdd._utils.mapped import as_writable, check_mapped, map_file
+from skpatchsvdd._utils.memory import memory_size
 from skpatchsvdd._utils.pipelines import detector_of, maps_of, offset_of
 from skpatchsvdd._utils.progress import Report
 from skpatchsvdd._utils.random import Draws, draw_seed
@@ -58,6 +59,7 @@ __all__ = [
     "map_file",
     "map_in_threads",
     "maps_of",
+    "memory_size",
     "offset_of",
     "open_report",
     "own_stream",
