@@ -241,7 +241,7 @@ def test_errors_take_one_line(photos, model, tmp_path, capsys, args, message):
     (tmp_path / "text").write_text("no model")
     (tmp_path / "broken.joblib").write_text("1,2,3\n")
     joblib.dump({}, tmp_path / "other.joblib")
-    joblib.dump(PatchSVDD(), tmp_path / "unfitted.pkl")
+    joblib.dump(PatchSVDD(encoder="hierarchical"), tmp_path / "unfitted.pkl")
     names = {
         "NO_MODEL": tmp_path / "text",
         "BROKEN": tmp_path / "broken.joblib",
@@ -268,7 +268,7 @@ def test_a_failed_save_leaves_the_former_model(model, tmp_path, monkeypatch):
 
     monkeypatch.setattr(models.joblib, "dump", fail)
     with pytest.raises(OSError, match="no space"):
-        models.save_model(PatchSVDD(), path)
+        models.save_model(PatchSVDD(encoder="hierarchical"), path)
     assert path.read_bytes() == model.read_bytes()
     assert [x.name for x in tmp_path.iterdir()] == ["m.joblib"]
 
@@ -444,7 +444,7 @@ def test_a_size_is_one_argument(photos, tmp_path, capsys, text, size):
 def test_an_update_of_a_model_with_groups_names_the_group(photos, tmp_path, capsys):
     path = tmp_path / "m.model"
     images = [str(x) for x in sorted((photos / "good" / "tuesday").iterdir())]
-    PatchSVDD(patch_size=32, max_iter=0, random_state=0).fit(
+    PatchSVDD(encoder="hierarchical", patch_size=32, max_iter=0, random_state=0).fit(
         images, groups=["a", "a", "b", "b"]
     ).save(path)
     args = ["update", str(path), str(photos / "new" / "00.png")]

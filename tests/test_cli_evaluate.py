@@ -28,7 +28,7 @@ def normal():
 @pytest.fixture(scope="module")
 def est(normal):
     params = {"patch_size": 32, "embedding_dim": 8, "max_iter": 0, "random_state": 0}
-    return PatchSVDD(**params).fit(normal[:12])
+    return PatchSVDD(encoder="hierarchical", **params).fit(normal[:12])
 
 
 @pytest.fixture

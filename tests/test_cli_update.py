@@ -31,7 +31,9 @@ def photos(tmp_path_factory):
     save_all(root / "more", images[6:])
     noise = np.random.default_rng(SEED).integers(0, 256, (2, 48, 48, 3), np.uint8)
     save_all(root / "broken", noise)
-    est = PatchSVDD(patch_size=32, max_iter=0, random_state=0, verbose=3).fit(good)
+    est = PatchSVDD(
+        encoder="hierarchical", patch_size=32, max_iter=0, random_state=0, verbose=3
+    ).fit(good)
     est.offset_ = float(2 * est.training_scores_.min())  # no good image is beyond it
     est.save(root / "part.model")
     return root

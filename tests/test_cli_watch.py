@@ -27,7 +27,13 @@ def model(tmp_path_factory):
     """A model of grey images of 48 x 48."""
     path = tmp_path_factory.mktemp("models") / "part.model"
     images = make_textures(8, image_size=48, random_state=SEED).images[..., 0]
-    est = PatchSVDD(patch_size=32, embedding_dim=8, max_iter=0, random_state=SEED)
+    est = PatchSVDD(
+        encoder="hierarchical",
+        patch_size=32,
+        embedding_dim=8,
+        max_iter=0,
+        random_state=SEED,
+    )
     est.fit(images).save(path)
     return path
 

@@ -150,6 +150,13 @@ def test_the_recipe_of_a_new_loss_names_all_that_training_needs(tiny, monkeypatc
     constraints = PatchSVDD._parameter_constraints
     monkeypatch.setitem(constraints, "loss", [str])
     monkeypatch.setattr(trainer, "make_dense_objective", make)
-    est = PatchSVDD(loss="new", patch_size=32, max_iter=2, batch_size=1, device="cpu")
+    est = PatchSVDD(
+        encoder="hierarchical",
+        loss="new",
+        patch_size=32,
+        max_iter=2,
+        batch_size=1,
+        device="cpu",
+    )
     assert est.fit(tiny).n_iter_ == 2
     assert {"draw", "forward", "weights", "decay"} <= members

@@ -22,7 +22,13 @@ def images(rng):
 
 @pytest.fixture
 def est():
-    return PatchSVDD(patch_size=32, embedding_dim=4, max_iter=0, random_state=SEED)
+    return PatchSVDD(
+        encoder="hierarchical",
+        patch_size=32,
+        embedding_dim=4,
+        max_iter=0,
+        random_state=SEED,
+    )
 
 
 @pytest.mark.parametrize("wrap", [lambda x: x, lambda x: make_pipeline(identity(), x)])

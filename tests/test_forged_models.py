@@ -15,7 +15,7 @@ def model(tmp_path_factory):
     path = tmp_path_factory.mktemp("models") / "part.model"
     images = make_textures(3, image_size=80, random_state=SEED).images
     params = {"embedding_dim": 8, "max_iter": 0, "random_state": SEED}
-    PatchSVDD(**params, image_size=72).fit(images).save(path)
+    PatchSVDD(encoder="hierarchical", **params, image_size=72).fit(images).save(path)
     return path
 
 
@@ -89,6 +89,6 @@ def test_what_is_not_forged_is_loaded(model, tmp_path):
 def test_a_stride_that_is_larger_than_the_image_is_none_that_was_forged(tmp_path):
     images = make_textures(3, image_size=40, random_state=SEED).images
     params = {"patch_size": 32, "max_iter": 0, "strides": (1000,)}
-    est = PatchSVDD(**params, random_state=SEED).fit(images)
+    est = PatchSVDD(encoder="hierarchical", **params, random_state=SEED).fit(images)
     est.save(tmp_path / "a.model")
     assert load(tmp_path / "a.model").strides_ == (1000,)

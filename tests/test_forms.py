@@ -108,9 +108,15 @@ def test_the_display_takes_every_form(tiny_fitted, given, tiny):
 def test_rows_are_read_by_all(tiny, form, tmp_path):
     X = form(tiny.reshape(len(tiny), -1))
     est = PatchSVDD(
-        patch_size=32, max_iter=0, image_shape=tiny.shape[1:], random_state=SEED
+        encoder="hierarchical",
+        patch_size=32,
+        max_iter=0,
+        image_shape=tiny.shape[1:],
+        random_state=SEED,
     ).fit(X)
-    plain = PatchSVDD(patch_size=32, max_iter=0, random_state=SEED).fit(tiny)
+    plain = PatchSVDD(
+        encoder="hierarchical", patch_size=32, max_iter=0, random_state=SEED
+    ).fit(tiny)
     scorer = SyntheticDefectScorer(n_copies=1)
     assert scorer(est, X) == scorer(plain, tiny)
     write_report(est, X, tmp_path / "page.html")
@@ -121,6 +127,9 @@ def test_rows_are_read_by_all(tiny, form, tmp_path):
 
 def test_a_pipeline_gets_tensors_back_as_tensors(tiny):
     darken = FunctionTransformer(lambda X: torch.div(X, 510))
-    est = make_pipeline(darken, PatchSVDD(patch_size=32, max_iter=0, random_state=SEED))
+    est = make_pipeline(
+        darken,
+        PatchSVDD(encoder="hierarchical", patch_size=32, max_iter=0, random_state=SEED),
+    )
     X = torch.tensor(tiny)
     assert SyntheticDefectScorer(n_copies=1)(est.fit(X), X) > 0.4

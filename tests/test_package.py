@@ -90,7 +90,7 @@ def test_it_works_without_callbacks_in_scikit_learn():
         "import numpy as np, sklearn.model_selection, sklearn.pipeline\n"
         "sys.modules['sklearn.callback'] = None\n"
         "from skpatchsvdd import PatchSVDD\n"
-        "est = PatchSVDD(patch_size=32, max_iter=0)\n"
+        "est = PatchSVDD(encoder='hierarchical', patch_size=32, max_iter=0)\n"
         "est.fit(np.random.default_rng(0).random((2, 36, 36)))\n"
         "print(est.offset_ < 0, hasattr(est, 'set_callbacks'))"
     )

@@ -1,4 +1,4 @@
-"""Features known beforehand, as an encoder of patches; and several encoders as one."""
+"""Features known beforehand, as an encoder of patches."""
 
 import functools
 
@@ -66,10 +66,9 @@ class FormulaEncoder(PatchEncoder):
             features.append(project(_at_patches(x, size, grid)))
         return features
 
-    def __reduce__(self):
-        arrays = [p.detach().cpu().numpy() for p in self.parameters()]
-        halves = [x.astype(np.float16) for x in arrays]  # as they were shipped
-        return _rebuild_formulas, (self.config, halves)
+    def weights(self):
+        """Return all weights in half precision, as they come with the package."""
+        return [x.astype(np.float16) for x in super().weights()]
 
 
 def _to_three_channels(images):
@@ -115,43 +114,3 @@ def make_formula_encoder(n_channels, image_size):
 def largest_patch(image_size):
     """Return the largest patch size of the formulas that fits into an image, or 0."""
     return max((size for size in PATCHES if size <= min(image_size)), default=0)
-
-
-def _rebuild_formulas(config, arrays):
-    encoder = FormulaEncoder(*config)
-    for parameter, array in zip(encoder.parameters(), arrays, strict=True):
-        if parameter.shape != array.shape:
-            raise ValueError(f"weights of {array.shape} are not {parameter.shape}")
-        parameter.data = torch.from_numpy(np.array(array, dtype=np.float32))
-    return encoder.requires_grad_(False)
-
-
-class JointEncoder(PatchEncoder):
-    """Several encoders, whose scales are inspected side by side.
-
-    Parameters
-    ----------
-    members : list of PatchEncoder
-        No two of them with the same patch size.
-    """
-
-    def __init__(self, members):
-        nn.Module.__init__(self)
-        self.joined = nn.ModuleList(members)
-        self.patch_sizes = tuple(k for x in members for k in x.patch_sizes)
-
-    @property
-    def members(self):
-        """The encoders."""
-        return list(self.joined)
-
-    def encode_patches(self, batches):
-        """Return features of batches of patches, each by the encoder of its size."""
-        features = []
-        for patches in batches:
-            member = next(x for x in self.joined if patches.shape[-1] in x.patch_sizes)
-            features += member.encode_patches([patches])
-        return features
-
-    def __reduce__(self):
-        return JointEncoder, (self.members,)

@@ -3,7 +3,8 @@
 from numbers import Integral
 
 from skpatchsvdd._encoding.formulas import PATCHES, largest_patch
-from skpatchsvdd._encoding.networks import FLAT_PATCH, encoder_scales
+from skpatchsvdd._encoding.networks import FLAT_PATCH
+from skpatchsvdd._encoding.registry import encoder_scales
 
 # The paper's for 32 and 64.
 DEFAULT_STRIDES = {32: 4, 64: 16, 128: 16}

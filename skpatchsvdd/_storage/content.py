@@ -5,7 +5,11 @@ import math
 import numpy as np
 
 from skpatchsvdd._bank import ApproximateIndex, ExactIndex
-from skpatchsvdd._encoding import ENCODERS, grid_shape
+from skpatchsvdd._encoding import (
+    ENCODERS,
+    JointEncoder,
+    grid_shape,
+)
 from skpatchsvdd._inspection import FittedBank
 
 # Pixels of an inspected image, at most: 16,384 x 16,384, whose features fill a memory.
@@ -38,15 +42,20 @@ def check_content(path, parameters, learnt):
 
 def _is_encoder_right(parameters, learnt):
     encoder = learnt["encoder_"]
+    known = tuple(ENCODERS.values())
     return (
-        type(encoder) in ENCODERS.values()
+        type(encoder) in (*known, JointEncoder)
+        and all(type(x) in known for x in encoder.members)
+        and len({x.config[0] for x in encoder.members}) == 1
+        and len(set(encoder.patch_sizes)) == len(encoder.patch_sizes) > 0
         and learnt["patch_sizes_"] == encoder.patch_sizes
     )
 
 
 def _is_size_right(parameters, learnt):
     shape, given = learnt["inspected_shape_"], parameters.get("image_size")
-    n_channels, _, patch_size = learnt["encoder_"].config
+    n_channels, *_ = learnt["encoder_"].config
+    patch_size = max(learnt["patch_sizes_"])
     *size, last = shape
     is_right = (
         len(shape) == 3

@@ -3,7 +3,7 @@ import pytest
 import torch
 from settings import SEED
 
-from skpatchsvdd._encoding.networks import make_encoder
+from skpatchsvdd._encoding.registry import make_encoder
 from skpatchsvdd._training import dense_losses
 from skpatchsvdd._training.crops import CropSampler
 from skpatchsvdd._training.dense_losses import (
