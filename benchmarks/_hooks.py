@@ -25,8 +25,9 @@ from skpatchsvdd._bank.index import make_index
 from skpatchsvdd._bank.variation import Sampler, Variation
 from skpatchsvdd._encoding.dense import DenseSetting
 from skpatchsvdd._encoding.illumination import damp_light
-from skpatchsvdd._encoding.networks import FLAT_PATCH, make_encoder
+from skpatchsvdd._encoding.networks import FLAT_PATCH
 from skpatchsvdd._encoding.positions import find_units
+from skpatchsvdd._encoding.registry import make_encoder
 from skpatchsvdd._images.arrays import check_images
 from skpatchsvdd._inspection.inspector import Inspector
 from skpatchsvdd._options import resolve_options

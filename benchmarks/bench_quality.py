@@ -6,10 +6,11 @@ false alarm at contamination=0.05, and of defective ones that are found; whether
 are tied or a collapse was mended (collapsed); how long training took. Then mean and
 spread over the seeds of each category, and the mean over all.
 
-The settings are the estimator as it is by default, the inspection it had formerly, the
-default without one of its ingredients or with even weights, random weights
-(max_iter=0), raw patches (at strides of 16) and the paper's training. Those that only
-inspect differently share one training.
+The settings are the estimator as it is by default; what it has trained alone, and that
+with the inspection it had formerly; the default without one of its ingredients or with
+even weights; features from formulas alone, and beside 30 to 240 steps of a CPU's
+training; random weights, raw patches (at strides of 16) and the paper's training. Those
+that only inspect differently share one training.
 
 With several settings and categories, last: each category with the setting that is best,
 by the mean of det and seg, on all others.
@@ -36,17 +37,24 @@ from skpatchsvdd import PatchSVDD
 from skpatchsvdd.datasets import load_mvtec_ad
 from skpatchsvdd.metrics import detection_auroc, pro_score, segmentation_auroc
 
+# What a GPU's default encodes with.
+BOTH = {"encoder": ["hierarchical", "formulas"]}
 # What differs in inspection alone.
 INSPECTIONS = {
-    "former": {"relative_weight": 0, "score_pixels": 1},
-    "absolute": {"relative_weight": 0},
-    "even": {"relative_weight": 0.5, "score_pixels": 625},
-    "maximum": {"score_pixels": 1},
+    "trained": {"encoder": "hierarchical"},
+    "former": {"encoder": "hierarchical", "relative_weight": 0, "score_pixels": 1},
+    "absolute": {"relative_weight": 0, **BOTH},
+    "even": {"relative_weight": 0.5, "score_pixels": 625, **BOTH},
+    "maximum": {"score_pixels": 1, **BOTH},
 }
+# A CPU's training, of a few steps.
+SHORT = {"batch_size": 6, "learning_rate": 1.5e-3, **BOTH}
 SETTINGS = {
     "default": {},
     **INSPECTIONS,
-    "random": {"max_iter": 0},
+    "formulas": {"encoder": "formulas"},
+    **{f"steps{n}": {"max_iter": n, **SHORT} for n in (30, 60, 120, 240)},
+    "random": {"encoder": "hierarchical", "max_iter": 0},
     "raw": {"encoder": "raw", "strides": (16, 16)},
     "paper": {"training": "paper"},
 }

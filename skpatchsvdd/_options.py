@@ -2,6 +2,13 @@
 
 from dataclasses import dataclass, fields
 
+# What `encoder` may name. At most one of the first three, which take patches apart in
+# the same sizes, and formulas.
+PATCH_ENCODERS = ("hierarchical", "flat", "raw")
+FORMULAS = "formulas"
+# The default of `embedding_dim`: another one asks for a trained encoder.
+DEFAULT_LENGTH = 64
+
 # The paper's inspection: images as they are, positions that do not count, distances as
 # they are, and the largest pixel alone.
 _PLAIN = {
@@ -69,13 +76,14 @@ class Options:
     n_jobs: int | None
     training: str
     loss: str
-    encoder: str
+    encoder: str | None
     aggregation: str
+    has_formulas: bool = False
 
     @property
     def trains(self):
         """Whether there is anything to train."""
-        return self.max_iter > 0 and self.encoder != "raw"
+        return self.max_iter > 0 and self.encoder not in (None, "raw")
 
 
 def resolve_options(parameters, device):
@@ -92,10 +100,17 @@ def resolve_options(parameters, device):
     -------
     options : Options
     """
-    given = {field.name: parameters[field.name] for field in fields(Options)}
+    given = {
+        field.name: parameters[field.name]
+        for field in fields(Options)
+        if field.name in parameters
+    }
     kind = "cpu" if device.type == "cpu" else "gpu"
     auto = _AUTO[given["training"], kind]
-    if given["encoder"] == "raw":
+    given["encoder"], given["has_formulas"] = _resolve_encoder(parameters, kind)
+    if given["encoder"] is None:
+        given["max_iter"] = 0
+    if given["encoder"] == "raw" and not given["has_formulas"]:
         auto = auto | _PLAIN
     if given["lam"] is None:
         given["lam"] = auto["lam"]
@@ -103,3 +118,54 @@ def resolve_options(parameters, device):
         if given[name] == "auto":
             given[name] = auto[name]
     return Options(**given)
+
+
+def check_encoder(encoder):
+    """Return the names that `encoder` holds, as a tuple; "auto" stays as it is."""
+    known = (*PATCH_ENCODERS, FORMULAS)
+    names = (encoder,) if isinstance(encoder, str) else tuple(encoder)
+    if names == ("auto",):
+        return names
+    if not names or not all(isinstance(x, str) and x in known for x in names):
+        raise ValueError(
+            f"encoder must be 'auto', one of {', '.join(map(repr, known))}, or a list "
+            f"of some of these, got {encoder!r}."
+        )
+    if len(set(names)) < len(names) or len(set(names) - {FORMULAS}) > 1:
+        raise ValueError(
+            "encoder may name 'formulas' and one of "
+            f"{', '.join(map(repr, PATCH_ENCODERS))}, which cut images into the same "
+            f"patches, got {encoder!r}."
+        )
+    return names
+
+
+def _resolve_encoder(parameters, kind):
+    """Return the name of the encoder of patches or None, and whether formulas count."""
+    names = check_encoder(parameters["encoder"])
+    if names == ("auto",):
+        if parameters["training"] == "paper":
+            names = ("hierarchical",)
+        elif _asks_for_training(parameters, kind):
+            names = ("hierarchical", FORMULAS)
+        else:
+            names = (FORMULAS,)
+    patch_encoders = [x for x in names if x != FORMULAS]
+    return (patch_encoders or [None])[0], FORMULAS in names
+
+
+def _asks_for_training(parameters, kind):
+    """Whether an encoder is trained besides what is known beforehand.
+
+    On a CPU only if a parameter of the training is given: it takes minutes there.
+    """
+    if parameters["max_iter"] != "auto":
+        return parameters["max_iter"] > 0
+    is_default = (
+        parameters["lam"] is None
+        and parameters["embedding_dim"] == DEFAULT_LENGTH
+        and parameters["loss"] == "patch_svdd"
+        and not parameters["early_stopping"]
+        and not parameters["warm_start"]
+    )
+    return kind == "gpu" or not is_default

@@ -24,8 +24,10 @@ from skpatchsvdd._images import (
 )
 from skpatchsvdd._inspection import (
     MATCH,
+    Copy,
     are_tied,
     build_bank,
+    check_copies,
     check_groups,
     check_n_groups,
     check_scores,
@@ -47,8 +49,13 @@ from skpatchsvdd._inspection import (
     warn_of_collapse,
 )
 from skpatchsvdd._options import resolve_options
-from skpatchsvdd._storage import read_model, write_model
-from skpatchsvdd._training import count_trainings, go_on_from, train_encoder
+from skpatchsvdd._storage import check_content, read_model, write_model
+from skpatchsvdd._training import (
+    count_trainings,
+    go_on_from,
+    train_encoder,
+    undo_training,
+)
 from skpatchsvdd._utils import (
     CallbackSupportMixin,
     Report,
@@ -151,7 +158,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
 
     image_size : int or (int, int), default=None
         Size (height, width) to which every image is resized, with anti-aliasing, before
-        anything else. None keeps the size.
+        anything else. None keeps the size. Sizes that memory is too small for are
+        refused.
 
     contamination : "auto" or float in (0, 0.5], default="auto"
         Where `predict` draws the line. Every training image is scored against a bank
@@ -284,7 +292,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
 
     damage_weight : float, default=1.0
         Weight of the term that, in dense training, pushes patches with synthetic
-        defects away from all patches without them. 0 leaves it out.
+        defects away from all patches without them. 0 leaves it out: no defects are
+        drawn, and a step takes less time.
 
     image_shape : tuple of (height, width) or (height, width, channels), default=None
         How to read rows if X is two-dimensional.
@@ -367,7 +376,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
 
     loss_curve_ : dict of str to ndarray of shape (n_steps,)
         Every loss term at every step, unweighted: "position_32", "svdd_32",
-        "damage_32", "scale_32" and so on.
+        "damage_32", "scale_32" and so on. Tasks of weight 0 are not among them.
 
     n_iter_ : int
         Number of steps taken.
@@ -383,6 +392,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     n_features_in_ : int
         Number of values in one image: height * width * channels as the first one came
         in.
+
+    classes_ : ndarray of shape (2,)
+        -1 and 1, the labels of `predict`.
 
     See Also
     --------
@@ -477,7 +489,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         "image_shape": ["array-like", None],
         "training": [StrOptions({"dense", "paper"})],
         "loss": [StrOptions({"patch_svdd", "svdd_prime", "svdd"})],
-        "encoder": [StrOptions({"hierarchical", "flat", "raw"})],
+        "encoder": [str, "array-like"],
         "aggregation": [StrOptions({"multiply", "sum"})],
     }
 
@@ -512,7 +524,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         image_shape=None,
         training="dense",
         loss="patch_svdd",
-        encoder="hierarchical",
+        encoder="auto",
         aggregation="multiply",
     ):
         self.lam = lam
@@ -569,7 +581,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             At least two normal images. uint8 is divided by 255 and uint16 by 65535;
             floats are taken as they are and should lie in about 0..1. Also rows of
             shape (n_images, n_features) with `image_shape`, a list of images, or a list
-            of paths of image files (``pip install skpatchsvdd[images]``), of unequal
+            of paths of image files (``pip install pillow``), of unequal
             size with `image_size`; the :ref:`user guide <images>` has the details.
             Files, and arrays mapped into memory, are read batch by batch, and files of
             up to 512 MiB once; up to 1 GiB of images, a random choice, is trained on.
@@ -596,12 +608,16 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             The fitted estimator.
         """
         images, groups = self._check_training_images(X, y, groups)
-        strides = check_strides(
-            self.strides, self.encoder, self.patch_size, images.image_shape
-        )
-        roi = check_roi(self.roi, images)
         device = check_device(self.device)
         options = resolve_options(self.get_params(deep=False), device)
+        strides = check_strides(
+            self.strides,
+            options.encoder,
+            options.has_formulas,
+            self.patch_size,
+            images.image_shape,
+        )
+        roi = check_roi(self.roi, images)
         rng = check_random_state(self.random_state)
         known = digest_images(images)
         owners, shown, calibrates = self._split_groups(groups, known, options, rng)
@@ -714,7 +730,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         ----------
         others : list of PatchSVDD
             Copies of this estimator to which `partial_fit` has added images. An image
-            that several have joins once.
+            that several have joins once. One that was fitted differently, so that its
+            features or scores mean something else, is refused; parameters such as
+            `device`, `n_jobs`, `verbose` or `bank_size` may differ.
 
         Returns
         -------
@@ -725,7 +743,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         check_is_fitted(self)
         self._validate_params()
         now = self._as_it_is()
-        now._check_encoders(others)
+        now._check_copies(others)
         former = now._fitted
         added = find_added(former, [x._fitted for x in others])
         if sum(map(len, added)) == 0:
@@ -753,7 +771,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         )
         return self
 
-    def _check_encoders(self, others):
+    def _check_copies(self, others):
         if not isinstance(others, list | tuple) or not all(
             isinstance(x, PatchSVDD) for x in others
         ):
@@ -761,15 +779,10 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
                 "others must be a list of estimators, copies of this one that "
                 f"partial_fit has added images to, got {reprlib.repr(others)}."
             )
-        own = list(self.encoder_.parameters())
-        for i, other in enumerate(others):
+        for other in others:
             check_is_fitted(other)
-            pairs = zip(own, other.encoder_.parameters(), strict=False)
-            if not all(torch.equal(*pair) for pair in pairs):
-                raise ValueError(
-                    f"estimator {i} of others has another encoder than this one. Pass "
-                    "copies of this estimator that partial_fit has added images to."
-                )
+        copies = [Copy(x.encoder_, x._fitted, x.groups_) for x in (self, *others)]
+        check_copies(copies[0], copies[1:])
 
     @safe_after_fork
     @computes
@@ -1313,8 +1326,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         if not training.curve or not is_collapsed or training.watch.kept == 0:
             return training, fitted, scores
         warn_of_collapse(self.training)
-        training.watch.kept = 0
-        training = training._replace(encoder=training.watch.first_encoder)
+        training = undo_training(training)
         parts = (images, shown, known, owners, training, setting, options, rng)
         # Callbacks have seen the tasks they were told of, and hear nothing of this.
         return self._build(*parts, Report(type(self).__name__, self.verbose))
@@ -1441,6 +1453,12 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         return self._fitted.inspector(self.encoder_, device, self.tolerance)
 
     @property
+    def classes_(self):
+        """What `predict` returns, -1 and 1; `cross_val_predict` asks for it."""
+        check_is_fitted(self)
+        return np.array([-1, 1])
+
+    @property
     def image_shape_(self):
         """The former name of `inspected_shape_`."""
         check_is_fitted(self)
@@ -1491,6 +1509,7 @@ def load(path, mmap=False):
     True
     """
     parameters, learnt = read_model(path, mmap)
+    check_content(path, parameters, learnt)
     try:
         est = PatchSVDD(**parameters)
         for name in _LEARNT:

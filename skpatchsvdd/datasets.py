@@ -12,7 +12,7 @@ from sklearn.utils import Bunch
 from skpatchsvdd._images import (
     ENDINGS,
     check_image_size,
-    find_files,
+    find_all_files,
     read_image,
     resize_image,
 )
@@ -32,7 +32,7 @@ def load_images(
 ):
     """Load images from a folder and all folders below it, or from a list of files.
 
-    Reading files needs pillow: ``pip install skpatchsvdd[images]``.
+    Reading files needs pillow: ``pip install pillow``.
 
     Parameters
     ----------
@@ -72,8 +72,7 @@ def load_images(
     >>> from skpatchsvdd.datasets import load_images
     >>> good = load_images("photos/good", image_size=256)  # doctest: +SKIP
     """
-    if on_error not in ("raise", "skip"):
-        raise ValueError(f"on_error must be 'raise' or 'skip', got {on_error!r}.")
+    _check_on_error(on_error)
     size = _check_size(image_size, as_paths)
     files, skipped, broken = _find_files(source)
     n_sources = len(files) + len(broken)
@@ -89,21 +88,30 @@ def load_images(
         else:
             images.append(str(file) if as_paths else image)
             names.append(str(file))
-    if broken:
-        found = f"{len(broken)} of {n_sources} files cannot be read as images"
-        reasons = _list_reasons(broken)
-        if not images:
-            raise ValueError(f"{found}, and there are no others:\n{reasons}")
-        if on_error == "raise":
-            raise ValueError(
-                f"{found}. Remove them, or pass on_error='skip':\n{reasons}"
-            )
-        warn(f"{found} and were skipped:\n{reasons}")
+    _tell_broken(broken, n_sources, on_error)
     return Bunch(
         images=images if as_paths else _make_alike(images),
         filenames=names,
         skipped=skipped + broken,
     )
+
+
+def _check_on_error(on_error):
+    if on_error not in ("raise", "skip"):
+        raise ValueError(f"on_error must be 'raise' or 'skip', got {on_error!r}.")
+
+
+def _tell_broken(broken, n_files, on_error):
+    """Raise, or warn, if some files cannot be read; raise if there are no others."""
+    if not broken:
+        return
+    found = f"{len(broken)} of {n_files} files cannot be read as images"
+    reasons = _list_reasons(broken)
+    if len(broken) == n_files:
+        raise ValueError(f"{found}, and there are no others:\n{reasons}")
+    if on_error == "raise":
+        raise ValueError(f"{found}. Remove them, or pass on_error='skip':\n{reasons}")
+    warn(f"{found} and were skipped:\n{reasons}")
 
 
 def _check_size(image_size, as_paths):
@@ -125,23 +133,9 @@ def _find_files(source):
     sources = [source] if is_one else list(source)
     if not sources:
         raise ValueError("source is empty. Pass a folder, or files.")
-    files, skipped, broken = [], [], []
-    for path in map(Path, sources):
-        if not path.is_dir():
-            if not path.is_file():
-                raise FileNotFoundError(f"there is no file or folder {path}.")
-            files.append(path)
-            continue
-        found, others, unreadable = find_files(path)
-        files += found
-        reason = "its name does not end as an image's does"
-        skipped += [(str(file), reason) for file in others]
-        broken += unreadable
-    if not files and not broken:
-        endings = ", ".join(sorted(ENDINGS))
-        names = ", ".join(map(str, sources[:_N_NAMED]))
-        raise FileNotFoundError(f"there are no images ({endings}) in {names}.")
-    return files, skipped, broken
+    files, others, broken = find_all_files(sources)
+    reason = "its name does not end as an image's does"
+    return files, [(str(file), reason) for file in others], broken
 
 
 def _list_reasons(pairs):
@@ -157,6 +151,7 @@ def load_mvtec_ad(
     split="train",
     *,
     image_size=None,
+    on_error="raise",
     as_paths=False,
     max_pixels=None,
 ):
@@ -165,7 +160,7 @@ def load_mvtec_ad(
     The layout is ``train/good``, ``test/good``, ``test/DEFECT`` and
     ``ground_truth/DEFECT/NAME_mask.png``. A folder that holds images and neither
     ``train`` nor ``test`` is read as normal images. Reading files needs pillow:
-    ``pip install skpatchsvdd[images]``.
+    ``pip install pillow``.
 
     Parameters
     ----------
@@ -177,6 +172,9 @@ def load_mvtec_ad(
         Which part. A plain folder has no parts and is read whole.
     image_size : int or (int, int), default=None
         Size (height, width) to which images, anti-aliased, and masks are resized.
+    on_error : {"raise", "skip"}, default="raise"
+        Whether files that cannot be read end the loading, with an error that names all
+        of them, or are skipped, with a warning. An image goes with its mask.
     as_paths : bool, default=False
         True returns the paths of images and masks and reads no file; an estimator
         with ``image_size`` resizes them.
@@ -202,6 +200,8 @@ def load_mvtec_ad(
             Name of the defect, "good" for normal images.
         filenames : list of str
             Where each image was read from.
+        skipped : list of (str, str)
+            Images that are not among them, and why.
 
     Examples
     --------
@@ -211,24 +211,54 @@ def load_mvtec_ad(
     """
     if split not in ("train", "test"):
         raise ValueError(f"split must be 'train' or 'test', got {split!r}.")
+    _check_on_error(on_error)
     size = _check_size(image_size, as_paths)
     folder = _check_folder(Path(root) if category is None else Path(root, category))
     files, defects = _list_files(folder, split)
     masks = _list_masks(folder, files, defects)
     if as_paths:
-        images = [str(file) for file in files]
+        images, skipped = [str(file) for file in files], []
         masks = masks and [mask and str(mask) for mask in masks]
     else:
-        images = [_read_resized(file, size, max_pixels) for file in files]
-        images = _make_alike(images)
-        masks = masks and _read_masks(masks, images)
+        images, masks, kept, skipped = _read_with_masks(files, masks, size, max_pixels)
+        _tell_broken(skipped, len(files), on_error)
+        files, defects = ([x[i] for i in kept] for x in (files, defects))
     return Bunch(
         images=images,
         labels=np.array([1 if defect == _GOOD else -1 for defect in defects]),
         masks=masks,
         defects=np.array(defects),
         filenames=[str(file) for file in files],
+        skipped=skipped,
     )
+
+
+def _read_with_masks(files, masks, size, max_pixels):
+    """Read images and their masks, or None for all masks.
+
+    Returns
+    -------
+    images, masks : ndarray or list
+        What could be read.
+    kept : list of int
+        The indices of these files.
+    broken : list of (str, str)
+        The other files, and what is wrong with them or their masks.
+    """
+    images, found, kept, broken = [], [], [], []
+    for i, file in enumerate(files):
+        try:
+            image = _read_resized(file, size, max_pixels)
+            mask = None if masks is None else _read_mask(masks[i], image.shape[:2])
+        except (OSError, ValueError) as error:
+            broken.append((str(file), str(error)))
+        else:
+            images.append(image)
+            found.append(mask)
+            kept.append(i)
+    if not images:
+        return images, found, kept, broken
+    return _make_alike(images), masks and _stack(found), kept, broken
 
 
 def _check_folder(folder):
@@ -302,15 +332,6 @@ def _make_alike(images):
     return _stack(images)
 
 
-def _read_masks(files, images):
-    sizes = [image.shape[:2] for image in images]
-    masks = [
-        np.zeros(size, dtype=bool) if file is None else _read_mask(file, size)
-        for file, size in zip(files, sizes, strict=True)
-    ]
-    return _stack(masks)
-
-
 def _read_resized(file, size, max_pixels):
     image = read_image(file, max_pixels, size)
     return image if size is None else _resize(image, size)
@@ -318,6 +339,9 @@ def _read_resized(file, size, max_pixels):
 
 @safe_after_fork
 def _read_mask(file, size):
+    """Read a mask; that of a normal image, None, is empty."""
+    if file is None:
+        return np.zeros(size, dtype=bool)
     mask = read_image(file)
     mask = (mask if mask.ndim == 2 else mask.max(axis=2)) > 0
     if mask.shape == tuple(size):

@@ -128,7 +128,8 @@ def _test_groups(scores, new, kept, groups, level):
         verdict = (
             f"The batch differs more than any of the {n_groups} calibrating groups, "
             f"but a p-value below {p_value:.2g} takes more of them: look at it, and "
-            "call partial_fit with it as a group of its own if it is normal."
+            "if it is normal let it join as a group of its own, by partial_fit or on "
+            "the command line by skpatchsvdd update --group."
         )
     return DriftResult(p_value, statistic, p_value <= level, verdict)
 
@@ -168,8 +169,9 @@ def _verdict(p_value, level, is_low):
         return f"No sign of drift, p = {p_value:.2g}."
     change = "abnormal" if is_low else "normal"
     return (
-        f"Drift: images look more {change} than those of fit, p = {p_value:.2g}. Call "
-        "partial_fit with normal ones of them, or fit again."
+        f"Drift: images look more {change} than those of fit, p = {p_value:.2g}. Let "
+        "normal ones of them join, by partial_fit or on the command line by "
+        "skpatchsvdd update, or fit again."
     )
 
 

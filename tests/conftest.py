@@ -50,21 +50,37 @@ def mixed():
 def quick():
     """An estimator that fits in a fraction of a second."""
     return PatchSVDD(
-        patch_size=32, embedding_dim=8, max_iter=2, batch_size=4, random_state=SEED
+        encoder="hierarchical",
+        patch_size=32,
+        embedding_dim=8,
+        max_iter=2,
+        batch_size=4,
+        random_state=SEED,
     )
 
 
 @pytest.fixture
 def untrained():
     """An estimator with random weights: a fit of it repeats on any machine."""
-    return PatchSVDD(patch_size=32, embedding_dim=8, max_iter=0, random_state=SEED)
+    return PatchSVDD(
+        encoder="hierarchical",
+        patch_size=32,
+        embedding_dim=8,
+        max_iter=0,
+        random_state=SEED,
+    )
 
 
 @pytest.fixture(scope="session")
 def fitted(normal):
     """A fitted estimator. Tests must not change it."""
     return PatchSVDD(
-        patch_size=32, embedding_dim=8, max_iter=2, batch_size=4, random_state=SEED
+        encoder="hierarchical",
+        patch_size=32,
+        embedding_dim=8,
+        max_iter=2,
+        batch_size=4,
+        random_state=SEED,
     ).fit(normal)
 
 
@@ -101,7 +117,7 @@ def tiny():
 def tiny_fitted(tiny, narrow_module):
     """A fitted estimator that scores in no time. Tests must not change it."""
     params = {"patch_size": 32, "embedding_dim": 4, "max_iter": 0, "device": "cpu"}
-    return PatchSVDD(random_state=SEED, **params).fit(tiny)
+    return PatchSVDD(encoder="hierarchical", random_state=SEED, **params).fit(tiny)
 
 
 @pytest.fixture

@@ -57,6 +57,8 @@ LEFT_OUT = (
     "test_bad_parameters.py",
     "test_callbacks.py",
     "test_cli.py",
+    "test_cli_inspect.py",
+    "test_cli_watch.py",
     "test_datasets.py",
     "test_files.py",
     "test_good_input.py",

@@ -22,6 +22,7 @@ def main():
     X = make_textures(4, image_size=44, random_state=0).images
     new = make_textures(4, image_size=44, anomaly_fraction=0.5, random_state=1).images
     est = skpatchsvdd.PatchSVDD(
+        encoder="hierarchical",
         patch_size=32,
         embedding_dim=8,
         max_iter=3,

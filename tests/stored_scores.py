@@ -42,12 +42,14 @@ def compute(way):
     train = make_textures(6, image_size=112, random_state=0, kind="gear").images
     test = make_textures(4, image_size=112, random_state=1, kind="gear").images
     if way == "tiles":
-        est = PatchSVDD(max_iter=0, image_size=None, random_state=0, **SMALL)
+        est = PatchSVDD(
+            encoder="hierarchical", max_iter=0, image_size=None, random_state=0, **SMALL
+        )
         train, test = (np.tile(x[:2], (1, 14, 14, 1)) for x in (train, test))
         est.set_params(strides=(64, 64))
         train, test = (x[:, :LARGE, :LARGE] for x in (train, test))
     else:
-        est = PatchSVDD(random_state=0, **(SMALL | WAYS[way]))
+        est = PatchSVDD(encoder="hierarchical", random_state=0, **(SMALL | WAYS[way]))
     est.fit(train)
     maps = est.anomaly_map(test)
     return np.concatenate(

@@ -37,6 +37,7 @@ def random_encoder(images):
 
 def fit_random_encoder(X, **parameters):
     est = PatchSVDD(
+        encoder="hierarchical",
         patch_size=32,
         embedding_dim=8,
         max_iter=0,
@@ -135,7 +136,13 @@ def test_features_of_empty_images_are_copies(random_encoder, images, rng):
 
 @pytest.mark.parametrize("value", [0, 100, 255])
 def test_rounding_of_a_trained_encoder_is_no_feature(images, value):
-    est = PatchSVDD(patch_size=32, max_iter=5, batch_size=2, random_state=SEED)
+    est = PatchSVDD(
+        encoder="hierarchical",
+        patch_size=32,
+        max_iter=5,
+        batch_size=2,
+        random_state=SEED,
+    )
     est.fit(images)
     empty = np.full((3, *images.shape[1:]), value, dtype=np.uint8)
     with pytest.raises(ValueError, match="fewer than 20 distinct points"):
@@ -364,7 +371,7 @@ def test_bad_axes_and_lengths_are_refused(rng):
 def test_display_refuses_what_it_cannot_draw(random_encoder, images):
     draw = PatchEmbeddingDisplay.from_estimator
     with pytest.raises(NotFittedError):
-        draw(PatchSVDD(), images)
+        draw(PatchSVDD(encoder="hierarchical"), images)
     with pytest.raises(ValueError, match=r"patch_size must be one of \(32,\), got 64"):
         draw(random_encoder, images, patch_size=64)
     with pytest.raises(ValueError, match="same feature"):
@@ -385,6 +392,6 @@ def test_too_few_patches_are_refused(images):
 def test_missing_matplotlib_is_named_before_any_work(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     monkeypatch.setattr(PositionEstimator, "embed", None)  # an error if it is called
-    match = r"drawing needs matplotlib: pip install skpatchsvdd\[plot\]"
+    match = r"drawing needs matplotlib: pip install matplotlib"
     with pytest.raises(ImportError, match=match):
         PatchEmbeddingDisplay.from_estimator(PositionEstimator().fit(None), [0])

@@ -144,4 +144,4 @@ METHODS += ["predict_mask", "predict_regions", "inspect", "explain", "check_drif
 def test_an_unfitted_estimator_says_so_first(tiny, method):
     for images in (tiny, None):
         with pytest.raises(NotFittedError, match=r"not fitted yet\. Call 'fit'"):
-            getattr(PatchSVDD(), method)(images)
+            getattr(PatchSVDD(encoder="hierarchical"), method)(images)

@@ -84,6 +84,7 @@ def few(normal):
 def quick():
     """An estimator that fits to few images in no time."""
     return PatchSVDD(
+        encoder="hierarchical",
         patch_size=32,
         embedding_dim=4,
         max_iter=2,

@@ -14,7 +14,7 @@ from PIL import Image
 from settings import SEED
 
 from skpatchsvdd import PatchSVDD, load
-from skpatchsvdd._cli import files, main
+from skpatchsvdd._cli import files, main, models, watch
 from skpatchsvdd._images import read_display
 from skpatchsvdd._report import save_overlay
 from skpatchsvdd.datasets import make_textures
@@ -120,7 +120,7 @@ def test_inspect_writes_a_table_and_pictures(photos, model, tmp_path, capsys):
 def test_an_interrupt_keeps_the_page_of_what_was_inspected(
     photos, model, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("skpatchsvdd._cli.inspect._BATCH", 2)
+    monkeypatch.setattr("skpatchsvdd._cli.batches._BATCH", 2)
     inspect, calls = PatchSVDD.inspect, []
 
     def stop_at_second(self, X, **options):
@@ -155,7 +155,7 @@ def test_nothing_abnormal_has_status_0(photos, model, tmp_path):
     # They are known: none is below the lowest score.
     est = joblib.load(model).set_params(contamination="auto")
     est.fit([str(x) for x in sorted((photos / "good" / "tuesday").iterdir())])
-    files.save_model(est, tmp_path / "m.joblib")
+    models.save_model(est, tmp_path / "m.joblib")
     args = ["inspect", str(tmp_path / "m.joblib"), good, "-o", str(tmp_path / "out")]
     assert main([*args, "--no-maps", "--no-report"]) == 0
     assert [x.name for x in (tmp_path / "out").iterdir()] == ["results.csv"]
@@ -180,13 +180,13 @@ def test_watch_inspects_what_arrives(photos, model, tmp_path, monkeypatch, capsy
             (line / "broken.png").write_bytes(b"no image")
         elif (line / new[2].name).stat().st_size == 100:
             (line / new[2].name).write_bytes(new[2].read_bytes())
-        elif len(read_rows(tmp_path / "out")) == 3:
+        elif len(read_rows(tmp_path / "out")) == 4:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(files.time, "sleep", wait)
+    monkeypatch.setattr(watch.time, "sleep", wait)
     args = ["inspect", str(model), "--watch", str(line), "-o", str(tmp_path / "out")]
-    assert main([*args, "--no-maps"]) in (0, 3)
-    rows = read_rows(tmp_path / "out")
+    assert main([*args, "--no-maps"]) in (3, 4)
+    rows = [x for x in read_rows(tmp_path / "out") if x["verdict"] != "unreadable"]
     assert [row["file"] for row in rows] == [str(line / x.name) for x in new[:3]]
     out, err = capsys.readouterr()
     assert "of 3 images are abnormal" in out
@@ -215,8 +215,8 @@ def test_evaluate_prints_figures_of_each_defect(photos, model, tmp_path, capsys)
 def test_update_lets_images_join(photos, model, tmp_path, capsys):
     path = tmp_path / "more.joblib"
     args = ["update", str(model), str(photos / "new"), str(photos / "good" / "tuesday")]
-    assert main([*args, "-o", str(path)]) == 0
-    assert "6 of 10 images joined" in capsys.readouterr().out
+    assert main([*args, "-o", str(path), "--yes"]) == 0
+    assert "6 of 10 images are new" in capsys.readouterr().out
     assert len(joblib.load(path).training_scores_) == 16
     assert len(joblib.load(model).training_scores_) == 10
 
@@ -241,7 +241,7 @@ def test_errors_take_one_line(photos, model, tmp_path, capsys, args, message):
     (tmp_path / "text").write_text("no model")
     (tmp_path / "broken.joblib").write_text("1,2,3\n")
     joblib.dump({}, tmp_path / "other.joblib")
-    joblib.dump(PatchSVDD(), tmp_path / "unfitted.pkl")
+    joblib.dump(PatchSVDD(encoder="hierarchical"), tmp_path / "unfitted.pkl")
     names = {
         "NO_MODEL": tmp_path / "text",
         "BROKEN": tmp_path / "broken.joblib",
@@ -266,9 +266,9 @@ def test_a_failed_save_leaves_the_former_model(model, tmp_path, monkeypatch):
         target.write_bytes(b"half")
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(files.joblib, "dump", fail)
+    monkeypatch.setattr(models.joblib, "dump", fail)
     with pytest.raises(OSError, match="no space"):
-        files.save_model(PatchSVDD(), path)
+        models.save_model(PatchSVDD(encoder="hierarchical"), path)
     assert path.read_bytes() == model.read_bytes()
     assert [x.name for x in tmp_path.iterdir()] == ["m.joblib"]
 
@@ -321,13 +321,15 @@ def test_images_of_another_size_are_named_and_skipped(
     photos, own_size, tmp_path, capsys
 ):
     args = ["inspect", str(own_size), str(photos / "new"), "-o", str(tmp_path)]
-    assert main([*args, "--no-maps", "--no-report"]) in (0, 3)
-    assert [Path(row["file"]).stem for row in read_rows(tmp_path)] == ["00", "02", "04"]
+    assert main([*args, "--no-maps", "--no-report"]) in (3, 4)
+    rows = read_rows(tmp_path)
+    fits = [Path(row["file"]).stem for row in rows if row["verdict"] != "unreadable"]
+    assert fits == ["00", "02", "04"]
     err = capsys.readouterr().err
     assert "01.jpg has 120 x 120 pixels, and the model takes images of 96 x 96" in err
     assert main([*args, "--strict"]) == 1
     assert "--strict ends at what would be skipped" in capsys.readouterr().err
-    assert len(read_rows(tmp_path)) == 3  # a run that fails leaves the former table
+    assert read_rows(tmp_path) == rows  # a run that fails leaves the former table
     bad = tmp_path / "bad"
     save_all(bad / "test" / "good", np.zeros((1, 50, 50), dtype=np.uint8), sizes=(50,))
     assert main(["evaluate", str(own_size), str(bad)]) == 1
@@ -361,7 +363,7 @@ def test_a_watch_goes_on_with_the_table(photos, own_size, tmp_path, monkeypatch)
             if len(read_rows(out)) == n:
                 raise KeyboardInterrupt
 
-        monkeypatch.setattr(files.time, "sleep", wait)
+        monkeypatch.setattr(watch.time, "sleep", wait)
         args = ["inspect", str(own_size), "--watch", str(line), "-o", str(out)]
         assert main([*args, "--no-report"]) in (0, 3)
     rows = read_rows(out)
@@ -390,7 +392,7 @@ def test_a_watch_survives_a_file_that_vanishes(
             raise KeyboardInterrupt
 
     monkeypatch.setattr(PatchSVDD, "inspect", vanish)
-    monkeypatch.setattr(files.time, "sleep", wait)
+    monkeypatch.setattr(watch.time, "sleep", wait)
     args = ["inspect", str(own_size), "--watch", str(line), "-o", str(out)]
     assert main([*args, "--no-maps", "--no-report"]) in (0, 3)
     assert "skipped: there is no file" in capsys.readouterr().err
@@ -442,20 +444,20 @@ def test_a_size_is_one_argument(photos, tmp_path, capsys, text, size):
 def test_an_update_of_a_model_with_groups_names_the_group(photos, tmp_path, capsys):
     path = tmp_path / "m.model"
     images = [str(x) for x in sorted((photos / "good" / "tuesday").iterdir())]
-    PatchSVDD(patch_size=32, max_iter=0, random_state=0).fit(
+    PatchSVDD(encoder="hierarchical", patch_size=32, max_iter=0, random_state=0).fit(
         images, groups=["a", "a", "b", "b"]
     ).save(path)
     args = ["update", str(path), str(photos / "new" / "00.png")]
     assert main(args) == 1
     assert "Pass --group" in capsys.readouterr().err
-    assert main([*args, "--group", "c"]) == 0
+    assert main([*args, "--group", "c", "--yes"]) == 0
     assert list(load(path).groups_) == ["a", "a", "b", "b", "c"]
 
 
 def test_an_output_that_cannot_be_written_is_told_before_the_work(
     photos, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(files.os, "access", lambda *args: False)
+    monkeypatch.setattr(models.os, "access", lambda *args: False)
     monkeypatch.setattr(PatchSVDD, "fit", lambda *args: 1 / 0)
     args = ["fit", str(photos / "good"), "-o", str(tmp_path / "folder" / "m")]
     assert main(args) == 1

@@ -30,7 +30,7 @@ def images():
 
 @pytest.fixture
 def est(narrow, images):
-    return PatchSVDD(contamination=0.3, **QUICK).fit(images[:4])
+    return PatchSVDD(encoder="hierarchical", contamination=0.3, **QUICK).fit(images[:4])
 
 
 def all_at_once(calls):
@@ -73,7 +73,7 @@ def test_joblib_s_threads_score_as_one(est, images):
 def test_threads_that_fit_do_not_meet(narrow, images):
     def fit(seed):
         options = QUICK | {"max_iter": 1, "batch_size": 2, "random_state": seed}
-        return PatchSVDD(**options).fit(images).training_scores_
+        return PatchSVDD(encoder="hierarchical", **options).fit(images).training_scores_
 
     alone = [fit(seed) for seed in range(2)]
     found = all_at_once([lambda seed=seed: fit(seed) for seed in range(2)])
@@ -93,7 +93,9 @@ print(est.score_samples(np.load(sys.argv[2])).tobytes().hex())
 
 
 def test_processes_share_a_mapped_bank(images, tmp_path):
-    est = PatchSVDD(**QUICK | {"embedding_dim": 64}).fit(images[:4])
+    est = PatchSVDD(encoder="hierarchical", **QUICK | {"embedding_dim": 64}).fit(
+        images[:4]
+    )
     est.save(tmp_path / "part.model")
     np.save(tmp_path / "X.npy", images)
     command = [sys.executable, "-c", SCORES, "part.model", "X.npy"]

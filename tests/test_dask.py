@@ -68,7 +68,12 @@ def est():
     with which a training may end elsewhere.
     """
     return PatchSVDD(
-        patch_size=32, embedding_dim=8, max_iter=0, n_jobs=1, random_state=SEED
+        encoder="hierarchical",
+        patch_size=32,
+        embedding_dim=8,
+        max_iter=0,
+        n_jobs=1,
+        random_state=SEED,
     )
 
 

@@ -195,7 +195,7 @@ def test_missing_pillow_is_named(tmp_path, pixels):
         [sys.executable, "-c", code], capture_output=True, text=True
     )
     assert result.returncode == 1
-    assert "pip install skpatchsvdd[images]" in result.stderr
+    assert "pip install pillow" in result.stderr
 
 
 @pytest.fixture

@@ -54,7 +54,7 @@ def images():
 
 @pytest.fixture
 def est(narrow, images):
-    return PatchSVDD(**QUICK).fit(images[:4])
+    return PatchSVDD(encoder="hierarchical", **QUICK).fit(images[:4])
 
 
 def interrupt(*args, **kwargs):
@@ -71,8 +71,8 @@ def test_an_interrupted_fit_leaves_the_estimator(
     narrow, images, monkeypatch, where, name
 ):
     options = QUICK | {"max_iter": 1, "batch_size": 2}
-    est = PatchSVDD(**options)
-    before = PatchSVDD(**QUICK).fit(images[:4])
+    est = PatchSVDD(encoder="hierarchical", **options)
+    before = PatchSVDD(encoder="hierarchical", **QUICK).fit(images[:4])
     scores = before.score_samples(images)
     with monkeypatch.context() as patch:
         patch.setattr(where, name, interrupt)
@@ -130,7 +130,7 @@ def test_wherever_it_is_interrupted_the_state_is_the_former_or_the_new(
     narrow, images, method
 ):
     def make():
-        return PatchSVDD(**QUICK).fit(images[:4])
+        return PatchSVDD(encoder="hierarchical", **QUICK).fit(images[:4])
 
     def update(est):
         return getattr(est, method)(images[4:])
@@ -155,7 +155,7 @@ def test_wherever_it_is_interrupted_the_state_is_the_former_or_the_new(
 
 def test_an_interrupted_training_ends_early(narrow, images, monkeypatch):
     monkeypatch.setattr(loop, "descend", interrupt)
-    est = PatchSVDD(**QUICK | {"max_iter": 4})
+    est = PatchSVDD(encoder="hierarchical", **QUICK | {"max_iter": 4})
     with pytest.warns(UserWarning, match="interrupted after 0 of 4 steps"):
         est.fit(images)
     assert np.isfinite(est.score_samples(images)).all()
@@ -195,7 +195,7 @@ def test_a_limit_of_file_sizes_leaves_the_former_file(est, images, tmp_path):
 
 
 def test_without_memory_of_a_gpu_fit_says_what_to_do(narrow, images, monkeypatch):
-    est = PatchSVDD(**QUICK | {"max_iter": 1})
+    est = PatchSVDD(encoder="hierarchical", **QUICK | {"max_iter": 1})
     monkeypatch.setattr(loop, "descend", run_out_of_memory)
     expected = r"ran out in fit.*batch_size.*bank_size.*device='cpu'.*Tried to allocate"
     for method in (est.fit, est.partial_fit, est.fit_predict):
@@ -226,7 +226,7 @@ def die(estimator, X, y):
 def test_a_worker_that_dies_ends_a_search_and_nothing_else(images):
     from joblib.externals.loky.process_executor import TerminatedWorkerError
 
-    est = PatchSVDD(**QUICK)
+    est = PatchSVDD(encoder="hierarchical", **QUICK)
     X, y = images.copy(), [1, 1, 1, 1, -1, -1]
     X[4:, 10:30, 10:30] = 0
     options = {"cv": NormalOnlyKFold(2), "scoring": detection_scorer}
@@ -246,7 +246,7 @@ def labelled():
 
 def test_halving_by_steps_rates_all_images(narrow, labelled):
     search = HalvingGridSearchCV(
-        PatchSVDD(**QUICK | {"batch_size": 2}),
+        PatchSVDD(encoder="hierarchical", **QUICK | {"batch_size": 2}),
         {"light": [0.3, 1.0]},
         resource="max_iter",
         max_resources=2,
@@ -263,7 +263,7 @@ def test_halving_by_steps_rates_all_images(narrow, labelled):
 def test_halving_by_images_says_why_there_is_no_score(narrow, labelled):
     """Parts of the test images may hold no abnormal one; training images hold none."""
     search = HalvingGridSearchCV(
-        PatchSVDD(**QUICK),
+        PatchSVDD(encoder="hierarchical", **QUICK),
         {"light": [0.3, 1.0]},
         cv=NormalOnlyKFold(2),
         scoring=detection_scorer,
@@ -282,7 +282,7 @@ from skpatchsvdd._images import check_images
 from skpatchsvdd.datasets import make_textures
 
 X = make_textures(3, image_size=40, random_state=0).images
-est = PatchSVDD(patch_size=32, embedding_dim=8, max_iter=1, batch_size=2).fit(X)
+est = PatchSVDD(encoder="hierarchical", patch_size=32, embedding_dim=8, max_iter=1, batch_size=2).fit(X)
 maps = est.anomaly_map(X)
 
 def read():
@@ -324,7 +324,9 @@ def test_a_forked_process_computes_as_its_parent():
 def test_an_index_of_pynndescent_is_not_built_after_a_fork(images, monkeypatch):
     monkeypatch.setattr(approximate, "_built_in", os.getpid() + 1)
     with pytest.raises(RuntimeError, match=r"forked.*spawn.*neighbors='exact'"):
-        PatchSVDD(**QUICK | {"neighbors": "pynndescent"}).fit(images)
+        PatchSVDD(encoder="hierarchical", **QUICK | {"neighbors": "pynndescent"}).fit(
+            images
+        )
 
 
 def test_cuda_after_a_fork_is_an_error(est, images, monkeypatch):
@@ -381,7 +383,7 @@ def test_a_file_that_changes_during_fit(
     narrow, files, images, monkeypatch, change, error, message
 ):
     monkeypatch.setattr(stack, "_HELD_BYTES", 0)  # so that files are read again
-    est = PatchSVDD(**QUICK).fit(images)
+    est = PatchSVDD(encoder="hierarchical", **QUICK).fit(images)
     before = dict(vars(est))
     after_digests(monkeypatch, lambda: change(files[3]))
     with pytest.raises(error, match=message):
@@ -390,9 +392,9 @@ def test_a_file_that_changes_during_fit(
 
 
 def test_a_few_files_are_read_once(narrow, files, images, monkeypatch):
-    expected = PatchSVDD(**QUICK).fit(images).training_scores_
+    expected = PatchSVDD(encoder="hierarchical", **QUICK).fit(images).training_scores_
     after_digests(monkeypatch, lambda: [os.remove(file) for file in files])
-    est = PatchSVDD(**QUICK).fit(files)
+    est = PatchSVDD(encoder="hierarchical", **QUICK).fit(files)
     np.testing.assert_array_equal(est.training_scores_, expected)
 
 
@@ -400,7 +402,7 @@ def test_an_array_that_changes_during_fit(narrow, images, monkeypatch):
     X = images.copy()
     after_digests(monkeypatch, lambda: X[2].fill(7))
     with pytest.raises(RuntimeError, match="image 2 has changed"):
-        PatchSVDD(**QUICK).fit(X)
+        PatchSVDD(encoder="hierarchical", **QUICK).fit(X)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
@@ -420,7 +422,7 @@ def test_a_mapped_array_that_is_cut_off(est, images, tmp_path, dtype):
 @pytest.fixture
 def mapped(narrow, images, tmp_path):
     """An estimator whose bank is mapped: it takes more than a page of memory."""
-    est = PatchSVDD(**QUICK | {"embedding_dim": 64}).fit(images)
+    est = PatchSVDD(encoder="hierarchical", **QUICK | {"embedding_dim": 64}).fit(images)
     est.save(tmp_path / "part.model")
     return skpatchsvdd.load(tmp_path / "part.model", mmap=True)
 

@@ -79,7 +79,7 @@ def images():
 
 @pytest.fixture
 def est(narrow, images):
-    return PatchSVDD(**QUICK | {"max_iter": 0}).fit(images[:4])
+    return PatchSVDD(encoder="hierarchical", **QUICK | {"max_iter": 0}).fit(images[:4])
 
 
 def save_and_load(est, X, folder):
@@ -88,9 +88,13 @@ def save_and_load(est, X, folder):
 
 
 ACTIONS = {
-    "fit": lambda est, X, _: PatchSVDD(**QUICK).fit(X),
-    "fit, paper": lambda est, X, _: PatchSVDD(training="paper", **QUICK).fit(X),
-    "fit, lam": lambda est, X, _: PatchSVDD(lam="auto", **QUICK).fit(X),
+    "fit": lambda est, X, _: PatchSVDD(encoder="hierarchical", **QUICK).fit(X),
+    "fit, paper": lambda est, X, _: PatchSVDD(
+        encoder="hierarchical", training="paper", **QUICK
+    ).fit(X),
+    "fit, lam": lambda est, X, _: PatchSVDD(
+        encoder="hierarchical", lam="auto", **QUICK
+    ).fit(X),
     "fit, n_jobs": lambda est, X, _: est.set_params(n_jobs=1).fit(X),
     "partial_fit": lambda est, X, _: est.set_params(n_jobs=1).partial_fit(X),
     "fit_predict": lambda est, X, _: est.fit_predict(X),
@@ -144,7 +148,7 @@ def test_a_fit_in_one_thread_changes_nothing_in_another(narrow, images, monkeypa
     n_jobs = 1 if torch.get_num_threads() > 1 else 2
     options = QUICK | {"lam": "auto", "n_jobs": n_jobs, "device": "cpu"}
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(PatchSVDD(**options).fit, images)
+        running = pool.submit(PatchSVDD(encoder="hierarchical", **options).fit, images)
         assert arrived.wait(WAIT)
         during = read_state()
         go_on.set()

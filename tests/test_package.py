@@ -90,7 +90,7 @@ def test_it_works_without_callbacks_in_scikit_learn():
         "import numpy as np, sklearn.model_selection, sklearn.pipeline\n"
         "sys.modules['sklearn.callback'] = None\n"
         "from skpatchsvdd import PatchSVDD\n"
-        "est = PatchSVDD(patch_size=32, max_iter=0)\n"
+        "est = PatchSVDD(encoder='hierarchical', patch_size=32, max_iter=0)\n"
         "est.fit(np.random.default_rng(0).random((2, 36, 36)))\n"
         "print(est.offset_ < 0, hasattr(est, 'set_callbacks'))"
     )
@@ -156,3 +156,9 @@ def test_public_names_are_documented():
 def test_version_is_in_the_change_log():
     changes = (ROOT.parent / "CHANGES.md").read_text()
     assert skpatchsvdd.__version__ in changes
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_nothing_is_said_to_be_installed_by_its_name(path):
+    """There is no package of this name to download: a clone is installed."""
+    assert "pip install skpatchsvdd" not in path.read_text()

@@ -174,7 +174,9 @@ def test_a_mask_is_empty_if_and_only_if_the_image_is_normal(normal, mixed, fitte
 
 def test_map_of_one_scale(normal, mixed):
     X = mixed.images.repeat(2, axis=1).repeat(2, axis=2)
-    est = PatchSVDD(**QUICK).fit(normal.repeat(2, axis=1).repeat(2, axis=2))
+    est = PatchSVDD(encoder="hierarchical", **QUICK).fit(
+        normal.repeat(2, axis=1).repeat(2, axis=2)
+    )
     maps = [est.anomaly_map(X, scale=scale) for scale in (32, 64)]
     np.testing.assert_allclose(maps[0] * maps[1], est.anomaly_map(X), rtol=1e-6)
     with pytest.raises(ValueError, match=r"scale must be one of \(32, 64\), got 48"):
@@ -194,7 +196,9 @@ def test_embed_gives_the_features_of_each_patch(fitted, mixed):
 
 @pytest.mark.usefixtures("narrow")
 def test_learnt_attributes(normal):
-    est = PatchSVDD(patch_size=128, strides=(16, 16, 32), **QUICK)
+    est = PatchSVDD(
+        encoder="hierarchical", patch_size=128, strides=(16, 16, 32), **QUICK
+    )
     est.set_params(batch_size=1)
     est.fit(make_textures(3, image_size=130, random_state=SEED).images)
     assert est.inspected_shape_ == (130, 130, 3)
@@ -218,14 +222,16 @@ def test_damaged_images_score_lower():
     test = make_textures(
         20, image_size=96, kind="wood", anomaly_fraction=0.5, random_state=SEED + 1
     )
-    est = PatchSVDD(max_iter=0, random_state=SEED).fit(train.images)
+    est = PatchSVDD(encoder="hierarchical", max_iter=0, random_state=SEED).fit(
+        train.images
+    )
     assert detection_auroc(test.labels, est.score_samples(test.images)) > 0.8
     assert segmentation_auroc(test.masks, est.anomaly_map(test.images)) > 0.8
 
 
 def test_zero_steps_keep_random_weights(normal, mixed):
     scores = [
-        PatchSVDD(patch_size=32, max_iter=0, random_state=seed)
+        PatchSVDD(encoder="hierarchical", patch_size=32, max_iter=0, random_state=seed)
         .fit(normal)
         .score_samples(mixed.images)
         for seed in (0, 0, 1)
@@ -624,7 +630,7 @@ def test_images_of_a_single_patch_are_warned_about(quick, normal):
 
 def test_auto_settings_depend_on_training_and_device():
     def resolve(device, **kwargs):
-        parameters = PatchSVDD(**kwargs).get_params()
+        parameters = PatchSVDD(encoder="hierarchical", **kwargs).get_params()
         options = resolve_options(parameters, torch.device(device))
         return options.max_iter, options.batch_size, options.learning_rate
 
@@ -654,7 +660,7 @@ def test_the_default_lam_is_that_of_the_training(
         return descend(encoder, objective, batch, adam)
 
     monkeypatch.setattr(loop, "descend", watched)
-    assert PatchSVDD().lam is None
+    assert PatchSVDD(encoder="hierarchical").lam is None
     quick.set_params(training=training, lam=given, max_iter=1).fit(normal[:2])
     assert quick.lam_ == used
     assert weights == [used]
@@ -726,7 +732,7 @@ def test_early_stopping_keeps_the_best_weights(normal, monkeypatch):
 
     monkeypatch.setattr(validation.DefectCheck, "__call__", check)
     monkeypatch.setattr(trainer, "_CHECK_EVERY", 2)
-    est = PatchSVDD(patch_size=32, early_stopping=True, **QUICK)
+    est = PatchSVDD(encoder="hierarchical", patch_size=32, early_stopping=True, **QUICK)
     est.set_params(max_iter=36, batch_size=1).fit(normal)
     assert est.n_iter_ == 6 * 3
     assert est.validation_steps_.tolist() == [3 * i for i in range(7)]
@@ -793,7 +799,12 @@ def test_a_copy_of_each_image_is_no_collapse(quick, normal):
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_no_lambda_ties_scores(normal, mixed, lam, seed):
     est = PatchSVDD(
-        lam=lam, patch_size=32, max_iter=24, batch_size=2, random_state=seed
+        encoder="hierarchical",
+        lam=lam,
+        patch_size=32,
+        max_iter=24,
+        batch_size=2,
+        random_state=seed,
     ).fit(normal[:, :, :, :1])
     scores = est.score_samples(mixed.images[:, :, :, :1])
     assert len(np.unique(scores)) == len(scores)
@@ -828,7 +839,9 @@ def test_images_are_resized_and_maps_resized_back(normal):
     rng = np.random.default_rng(SEED)
     sizes = [(60, 50), (90, 41), (33, 70)]
     X = [rng.integers(0, 256, (*size, 3), dtype=np.uint8) for size in sizes]
-    est = PatchSVDD(patch_size=32, image_size=(40, 44), **QUICK).fit(X)
+    est = PatchSVDD(
+        encoder="hierarchical", patch_size=32, image_size=(40, 44), **QUICK
+    ).fit(X)
     assert est.inspected_shape_ == (40, 44, 3)
     maps = est.anomaly_map(X)
     assert [one_map.shape for one_map in maps] == sizes
@@ -874,7 +887,7 @@ def test_images_that_cannot_be_fitted(quick, shape, message):
 
 def test_too_large_a_patch_names_one_that_fits(normal):
     with pytest.raises(ValueError, match=r"height 48 .*patch_size=64.*patch_size=32\."):
-        PatchSVDD().fit(normal)
+        PatchSVDD(encoder="hierarchical").fit(normal)
     with pytest.raises(ValueError, match=r"have them resized\.$"):
         PatchSVDD(encoder="flat").fit(normal)
 
@@ -1041,7 +1054,13 @@ def test_warm_start_goes_on_from_the_weights(quick, normal, mixed):
 
 
 def test_warm_start_takes_weights_put_in_by_hand(normal, mixed):
-    est = PatchSVDD(patch_size=32, max_iter=0, warm_start=True, random_state=SEED)
+    est = PatchSVDD(
+        encoder="hierarchical",
+        patch_size=32,
+        max_iter=0,
+        warm_start=True,
+        random_state=SEED,
+    )
     before = est.fit(normal).score_samples(mixed.images)
     with torch.no_grad():
         for parameter in est.encoder_.parameters():

@@ -115,7 +115,7 @@ def test_missing_matplotlib_is_named():
     )
     assert result.returncode == 1
     assert result.stderr.strip() == (
-        "error: the demo draws with matplotlib: pip install skpatchsvdd[plot]"
+        "error: the demo draws with matplotlib: pip install matplotlib"
     )
 
 
@@ -139,7 +139,9 @@ def test_the_threshold_is_the_middle_of_the_colours(fitted, mixed):
 
 @pytest.fixture(scope="module")
 def two_scales(large):
-    return PatchSVDD(embedding_dim=4, max_iter=0, random_state=0).fit(large)
+    return PatchSVDD(
+        encoder="hierarchical", embedding_dim=4, max_iter=0, random_state=0
+    ).fit(large)
 
 
 @pytest.fixture(scope="module")
@@ -277,7 +279,7 @@ def test_pictures_of_training_need_a_fitted_patch_svdd(mixed):
         ScoreHistogramDisplay.from_estimator(forest, mixed.images)
     for display in (LossCurveDisplay, LamSearchDisplay):
         with pytest.raises(NotFittedError):
-            display.from_estimator(PatchSVDD())
+            display.from_estimator(PatchSVDD(encoder="hierarchical"))
         with pytest.raises(TypeError, match="estimator must have"):
             display.from_estimator(make_pipeline(forest))
 
@@ -446,5 +448,5 @@ def test_missing_matplotlib_is_named_by_every_display():
         [sys.executable, "-c", code], capture_output=True, text=True
     )
     assert result.stderr.strip().endswith(
-        "drawing needs matplotlib: pip install skpatchsvdd[plot]"
+        "drawing needs matplotlib: pip install matplotlib"
     )

@@ -38,7 +38,9 @@ def folder(tmp_path_factory):
     files = [folder / f"<b>&{i}</b>.png".replace("/", "") for i in range(8)]
     for file, image in zip(files, test.images, strict=True):
         Image.fromarray(image).save(file)
-    est = PatchSVDD(embedding_dim=8, max_iter=0, random_state=SEED).fit(good)
+    est = PatchSVDD(
+        encoder="hierarchical", embedding_dim=8, max_iter=0, random_state=SEED
+    ).fit(good)
     write_report(est, files, folder / "report.html", y=test.labels, title="A </title>")
     return folder, est, files, test.labels
 
@@ -217,7 +219,9 @@ def test_settings_of_a_page(tmp_path, normal):
     options = {"embedding_dim": 8, "max_iter": 0, "patch_size": 32}
     roi = np.zeros((48, 48))
     roi[:24] = 1
-    est = PatchSVDD(image_size=np.array([48, 48]), roi=roi, **options)
+    est = PatchSVDD(
+        encoder="hierarchical", image_size=np.array([48, 48]), roi=roi, **options
+    )
     groups = [0, 0, 1, 1, 2, 2, 3, 3]
     est.fit(normal, groups=groups)
     write_report(est, list(normal), tmp_path / "page.html")
@@ -230,16 +234,27 @@ def test_settings_of_a_page(tmp_path, normal):
 
 def test_rows_are_images_too(tmp_path, normal):
     est = PatchSVDD(
-        embedding_dim=8, max_iter=0, patch_size=32, image_shape=normal.shape[1:]
+        encoder="hierarchical",
+        embedding_dim=8,
+        max_iter=0,
+        patch_size=32,
+        image_shape=normal.shape[1:],
     )
     rows = normal.reshape(len(normal), -1)
     write_report(est.fit(rows), rows, tmp_path / "page.html")
     assert len(read_data(tmp_path / "page.html")["images"]) == 8
 
 
-@pytest.mark.parametrize("X", ["a.png", [], iter([1])])
-def test_what_is_no_list_is_refused(tmp_path, fitted, X):
-    with pytest.raises(ValueError, match="X must be a list of paths"):
+@pytest.mark.parametrize(
+    ("X", "message"),
+    [
+        ("a.png", "Pass a list of paths"),
+        ([], "Pass at least one image"),
+        (iter([1]), "X must be an array of images"),
+    ],
+)
+def test_what_is_no_list_is_refused(tmp_path, fitted, X, message):
+    with pytest.raises(ValueError, match=message):
         write_report(fitted, X, tmp_path / "page.html")
 
 

@@ -34,7 +34,14 @@ def make_images(n, size, seed):
 def test_training_repeats_to_the_last_bit_on_two_threads():
     images = make_images(4, 100, seed=0)
     fits = [
-        PatchSVDD(max_iter=3, batch_size=4, n_jobs=2, device="cpu", random_state=0)
+        PatchSVDD(
+            encoder="hierarchical",
+            max_iter=3,
+            batch_size=4,
+            n_jobs=2,
+            device="cpu",
+            random_state=0,
+        )
         for _ in range(2)
     ]
     first, again = (est.fit(images) for est in fits)
@@ -46,7 +53,9 @@ def test_training_repeats_to_the_last_bit_on_two_threads():
 @pytest.fixture(scope="module")
 def one_step():
     params = {"embedding_dim": 16, "device": "cpu", "batch_size": 6}
-    return PatchSVDD(max_iter=1, random_state=0, **params).fit(make_images(4, 100, 0))
+    return PatchSVDD(encoder="hierarchical", max_iter=1, random_state=0, **params).fit(
+        make_images(4, 100, 0)
+    )
 
 
 def test_first_losses_are_those_of_every_machine(one_step):
@@ -55,7 +64,13 @@ def test_first_losses_are_those_of_every_machine(one_step):
 
 
 def test_scores_without_training_are_those_of_every_machine():
-    est = PatchSVDD(max_iter=0, embedding_dim=16, device="cpu", random_state=0)
+    est = PatchSVDD(
+        encoder="hierarchical",
+        max_iter=0,
+        embedding_dim=16,
+        device="cpu",
+        random_state=0,
+    )
     scores = est.fit(make_images(4, 96, 0)).score_samples(make_images(3, 96, 1))
     weights = [p.double().abs().sum().item() for p in est.encoder_.parameters()]
     assert weights[:4] == pytest.approx(INITIAL_WEIGHTS, rel=1e-6)

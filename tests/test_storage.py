@@ -31,7 +31,7 @@ def images():
 def path(images, tmp_path_factory):
     """The file of a small model."""
     path = tmp_path_factory.mktemp("models") / "part.model"
-    PatchSVDD(**QUICK).fit(images).save(path)
+    PatchSVDD(encoder="hierarchical", **QUICK).fit(images).save(path)
     return path
 
 
@@ -61,7 +61,7 @@ def assert_same(value, other):
     ],
 )
 def test_a_loaded_model_is_the_same(images, tmp_path, options):
-    est = PatchSVDD(**QUICK | options).fit(images)
+    est = PatchSVDD(encoder="hierarchical", **QUICK | options).fit(images)
     est.save(tmp_path / "a.model")
     for mmap in (False, True):
         loaded = load(tmp_path / "a.model", mmap=mmap)
@@ -83,7 +83,7 @@ def test_a_loaded_model_is_the_same(images, tmp_path, options):
 
 def test_groups_and_more_images_go_on(images, tmp_path):
     groups = ["lot 1"] * 2 + ["lot 2"] * 2 + ["lot 3"] * 2
-    est = PatchSVDD(**QUICK).fit(images, groups=groups)
+    est = PatchSVDD(encoder="hierarchical", **QUICK).fit(images, groups=groups)
     est.save(tmp_path / "a.model")
     loaded = load(tmp_path / "a.model")
     np.testing.assert_array_equal(loaded.groups_, groups)
@@ -114,13 +114,13 @@ def test_what_names_no_file_is_refused(path, name, error, message):
 
 def test_a_generator_becomes_none(images, tmp_path):
     options = QUICK | {"random_state": np.random.RandomState(0), "max_iter": 0}
-    PatchSVDD(**options).fit(images).save(tmp_path / "a.model")
+    PatchSVDD(encoder="hierarchical", **options).fit(images).save(tmp_path / "a.model")
     assert load(tmp_path / "a.model").random_state is None
 
 
 def test_an_approximate_index_is_built_anew(images, tmp_path):
     options = QUICK | {"neighbors": "pynndescent", "max_iter": 0, "patch_size": 32}
-    est = PatchSVDD(**options).fit(images[:4])
+    est = PatchSVDD(encoder="hierarchical", **options).fit(images[:4])
     est.save(tmp_path / "a.model")
     loaded = load(tmp_path / "a.model")
     np.testing.assert_allclose(
@@ -304,7 +304,7 @@ def test_a_deep_header_is_refused(tmp_path):
 
 
 def test_what_has_no_place_in_a_file_is_named(images, tmp_path):
-    est = PatchSVDD(**QUICK | {"max_iter": 0}).fit(images)
+    est = PatchSVDD(encoder="hierarchical", **QUICK | {"max_iter": 0}).fit(images)
     est.lam_results_ = {"x": object()}
     with pytest.raises(TypeError, match="lam_results_ cannot be saved"):
         est.save(tmp_path / "a.model")

@@ -47,7 +47,9 @@ def images(normal):
 
 @pytest.fixture(scope="module")
 def model(normal):
-    return PatchSVDD(max_iter=0, **PARAMS).fit(normal[4:, :40, :40])
+    return PatchSVDD(encoder="hierarchical", max_iter=0, **PARAMS).fit(
+        normal[4:, :40, :40]
+    )
 
 
 @pytest.fixture(params=HARD_VIEWS, scope="module")
@@ -121,7 +123,7 @@ def test_views_are_scored_as_their_copies(model, view):
 def test_views_are_fitted_as_their_copies(view, training):
     results = []
     for X in (view, plain(view)):
-        est = PatchSVDD(max_iter=1, training=training, **PARAMS)
+        est = PatchSVDD(encoder="hierarchical", max_iter=1, training=training, **PARAMS)
         labels = est.fit_predict(X[:3])
         scores = est.partial_fit(X[1:]).training_scores_
         results.append(np.concatenate([labels, scores, est.score_samples(X)]))
@@ -130,7 +132,9 @@ def test_views_are_fitted_as_their_copies(view, training):
 
 def test_rows_may_be_views(images):
     rows = images.reshape(len(images), -1)
-    est = PatchSVDD(max_iter=0, image_shape=(40, 40, 3), **PARAMS)
+    est = PatchSVDD(
+        encoder="hierarchical", max_iter=0, image_shape=(40, 40, 3), **PARAMS
+    )
     expected = est.fit(rows[:, ::-1].copy()).score_samples(rows)
     scores = est.fit(rows[:, ::-1]).score_samples(np.asfortranarray(rows))
     np.testing.assert_array_equal(scores, expected)
@@ -140,7 +144,7 @@ def test_rows_may_be_views(images):
 def test_copies_in_a_repeated_image_are_warned_about(images):
     X = np.broadcast_to(images[0], images.shape)
     with pytest.warns(UserWarning, match="X holds 3 copies"):
-        PatchSVDD(max_iter=0, **PARAMS).fit(X)
+        PatchSVDD(encoder="hierarchical", max_iter=0, **PARAMS).fit(X)
 
 
 def test_scorer_takes_views(model, view):

@@ -22,7 +22,7 @@ class PatchEmbeddingDisplay:
     patches in one position look the same in all of them, and colours form clusters.
     Where any position looks like any other, as in pictures of materials, colours mix.
     Make one with `from_estimator`. Drawing needs matplotlib:
-    ``pip install skpatchsvdd[plot]``.
+    ``pip install matplotlib``.
 
     Parameters
     ----------

@@ -5,6 +5,7 @@ import time
 
 import numpy as np
 
+from skpatchsvdd._cli.maps import in_thresholds
 from skpatchsvdd._patch_svdd import PatchSVDD
 from skpatchsvdd.datasets import make_textures
 from skpatchsvdd.metrics import detection_auroc, segmentation_auroc
@@ -36,7 +37,7 @@ def run(args):
         for weights, max_iter in (("random", 0), ("trained", args.max_iter)):
             est = make_estimator(args, max_iter).fit(train.images)
             results = est.inspect(test.images)
-            found, scores = np.stack(results.maps) / -est.offset_, results.scores
+            found, scores = in_thresholds(np.stack(results.maps), est), results.scores
             rows.append([kind, weights, *rate(test, found, scores, est.offset_)])
             maps[weights] = found, scores < est.offset_
         panels.append((test, maps))
@@ -126,7 +127,7 @@ def import_pyplot():
         import matplotlib
     except ImportError as error:
         raise ImportError(
-            "the demo draws with matplotlib: pip install skpatchsvdd[plot]"
+            "the demo draws with matplotlib: pip install matplotlib"
         ) from error
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt

@@ -1,42 +1,37 @@
-"""Images and models on a disk, for the command line."""
+"""Images on a disk, for the command line."""
 
 import functools
+import hashlib
 import os
-import sys
-import time
-import warnings
 from collections import Counter
 from pathlib import Path
 
-import joblib
-from sklearn.exceptions import NotFittedError
-from sklearn.utils.validation import check_is_fitted
+from skpatchsvdd._cli.maps import MAPS
+from skpatchsvdd._cli.table import TABLE, is_table
+from skpatchsvdd._cli.text import ListedError, tell
+from skpatchsvdd._images import (
+    check_image_size,
+    find_all_files,
+    read_display,
+    read_image,
+    read_shape,
+)
 
-from skpatchsvdd._images import check_image_size, find_files, read_display, read_shape
-from skpatchsvdd._patch_svdd import PatchSVDD, load
-from skpatchsvdd._storage import is_model_file
-from skpatchsvdd._utils import check_file_name, replaced_when_whole
-from skpatchsvdd.datasets import load_images
-
-# What an inspection writes: a table, and beside it a folder of pictures.
-TABLE, MAPS = "results.csv", "maps"
-COLUMNS = ("file", "verdict", "score", "p_value", "n_regions", "regions", "map")
-# How the table is encoded, and names that are no text in it.
-TEXT = {"encoding": "utf-8", "errors": "surrogateescape"}
-# How often a watched folder is looked at.
-_WATCH_SECONDS = 1.0
 _HALF_WHITE = 127
-_PICKLES = (".joblib", ".pkl", ".pickle")
 # Size of images that do not have one in common.
 _COMMON_SIZE = 256
+# To whatever size an image is resized: all of it is read, and nothing looked at.
+_ANY_SIZE = (1, 1)
 # Files that a line names, at most.
 _N_NAMED = 5
+# Bytes of a state: two of a million differ, but for a chance of one in 30 million.
+_N_STATE = 8
 
 
 def find_images(sources, strict, est=None):
-    """Return the paths of images, each once.
+    """Return the paths of images, each once, all of which can be read.
 
-    Those that are broken, or not of the size that a model takes, are named and passed
+    Those that are broken, or not of the shape that a model takes, are named and passed
     over, or with `strict` are an error. Pictures that an inspection has drawn are no
     images.
 
@@ -49,42 +44,52 @@ def find_images(sources, strict, est=None):
     est : PatchSVDD or None
         The model.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # what is skipped is told below
-        data = load_images(sources, on_error="skip", as_paths=True)
-    by_name, broken = [], []
-    for file, reason in data.skipped:
-        if reason.startswith("its name"):
-            by_name.append(file)
+    files, unreadable, others = list_images(sources)
+    fits, reasons = [], [reason for _, reason in unreadable]
+    for file in files:
+        reason = _find_fault(file, est)
+        if reason is None:
+            fits.append(file)
         else:
-            broken.append(reason)
-    once = {}
-    for file in data.filenames:
-        once.setdefault(os.path.realpath(file), file)
-    fits, misfits = _part_by_size(_without_drawn(once.values()), est)
-    _pass_over(broken + misfits, strict)
-    if by_name:
-        names = ", ".join(by_name[:_N_NAMED])
-        names += ", ..." if len(by_name) > _N_NAMED else ""
-        print(
-            f"skipped: {len(by_name)} files that are no images by name: {names}",
-            file=sys.stderr,
-        )
+            reasons.append(reason)
+    if reasons and strict:
+        raise ListedError("--strict ends at what would be skipped:", reasons)
+    for reason in reasons:
+        tell(f"skipped: {reason}")
+    tell_others(others)
     if not fits:
         raise ValueError("there is no image left to look at.")
     return fits
 
 
-def _pass_over(reasons, strict):
-    """Say what is skipped, or raise."""
-    if reasons and strict:
-        lines = "\n  ".join(reasons)
-        raise ValueError(f"--strict ends at what would be skipped:\n  {lines}")
-    for reason in reasons:
-        print(f"skipped: {reason}", file=sys.stderr)
+def list_images(sources):
+    """List image files, each once, by their names alone.
+
+    Returns
+    -------
+    files : list of str
+        In the order of the sources, sorted within a folder.
+    unreadable : list of (str, str)
+        What cannot be looked at, links to nothing among them, and why.
+    others : list of Path
+        Files that are no images by name.
+    """
+    files, others, unreadable = find_all_files(sources)
+    once = {}
+    for file in without_drawn(files):
+        once.setdefault(os.path.realpath(file), str(file))
+    return list(once.values()), unreadable, others
 
 
-def _without_drawn(files):
+def tell_others(others):
+    """Say which files are no images by name, if there are any."""
+    if others:
+        names = ", ".join(map(str, others[:_N_NAMED]))
+        names += ", ..." if len(others) > _N_NAMED else ""
+        tell(f"skipped: {len(others)} files that are no images by name: {names}")
+
+
+def without_drawn(files):
     """Return the files that do not lie in the folder of maps beside a table."""
     holds_drawn = functools.cache(
         lambda folder: folder.name == MAPS and is_table(folder.parent / TABLE)
@@ -92,80 +97,77 @@ def _without_drawn(files):
     return [x for x in files if not holds_drawn(Path(x).absolute().parent)]
 
 
-def is_table(path):
-    """Whether a file is the table of an inspection."""
-    if not path.is_file():
-        return False
-    with path.open(**TEXT) as stream:
-        return stream.readline().rstrip("\r\n") == ",".join(COLUMNS)
+def _find_fault(file, est):
+    """Return why a file cannot be used, all of which is read, or None."""
+    try:
+        shape = read_shape(file)
+        read_image(file, size=_ANY_SIZE)
+    except (OSError, ValueError) as error:
+        return str(error)
+    return _find_misfit(file, shape, est)
+
+
+def read_fitting(file, est):
+    """Read the shape of a file, and why a model does not take it, or None.
+
+    Only the beginning of the file is read: its pixels may be broken nevertheless.
+    """
+    try:
+        shape = read_shape(file)
+    except (OSError, ValueError) as error:
+        return (0, 0, 0), str(error)
+    return shape, _find_misfit(file, shape, est)
 
 
 def check_sizes(files, est):
     """Raise if a model does not take all of some files."""
-    _, misfits = _part_by_size(files, est)
-    if misfits:
-        raise ValueError(misfits[0])
-
-
-def _part_by_size(files, est):
-    """Return the files that a model takes, and why it does not take the others."""
-    if est is None or est.image_size is not None:
-        return list(files), []
-    fits, misfits = [], []
-    height, width, _ = est.inspected_shape_
     for file in files:
-        size = read_shape(file)[:2]
-        if size == (height, width):
-            fits.append(file)
-        else:
-            misfits.append(
-                f"{file} has {size[0]} x {size[1]} pixels, and the model takes images "
-                f"of {height} x {width}: fit with --image-size makes one for all sizes."
-            )
-    return fits, misfits
+        if reason := _find_misfit(file, read_shape(file), est):
+            raise ValueError(reason)
 
 
-def watch_folder(folder, est):
-    """Yield lists of the images that arrive in a folder, until interrupted.
+def _find_misfit(file, shape, est):
+    """Return why a model does not take an image of a shape, or None if it does."""
+    if est is None:
+        return None
+    height, width, n_channels = est.inspected_shape_
+    if est.image_size is None and tuple(shape[:2]) != (height, width):
+        return (
+            f"{file} has {shape[0]} x {shape[1]} pixels, and the model takes images "
+            f"of {height} x {width}: fit with --image-size makes one for all sizes."
+        )
+    if shape[2] > 1 and shape[2] != n_channels:
+        return (
+            f"{file} is coloured, and the model was fitted to grey images: save it "
+            "without colour, or fit to coloured ones."
+        )
+    return None
 
-    Those that are there at the start come first. A file is waited for as long as it
-    grows; one that cannot be inspected is named and passed over.
+
+def find_state(file):
+    """Return a number for a file's name, size and time of change, or None if gone.
+
+    The name is that from the root on, links to folders followed: the same file has the
+    same state from wherever it is looked at.
     """
-    if not Path(folder).is_dir():
-        raise FileNotFoundError(f"there is no folder {folder} to watch.")
-    print(f"watching {folder}; Ctrl-C ends it", flush=True)
-    done, sizes = set(), {}
-    try:
-        while True:
-            found = {x: _size_of(x) for x in _without_drawn(find_files(folder)[0])}
-            whole = [
-                x
-                for x, size in found.items()
-                if x not in done and size is not None and sizes.get(x) == size
-            ]
-            done.update(whole)
-            if whole:
-                yield from _read_arrived(sorted(whole), est)
-            sizes = found
-            time.sleep(_WATCH_SECONDS)
-    except KeyboardInterrupt:
-        print()
+    return find_states([file])[file]
 
 
-def _size_of(file):
-    """Return the bytes of a file, or None if it is no longer there."""
+def find_states(files):
+    """Return the state of each of some files."""
+    real_path = functools.cache(os.path.realpath)
+    return {file: _find_state(file, real_path) for file in files}
+
+
+def _find_state(file, real_path):
+    folder, name = os.path.split(file)
     try:
-        return file.stat().st_size
+        found = os.stat(file)
     except OSError:
         return None
-
-
-def _read_arrived(files, est):
-    """Yield the list of those of some new files that can be inspected, if any can."""
-    try:
-        yield find_images(files, strict=False, est=est)
-    except (FileNotFoundError, ValueError) as error:
-        print(f"skipped: {error}", file=sys.stderr)
+    path = os.path.join(real_path(folder), name)
+    text = os.fsencode(f"{found.st_size}/{found.st_mtime_ns}/{path}")
+    return int.from_bytes(hashlib.blake2b(text, digest_size=_N_STATE).digest(), "big")
 
 
 def choose_size(files, given):
@@ -180,62 +182,6 @@ def choose_size(files, given):
         f"{_COMMON_SIZE}. Pass --image-size for another one."
     )
     return _COMMON_SIZE, _COMMON_SIZE
-
-
-def check_output(path):
-    """Raise, before any work, if a model cannot be saved under a name."""
-    path = check_file_name(path)
-    if path.exists() and not _is_pickle(path) and not is_model_file(path):
-        raise ValueError(f"{path} exists and is no model. Pass another name.")
-    folder = next(x for x in path.absolute().parents if x.exists())
-    if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise PermissionError(f"{path} cannot be written: {folder} does not allow it.")
-
-
-def save_model(est, path):
-    """Save a model; the file is the former one or the new one, never half of it.
-
-    A name that ends as those of pickles do gets one, any other a file of `est.save`.
-    """
-    if _is_pickle(path):
-        with replaced_when_whole(path) as partial:
-            joblib.dump(est, partial)
-    else:
-        est.save(path)
-
-
-def load_model(path, device=None):
-    """Load a model that the command line has saved.
-
-    Only what has the name of a pickle is unpickled, which can run code.
-    """
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"there is no model {path}.")
-    est = _unpickle(path) if _is_pickle(path) else load(path)
-    return est if device is None else est.set_params(device=device)
-
-
-def _is_pickle(path):
-    return Path(path).suffix.lower() in _PICKLES
-
-
-def _unpickle(path):
-    if is_model_file(path):  # that was given another name
-        return load(path)
-    try:
-        est = joblib.load(path)
-    except Exception as error:  # damaged bytes make it raise anything
-        raise ValueError(
-            f"{path} is no model that can be loaded here: {type(error).__name__}: "
-            f"{error}. Is it whole, and of this version of the package?"
-        ) from error
-    if not isinstance(est, PatchSVDD):
-        raise ValueError(f"{path} holds a {type(est).__name__}, not a PatchSVDD.")
-    try:
-        check_is_fitted(est)
-    except NotFittedError as error:
-        raise ValueError(f"{path} holds an estimator that is not fitted.") from error
-    return est
 
 
 def read_roi(file):

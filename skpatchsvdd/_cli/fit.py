@@ -1,30 +1,35 @@
 """The command fit."""
 
 import time
+import warnings
+from pathlib import Path
 
 import numpy as np
 
-from skpatchsvdd._cli.files import (
-    check_output,
-    choose_size,
-    find_images,
-    read_roi,
-    save_model,
-)
+from skpatchsvdd._cli.files import choose_size, find_images, read_roi
+from skpatchsvdd._cli.learning import check_layout, print_least_normal
+from skpatchsvdd._cli.models import check_output, save_model
 from skpatchsvdd._cli.status import OK
 from skpatchsvdd._patch_svdd import PatchSVDD
+from skpatchsvdd._utils import TrainingInterrupted
 
-_N_LEAST_NORMAL = 5
+# The group of an image, by the parameter --group-by: the folder it is in, or what its
+# name has before the last "_", as in "sheet7_003.png".
+_GROUP_OF = {
+    "folder": lambda path: path.parent,
+    "name": lambda path: path.parent / (path.stem.rpartition("_")[0] or path.stem),
+}
 
 
 def run(args):
     """Fit to images, save the model, and print a summary."""
     start = time.perf_counter()
     check_output(args.output)
+    check_layout(args.images)
     files = find_images(args.images, args.strict)
-    size = choose_size(files, args.image_size)
+    groups = _group_files(files, args.group_by)
     est = PatchSVDD(
-        image_size=size,
+        image_size=choose_size(files, args.image_size),
         contamination="auto" if args.contamination is None else args.contamination,
         max_iter="auto" if args.max_iter is None else args.max_iter,
         device=args.device or "auto",
@@ -36,12 +41,42 @@ def run(args):
         f"learning from {len(files)} images: seconds on a GPU, minutes on a CPU, more "
         "for large images"
     )
-    est.fit(files)
+    _fit_or_end(est, files, groups, args.output)
+    est.set_params(device="auto", verbose=0)  # this run's, not the model's
     save_model(est, args.output)
     print(f"\nlearnt from {len(files)} images in {time.perf_counter() - start:.0f} s")
     _print_summary(est, files)
     print(f"wrote {args.output}")
     return OK
+
+
+def _group_files(files, by):
+    """Return the group of each file, by its folder or its name, or None."""
+    if by is None:
+        return None
+    groups = [str(_GROUP_OF[by](Path(file))) for file in files]
+    n_groups = len(set(groups))
+    if n_groups < 2:
+        raise ValueError(
+            f"--group-by {by} must give at least two groups, one to train on and one "
+            f"to calibrate on, and gives {n_groups}. Pass images of more groups, or "
+            "leave --group-by out."
+        )
+    print(f"{n_groups} groups of images, by {by}")
+    return groups
+
+
+def _fit_or_end(est, files, groups, output):
+    """Fit; an interrupt ends it, also in training, after which `fit` would go on."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", TrainingInterrupted)
+        # What is kept in memory is of no use to a command that ends.
+        warnings.filterwarnings("ignore", "fit has ended with")
+        try:
+            est.fit(files, None, groups)
+        except (KeyboardInterrupt, TrainingInterrupted) as error:
+            kept = f", {output} is as it was" if Path(output).exists() else ""
+            raise KeyboardInterrupt(f"nothing was written{kept}") from error
 
 
 def _print_summary(est, files):
@@ -55,5 +90,4 @@ def _print_summary(est, files):
         f"{n_alarms} of the images learnt from would be"
     )
     print("the least normal of them, to look at before you trust the others:")
-    for i in np.argsort(est.training_scores_)[:_N_LEAST_NORMAL]:
-        print(f"  {est.training_scores_[i]:12.4g}  {files[i]}")
+    print_least_normal(est.training_scores_, files)

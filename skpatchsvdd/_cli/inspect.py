@@ -1,29 +1,21 @@
 """The command inspect."""
 
-import csv
-import sys
 from pathlib import Path
 
-from skpatchsvdd._cli.files import (
-    COLUMNS,
-    MAPS,
-    TABLE,
-    TEXT,
-    find_images,
-    is_table,
-    load_model,
-    watch_folder,
-)
-from skpatchsvdd._cli.status import ABNORMAL, OK
-from skpatchsvdd._report import Page, save_overlay
+from skpatchsvdd._cli.batches import Outcome, cut_batches, inspect_batch
+from skpatchsvdd._cli.files import find_images, list_images, tell_others
+from skpatchsvdd._cli.interrupts import finish_first
+from skpatchsvdd._cli.models import load_model
+from skpatchsvdd._cli.record import Record
+from skpatchsvdd._cli.table import TABLE
+from skpatchsvdd._cli.watch import watch_folder
+from skpatchsvdd._inspection import threshold_from_scores
+from skpatchsvdd._report import Page
+from skpatchsvdd._utils import hold_lock
 
-# Images inspected, and written about, at a time: an interrupt loses no more.
-_BATCH = 16
 # Images that a page shows, the last ones: of a watched folder, whose page is written
 # again and again, and of others, as many as a browser can open.
 _N_WATCHED, _N_SHOWN = 500, 5000
-# Bytes of an image's name in that of its map.
-_LONGEST_NAME = 200
 
 
 def run(args):
@@ -31,111 +23,73 @@ def run(args):
     if bool(args.images) == bool(args.watch):
         raise ValueError("pass images to inspect, or --watch and a folder, not both.")
     est = load_model(args.model, args.device)
+    model_offset = est.offset_
+    est.offset_ = _choose_offset(est, args.alpha, args.threshold)
+    files, unreadable = (None, []) if args.watch else _list_files(args, est)
     folder = Path(args.output)
-    if args.watch:
-        batches = watch_folder(args.watch, est)
-    else:
-        files = find_images(args.images, args.strict, est)
-        batches = (files[i : i + _BATCH] for i in range(0, len(files), _BATCH))
     folder.mkdir(parents=True, exist_ok=True)
-    table = _Table(folder / TABLE, goes_on=bool(args.watch))
-    n_images = n_abnormal = 0
-    page = None
-    if not args.no_report:
-        limit = _N_WATCHED if args.watch else _N_SHOWN
-        title = f"Inspection by {Path(args.model).name}"
-        page = Page(est, title, limit, model=args.model)
-    maps = None if args.no_maps else folder
+    page = None if args.no_report else _make_page(args, est, model_offset)
+    with hold_lock(folder / TABLE):
+        kinds = [] if args.no_maps else args.maps
+        record = Record(est, folder, kinds, page, goes_on=bool(args.watch))
+        for file, reason in unreadable:
+            record.add(Outcome(file, None, reason))
+        looks = watch_folder(args.watch, record.table.known) if args.watch else [files]
+        _inspect_looks(looks, est, record, is_watch=bool(args.watch))
+    return record.status
+
+
+def _list_files(args, est):
+    """Return the files to inspect, and what cannot be looked at, with reasons."""
+    if args.strict:
+        return find_images(args.images, args.strict, est), []
+    files, unreadable, others = list_images(args.images)
+    tell_others(others)
+    return files, unreadable
+
+
+def _make_page(args, est, model_offset):
+    limit = _N_WATCHED if args.watch else _N_SHOWN
+    title = f"Inspection by {Path(args.model).name}"
+    return Page(est, title, limit, model_offset, model=args.model)
+
+
+def _inspect_looks(looks, est, record, is_watch):
+    """Inspect lists of files, and write about them; Ctrl-C ends a watch."""
     try:
-        for some, results in _inspect_batches(est, batches, page, bool(args.watch)):
-            rows = list(_tell_results(est, some, results, table.n_rows, maps))
-            table.add(rows)
-            n_images += len(rows)
-            n_abnormal += sum(row[1] == "abnormal" for row in rows)
-            if page is not None:
-                drawn = [row[-1] and folder / row[-1] for row in rows]
-                page.add(some, results, maps=drawn)
-                if args.watch:
-                    page.write(folder / "report.html")
+        for files in looks:
+            for batch in cut_batches(files, est):
+                with finish_first():
+                    for outcome in inspect_batch(batch, est, record.explains):
+                        record.add(outcome)
+                if is_watch:
+                    record.write_page_now_and_then()
+            if is_watch:  # what there was no time for
+                record.write_page_now_and_then()
+    except KeyboardInterrupt:
+        if not is_watch:
+            raise
+        print()
     finally:  # also of what was inspected before an interrupt
-        if page:
-            page.write(folder / "report.html")
-    print(f"{n_abnormal} of {n_images} images are abnormal; wrote {folder}")
-    if page:
-        print(f"open {folder / 'report.html'} in a browser")
-    return ABNORMAL if n_abnormal else OK
+        record.write_page()
+        record.print_summary()
 
 
-def _inspect_batches(est, batches, page, goes_on):
-    """Yield files and their results; with `goes_on` what fails is told and skipped."""
-    for files in batches:
-        try:
-            results = est.inspect(files, explain=page is not None)
-        except (OSError, ValueError) as error:
-            if not goes_on:
-                raise
-            print(f"skipped: {error}", file=sys.stderr)
-        else:
-            yield files, results
-
-
-class _Table:
-    """The table of an inspection.
-
-    A former one stays until there is something to write, and with `goes_on` rows are
-    added to it.
-    """
-
-    def __init__(self, path, goes_on):
-        self._path = path
-        self._mode = "w"
-        self.n_rows = 0
-        if goes_on and path.exists():
-            self.n_rows = self._count_rows()
-            self._mode = "a"
-
-    def _count_rows(self):
-        if not is_table(self._path):
+def _choose_offset(est, alpha, factor):
+    """Return the score below which an image is abnormal: a model's own, or another."""
+    if alpha is not None:
+        groups = None if est.groups_ is None else est.groups_[est.calibrates_]
+        scores = est.training_scores_[est.calibrates_]
+        offset = threshold_from_scores(scores, alpha, groups, name="alpha")
+    elif factor is not None:
+        if est.offset_ >= 0:
             raise ValueError(
-                f"{self._path} is no table of an inspection that rows could be added "
-                "to. Pass another folder to -o."
+                "the model's threshold is 0, and so is any multiple of it. Pass "
+                "--alpha instead of --threshold."
             )
-        with self._path.open(newline="", **TEXT) as stream:
-            return sum(1 for _ in csv.reader(stream)) - 1
-
-    def add(self, rows):
-        """Write rows."""
-        with self._path.open(self._mode, newline="", **TEXT) as stream:
-            writer = csv.writer(stream)
-            if self._mode == "w":
-                writer.writerow(COLUMNS)
-            writer.writerows(rows)
-        self._mode = "a"
-        self.n_rows += len(rows)
-
-
-def _tell_results(est, files, results, start, folder):
-    """Yield a row of the table for each image; draw maps if there is a folder."""
-    for i, file in enumerate(files):
-        regions, drawn = results.regions[i], ""
-        if folder is not None:
-            drawn = f"{MAPS}/{start + i:05d}_{_shorten(Path(file).stem)}.png"
-            one_map = results.maps[i] / -est.offset_
-            save_overlay(file, one_map, folder / drawn)
-        verdict = "abnormal" if results.labels[i] == -1 else "normal"
-        score, p_value = results.scores[i], results.p_values[i]
-        print(f"{verdict:8}  p {p_value:.3f}  {file}", flush=True)
-        boxes = ";".join(
-            "{top} {left} {bottom} {right} {area}".format(
-                **{name: region[name] for name in regions.dtype.names}
-            )
-            for region in regions
-        )
-        row = (file, verdict, f"{score:.6g}", f"{p_value:.4g}", len(regions))
-        yield (*row, boxes, drawn)
-
-
-def _shorten(name):
-    """Return as much of a name as leaves room for more, as text that can be encoded."""
-    name = name.encode("utf-8", "backslashreplace")[:_LONGEST_NAME]
-    return name.decode("utf-8", "ignore")
+        offset = factor * est.offset_
+    else:
+        return est.offset_
+    times = f", {offset / est.offset_:.2f} x the model's" if est.offset_ else ""
+    print(f"an image is abnormal below a score of {offset:.4g}{times}")
+    return offset

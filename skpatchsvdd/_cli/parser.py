@@ -2,10 +2,12 @@
 
 import argparse
 import importlib
+import math
 import sys
 import warnings
 
 from skpatchsvdd._cli.status import FAILED, INTERRUPTED
+from skpatchsvdd._cli.text import printable, tell, tell_error
 from skpatchsvdd._version import __version__
 
 # What can go wrong with files, parameters, memory and numbers: a line says what.
@@ -13,27 +15,30 @@ _EXPECTED = (
     *(ImportError, OSError, ValueError),
     *(RuntimeError, MemoryError, ArithmeticError),
 )
+# What --maps takes, each of which `maps.KINDS` knows; that module is slow to import.
+_KINDS = ("overlay", "npy", "png", "mask")
 _STATUS = (
-    "Exit status: 0 if no image is abnormal, 3 if one is, 1 if something went wrong."
+    "Exit status: 0 if all images are normal, 3 if one is abnormal, 4 if none is but "
+    "some could not be inspected, 1 if something went wrong, 130 after Ctrl-C."
 )
 
 
 def main(argv=None):
     """Run the command line; return its exit status."""
-    args = _parse(argv)
-    if hasattr(sys.stdout, "reconfigure"):
-        # A log shows how far it has come, and any name of a file can be printed.
-        sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
     try:
+        args = make_parser().parse_args(argv)
+        if hasattr(sys.stdout, "reconfigure"):
+            # A log shows how far it has come, and any name of a file can be printed.
+            sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
         with warnings.catch_warnings():
             warnings.simplefilter("always", UserWarning)  # of every batch
             warnings.showwarning = _print_warning
             return _run(args)
     except _EXPECTED as error:
-        print(f"error: {str(error) or type(error).__name__}", file=sys.stderr)
+        tell_error(error)
         return FAILED
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+    except KeyboardInterrupt as error:
+        tell(": ".join(["interrupted", *map(str, error.args)]))
         return INTERRUPTED
 
 
@@ -49,11 +54,32 @@ def _run(args):
 
 
 def _print_warning(message, *_, **__):
-    print(f"warning: {message}", file=sys.stderr)
+    tell(f"warning: {message}")
 
 
-def _parse(argv):
-    parser = argparse.ArgumentParser(
+class _Parser(argparse.ArgumentParser):
+    def error(self, message):
+        """End with a message; what was typed, or matched by a shell, stays a line."""
+        super().error(printable(message))
+
+
+class _HelpFormatter(argparse.HelpFormatter):
+    """Shows the default of every option that has one, if its text does not say it."""
+
+    def _get_help_string(self, action):
+        text = action.help
+        if not action.option_strings or action.required or "default" in text:
+            return text
+        if action.default is argparse.SUPPRESS:  # --help and --version
+            return text
+        if action.default is None or action.default is False:
+            return f"{text} (default: {'none' if action.default is None else 'off'})"
+        return f"{text} (default: %(default)s)"
+
+
+def make_parser():
+    """Make the parser of all commands."""
+    parser = _Parser(
         prog="skpatchsvdd",
         description=(
             "Find what is abnormal in images, learnt from normal images alone: "
@@ -61,15 +87,23 @@ def _parse(argv):
         ),
         epilog="Example: skpatchsvdd fit good/ -o part.model && "
         "skpatchsvdd inspect part.model new/ -o results",
+        formatter_class=_HelpFormatter,
     )
     parser.add_argument("--version", action="version", version=__version__)
-    commands = parser.add_subparsers(required=True, metavar="command", dest="command")
+    commands = parser.add_subparsers(
+        required=True, metavar="command", dest="command", parser_class=_make_one
+    )
     _add_fit(commands)
     _add_inspect(commands)
     _add_evaluate(commands)
     _add_update(commands)
     _add_demo(commands)
-    return parser.parse_args(argv)
+    return parser
+
+
+def _make_one(**kwargs):
+    """Make the parser of a command."""
+    return argparse.ArgumentParser(formatter_class=_HelpFormatter, **kwargs)
 
 
 def _parse_size(text):
@@ -85,6 +119,42 @@ def _parse_count(text):
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"must be a number above 0, got {text!r}")
     return int(text)
+
+
+def _parse_fraction(text):
+    value = _parse_number(text)
+    if not 0 < value <= 0.5:
+        raise argparse.ArgumentTypeError(
+            f"must be above 0 and at most 0.5, such as 0.01, got {text!r}"
+        )
+    return value
+
+
+def _parse_factor(text):
+    value = _parse_number(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(
+            f"must be above 0, such as 0.80, which alone is 0.80 x the model's "
+            f"threshold, got {text!r}"
+        )
+    return value
+
+
+def _parse_number(text):
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a number, got {text!r}") from None
+
+
+def _parse_kinds(text):
+    kinds = list(dict.fromkeys(text.split(",")))
+    if not set(kinds) <= set(_KINDS):
+        raise argparse.ArgumentTypeError(
+            f"must be one or more of {', '.join(_KINDS)}, parted by commas, got "
+            f"{text!r}"
+        )
+    return kinds
 
 
 def _add_fit(commands):
@@ -120,10 +190,25 @@ def _add_fit(commands):
         help="image that is black where nothing matters, and white elsewhere: what "
         "is there is never seen",
     )
-    fit.add_argument("--max-iter", type=int, help="training steps; 0 does not train")
-    fit.add_argument("--random-state", type=int, default=0, help="0 by default")
+    fit.add_argument(
+        "--group-by",
+        choices=("folder", "name"),
+        help="which images belong together, as pictures of one lot or tiles of one "
+        "sheet do: those in one folder, or those whose names are the same up to the "
+        'last "_"; by default none do',
+    )
+    fit.add_argument(
+        "--max-iter",
+        type=int,
+        metavar="STEPS",
+        help="training steps; 0 does not train; by default 240 on a CPU and 1000 on a "
+        "GPU",
+    )
+    fit.add_argument(
+        "--random-state", type=int, default=0, metavar="SEED", help="seed of all draws"
+    )
     _add_max_pixels(fit)
-    _add_common(fit)
+    _add_common(fit, device="auto")
 
 
 def _add_inspect(commands):
@@ -133,7 +218,8 @@ def _add_inspect(commands):
         description=(
             "Inspect images and write report.html, a page to look through them, "
             "results.csv and, for each image, a picture of what is abnormal: yellow "
-            "at the threshold, red at twice as much."
+            "at the threshold, red at twice as much. What cannot be inspected has a "
+            'row, too, that says "unreadable" and why.'
         ),
         epilog=f"{_STATUS} Example: skpatchsvdd inspect part.model new/ -o results",
     )
@@ -142,13 +228,43 @@ def _add_inspect(commands):
     inspect.add_argument(
         "--watch",
         metavar="FOLDER",
-        help="inspect what arrives in a folder, until interrupted by Ctrl-C",
+        help="inspect what arrives in a folder, until interrupted by Ctrl-C; started "
+        "again, it goes on where it was",
     )
     inspect.add_argument("-o", "--output", required=True, help="folder to write to")
-    inspect.add_argument("--no-maps", action="store_true", help="write no pictures")
+    _add_threshold(inspect)
+    inspect.add_argument(
+        "--maps",
+        type=_parse_kinds,
+        default=["overlay"],
+        metavar="KINDS",
+        help="what to write of each map, parted by commas: overlay, a picture of it "
+        "over the image, which is the default; npy, its numbers; png, its numbers as "
+        "16 bits of grey, of which the threshold is 10000; mask, white where an image "
+        "is abnormal",
+    )
+    inspect.add_argument("--no-maps", action="store_true", help="write no maps")
     inspect.add_argument("--no-report", action="store_true", help="write no page")
     _add_max_pixels(inspect)
     _add_common(inspect)
+
+
+def _add_threshold(parser):
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument(
+        "--alpha",
+        type=_parse_fraction,
+        metavar="P",
+        help="raise an alarm at p-values of at most P: for about this fraction of new "
+        "normal images; by default as the model was fitted",
+    )
+    group.add_argument(
+        "--threshold",
+        type=_parse_factor,
+        metavar="FACTOR",
+        help="multiply the model's threshold, as the slider of the page does: less "
+        "than 1 raises more alarms",
+    )
 
 
 def _add_evaluate(commands):
@@ -163,8 +279,14 @@ def _add_evaluate(commands):
     )
     evaluate.add_argument("model", help="model file, written by fit")
     evaluate.add_argument("folder", help="folder that holds test/")
-    evaluate.add_argument("-o", "--output", help="folder for report.html, a page")
-    evaluate.add_argument("--device", help="auto, cpu, cuda, ...")
+    evaluate.add_argument(
+        "-o",
+        "--output",
+        help="folder for report.html, a page, evaluation.json, the figures, and "
+        "evaluation.csv, what was found of each image; by default they are only "
+        "printed",
+    )
+    _add_common(evaluate)
 
 
 def _add_update(commands):
@@ -173,9 +295,14 @@ def _add_update(commands):
         help="add more normal images to a model, without training",
         description=(
             "Add normal images that look different from those of fit, such as another "
-            "batch of material, to a model, without training it again."
+            "batch of material, to a model, without training it again. It says how "
+            "many of them look abnormal to the model as it is, and lists the worst; if "
+            "there are any, it writes nothing without --yes. The former model stays as "
+            "a backup, MODEL.bak, unless -o names another file."
         ),
-        epilog="Example: skpatchsvdd update part.model good_of_today/",
+        epilog="Exit status: 0 if all is well, 3 if nothing was written because images "
+        "look abnormal, 1 if something went wrong. "
+        "Example: skpatchsvdd update part.model good_of_today/",
     )
     update.add_argument("model", help="model file, written by fit")
     update.add_argument("images", nargs="+", help="folders or files of normal images")
@@ -186,7 +313,15 @@ def _add_update(commands):
         "--group",
         metavar="NAME",
         help="the group that all of these images are of, for a model that was fitted "
-        "with groups",
+        "with groups; by default none",
+    )
+    update.add_argument(
+        "--yes",
+        action="store_true",
+        help="write also if some of the images look abnormal",
+    )
+    update.add_argument(
+        "--dry-run", action="store_true", help="say what would change, write nothing"
     )
     _add_common(update)
 
@@ -202,13 +337,8 @@ def _add_demo(commands):
     )
     demo.add_argument("--output", default="demo.png", help="picture to write")
     demo.add_argument("--device", default="auto", help="auto, cpu, cuda, ...")
-    demo.add_argument("--random-state", type=int, default=0)
-    demo.add_argument(
-        "--max-iter",
-        type=int,
-        default=100,
-        help="training steps, 100 by default",
-    )
+    demo.add_argument("--random-state", type=int, default=0, help="seed of all draws")
+    demo.add_argument("--max-iter", type=int, default=100, help="training steps")
 
 
 def _add_max_pixels(parser):
@@ -222,8 +352,8 @@ def _add_max_pixels(parser):
     )
 
 
-def _add_common(parser):
-    parser.add_argument("--device", help="auto, cpu, cuda, ...; auto by default")
+def _add_common(parser, device="that of the model, mostly auto"):
+    parser.add_argument("--device", help=f"auto, cpu, cuda, ...; by default {device}")
     parser.add_argument(
         "--strict",
         action="store_true",

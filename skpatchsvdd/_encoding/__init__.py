@@ -1,15 +1,15 @@
 """From images to features: networks, run densely, with light damped."""
 
 from skpatchsvdd._encoding.dense import DenseSetting
+from skpatchsvdd._encoding.formulas import FormulaEncoder, make_formula_encoder
 from skpatchsvdd._encoding.illumination import REACH, damp_windows
 from skpatchsvdd._encoding.networks import (
-    ENCODERS,
     grid_shape,
-    make_encoder,
     rebuild_encoder,
     reset_parameters,
 )
 from skpatchsvdd._encoding.positions import find_units
+from skpatchsvdd._encoding.registry import ENCODERS, JointEncoder, make_encoder
 from skpatchsvdd._encoding.strides import DEFAULT_STRIDES, check_strides
 
 __all__ = [
@@ -17,11 +17,14 @@ __all__ = [
     "ENCODERS",
     "REACH",
     "DenseSetting",
+    "FormulaEncoder",
+    "JointEncoder",
     "check_strides",
     "damp_windows",
     "find_units",
     "grid_shape",
     "make_encoder",
+    "make_formula_encoder",
     "rebuild_encoder",
     "reset_parameters",
 ]

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from skpatchsvdd._encoding.formulas import MARGIN
 from skpatchsvdd._encoding.fused import use_fused_layers
 from skpatchsvdd._encoding.illumination import REACH, damp_light, damp_windows
 from skpatchsvdd._encoding.networks import grid_shape
@@ -97,10 +98,18 @@ class DenseEncoder:
             )
         ]
         self._roi = None if roi is None else torch.tensor(roi, device=device)
-        self._encoder = copy.deepcopy(encoder).to(device).requires_grad_(False)
-        with torch.inference_mode(), exact_convolutions(device):
-            use_fused_layers(self._encoder)
         self._center = torch.tensor(center, device=device)
+        copied = copy.deepcopy(encoder).to(device).requires_grad_(False)
+        self._members, start = [], 0
+        for member in copied.members:
+            stop = start + len(member.patch_sizes)
+            self._members.append((member, slice(start, stop)))
+            start = stop
+            if member.sees_light:
+                member.to(memory_format=torch.channels_last)  # twice as fast
+                continue
+            with torch.inference_mode(), exact_convolutions(device):
+                use_fused_layers(member)
 
     @property
     def batch_size(self):
@@ -147,48 +156,86 @@ class DenseEncoder:
 
     def _encode_maps(self, images):
         """Features of whole images by scale, (n, D, rows, cols)."""
-        if math.prod(self.image_size) <= _WHOLE_PIXELS:
+        features = []
+        for member, scales in self._members:
+            own = images
+            if member.sees_light:
+                own = images + self._center.permute(2, 0, 1)  # as they came in
+            if math.prod(self.image_size) <= _WHOLE_PIXELS:
+                features += self._encode_whole(member, scales, own)
+            else:
+                features += self._encode_tiles(member, scales, own)
+        return features
+
+    def _encode_whole(self, member, scales, images):
+        if not member.sees_light:
             images = damp_light(images, self.light)
-            return self._encoder.encode_images(images, self.strides)
-        padded = F.pad(images, (REACH,) * 4)
+        return member.encode_images(images, self.strides[scales])
+
+    def _encode_tiles(self, member, scales, images):
+        """Features of a large image, tile by tile."""
+        encode = self._encode_seen_tile if member.sees_light else self._encode_tile
+        if not member.sees_light:
+            images = F.pad(images, (REACH,) * 4)
         bands = [
-            [self._encode_tile(padded, rows, cols) for cols in self._tiles(1)]
-            for rows in self._tiles(0)
+            [encode(member, scales, images, rows, x) for x in self._tiles(scales, 1)]
+            for rows in self._tiles(scales, 0)
         ]
         # Tile beside tile, then band below band, for each scale.
         bands = [[torch.cat(x, dim=3) for x in zip(*b, strict=True)] for b in bands]
         return [torch.cat(x, dim=2) for x in zip(*bands, strict=True)]
 
-    def _tiles(self, axis):
+    def _tiles(self, scales, axis):
         """Cut an axis into tiles: where their patches begin, from and up to."""
-        step = math.lcm(*self.strides)
+        step = math.lcm(*self.strides[scales])
         step *= max(_TILE // step, 1)
         length = self.image_size[axis]
         # The largest patch must fit into the last tile.
-        starts = range(0, length - self.patch_sizes[-1] + 1, step)
+        starts = range(0, length - self.patch_sizes[scales][-1] + 1, step)
         return list(itertools.pairwise([*starts, length]))
 
-    def _encode_tile(self, padded, rows, cols):
+    def _encode_tile(self, member, scales, padded, rows, cols):
         """Features of the patches that begin within some rows and columns."""
-        spans = [
-            (start, min(stop + self.patch_sizes[-1] - 1, length))
-            for (start, stop), length in zip((rows, cols), self.image_size, strict=True)
-        ]
-        (top, bottom), (left, right) = spans
+        (top, bottom), (left, right) = self._spans(scales, rows, cols, 0)
         window = padded[
             :, :, top : bottom + 2 * REACH, left : right + 2 * REACH
         ]  # REACH more on every side
         corner = torch.tensor([[top, left]], device=padded.device)
         corner = corner.expand(len(padded), -1)
         window = damp_windows(window, corner, self.image_size, self.light)
-        features = self._encoder.encode_images(window, self.strides)
+        features = member.encode_images(window, self.strides[scales])
+        return self._cut_tile(scales, features, rows, cols, (top, left))
+
+    def _encode_seen_tile(self, member, scales, images, rows, cols):
+        """Do the same for an encoder that sees images as they are, and around patches.
+
+        As many pixels around are there as its features depend on.
+        """
+        (top, bottom), (left, right) = self._spans(scales, rows, cols, MARGIN)
+        window = images[:, :, top:bottom, left:right]
+        features = member.encode_images(window, self.strides[scales])
+        return self._cut_tile(scales, features, rows, cols, (top, left))
+
+    def _spans(self, scales, rows, cols, margin):
+        """Return the pixels that patches which begin in a tile depend on."""
+        reach = self.patch_sizes[scales][-1] - 1 + margin
+        return [
+            (max(start - margin, 0), min(stop + reach, length))
+            for (start, stop), length in zip((rows, cols), self.image_size, strict=True)
+        ]
+
+    def _cut_tile(self, scales, features, rows, cols, corner):
+        """Return the features of the patches of a tile, of those of a window."""
         parts = []
-        for x, stride, grid in zip(features, self.strides, self.grids, strict=True):
-            n_rows, n_cols = (
-                min(-(-stop // stride), n) - start // stride
-                for (start, stop), n in zip((rows, cols), grid, strict=True)
-            )
-            parts.append(x[:, :, :n_rows, :n_cols])
+        own = zip(features, self.strides[scales], self.grids[scales], strict=True)
+        for x, stride, grid in own:
+            spans = []
+            axes = zip((rows, cols), corner, grid, strict=True)
+            for (start, stop), begin, n in axes:
+                first = (start - begin) // stride
+                count = min(-(-stop // stride), n) - start // stride
+                spans.append(slice(first, first + count))
+            parts.append(x[:, :, spans[0], spans[1]])
         return parts
 
     def add_positions(self, features, units):

@@ -21,31 +21,6 @@ _LAST_STD = 0.5
 _TINY = 1e-6  # instead of dividing by a deviation of 0
 
 
-def make_encoder(kind, n_channels, embedding_dim, patch_size, generator):
-    """Make an encoder with torch's own initialisation, drawn from a generator.
-
-    Parameters
-    ----------
-    kind : {"hierarchical", "flat", "raw"}
-        Which network.
-    n_channels : int
-        Channels of an image.
-    embedding_dim : int
-        The paper's D. The raw encoder has none.
-    patch_size : int
-        K of the largest patches.
-    generator : torch.Generator
-        A generator of the CPU, so that every device starts from the same weights.
-
-    Returns
-    -------
-    encoder : PatchEncoder
-    """
-    encoder = ENCODERS[kind](n_channels, embedding_dim, patch_size)
-    reset_parameters(encoder, generator)
-    return encoder
-
-
 def reset_parameters(module, generator):
     """Draw every layer's weights as torch does, but from this generator."""
     for layer in module.modules():
@@ -78,10 +53,12 @@ class PatchEncoder(nn.Module):
       these images have mean 0 and standard deviation 1 before they are bent.
 
     `dense_stride` is the distance in pixels at which features over whole images cost
-    least.
+    least. `sees_light` says whether images are encoded as they are, on the 0..1 scale,
+    or centred and with slow changes of light damped.
     """
 
     dense_stride = 2
+    sees_light = False
 
     @staticmethod
     def run_layer(conv, x, stride, dilation, is_last):
@@ -92,6 +69,11 @@ class PatchEncoder(nn.Module):
         super().__init__()
         self.config = (n_channels, embedding_dim, patch_size)
         self.patch_sizes = self.scales(patch_size)
+
+    @property
+    def members(self):
+        """The encoders that this one is made of: itself."""
+        return [self]
 
     @staticmethod
     def scales(patch_size):
@@ -125,8 +107,11 @@ class PatchEncoder(nn.Module):
     def __reduce__(self):
         # Arrays instead of tensors: loading never needs the device of the training,
         # and joblib can memory-map them.
-        arrays = [p.detach().cpu().numpy() for p in self.parameters()]
-        return rebuild_encoder, (type(self), self.config, arrays)
+        return rebuild_encoder, (type(self), self.config, self.weights())
+
+    def weights(self):
+        """Return all weights as arrays, in the order of `parameters`."""
+        return [p.detach().cpu().numpy() for p in self.parameters()]
 
 
 class HierarchicalEncoder(PatchEncoder):
@@ -232,18 +217,6 @@ class RawEncoder(PatchEncoder):
             x = F.unfold(images, size, stride=stride)  # (n, c * K * K, rows * cols)
             features.append(x.reshape(len(images), -1, rows, cols))
         return features
-
-
-ENCODERS = {
-    "hierarchical": HierarchicalEncoder,
-    "flat": FlatEncoder,
-    "raw": RawEncoder,
-}
-
-
-def encoder_scales(kind, patch_size):
-    """Patch sizes that an encoder of this kind inspects, smallest first."""
-    return ENCODERS[kind].scales(patch_size)
 
 
 def grid_shape(image_size, patch_size, stride):

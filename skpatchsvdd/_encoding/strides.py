@@ -2,27 +2,55 @@
 
 from numbers import Integral
 
-from skpatchsvdd._encoding.networks import FLAT_PATCH, encoder_scales
+from skpatchsvdd._encoding.formulas import PATCHES, largest_patch
+from skpatchsvdd._encoding.networks import FLAT_PATCH
+from skpatchsvdd._encoding.registry import encoder_scales
 
 # The paper's for 32 and 64.
 DEFAULT_STRIDES = {32: 4, 64: 16, 128: 16}
 
 
-def check_strides(strides, encoder, patch_size, image_shape):
+def check_strides(strides, encoder, has_formulas, patch_size, image_shape):
     """Return one stride for each scale, if patches of these sizes can be cut out.
 
     Parameters
     ----------
-    strides, encoder, patch_size : object
+    strides, patch_size : object
         Parameters of the estimator, each valid by itself.
+    encoder : str or None
+        The encoder of patches, if there is one.
+    has_formulas : bool
+        Whether the scales of the formulas are inspected, too.
     image_shape : tuple of (height, width, n_channels)
         Of all images.
 
     Returns
     -------
     strides : tuple of int
-        Smallest scale first.
+        Those of the encoder, smallest scale first, then those of the formulas.
     """
+    own = ()
+    if encoder is not None:
+        own = _check_own(strides, encoder, patch_size, image_shape)
+    elif strides is not None:
+        raise ValueError(
+            "strides are those of the encoders 'hierarchical', 'flat' and 'raw'; "
+            f"'formulas' has its own. Pass strides=None, got {strides!r}."
+        )
+    if not has_formulas:
+        return own
+    largest = largest_patch(image_shape[:2])
+    if largest == 0:
+        raise ValueError(
+            f"images of {image_shape[0]} x {image_shape[1]} are smaller than the "
+            f"smallest patch, {min(PATCHES)} x {min(PATCHES)}. Pass larger images, or "
+            "image_size to have them resized."
+        )
+    known = tuple(stride for size, stride in PATCHES.items() if size <= largest)
+    return own + known
+
+
+def _check_own(strides, encoder, patch_size, image_shape):
     if encoder == "flat" and patch_size != FLAT_PATCH:
         raise ValueError(
             f"encoder='flat' is for patches of {FLAT_PATCH}, got "

@@ -1,6 +1,6 @@
 """What comes in: images, their files, digests and labels."""
 
-from skpatchsvdd._images.arrays import check_image_size, check_images
+from skpatchsvdd._images.arrays import check_image_size, check_images, list_images
 from skpatchsvdd._images.digests import KnownImages, digest_images, list_digests
 from skpatchsvdd._images.display import read_display
 from skpatchsvdd._images.files import (
@@ -9,7 +9,8 @@ from skpatchsvdd._images.files import (
     read_image,
     read_shape,
 )
-from skpatchsvdd._images.folders import ENDINGS, find_files
+from skpatchsvdd._images.folders import ENDINGS, find_all_files, find_files
+from skpatchsvdd._images.forms import as_images
 from skpatchsvdd._images.labels import (
     check_is_list,
     check_labels,
@@ -23,6 +24,7 @@ __all__ = [
     "ENDINGS",
     "MAX_PIXELS",
     "KnownImages",
+    "as_images",
     "check_image_size",
     "check_images",
     "check_is_list",
@@ -30,10 +32,12 @@ __all__ = [
     "check_roi",
     "digest_images",
     "enlarge_roi",
+    "find_all_files",
     "find_files",
     "find_normal",
     "limited_pixels",
     "list_digests",
+    "list_images",
     "pixels_to_float",
     "read_display",
     "read_image",

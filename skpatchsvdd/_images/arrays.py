@@ -1,23 +1,21 @@
 """Images in any accepted form, checked and stacked."""
 
+import math
 import os
-import reprlib
-from collections.abc import Iterator, Mapping, Set
-from numbers import Integral, Number
+from numbers import Integral
 
 import numpy as np
 
 from skpatchsvdd._images.files import (
     find_max_pixels,
     has_bytes,
-    is_pillow_image,
     read_image,
     read_shape,
 )
-from skpatchsvdd._images.forms import as_array
+from skpatchsvdd._images.forms import as_images, is_path
 from skpatchsvdd._images.scale import check_scale, to_scale, warn_if_not_scaled
 from skpatchsvdd._images.stack import ImageStack, resize_image, stack_pixels
-from skpatchsvdd._utils import check_mapped, map_in_threads
+from skpatchsvdd._utils import check_mapped, map_in_threads, memory_size
 
 # No image has so few rows: an axis this short holds channels.
 _FEW_CHANNELS = 4
@@ -25,6 +23,9 @@ _FEW_CHANNELS = 4
 # pixels that take as long to decode as what is done in Python for a file: files are
 # read by a thread for each time so many, if there are as many cores.
 _N_READERS, _PIXELS_PER_READER = 4, 2**14
+# Arrays of floats of an image's size, at least, while one is inspected: as it was
+# resized, as it is encoded, its light taken out, and its map.
+_N_COPIES = 4
 # Files, at most, whose scale is looked at.
 _N_LOOKED_AT = 8
 
@@ -52,32 +53,22 @@ def check_images(X, *, image_shape=None, image_size=None, n_channels=1):
     """
     size = check_image_size(image_size)
     _check_image_shape(image_shape)
-    if X is None or isinstance(X, Number | Mapping | Set | Iterator):
-        raise _not_images(X)
-    if _is_path(X) or is_pillow_image(X):
-        raise ValueError(
-            f"X is {X!r}. Pass a list of paths or of images; for a folder, what "
-            "skpatchsvdd.datasets.load_images finds in it."
-        )
-    X = _as_list(X)
-    if _is_list_of_pairs(X):
-        raise ValueError(
-            "X is a list of pairs, such as (image, label). Pass the images alone: "
-            "[image for image, _ in X]."
-        )
-    if _is_list_of_paths(X):
-        return _stack_files(_check_paths(X), size, n_channels)
-    if _is_list_of_images(X):
-        return _stack_list([_check_one(x, i) for i, x in enumerate(X)], size)
-    return _stack_array(X, image_shape, size)
+    X = as_images(X)
+    if isinstance(X, np.ndarray):
+        return _stack_array(X, image_shape, size)
+    if is_path(X[0]):
+        return _stack_files(X, size, n_channels)
+    return _stack_list(X, size)
 
 
-def _not_images(X):
-    return ValueError(
-        "X must be an array of images of shape (n_images, height, width) or "
-        "(n_images, height, width, n_channels), or a list of images or of paths "
-        f"of image files, got {type(X).__name__}."
-    )
+def list_images(X, image_shape=None):
+    """Return images in any accepted form so that each element is one of them.
+
+    An array, a list of arrays or a list of paths. Rows are read by `image_shape`.
+    """
+    X = as_images(X)
+    is_rows = isinstance(X, np.ndarray) and X.ndim == 2
+    return _read_rows(X, image_shape) if is_rows else X
 
 
 def check_image_size(image_size):
@@ -92,6 +83,18 @@ def check_image_size(image_size):
             f"positive integers, got {image_size!r}."
         )
     return tuple(int(length) for length in image_size)
+
+
+def _check_memory(size, n_channels):
+    """Return a size, or raise if a single image of it would not fit into memory."""
+    n_bytes, there = _N_COPIES * 4 * math.prod(size) * n_channels, memory_size()
+    if there is not None and n_bytes > there:
+        raise ValueError(
+            f"image_size={size} makes images that take {n_bytes / 2**30:,.1f} GiB each "
+            f"while they are inspected, and there are {there / 2**30:,.1f} GiB of "
+            "memory. Pass a smaller image_size."
+        )
+    return size
 
 
 def _check_image_shape(image_shape):
@@ -111,15 +114,10 @@ def _check_image_shape(image_shape):
 
 
 def _stack_array(X, image_shape, size):
-    if isinstance(X, np.ndarray):
-        check_mapped(X, "X")
-    array = as_array(X, "X")
-    if array.ndim == 0:
-        raise _not_images(X)
-    _check_axes(array)
-    X = _add_axes(array, image_shape)
+    _check_axes(X)
+    X = _add_axes(X, image_shape)
     warn_if_not_scaled([X.dtype], [check_scale(X, "X")])
-    size = X.shape[1:3] if size is None else size
+    size = X.shape[1:3] if size is None else _check_memory(size, X.shape[3])
 
     def read(indices):
         check_mapped(X, "X")
@@ -150,69 +148,8 @@ def _has_channels_first(shape):
     return len(shape) == 3 and shape[0] <= _FEW_CHANNELS < shape[2]
 
 
-def _as_list(X):
-    """Return a column of a table, or an array, of objects as a list; else X itself."""
-    column = X.to_numpy() if hasattr(X, "to_numpy") else X
-    if not isinstance(column, np.ndarray) or column.dtype.kind not in "OUT":
-        return X
-    if column.ndim == 2 and column.shape[1] == 1:
-        column = column[:, 0]
-    return column.tolist() if column.ndim == 1 else X
-
-
-def _is_list_of_pairs(X):
-    if not isinstance(X, list | tuple) or len(X) == 0:
-        return False
-    return all(
-        isinstance(x, tuple) and len(x) == 2 and _n_axes(x[0]) >= 2 > _n_axes(x[1])
-        for x in X
-    )
-
-
-def _is_list_of_paths(X):
-    return isinstance(X, list | tuple) and len(X) > 0 and _is_path(X[0])
-
-
-def _is_path(x):
-    return isinstance(x, str | os.PathLike)
-
-
-def _is_list_of_images(X):
-    if not isinstance(X, list | tuple) or len(X) == 0:
-        return False
-    # Nested lists of numbers are one array written out.
-    return any(_is_image(x) for x in X) and not isinstance(X[0], list | tuple)
-
-
-def _is_image(x):
-    return x is None or _is_path(x) or _n_axes(x) >= 2
-
-
-def _n_axes(x):
-    try:
-        return 2 if is_pillow_image(x) else np.ndim(x)
-    except ValueError:  # a list of lists of unequal length
-        return 2
-
-
-def _check_paths(X):
-    for i, x in enumerate(X):
-        if not _is_path(x):
-            raise ValueError(
-                f"image {i} is {reprlib.repr(x)}, and image 0 is a path. Pass a list "
-                "of paths, with no value missing, or a list of arrays."
-            )
-    return X
-
-
 def _check_one(x, i):
     """Return one image of a list as (height, width, channels)."""
-    if x is None or _is_path(x):
-        raise ValueError(
-            f"image {i} is {x!r}, not an array. Pass a list of arrays, or a list of "
-            "paths."
-        )
-    x = as_array(x, f"image {i}")
     if x.ndim not in (2, 3):
         raise ValueError(
             f"image {i} has {x.ndim} dimensions. Each image of a list must be "
@@ -227,6 +164,7 @@ def _check_one(x, i):
 
 
 def _stack_list(images, size):
+    images = [_check_one(x, i) for i, x in enumerate(images)]
     names = [f"image {i}" for i in range(len(images))]
     shapes = [image.shape for image in images]
     for name, shape in zip(names, shapes, strict=True):
@@ -286,7 +224,7 @@ def _stack_singly(load, names, shapes, size, files=None):
                 f"{_times(shapes[0])}. Pass images of one size, or image_size to "
                 "have all of them resized."
             )
-    size = shapes[0][:2] if size is None else size
+    size = shapes[0][:2] if size is None else _check_memory(size, shapes[0][2])
     n_pixels = max(height * width for height, width, _ in shapes)
     n_threads = 1 if files is None else max(n_pixels // _PIXELS_PER_READER, 1)
 

@@ -13,6 +13,8 @@ from skpatchsvdd._utils import map_in_threads, warn
 _QUICK_STEP, _QUICK_BYTES = 16, 8
 # Images that are read at a time.
 _BATCH = 32
+# Copies that a warning names, at most.
+_N_NAMED = 5
 
 
 class KnownImages:
@@ -64,11 +66,30 @@ def list_digests(images):
 def digest_images(images):
     """Digest every image, and warn where some are the same."""
     digests = list_digests(images)
-    n_copies = len(digests) - len(set(digests))
-    if n_copies:
+    copies = _find_copies(digests)
+    if copies:
+        named = [
+            f"{_name(images, i)} is the same as {_name(images, first)}"
+            for i, first in copies[:_N_NAMED]
+        ]
+        if len(copies) > _N_NAMED:
+            named.append(f"and {len(copies) - _N_NAMED} more")
         warn(
-            f"X holds {n_copies} copies of other images. Copies find each other in the "
-            "bank and look too normal, so that the threshold is too strict: fit to "
-            "each image once.",
+            f"X holds {len(copies)} copies of other images: {', '.join(named)}. Copies "
+            "find each other in the bank and look too normal, so that the threshold is "
+            "too strict: fit to each image once.",
         )
     return digests
+
+
+def _find_copies(digests):
+    """Return (index, index of the first one) of images that came before."""
+    first, copies = {}, []
+    for i, digest in enumerate(digests):
+        if first.setdefault(digest, i) != i:
+            copies.append((i, first[digest]))
+    return copies
+
+
+def _name(images, i):
+    return f"normal image {i}" if images.files[i] is None else images.files[i]

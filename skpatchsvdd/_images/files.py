@@ -177,7 +177,7 @@ def _import_pillow():
         from PIL import Image, ImageOps
     except ImportError as error:
         raise ImportError(
-            "reading image files needs pillow: pip install skpatchsvdd[images]"
+            "reading image files needs pillow: pip install pillow"
         ) from error
     return Image, ImageOps
 

@@ -1,10 +1,129 @@
-"""What is nearly an array, made one: tensors, pillow's images, masked arrays, lists."""
+"""What users pass as images, made an array or a list: one function for all of it."""
+
+import os
+import reprlib
+from collections.abc import Iterator, Mapping, Set
+from numbers import Number
 
 import numpy as np
 import torch
 
 from skpatchsvdd._images.files import is_pillow_image, read_pillow_image
-from skpatchsvdd._utils import check_array
+from skpatchsvdd._utils import check_array, check_mapped
+
+
+def as_images(X):
+    """Return whatever holds images as one array, or as a list of arrays or of paths.
+
+    Every function that takes images begins with this one, so that all take the same.
+
+    Parameters
+    ----------
+    X : object
+        An array or what can be made one, a tensor, a table of numbers; a list, a
+        column or a table of one column with single images or with paths of files.
+
+    Returns
+    -------
+    X : ndarray, list of ndarray or list of str
+        Of what comes as it is, nothing is copied; files are not looked at.
+    """
+    if X is None or isinstance(X, Number | Mapping | Set | Iterator):
+        raise _not_images(X)
+    if is_path(X) or is_pillow_image(X):
+        raise ValueError(
+            f"X is {X!r}. Pass a list of paths or of images; for a folder, what "
+            "skpatchsvdd.datasets.load_images finds in it."
+        )
+    X = _as_list(X)
+    if _is_list_of_pairs(X):
+        raise ValueError(
+            "X is a list of pairs, such as (image, label). Pass the images alone: "
+            "[image for image, _ in X]."
+        )
+    if _is_list_of_paths(X):
+        return _check_paths(X)
+    if _is_list_of_images(X):
+        return [_check_image(x, i) for i, x in enumerate(X)]
+    if isinstance(X, np.ndarray):
+        check_mapped(X, "X")
+    array = as_array(X, "X")
+    if array.ndim == 0:
+        raise _not_images(X)
+    return array
+
+
+def _not_images(X):
+    return ValueError(
+        "X must be an array of images of shape (n_images, height, width) or "
+        "(n_images, height, width, n_channels), or a list of images or of paths "
+        f"of image files, got {type(X).__name__}."
+    )
+
+
+def _as_list(X):
+    """Return a column of a table, or an array, of objects as a list; else X itself."""
+    column = X.to_numpy() if hasattr(X, "to_numpy") else X
+    if not isinstance(column, np.ndarray) or column.dtype.kind not in "OUT":
+        return X
+    if column.ndim == 2 and column.shape[1] == 1:
+        column = column[:, 0]
+    return column.tolist() if column.ndim == 1 else X
+
+
+def _is_list_of_pairs(X):
+    if not isinstance(X, list | tuple) or len(X) == 0:
+        return False
+    return all(
+        isinstance(x, tuple) and len(x) == 2 and _n_axes(x[0]) >= 2 > _n_axes(x[1])
+        for x in X
+    )
+
+
+def _is_list_of_paths(X):
+    return isinstance(X, list | tuple) and len(X) > 0 and is_path(X[0])
+
+
+def is_path(x):
+    """Whether something names a file."""
+    return isinstance(x, str | os.PathLike)
+
+
+def _is_list_of_images(X):
+    if not isinstance(X, list | tuple) or len(X) == 0:
+        return False
+    # Nested lists of numbers are one array written out.
+    return any(_is_image(x) for x in X) and not isinstance(X[0], list | tuple)
+
+
+def _is_image(x):
+    return x is None or is_path(x) or _n_axes(x) >= 2
+
+
+def _n_axes(x):
+    try:
+        return 2 if is_pillow_image(x) else np.ndim(x)
+    except ValueError:  # a list of lists of unequal length
+        return 2
+
+
+def _check_paths(X):
+    for i, x in enumerate(X):
+        if not is_path(x):
+            raise ValueError(
+                f"image {i} is {reprlib.repr(x)}, and image 0 is a path. Pass a list "
+                "of paths, with no value missing, or a list of arrays."
+            )
+    return list(X)
+
+
+def _check_image(x, i):
+    if x is None or is_path(x):
+        raise ValueError(
+            f"image {i} is {x!r}, not an array. Pass a list of arrays, or a list of "
+            "paths."
+        )
+    return as_array(x, f"image {i}")
 
 
 def as_array(x, name):

@@ -60,10 +60,18 @@ def check_labels(labels):
 def _say_way_out(label):
     if not isinstance(label, Real | str) or label != label:  # nan is not itself
         return "Leave out images without a label, or pass no y if all are normal."
-    return (
+    way_out = (
         f"If {label!r} means normal, pass np.where(np.asarray(y) == {label!r}, 1, -1); "
         "if y says nothing about normal and abnormal, pass no y."
     )
+    if label == 0 and not isinstance(label, bool):
+        way_out += (
+            " If y is 1 and -1, scikit-learn has made 1 and 0 of it, as "
+            "cross_val_predict does for decision_function: pass it "
+            "cv=skpatchsvdd.model_selection.NormalOnlyKFold(), so that fit is given "
+            "normal images alone."
+        )
+    return way_out
 
 
 def find_normal(y, n_images):

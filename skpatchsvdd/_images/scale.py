@@ -22,7 +22,8 @@ def check_scale(pixels, name):
     if pixels.dtype.kind != "f" and not _has_sixteen_bits(pixels.dtype):
         raise ValueError(
             f"{name} has dtype {pixels.dtype}, whose scale is unknown. Pass uint8 "
-            "(0..255), uint16 (0..65535) or floats (0..1)."
+            "by .astype(np.uint8) if white is 255, uint16 if white is 65535, or divide "
+            "by what is white to get floats of 0..1."
         )
     lowest, highest = float(pixels.min()), float(pixels.max())
     if not np.isfinite([lowest, highest]).all():
@@ -44,18 +45,43 @@ def check_scale(pixels, name):
 
 
 def warn_if_not_scaled(dtypes, ranges):
-    """Warn where all images look as if they were on another scale than is assumed."""
-    lowest, highest = min(low for low, _ in ranges), max(high for _, high in ranges)
-    if all(map(_has_sixteen_bits, dtypes)):
-        if _EIGHT_BITS < highest <= _TWELVE_BITS:
-            warn(
-                f"X holds 16-bit integers up to {highest:g}, which are taken for "
-                "nearly black: 65535 is white. Multiply 12-bit pixels by 16, 10-bit "
-                "ones by 64, or divide by what is white to get floats of 0..1.",
-            )
-    elif any(dtype.kind != "f" for dtype in dtypes):
-        return
-    elif lowest < -_LOOKS_LIKE_BYTES:
+    """Warn where all images of a type look as if they were on another scale than its.
+
+    Parameters
+    ----------
+    dtypes : list of dtype
+        That of each image.
+    ranges : list of (lowest, highest)
+        What `check_scale` has found in each.
+    """
+    pairs = list(zip(dtypes, ranges, strict=True))
+    integers = [x for dtype, x in pairs if _has_sixteen_bits(dtype)]
+    floats = [x for dtype, x in pairs if dtype.kind == "f"]
+    if integers:
+        _warn_if_not_sixteen_bits(max(high for _, high in integers))
+    if floats:
+        _warn_if_not_unit(
+            min(low for low, _ in floats), max(high for _, high in floats)
+        )
+
+
+def _warn_if_not_sixteen_bits(highest):
+    if 0 < highest <= _EIGHT_BITS:  # what is 0 everywhere is black on any scale
+        warn(
+            f"X holds 16-bit integers up to {highest:g}, which look like 0..255 but "
+            "are taken for black: 65535 is white. Pass X.astype(np.uint8) if white is "
+            "255, or divide by what is white to get floats of 0..1.",
+        )
+    elif _EIGHT_BITS < highest <= _TWELVE_BITS:
+        warn(
+            f"X holds 16-bit integers up to {highest:g}, which are taken for "
+            "nearly black: 65535 is white. Multiply 12-bit pixels by 16, 10-bit "
+            "ones by 64, or divide by what is white to get floats of 0..1.",
+        )
+
+
+def _warn_if_not_unit(lowest, highest):
+    if lowest < -_LOOKS_LIKE_BYTES:
         warn(
             f"X holds floats from {lowest:g} to {highest:g}, which are taken as they "
             "are. Shift and divide them to get about 0..1.",

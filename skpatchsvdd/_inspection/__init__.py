@@ -9,7 +9,12 @@ from skpatchsvdd._inspection.groups import (
     number_owners,
 )
 from skpatchsvdd._inspection.inspector import Inspector
-from skpatchsvdd._inspection.joining import find_added, join_fitted
+from skpatchsvdd._inspection.joining import (
+    Copy,
+    check_copies,
+    find_added,
+    join_fitted,
+)
 from skpatchsvdd._inspection.likeness import warn_if_grouped
 from skpatchsvdd._inspection.maps import cut_map, resize_map
 from skpatchsvdd._inspection.matches import MATCH, find_peaks, resize_boxes
@@ -24,10 +29,12 @@ from skpatchsvdd._inspection.threshold import (
 
 __all__ = [
     "MATCH",
+    "Copy",
     "FittedBank",
     "Inspector",
     "are_tied",
     "build_bank",
+    "check_copies",
     "check_groups",
     "check_n_groups",
     "check_scores",

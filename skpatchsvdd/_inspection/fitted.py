@@ -76,6 +76,11 @@ class FittedBank:
         self.score_pixels = score_pixels
         self._last = None
 
+    @property
+    def setting(self):
+        """How images are encoded, on no device."""
+        return self._setting
+
     def inspector(self, encoder, device, tolerance):
         """Return an `Inspector` on a device, the last one if nothing has changed.
 

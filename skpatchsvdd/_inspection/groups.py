@@ -58,7 +58,11 @@ def check_n_groups(groups):
 
 
 def number_owners(groups, former=None):
-    """Return, for each image, the number of its group; without groups, its own."""
+    """Return, for each image, the number of its group.
+
+    Groups are numbered in the order in which they come in. Those that go on from
+    `former` ones keep their numbers.
+    """
     labels = groups if former is None else np.concatenate([former, groups])
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
     # In the order in which groups come in, so that more of them change no number.

@@ -1,25 +1,98 @@
 """One bank of several that have grown from the same one."""
 
+from typing import NamedTuple
+
 import numpy as np
+import torch
 
 from skpatchsvdd._bank import Bank, PatchSample, Variation, join_banks, rows_to_keep
-from skpatchsvdd._inspection.fitted import index_banks
+from skpatchsvdd._encoding import ENCODERS
+from skpatchsvdd._inspection.fitted import FittedBank, index_banks
+
+_KINDS = {cls: kind for kind, cls in ENCODERS.items()}
+
+
+class Copy(NamedTuple):
+    """What is to be joined: an estimator's encoder, its bank and its groups."""
+
+    encoder: torch.nn.Module
+    fitted: FittedBank
+    groups: np.ndarray | None
+
+
+def check_copies(own, others):
+    """Raise if any of some estimators cannot be a copy of one that has learnt more.
+
+    Parameters
+    ----------
+    own : Copy
+        The estimator that the others are to join.
+    others : list of Copy
+        Those that should have grown from it.
+    """
+    for i, other in enumerate(others):
+        difference = _find_difference(own, other)
+        if difference is not None:
+            raise ValueError(
+                f"estimator {i} of others {difference}, so that their features and "
+                "scores cannot be compared. Pass copies of this estimator that "
+                "partial_fit has added images to."
+            )
+
+
+def _find_difference(own, other):
+    """Say in what an estimator differs from the one it should be a copy of, or None."""
+    theirs = _list_settings(other)
+    for name, value in _list_settings(own).items():
+        if not np.array_equal(value, theirs[name]):
+            values = ""
+            if not isinstance(value, np.ndarray | None):
+                values = f" ({theirs[name]!r} instead of {value!r})"
+            return f"was fitted with another {name} than this one{values}"
+    pairs = zip(own.encoder.parameters(), other.encoder.parameters(), strict=True)
+    if not all(torch.equal(*pair) for pair in pairs):
+        return "has an encoder with other weights than this one"
+    n_former = len(own.fitted.known)
+    if other.fitted.known[:n_former] != own.fitted.known:
+        return "has not grown from this one: its bank begins with other images"
+    if other.fitted.units != own.fitted.units:
+        return "was fitted with another place_weight than this one"
+    if _list_labels(own.groups) != _list_labels(other.groups)[:n_former]:
+        return "was given other groups than this one"
+    return None
+
+
+def _list_labels(groups):
+    return [] if groups is None else groups.tolist()
+
+
+def _list_settings(copy):
+    """Return what features and scores depend on, by the parameter that decides it."""
+    encoder, fitted = copy.encoder, copy.fitted
+    _, embedding_dim, patch_size = encoder.config
+    setting = fitted.setting
+    return {
+        "encoder": [_KINDS[type(x)] for x in encoder.members],
+        "patch_size": patch_size,
+        "embedding_dim": embedding_dim,
+        "image_size": tuple(setting.image_size),
+        "strides": tuple(setting.strides),
+        "light": setting.light,
+        "roi": setting.roi,
+        "training": setting.center,  # the mean image is subtracted, or one grey
+        "aggregation": fitted.aggregation,
+        "relative_weight": fitted.relative_weight,
+        "score_pixels": fitted.score_pixels,
+    }
 
 
 def find_added(fitted, others):
     """Return, for each other bank, the indices of the images that were added to it.
 
-    An image that several have is that of the first. Raises where a bank has not grown
-    from this one.
+    An image that several have is that of the first.
     """
     n_former, seen, added = len(fitted.known), set(fitted.known), []
-    for i, other in enumerate(others):
-        if other.known[:n_former] != fitted.known or other.units != fitted.units:
-            raise ValueError(
-                f"estimator {i} of others has not grown from this one: its bank begins "
-                "with other images. Pass copies of this estimator that partial_fit has "
-                "added images to."
-            )
+    for other in others:
         new = []
         for k, digest in enumerate(other.known[n_former:], n_former):
             if digest not in seen:

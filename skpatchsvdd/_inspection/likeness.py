@@ -37,7 +37,8 @@ def warn_if_grouped(images):
             "images look like the ones before and after them in X, as tiles of one "
             "sheet or frames of one video do. The threshold promises nothing for new "
             "sheets or videos unless fit is told which images belong together: pass "
-            "groups, such as groups=[name.rsplit('_', 1)[0] for name in filenames].",
+            "groups, such as groups=[name.rsplit('_', 1)[0] for name in filenames]; on "
+            "the command line --group-by folder, or name.",
         )
 
 

@@ -18,9 +18,7 @@ def import_pyplot():
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
-        raise ImportError(
-            "drawing needs matplotlib: pip install skpatchsvdd[plot]"
-        ) from error
+        raise ImportError("drawing needs matplotlib: pip install matplotlib") from error
     return plt
 
 

@@ -17,7 +17,7 @@ class DetectionCurveDisplay:
 
     Abnormal is the positive class. Several curves can be drawn on the same axes: pass
     the first one's `ax_` as `ax`, and names. Make one with `from_estimator` or
-    `from_predictions`. Drawing needs matplotlib: ``pip install skpatchsvdd[plot]``.
+    `from_predictions`. Drawing needs matplotlib: ``pip install matplotlib``.
 
     Parameters
     ----------

@@ -14,7 +14,7 @@ class LamSearchDisplay:
 
     ``lam="auto"`` does not choose the highest score, but the smallest value that is not
     clearly worse. Make one with `from_estimator` or `from_cv_results`. Drawing needs
-    matplotlib: ``pip install skpatchsvdd[plot]``.
+    matplotlib: ``pip install matplotlib``.
 
     Parameters
     ----------

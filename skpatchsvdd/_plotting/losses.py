@@ -18,7 +18,7 @@ class LossCurveDisplay:
     A term has the colour of its kind and the line style of its patch size. Bold lines
     are means over a twentieth of the steps, the faint ones behind them are the values
     themselves. Make one with `from_estimator`. Drawing needs matplotlib:
-    ``pip install skpatchsvdd[plot]``.
+    ``pip install matplotlib``.
 
     Parameters
     ----------

@@ -3,10 +3,10 @@
 import numpy as np
 from sklearn.utils.validation import check_consistent_length
 
-from skpatchsvdd._images import read_display
+from skpatchsvdd._images import list_images, read_display
 from skpatchsvdd._plotting.axes import import_pyplot
 from skpatchsvdd._plotting.learnt import read_learnt
-from skpatchsvdd._utils import maps_of, offset_of
+from skpatchsvdd._utils import detector_of, maps_of, offset_of
 
 
 class AnomalyMapDisplay:
@@ -14,7 +14,7 @@ class AnomalyMapDisplay:
 
     All maps share one colour scale, so that a normal image looks as calm as it scores;
     maps of single patch sizes have one for each size. Make one with `from_estimator` or
-    `from_predictions`. Drawing needs matplotlib: ``pip install skpatchsvdd[plot]``.
+    `from_predictions`. Drawing needs matplotlib: ``pip install matplotlib``.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ class AnomalyMapDisplay:
         if options.get("vmax") is None and offset is not None and offset < 0:
             options["vmax"] = -2 * offset
         return cls.from_predictions(
-            X,
+            list_images(X, getattr(detector_of(estimator), "image_shape", None)),
             maps,
             masks=masks,
             titles=titles,
@@ -130,7 +130,9 @@ class AnomalyMapDisplay:
         display : AnomalyMapDisplay
         """
         check_consistent_length(X, maps, masks, titles, *(scale_maps or {}).values())
-        display = cls(X, maps, masks=masks, titles=titles, scale_maps=scale_maps)
+        display = cls(
+            list_images(X), maps, masks=masks, titles=titles, scale_maps=scale_maps
+        )
         return display.plot(axes=axes, **options)
 
     def plot(self, *, axes=None, cmap="inferno", vmax=None):

@@ -20,7 +20,7 @@ class ScoreHistogramDisplay:
     Each histogram sums to one, however many images it is of. Where new normal images
     score lower than training images, light, camera or material may have changed since
     training. Make one with `from_estimator` or `from_predictions`. Drawing needs
-    matplotlib: ``pip install skpatchsvdd[plot]``.
+    matplotlib: ``pip install matplotlib``.
 
     Parameters
     ----------

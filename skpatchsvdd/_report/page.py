@@ -13,7 +13,7 @@ from urllib.parse import quote
 import numpy as np
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
-from skpatchsvdd._images import read_display
+from skpatchsvdd._images import list_images, read_display
 from skpatchsvdd._inspection import p_values_from_scores
 from skpatchsvdd._report.patches import PatchPairs
 from skpatchsvdd._report.pictures import OVERLAY_SIZE, encode_map, encode_picture
@@ -71,7 +71,7 @@ def write_report(estimator, X, path, *, y=None, title="Inspection report"):
             "Of a Pipeline, pass its last step, and X as the steps before it give it."
         )
     check_is_fitted(estimator)
-    X = _as_images(X, estimator.image_shape)
+    X = list_images(X, estimator.image_shape)
     if y is not None:
         y = np.asarray(y)
         check_consistent_length(X, y)
@@ -85,22 +85,6 @@ def write_report(estimator, X, path, *, y=None, title="Inspection report"):
     page.write(path)
 
 
-def _as_images(X, image_shape):
-    """Return images as a list or an array that can be cut into batches."""
-    if hasattr(X, "to_numpy"):
-        X = X.to_numpy()
-    if isinstance(X, str | Path) or not hasattr(X, "__len__") or len(X) == 0:
-        raise ValueError(
-            "X must be a list of paths of image files, or images, at least one, got "
-            f"{X!r}."
-        )
-    if isinstance(X, np.ndarray) and X.ndim == 1:
-        return X.tolist()
-    if isinstance(X, np.ndarray) and X.ndim == 2 and image_shape is not None:
-        return X.reshape(len(X), *image_shape)
-    return X
-
-
 class Page:
     """Collects what an inspection finds, and writes a page about it.
 
@@ -112,26 +96,26 @@ class Page:
         The page's heading.
     limit : int or None
         How many images to keep, the last ones; None keeps all.
+    model_offset : float or None
+        The model's own `offset_`, where `estimator` was given another one.
     model : str or None
         The file of the model, for the command line that the page shows.
-    factor : float
-        What the model's own threshold has been multiplied by for this inspection.
     """
 
-    def __init__(self, estimator, title, limit=None, *, model=None, factor=1.0):
+    def __init__(self, estimator, title, limit=None, model_offset=None, model=None):
         self._est = estimator
         self._title = title
         self._model = model
-        self._factor = factor
+        self._model_offset = estimator.offset_ if model_offset is None else model_offset
         self._images = deque(maxlen=limit)
-        self._unreadable = deque(maxlen=limit)
+        self._unreadable = {}
         self._n_seen = 0
         self._pairs = PatchPairs(estimator)
 
     def __len__(self):
         return len(self._images)
 
-    def add(self, X, results, labels=None, maps=None):
+    def add(self, X, results, labels=None, maps=None, pictures=None):
         """Take in some images and what `inspect` says of them.
 
         Parameters
@@ -144,12 +128,15 @@ class Page:
             1 for good images and -1 for defective ones.
         maps : list of path or None
             Files with pictures of the maps, which the page refers to.
+        pictures : list of ndarray or None
+            What `read_display` gives for X, where that is at hand.
         """
         matches = self._find_matches(X, results)
         self._pairs.check_files(matches.values())
 
         def describe(i):
-            described = self._describe(X[i], i, results, matches.get(i, ()))
+            image = pictures[i] if pictures else read_display(X[i], OVERLAY_SIZE)
+            described = self._describe(X[i], image, i, results, matches.get(i, ()))
             described["label"] = None if labels is None else int(labels[i])
             drawn = maps[i] if maps else None
             described["picture"] = os.path.abspath(drawn) if drawn else None
@@ -157,10 +144,15 @@ class Page:
 
         self._images.extend(map_in_threads(describe, range(len(X))))
         self._n_seen += len(X)
+        for x in X:
+            if isinstance(x, str | Path):
+                self._unreadable.pop(str(x), None)
 
     def add_unreadable(self, file, reason):
         """Take in a file that could not be inspected, and why."""
-        self._unreadable.append({"file": str(file), "reason": str(reason)})
+        self._unreadable[str(file)] = str(reason)
+        while len(self._unreadable) > (self._images.maxlen or len(self._unreadable)):
+            self._unreadable.pop(next(iter(self._unreadable)))
 
     def _find_matches(self, X, results):
         """Return, by the index of each alarm, what its patches were compared with."""
@@ -170,10 +162,9 @@ class Page:
         found = self._est.explain([X[i] for i in alarms]) if alarms else []
         return dict(zip(alarms, found, strict=True))
 
-    def _describe(self, x, i, results, matches):
+    def _describe(self, x, image, i, results, matches):
         """Return what the page knows of an image."""
         is_file = isinstance(x, str | Path)
-        image = read_display(x, OVERLAY_SIZE)
         size = results.maps[i].shape
         regions = results.regions[i][:_N_REGIONS]
         fields = ["top", "left", "bottom", "right", "area"]
@@ -192,7 +183,7 @@ class Page:
 
     @property
     def _threshold(self):
-        return max(-float(self._est.offset_), _TINY)
+        return _as_threshold(self._est.offset_)
 
     def write(self, path):
         """Write the page; the file is whole, or what it was."""
@@ -206,11 +197,14 @@ class Page:
             "title": self._title,
             "subtitle": f"{n_images}, {now:%d %B %Y, %H:%M}",
             "threshold": self._threshold,
+            "model_threshold": _as_threshold(self._model_offset),
             "model": self._model,
-            "factor": self._factor,
             **self._list_training(),
             "images": [_refer(x, folder) for x in self._images],
-            "unreadable": list(self._unreadable),
+            "unreadable": [
+                {"file": file, "reason": reason}
+                for file, reason in self._unreadable.items()
+            ],
             "settings": self._list_settings(now),
             **self._test_drift(),
         }
@@ -231,19 +225,25 @@ class Page:
         }
 
     def _test_drift(self):
-        est, scores = self._est, [-x["value"] for x in self._images]
-        if not scores:
-            return {"drift": "There are no images.", "drifted": False}
+        """Test the images that may be normal: where it is known, those that are."""
+        est = self._est
+        images = [x for x in self._images if x["label"] != -1]
+        if not images:
+            what = "all are labelled defective" if self._images else "there are none"
+            return {"drift": f"No images to tell drift by: {what}.", "drifted": False}
+        scores = np.array([-x["value"] for x in images])
+        share = 0.0
+        if any(x["label"] is None for x in images):
+            # A batch of many defects is no drift, but one of nothing else is.
+            share = float(np.clip(np.mean(scores < est.offset_), *_DEFECTS))
         groups = None if est.groups_ is None else est.groups_[est.calibrates_]
-        # A batch of many defects is no drift, but one of nothing else is.
-        share = np.mean(np.array(scores) < est.offset_)
-        share = float(np.clip(share, *_DEFECTS))
         training_scores = est.training_scores_[est.calibrates_]
         result = drift_test(training_scores, scores, groups, defect_fraction=share)
-        n_left_out = int(share * len(scores))
         verdict = result.verdict
-        if n_left_out:
+        if n_left_out := int(share * len(scores)):
             verdict += f" (Not counted, as possibly defective: {n_left_out}.)"
+        if n_defective := len(self._images) - len(images):
+            verdict += f" (Not counted, as labelled defective: {n_defective}.)"
         return {"drift": verdict, "drifted": bool(result.drifted)}
 
     def _list_settings(self, now):
@@ -268,6 +268,10 @@ class Page:
             *((name, version(name)) for name in _PACKAGES),
             ("Python", f"{platform.python_version()}, {platform.machine()}"),
         ]
+
+
+def _as_threshold(offset):
+    return max(-float(offset), _TINY)
 
 
 def _refer(described, folder):

@@ -10,6 +10,11 @@ from skpatchsvdd._report.pictures import OVERLAY_SIZE, encode_picture
 # one is near to many others.
 _PATCH_SIZE = 96
 _N_KEPT = 16
+# Why there is no picture of a training image.
+_WHY_NOT = {
+    "changed": ", a file that has changed since it was learnt from",
+    "unreadable": ", which can no longer be read",
+}
 
 
 class PatchPairs:
@@ -61,13 +66,13 @@ class PatchPairs:
         origin = f"training image {number}"
         if file is not None:
             origin = f"training image {'/'.join(Path(file).parts[-2:])}"
+        normal = None
         if status == "same":
-            return {"normal": _cut(*self._read(file), match, "image_"), "from": origin}
-        why = {
-            "changed": ", a file that has changed since it was learnt from",
-            "unreadable": ", which can no longer be read",
-        }
-        return {"normal": None, "from": origin + why.get(status, "")}
+            try:
+                normal = _cut(*self._read(file), match, "image_")
+            except (OSError, ValueError):  # it is being replaced just now
+                status = "unreadable"
+        return {"normal": normal, "from": origin + _WHY_NOT.get(status, "")}
 
 
 def _read_training(file):

@@ -17,8 +17,9 @@ _AT_THRESHOLD, _FAR_ABOVE = (255, 200, 0), (255, 0, 0)
 _OPACITY = 0.65
 # The powers of two around the threshold between which the bytes of a page's maps lie.
 _LOWEST, _HIGHEST = -4, 4
-# Little time for a file that is hardly larger: pictures of photographs are noise.
-_QUICK = {"compress_level": 1}
+# Codes of unequal length and nothing else: pictures of photographs hold nothing twice,
+# and a search for it takes longer, for larger files.
+_QUICK = {"compress_level": 1, "compress_type": 2}
 
 
 def save_overlay(image, one_map, path):

@@ -4,9 +4,11 @@ from dataclasses import dataclass
 from numbers import Integral
 
 import numpy as np
+import torch
 from sklearn.pipeline import Pipeline
 
 from skpatchsvdd._images import (
+    as_images,
     check_images,
     check_is_list,
     find_normal,
@@ -14,7 +16,7 @@ from skpatchsvdd._images import (
 )
 from skpatchsvdd._selection.folds import check_given, labels_from
 from skpatchsvdd._synthetic import make_probes
-from skpatchsvdd._utils import maps_of
+from skpatchsvdd._utils import detector_of, maps_of
 from skpatchsvdd.metrics import detection_auroc, pro_score, segmentation_auroc
 
 
@@ -73,7 +75,8 @@ class SyntheticDefectScorer:
         estimator : object
             Anything fitted that has `score_samples`, or a pipeline that ends in it.
         X : array-like of shape (n_images, height, width[, n_channels]) or list
-            Images, or paths of image files.
+            Images in any form that `PatchSVDD.fit` takes, paths of files among them.
+            The estimator is given copies as an array, or as a tensor if X is one.
         y : array-like, default=None
             Labels or masks; images that they call abnormal are left out.
 
@@ -82,7 +85,7 @@ class SyntheticDefectScorer:
         auroc : float
             1 is perfect, 0.5 is chance.
         """
-        images = _read_images(estimator, X)
+        images = _read_images(estimator, as_images(X))
         images = images.take(find_normal(y, len(images)))
         if len(images) == 0:
             raise ValueError(
@@ -234,14 +237,12 @@ def _check_masks(y):
 
 
 def _read_images(estimator, X):
-    """Read images by an estimator's own parameters, where it has some."""
-    estimator = getattr(estimator, "best_estimator_", estimator)
-    is_pipeline = isinstance(estimator, Pipeline)
-    if is_pipeline:
-        estimator = estimator.steps[-1][1]
-    shape = getattr(estimator, "image_shape", None)
-    size = getattr(estimator, "image_size", None)
-    if is_pipeline and not isinstance(X, list | tuple):
+    """Read an array or a list by the parameters of an estimator, if it has any."""
+    detector = detector_of(estimator)
+    shape = getattr(detector, "image_shape", None)
+    size = getattr(detector, "image_size", None)
+    is_pipeline = isinstance(getattr(estimator, "best_estimator_", estimator), Pipeline)
+    if is_pipeline and isinstance(X, np.ndarray):
         size = None  # its steps may want images as they are
     return check_images(X, image_shape=shape, image_size=size)
 
@@ -249,14 +250,20 @@ def _read_images(estimator, X):
 def _like(X, copies, dtype):
     """Return copies of images in the form in which X came, which a pipeline may want.
 
-    As rows, or without an axis of channels, and as integers; `dtype` is that of files.
+    As rows, or without an axis of channels, as integers, as a tensor; `dtype` is that
+    of files.
     """
-    is_list = isinstance(X, list | tuple)
-    first = X[0] if is_list else X
+    given = as_images(X)
+    is_list = isinstance(given, list)
+    first = given[0] if is_list else given
     dtype = getattr(first, "dtype", dtype)
     if dtype.kind == "u":
         copies = (np.iinfo(dtype).max * copies).round().astype(dtype)
     n_axes = np.ndim(first) + is_list
     if n_axes == 2:
-        return copies.reshape(len(copies), -1)
-    return copies[..., 0] if n_axes == 3 else copies
+        copies = copies.reshape(len(copies), -1)
+    elif n_axes == 3:
+        copies = copies[..., 0]
+    if isinstance(X, torch.Tensor):
+        return torch.from_numpy(np.ascontiguousarray(copies)).to(X.device)
+    return copies

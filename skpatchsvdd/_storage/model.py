@@ -6,7 +6,12 @@ import json
 import numpy as np
 
 from skpatchsvdd._bank import ApproximateIndex, ExactIndex, PatchSample, Variation
-from skpatchsvdd._encoding import ENCODERS, DenseSetting, rebuild_encoder
+from skpatchsvdd._encoding import (
+    ENCODERS,
+    DenseSetting,
+    JointEncoder,
+    rebuild_encoder,
+)
 from skpatchsvdd._inspection import FittedBank
 from skpatchsvdd._storage.tensors import NAMES, read_tensors, write_tensors
 from skpatchsvdd._utils import check_file_name
@@ -152,13 +157,14 @@ class _Packer:
     def _pack_object(self, value):
         if isinstance(value, ApproximateIndex):
             return {"approximate": self.pack(value._exact)}
+        if isinstance(value, JointEncoder):
+            return {"joint": [self.pack(x) for x in value.members]}
         for kind, cls in ENCODERS.items():
             if type(value) is cls:
-                weights = [p.detach().cpu().numpy() for p in value.parameters()]
                 return {
                     "encoder": kind,
                     "config": value.config,
-                    "of": self.pack(weights),
+                    "of": self.pack(value.weights()),
                 }
         if type(value) not in _FIELDS:
             raise TypeError(f"a {type(value).__name__} has no place in a file")
@@ -237,10 +243,16 @@ class _Unpacker:
         exact = self.unpack(index)
         return ApproximateIndex(exact.bank(), None, exact._seed)
 
+    def _unpack_joint(self, members, _):
+        return JointEncoder([self.unpack(x) for x in members]).eval()
+
     def _unpack_encoder(self, kind, value):
         n_channels, embedding_dim, patch_size = map(int, value["config"])
         arrays = self.unpack(value["of"])
-        if kind != "raw":  # checked before a network of that size is made
+        if kind not in (
+            "raw",
+            "formulas",
+        ):  # checked before a network of that size is made
             first, (*_, last, bias) = arrays[0], arrays
             if (
                 (first.shape[1], *bias.shape) != (n_channels, embedding_dim)

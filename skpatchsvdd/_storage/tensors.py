@@ -17,6 +17,7 @@ from skpatchsvdd._utils import map_file, replaced_when_whole
 _CODES = {
     "F64": "<f8",
     "F32": "<f4",
+    "F16": "<f2",
     "I64": "<i8",
     "I32": "<i4",
     "U8": "|u1",

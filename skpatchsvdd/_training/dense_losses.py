@@ -108,6 +108,9 @@ class DenseLoss(nn.Module):
     The denominator of the second is what inspection measures, the distance to the
     nearest normal patch.
 
+    A task of weight 0 is left out: neither :math:`L_{SSL}` nor :math:`L_{damage}` is
+    computed then, nor is it among the `weights`.
+
     :math:`L_{scale}` is the squared difference between the mean of
     :math:`\log \| f(p) - f(q) \|` and what it is for features of deviation 0.5: the
     tanh at the end neither saturates nor fades.
@@ -129,10 +132,15 @@ class DenseLoss(nn.Module):
             "damage": damage_weight,
             "scale": _SCALE_WEIGHT,
         }
+        # Those to compute. L_SVDD' and L_scale come together, and cost little.
+        self.terms = [
+            name
+            for name, weight in terms.items()
+            if weight > 0 or name in ("svdd", "scale")
+        ]
         self.weights = {
-            f"{name}_{k}": weight for k in self.sizes for name, weight in terms.items()
+            f"{name}_{k}": terms[name] for k in self.sizes for name in self.terms
         }
-        self.has_damage = damage_weight > 0
         self.classifiers = make_classifiers(encoder)
         n_features = encoder.config[1]
         self.log_distance = math.log(_FEATURE_STD * math.sqrt(2 * n_features))
@@ -145,8 +153,8 @@ class DenseLoss(nn.Module):
             draw_pairs(n_crops, n_each, size, patch_size, stride, draws)
             for patch_size, stride in zip(self.sizes, self.strides, strict=True)
         ]
-        draw_crops = sampler.crops if self.has_damage else sampler.intact_crops
-        crops = draw_crops(n_crops)
+        is_damaged = "damage" in self.terms
+        crops = (sampler.crops if is_damaged else sampler.intact_crops)(n_crops)
         pairs = [self._describe(crops, i, *some) for i, some in enumerate(drawn)]
         return crops.first, crops.second, pairs
 
@@ -178,16 +186,19 @@ class DenseLoss(nn.Module):
         return dict(zip(self.weights, itertools.chain(*losses), strict=True))
 
     def _measure(self, features, pairs, classifier):
-        """Return the loss terms of one scale."""
+        """Return the loss terms of one scale that count."""
         cells, direction, damaged, is_seen, is_other_seen = pairs
         table = features.permute(0, 2, 3, 1).float().flatten(0, 2)
         x, seen_again, neighbour = look_up(table, cells.T).unbind()
-        logits = classifier(x - neighbour)
-        position = F.cross_entropy(logits.float(), direction, reduction="none")
-        position = _mean(position, is_seen, is_other_seen)
-        svdd, scale = self._contrast(x, seen_again, damaged, is_seen)
-        damage = damage_loss(x, seen_again, damaged, is_seen)
-        return [position, svdd, damage, scale]
+        found = {}
+        if "position" in self.terms:
+            logits = classifier(x - neighbour)
+            position = F.cross_entropy(logits.float(), direction, reduction="none")
+            found["position"] = _mean(position, is_seen, is_other_seen)
+        found["svdd"], found["scale"] = self._contrast(x, seen_again, damaged, is_seen)
+        if "damage" in self.terms:
+            found["damage"] = damage_loss(x, seen_again, damaged, is_seen)
+        return [found[name] for name in self.terms]
 
     def _contrast(self, x, seen_again, damaged, is_seen=None):
         """Return the SVDD' and the scale term."""

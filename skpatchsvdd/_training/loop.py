@@ -8,6 +8,7 @@ import torch
 
 from skpatchsvdd._training.adam import Adam
 from skpatchsvdd._utils import (
+    TrainingInterrupted,
     as_current,
     exact_convolutions,
     own_stream,
@@ -90,6 +91,7 @@ def run_training(
         warn(
             f"training was interrupted after {len(curve)} of {max_iter} steps. "
             "Continuing with the weights so far.",
+            TrainingInterrupted,
         )
     n_terms = len(objective.weights)
     curve = torch.stack(curve).cpu().numpy() if curve else np.zeros((0, n_terms))

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
 
-from skpatchsvdd._encoding import make_encoder
+from skpatchsvdd._encoding import JointEncoder, make_encoder, make_formula_encoder
 from skpatchsvdd._images import pixels_to_float
 from skpatchsvdd._training.crops import CropSampler
 from skpatchsvdd._training.dense_losses import make_dense_objective
@@ -94,8 +94,25 @@ def train_encoder(images, setting, options, rng, report, former=None):
         train_once, images, setting, options, copy.deepcopy(rng), report, former
     )
     options = replace(options, lam=lam)
-    parts = train_once(images, setting, options, rng, report, former)
-    return Training(*parts, lam, results)
+    encoder, *rest = train_once(images, setting, options, rng, report, former)
+    return Training(_add_formulas(encoder, images, options), *rest, lam, results)
+
+
+def _add_formulas(encoder, images, options):
+    """Join what was trained and what is known beforehand, if that counts."""
+    if not options.has_formulas:
+        return encoder
+    height, width, n_channels = images.image_shape
+    known = make_formula_encoder(n_channels, (height, width))
+    return known if encoder is None else JointEncoder([encoder, known])
+
+
+def undo_training(training):
+    """Return a training with the weights it began with."""
+    training.watch.kept = 0
+    first, (_, *others) = training.watch.first_encoder, training.encoder.members
+    encoder = JointEncoder([first, *others]) if others else first
+    return training._replace(encoder=encoder)
 
 
 def count_trainings(n_images, options):
@@ -109,7 +126,7 @@ def go_on_from(encoder, lam, lam_results):
 
 
 def train_once(images, setting, options, rng, report, former=None, is_trial=False):
-    """Train with a given `lam`; return encoder, loss curve and watch.
+    """Train with a given `lam`; return encoder or None, loss curve and watch.
 
     An interrupt ends the training early, but is raised in a trial, which does not warn
     of failure either. The other parameters are those of `train_encoder`.
@@ -173,6 +190,8 @@ def make_watch(images, checked, setting, options, generator):
 
 
 def _initial_encoder(options, n_channels, former, generator):
+    if options.encoder is None:
+        return None
     encoder = make_encoder(
         options.encoder,
         n_channels,
@@ -182,7 +201,7 @@ def _initial_encoder(options, n_channels, former, generator):
     )
     if former is None:
         return encoder
-    known = former.encoder
+    known = former.encoder.members[0]
     if (type(encoder), encoder.config) != (type(known), known.config):
         raise ValueError(
             "warm_start=True cannot go on from the weights of the last training, a "

@@ -1,4 +1,4 @@
-"""What every room uses: devices, random draws, progress, warnings, files, forks."""
+"""What every room uses: devices, random draws, progress, warnings, files, locks."""
 
 from skpatchsvdd._utils.callbacks import CallbackSupportMixin, open_report
 from skpatchsvdd._utils.device import (
@@ -19,17 +19,25 @@ from skpatchsvdd._utils.device import (
 from skpatchsvdd._utils.files import check_file_name, replaced_when_whole
 from skpatchsvdd._utils.forks import make_lock, safe_after_fork, was_forked
 from skpatchsvdd._utils.kernels import runs_kernels, split_halves, warn_of_kernels
+from skpatchsvdd._utils.locks import hold_lock
 from skpatchsvdd._utils.mapped import as_writable, check_mapped, map_file
+from skpatchsvdd._utils.memory import memory_size
 from skpatchsvdd._utils.pipelines import detector_of, maps_of, offset_of
 from skpatchsvdd._utils.progress import Report
 from skpatchsvdd._utils.random import Draws, draw_seed
 from skpatchsvdd._utils.scores import check_finite_scores
-from skpatchsvdd._utils.warnings import check_array, column_or_1d, warn
+from skpatchsvdd._utils.warnings import (
+    TrainingInterrupted,
+    check_array,
+    column_or_1d,
+    warn,
+)
 
 __all__ = [
     "CallbackSupportMixin",
     "Draws",
     "Report",
+    "TrainingInterrupted",
     "as_current",
     "as_writable",
     "check_array",
@@ -45,11 +53,13 @@ __all__ = [
     "exact_convolutions",
     "fallback_device",
     "halve_without_memory",
+    "hold_lock",
     "make_lock",
     "map_ahead",
     "map_file",
     "map_in_threads",
     "maps_of",
+    "memory_size",
     "offset_of",
     "open_report",
     "own_stream",

@@ -3,11 +3,20 @@
 import errno
 import os
 import threading
-from contextlib import contextmanager
+import time
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
 
 # What a full disk, a used-up quota, a limit of file sizes and a bad disk say.
 _CANNOT_HOLD = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+_PARTIAL = ".partial"
+# Seconds after which a partial file is surely locked by whoever is still writing it.
+_SETTLED = 30
 
 
 def check_file_name(path):
@@ -25,13 +34,18 @@ def check_file_name(path):
 
 @contextmanager
 def replaced_when_whole(path):
-    """Give a path to write to; what is written replaces a file when all is done."""
+    """Give a path to write to; what is written replaces a file when all is done.
+
+    What processes that were killed have left of the same file is removed.
+    """
     path = check_file_name(path)
     path.parent.mkdir(parents=True, exist_ok=True)
+    _remove_abandoned(path)
     writer = f"{os.getpid()}.{threading.get_ident()}"
-    partial = path.with_name(f".{path.name}.{writer}.partial")
+    partial = path.with_name(f".{path.name}.{writer}{_PARTIAL}")
     try:
-        yield partial
+        with _claimed(partial):
+            yield partial
         partial.replace(path)
     except OSError as error:
         if error.errno not in _CANNOT_HOLD:
@@ -40,3 +54,47 @@ def replaced_when_whole(path):
         raise OSError(error.errno, reason, str(path)) from error
     finally:
         partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def _claimed(partial):
+    """Hold the lock of a file while it is written: that of the dead is free."""
+    descriptor = os.open(partial, os.O_CREAT | os.O_RDWR, 0o666)
+    try:
+        with suppress(OSError):  # a disk without locks
+            lock_opened(descriptor)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _remove_abandoned(path):
+    """Remove what writers of a file have left that are no more."""
+    start = f".{path.name}."
+    with suppress(OSError):  # a folder that may be written to, but not listed
+        for name in os.listdir(path.parent):
+            if name.startswith(start) and name.endswith(_PARTIAL):
+                _remove_if_abandoned(path.with_name(name))
+
+
+def _remove_if_abandoned(partial):
+    with suppress(OSError):  # it is being written, or just gone, or without locks
+        if time.time() - partial.stat().st_mtime < _SETTLED:
+            return
+        descriptor = os.open(partial, os.O_RDWR)
+        try:
+            lock_opened(descriptor)
+            partial.unlink()
+        finally:
+            os.close(descriptor)
+
+
+def lock_opened(descriptor):
+    """Lock an open file until it is closed, or its process ends.
+
+    Raises BlockingIOError if it is locked already, and another OSError where the system
+    or the disk has no locks.
+    """
+    if fcntl is None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -12,6 +12,13 @@ _BETWEEN = {"skpatchsvdd", "sklearn", "joblib"}
 _CHECKING = make_lock()
 
 
+class TrainingInterrupted(UserWarning):
+    """An interrupt has ended a training early, and `fit` goes on with its weights.
+
+    As an error, by a filter of warnings, it ends `fit`.
+    """
+
+
 def warn(message, category=UserWarning):
     """Warn about the first line outside of this package and scikit-learn."""
     frame, level = sys._getframe(1), 2

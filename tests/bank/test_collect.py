@@ -9,8 +9,8 @@ from skpatchsvdd._bank import collect as collecting
 from skpatchsvdd._bank.collect import collect_banks, rows_to_keep
 from skpatchsvdd._encoding import positions
 from skpatchsvdd._encoding.dense import DenseEncoder
-from skpatchsvdd._encoding.networks import make_encoder
 from skpatchsvdd._encoding.positions import find_units
+from skpatchsvdd._encoding.registry import make_encoder
 from skpatchsvdd._images.arrays import check_images
 from skpatchsvdd.datasets import make_textures
 
@@ -86,7 +86,7 @@ def test_units_come_from_some_of_the_images(images, monkeypatch):
 
 @pytest.mark.parametrize(("bank_size", "kept"), [(30, 30), (0.1, 49), (None, 486)])
 def test_bank_size_is_obeyed(images, bank_size, kept):
-    est = PatchSVDD(bank_size=bank_size, **QUICK).fit(images)
+    est = PatchSVDD(encoder="hierarchical", bank_size=bank_size, **QUICK).fit(images)
     assert est.bank_size_ == {32: kept}  # of six images of 9 x 9 patches
     np.testing.assert_array_equal(est.score_samples(images), est.training_scores_)
 
@@ -96,7 +96,9 @@ def test_a_covering_part_tells_much_of_the_whole():
     test = make_textures(20, image_size=96, anomaly_fraction=0.5, random_state=SEED + 1)
     options = QUICK | {"relative_weight": 0}
     whole, part, tiny = (
-        PatchSVDD(bank_size=size, **options).fit(train).anomaly_map(test.images)
+        PatchSVDD(encoder="hierarchical", bank_size=size, **options)
+        .fit(train)
+        .anomaly_map(test.images)
         for size in (None, 0.1, 0.002)
     )
     likeness = spearmanr(whole[:, ::8, ::8].ravel(), part[:, ::8, ::8].ravel())
@@ -108,9 +110,9 @@ def test_a_covering_part_tells_much_of_the_whole():
 @pytest.mark.parametrize("bank_size", [0, -1, 0.0, 1.5, "all"])
 def test_nonsense_bank_sizes_are_refused(bank_size, images):
     with pytest.raises(ValueError, match="'bank_size' parameter"):
-        PatchSVDD(bank_size=bank_size, **QUICK).fit(images)
+        PatchSVDD(encoder="hierarchical", bank_size=bank_size, **QUICK).fit(images)
 
 
 def test_a_bank_of_one_patch_still_scores_its_own_image(images):
-    est = PatchSVDD(bank_size=1, **QUICK).fit(images)
+    est = PatchSVDD(encoder="hierarchical", bank_size=1, **QUICK).fit(images)
     assert np.isfinite(est.training_scores_).all()

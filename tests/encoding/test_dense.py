@@ -5,7 +5,7 @@ from settings import SEED
 
 from skpatchsvdd._encoding import dense as dense_encoding
 from skpatchsvdd._encoding.dense import DenseEncoder
-from skpatchsvdd._encoding.networks import make_encoder
+from skpatchsvdd._encoding.registry import make_encoder
 
 
 def make_dense(kind, size, strides, light=0.3):

@@ -5,7 +5,8 @@ import torch
 from settings import SEED
 
 from skpatchsvdd._encoding import fused
-from skpatchsvdd._encoding.networks import make_encoder, run_layer
+from skpatchsvdd._encoding.networks import run_layer
+from skpatchsvdd._encoding.registry import make_encoder
 from skpatchsvdd._utils import exact_convolutions
 
 

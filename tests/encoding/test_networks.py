@@ -7,7 +7,8 @@ import torch
 from reference import encode_patchwise
 from settings import SEED
 
-from skpatchsvdd._encoding.networks import encoder_scales, grid_shape, make_encoder
+from skpatchsvdd._encoding.networks import grid_shape
+from skpatchsvdd._encoding.registry import encoder_scales, make_encoder
 
 
 def make(kind, patch_size=64, n_channels=3, embedding_dim=8, seed=0):

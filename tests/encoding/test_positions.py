@@ -117,7 +117,11 @@ def test_a_misplaced_part_stands_out_only_where_places_count(rng):
     labels = np.repeat([1, -1], 6)
     scores = {
         weight: PatchSVDD(
-            patch_size=32, max_iter=0, place_weight=weight, random_state=SEED
+            encoder="hierarchical",
+            patch_size=32,
+            max_iter=0,
+            place_weight=weight,
+            random_state=SEED,
         )
         .fit(train)
         .score_samples(np.concatenate([good, bad]))
@@ -134,7 +138,13 @@ def test_a_misplaced_part_stands_out_only_where_places_count(rng):
 def test_places_do_not_change_features(rng):
     images = make_parts(rng, 4, 36)
     features = [
-        PatchSVDD(patch_size=32, max_iter=0, place_weight=weight, random_state=SEED)
+        PatchSVDD(
+            encoder="hierarchical",
+            patch_size=32,
+            max_iter=0,
+            place_weight=weight,
+            random_state=SEED,
+        )
         .fit(images)
         .embed(images, 32)
         for weight in (0, 20)

@@ -406,6 +406,7 @@ def test_twelve_bits_in_sixteen_are_warned_about(highest, is_dark):
         (255, np.float32, "floats up to 255, which look like 0..255"),
         (1, np.float32, None),
         (4095, np.uint16, "16-bit integers up to 4095"),
+        (255, np.uint16, "16-bit integers up to 255, which look like 0..255"),
         (65535, np.uint16, None),
     ],
 )

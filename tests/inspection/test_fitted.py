@@ -15,9 +15,13 @@ from skpatchsvdd import PatchSVDD
 
 @pytest.fixture
 def est(normal):
-    return PatchSVDD(patch_size=32, embedding_dim=8, max_iter=0, random_state=SEED).fit(
-        normal
-    )
+    return PatchSVDD(
+        encoder="hierarchical",
+        patch_size=32,
+        embedding_dim=8,
+        max_iter=0,
+        random_state=SEED,
+    ).fit(normal)
 
 
 def test_the_inspector_is_kept_while_nothing_changes(est, mixed):

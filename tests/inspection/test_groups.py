@@ -52,7 +52,9 @@ def lots():
 def trained(lots):
     """An estimator fitted to lots. Tests must not change it."""
     images, groups = lots
-    return PatchSVDD(max_iter=2, **QUICK).fit(images, groups=groups)
+    return PatchSVDD(encoder="hierarchical", max_iter=2, **QUICK).fit(
+        images, groups=groups
+    )
 
 
 def score_without(est, images, is_kept):
@@ -87,7 +89,9 @@ def test_the_encoder_sees_no_group_that_calibrates(trained, lots):
 @pytest.mark.parametrize("neighbors", ["exact", "pynndescent"])
 def test_images_are_scored_without_their_group(lots, neighbors):
     images, groups = lots
-    est = PatchSVDD(max_iter=0, place_weight=0, neighbors=neighbors, **QUICK)
+    est = PatchSVDD(
+        encoder="hierarchical", max_iter=0, place_weight=0, neighbors=neighbors, **QUICK
+    )
     # What is usual is measured on all images, and changes if some are missing.
     est.set_params(relative_weight=0).fit(images, groups=groups)
     assert est.calibrates_.all()  # an encoder that is not trained has seen none
@@ -100,7 +104,7 @@ def test_images_are_scored_without_their_group(lots, neighbors):
 
 def test_the_order_of_images_does_not_matter(lots):
     images, groups = lots[0], np.array(lots[1])
-    est = PatchSVDD(max_iter=0, place_weight=0, **QUICK)
+    est = PatchSVDD(encoder="hierarchical", max_iter=0, place_weight=0, **QUICK)
     scores = est.fit(images, groups=groups).training_scores_
     order = np.roll(np.random.RandomState(0).permutation(len(images)), 1)
     order = np.append(order[order != 1], 1)  # the first and the last of one group
@@ -111,7 +115,9 @@ def test_the_order_of_images_does_not_matter(lots):
 
 def test_a_small_bank_leaves_groups_out_too(lots):
     images, groups = lots
-    est = PatchSVDD(max_iter=0, bank_size=60, relative_weight=0, **QUICK)
+    est = PatchSVDD(
+        encoder="hierarchical", max_iter=0, bank_size=60, relative_weight=0, **QUICK
+    )
     own = clone(est).fit(images)
     est.fit(images, groups=groups)
     assert est.bank_size_ == {32: 60}
@@ -121,7 +127,7 @@ def test_a_small_bank_leaves_groups_out_too(lots):
 
 def test_groups_of_one_image_are_no_groups(lots):
     images, _ = lots
-    est = PatchSVDD(max_iter=0, contamination=0.1, **QUICK)
+    est = PatchSVDD(encoder="hierarchical", max_iter=0, contamination=0.1, **QUICK)
     own = clone(est).fit(images)
     single = clone(est).fit(images, groups=np.arange(len(images)))
     np.testing.assert_array_equal(single.training_scores_, own.training_scores_)
@@ -135,7 +141,9 @@ def test_groups_of_one_image_are_no_groups(lots):
 def test_new_groups_raise_fewer_alarms_with_groups(lots):
     images, groups = lots
     new = make_lots(16, 2, 7)
-    est = PatchSVDD(max_iter=0, contamination=0.12, light=1, **QUICK)
+    est = PatchSVDD(
+        encoder="hierarchical", max_iter=0, contamination=0.12, light=1, **QUICK
+    )
     without = (clone(est).fit(images).predict(new) == -1).mean()
     with_groups = (clone(est).fit(images, groups=groups).predict(new) == -1).mean()
     assert without > 0.15
@@ -154,13 +162,15 @@ def test_abnormal_images_go_with_their_groups(lots):
     images, groups = lots
     y = np.ones(len(images), dtype=int)
     y[[0, 1, 2, 5]] = -1
-    est = PatchSVDD(max_iter=0, **QUICK).fit(images, y, groups=groups)
+    est = PatchSVDD(encoder="hierarchical", max_iter=0, **QUICK).fit(
+        images, y, groups=groups
+    )
     assert est.groups_.tolist() == [groups[i] for i in np.flatnonzero(y == 1)]
 
 
 def test_few_groups_for_the_contamination_are_told(lots):
     images, groups = lots
-    est = PatchSVDD(max_iter=0, contamination=0.05, **QUICK)
+    est = PatchSVDD(encoder="hierarchical", max_iter=0, contamination=0.05, **QUICK)
     with pytest.warns(UserWarning, match="needs at least 19 groups .* got 8"):
         est.fit(images, groups=groups)
     assert est.offset_ == est.training_scores_.min()
@@ -180,7 +190,9 @@ def test_few_groups_for_the_contamination_are_told(lots):
 )
 def test_bad_groups_are_named(lots, groups, message):
     with pytest.raises(ValueError, match=message):
-        PatchSVDD(max_iter=0, **QUICK).fit(lots[0], groups=groups)
+        PatchSVDD(encoder="hierarchical", max_iter=0, **QUICK).fit(
+            lots[0], groups=groups
+        )
 
 
 def test_labels_may_be_numbers_or_names():
@@ -236,10 +248,12 @@ def test_partial_fit_and_fit_must_agree_about_groups(trained, lots):
     images, groups = lots
     with pytest.raises(ValueError, match="fit was given groups, and partial_fit was"):
         trained.partial_fit(images)
-    plain = PatchSVDD(max_iter=0, **QUICK).fit(images[:4])
+    plain = PatchSVDD(encoder="hierarchical", max_iter=0, **QUICK).fit(images[:4])
     with pytest.raises(ValueError, match="partial_fit was given groups, and fit was"):
         plain.partial_fit(images, groups=groups)
-    first = PatchSVDD(max_iter=0, **QUICK).partial_fit(images, groups=groups)
+    first = PatchSVDD(encoder="hierarchical", max_iter=0, **QUICK).partial_fit(
+        images, groups=groups
+    )
     assert first.groups_.tolist() == groups
 
 
@@ -258,7 +272,9 @@ def test_warm_start_calibrates_on_what_the_encoder_has_not_seen(trained, lots):
 
 def test_paper_training_takes_groups(lots):
     images, groups = lots
-    est = PatchSVDD(training="paper", max_iter=2, **QUICK).fit(images, groups=groups)
+    est = PatchSVDD(encoder="hierarchical", training="paper", max_iter=2, **QUICK).fit(
+        images, groups=groups
+    )
     seen = images[~est.calibrates_] / 255
     np.testing.assert_allclose(est.center_, seen.mean(axis=0), atol=1e-5)
     np.testing.assert_array_equal(est.score_samples(images), est.training_scores_)
@@ -266,14 +282,14 @@ def test_paper_training_takes_groups(lots):
 
 def test_fit_predict_takes_groups(lots):
     images, groups = lots
-    est = PatchSVDD(max_iter=0, contamination=0.3, **QUICK)
+    est = PatchSVDD(encoder="hierarchical", max_iter=0, contamination=0.3, **QUICK)
     labels = est.fit_predict(images, groups=groups)
     np.testing.assert_array_equal(labels, est.predict(images))
 
 
 def test_check_drift(lots):
     images, groups = lots
-    est = PatchSVDD(max_iter=0, light=1, **QUICK).fit(images)
+    est = PatchSVDD(encoder="hierarchical", max_iter=0, light=1, **QUICK).fit(images)
     changed = 255 - images
     result = est.check_drift(changed)
     assert result.drifted
@@ -286,7 +302,7 @@ def test_check_drift(lots):
 
 def test_new_images_of_the_same_kind_have_not_drifted():
     images = make_textures(60, image_size=48, random_state=0).images
-    est = PatchSVDD(max_iter=0, **QUICK).fit(images[:30])
+    est = PatchSVDD(encoder="hierarchical", max_iter=0, **QUICK).fit(images[:30])
     assert not est.check_drift(images[30:]).drifted
 
 
@@ -299,7 +315,9 @@ def _routing():
 @pytest.mark.usefixtures("_routing")
 def test_groups_are_routed(lots):
     images, groups = lots
-    est = PatchSVDD(max_iter=0, **QUICK).set_fit_request(groups=True)
+    est = PatchSVDD(encoder="hierarchical", max_iter=0, **QUICK).set_fit_request(
+        groups=True
+    )
     pipe = make_pipeline(FunctionTransformer(), est).fit(images, groups=groups)
     assert pipe[-1].groups_.tolist() == groups
     y = np.tile([1, 1, -1], N_GROUPS)
@@ -318,7 +336,9 @@ def test_groups_are_routed(lots):
 
 def test_groups_reach_a_step_of_a_pipeline(lots):
     images, groups = lots
-    pipe = make_pipeline(FunctionTransformer(), PatchSVDD(max_iter=0, **QUICK))
+    pipe = make_pipeline(
+        FunctionTransformer(), PatchSVDD(encoder="hierarchical", max_iter=0, **QUICK)
+    )
     pipe.fit(images, patchsvdd__groups=groups)
     assert pipe[-1].groups_.tolist() == groups
 
@@ -326,7 +346,7 @@ def test_groups_reach_a_step_of_a_pipeline(lots):
 def test_groups_serve_a_search_with_group_folds(lots):
     images, groups = lots
     search = GridSearchCV(
-        PatchSVDD(max_iter=0, **QUICK),
+        PatchSVDD(encoder="hierarchical", max_iter=0, **QUICK),
         {"embedding_dim": [4, 8]},
         cv=GroupKFold(2),
         scoring=lambda est, X: est.score_samples(X).mean(),
@@ -374,7 +394,7 @@ def test_folds_say_when_groups_are_too_few():
 
 def test_images_in_order_look_grouped():
     images = make_lots(8, 4, 3)
-    est = PatchSVDD(max_iter=0, **QUICK)
+    est = PatchSVDD(encoder="hierarchical", max_iter=0, **QUICK)
     with pytest.warns(UserWarning, match=r"groups=\[name.rsplit"):
         est.fit(images)
     assert nearness_of_neighbors(check_images(images)) < 0.1

@@ -7,7 +7,7 @@ from skpatchsvdd._bank.collect import collect_banks
 from skpatchsvdd._bank.exact import ExactIndex
 from skpatchsvdd._bank.variation import Sampler, Variation
 from skpatchsvdd._encoding.dense import DenseEncoder
-from skpatchsvdd._encoding.networks import make_encoder
+from skpatchsvdd._encoding.registry import make_encoder
 from skpatchsvdd._images.digests import list_digests
 from skpatchsvdd._images.stack import stack_images
 from skpatchsvdd._inspection.inspector import Inspector

@@ -30,7 +30,9 @@ def test():
 
 @pytest.mark.parametrize("bank_size", [None, 200])
 def test_matches_are_those_of_the_plain_way(train, test, bank_size):
-    est = PatchSVDD(patch_size=64, bank_size=bank_size, **PLAIN).fit(train)
+    est = PatchSVDD(
+        encoder="hierarchical", patch_size=64, bank_size=bank_size, **PLAIN
+    ).fit(train)
     matches = est.explain(test)
     regions, maps = est.predict_regions(test), est.anomaly_map(test)
     for scale, size in enumerate(est.patch_sizes_):
@@ -60,7 +62,7 @@ def test_matches_are_those_of_the_plain_way(train, test, bank_size):
 
 
 def test_a_training_image_is_not_compared_with_itself(train):
-    est = PatchSVDD(patch_size=32, **PLAIN).fit(train)
+    est = PatchSVDD(encoder="hierarchical", patch_size=32, **PLAIN).fit(train)
     for i, match in enumerate(est.explain(train)):
         assert match["image"] != i
     est.fit(train, groups=[0, 0, 0, 1, 1, 1])
@@ -68,7 +70,7 @@ def test_a_training_image_is_not_compared_with_itself(train):
 
 
 def test_a_copy_of_a_training_patch_is_found_where_it_is(train):
-    est = PatchSVDD(patch_size=32, light=1, **PLAIN).fit(train)
+    est = PatchSVDD(encoder="hierarchical", patch_size=32, light=1, **PLAIN).fit(train)
     image = train[4].copy()
     image[:, 40:] = 0  # another image, whose left is the same
     match = est.explain(image[None])[0][0, 0]
@@ -83,7 +85,7 @@ def test_a_copy_of_a_training_patch_is_found_where_it_is(train):
 
 def test_boxes_have_the_sizes_that_images_came_in(train, test):
     large = np.repeat(np.repeat(test, 2, axis=1), 3, axis=2)
-    est = PatchSVDD(patch_size=32, image_size=80, **PLAIN)
+    est = PatchSVDD(encoder="hierarchical", patch_size=32, image_size=80, **PLAIN)
     est.fit([*train[:5], np.repeat(train[5], 2, axis=0)])
     match = est.explain(large)[-1][0, 0]
     assert match["bottom"] - match["top"] == 2 * 32
@@ -99,8 +101,12 @@ def test_boxes_have_the_sizes_that_images_came_in(train, test):
 
 def test_more_images_are_numbered_on(train, test):
     options = PLAIN | {"patch_size": 32, "relative_weight": 0}
-    est = PatchSVDD(**options).fit(train[:3]).partial_fit(train[3:])
-    whole = PatchSVDD(**options).fit(train)
+    est = (
+        PatchSVDD(encoder="hierarchical", **options)
+        .fit(train[:3])
+        .partial_fit(train[3:])
+    )
+    whole = PatchSVDD(encoder="hierarchical", **options).fit(train)
     est.offset_ = whole.offset_  # former scores stay as they were: it differs
     for one, other in zip(est.explain(test), whole.explain(test), strict=True):
         np.testing.assert_array_equal(one["image"], other["image"])

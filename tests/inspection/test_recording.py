@@ -65,7 +65,9 @@ def test_all_results_are_fetched_in_their_order():
 @needs_gpu
 def test_recorded_maps_are_those_of_a_batch():
     images = make_textures(30, image_size=128, random_state=SEED).images
-    est = PatchSVDD(max_iter=20, device="cuda", random_state=SEED).fit(images[:20])
+    est = PatchSVDD(
+        encoder="hierarchical", max_iter=20, device="cuda", random_state=SEED
+    ).fit(images[:20])
     expected, scores = est.anomaly_map(images[20:]), est.score_samples(images[20:])
     one_by_one = [est.anomaly_map(x[None]) for x in images[20:]]
     assert est._inspector()._inspect_recorded._graph is not None

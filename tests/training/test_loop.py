@@ -7,7 +7,7 @@ import pytest
 import torch
 from settings import SEED
 
-from skpatchsvdd._encoding.networks import make_encoder
+from skpatchsvdd._encoding.registry import make_encoder
 from skpatchsvdd._training import loop
 from skpatchsvdd._training.adam import Adam
 from skpatchsvdd._training.crops import CropSampler

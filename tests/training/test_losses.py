@@ -3,7 +3,7 @@ import pytest
 import torch
 from settings import SEED
 
-from skpatchsvdd._encoding.networks import make_encoder
+from skpatchsvdd._encoding.registry import make_encoder
 from skpatchsvdd._training import dense_losses
 from skpatchsvdd._training.crops import CropSampler
 from skpatchsvdd._training.dense_losses import (
@@ -30,7 +30,7 @@ from skpatchsvdd._utils.random import Draws
 
 TERMS = {
     "patch_svdd": ["position", "svdd", "damage", "scale"],
-    "svdd_prime": ["position", "svdd", "damage", "scale"],
+    "svdd_prime": ["svdd", "scale"],
     "svdd": ["svdd"],
 }
 
@@ -211,13 +211,38 @@ def test_lam_weighs_the_svdd_terms_alone():
         "damage_64": 3,
         "scale_64": 0.1,
     }
-    weights = make_dense("svdd_prime")[2].weights
-    assert {name for name, weight in weights.items() if weight == 0} == {
-        "position_32",
-        "position_64",
-        "damage_32",
-        "damage_64",
-    }
+    weights = make_dense("svdd_prime", lam=0.25)[2].weights
+    assert weights == {"svdd_32": 1, "scale_32": 0.1, "svdd_64": 1, "scale_64": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("loss", "left_out"),
+    [("patch_svdd", ["damage_loss"]), ("svdd_prime", ["damage_loss", "F"])],
+)
+def test_a_task_of_weight_0_is_not_computed(monkeypatch, loss, left_out):
+    encoder, sampler, objective = make_dense(loss, damage_weight=0.0)
+    batch = objective.draw(sampler)
+    expected = objective(encoder, batch)
+    monkeypatch.setattr(sampler, "crops", None)  # defects are not drawn either
+    for name in left_out:
+        monkeypatch.setattr(dense_losses, name, None)
+    terms = objective(encoder, batch)
+    assert not [name for name in terms if name.startswith("damage")]
+    assert all(torch.equal(terms[name], expected[name]) for name in expected)
+
+
+def test_terms_of_weight_0_change_no_gradient(monkeypatch):
+    encoder, sampler, objective = make_dense(damage_weight=0.0)
+    batch = objective.draw(sampler)
+    gradients = []
+    for names in (objective.terms, ["position", "svdd", "damage", "scale"]):
+        objective.terms = names
+        objective.weights = {f"{x}_{k}": x != "damage" for k in (32, 64) for x in names}
+        terms = objective(encoder, batch)
+        loss = sum(objective.weights[name] * term for name, term in terms.items())
+        gradients.append(torch.autograd.grad(loss, list(encoder.parameters())))
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other)
 
 
 @pytest.mark.parametrize("kind", ["hierarchical", "flat"])
@@ -227,7 +252,7 @@ def test_dense_terms_have_their_names_and_gradients(loss, kind):
     terms = objective(encoder, objective.draw(sampler))
     names = [f"{term}_{k}" for k in encoder.patch_sizes for term in TERMS[loss]]
     assert list(terms) == list(objective.weights) == names
-    for term in [terms[name] for name in names if objective.weights[name] > 0]:
+    for term in terms.values():
         gradients = torch.autograd.grad(
             term, list(encoder.parameters()), retain_graph=True, allow_unused=True
         )

@@ -16,7 +16,9 @@ CPU = torch.device("cpu")
 
 
 def test_held_out_images_are_looked_at_up_to_a_bound():
-    options = resolve_options(PatchSVDD(early_stopping=True).get_params(), CPU)
+    options = resolve_options(
+        PatchSVDD(encoder="hierarchical", early_stopping=True).get_params(), CPU
+    )
     options = replace(options, validation_fraction=0.3)
     for n_images in (20, 100_000):
         rng = np.random.RandomState(SEED)

@@ -7,7 +7,7 @@ from settings import SEED
 
 from skpatchsvdd import PatchSVDD
 from skpatchsvdd._encoding.dense import DenseSetting
-from skpatchsvdd._encoding.networks import make_encoder
+from skpatchsvdd._encoding.registry import make_encoder
 from skpatchsvdd._images.arrays import check_images
 from skpatchsvdd._options import resolve_options
 from skpatchsvdd._training import validation
@@ -21,7 +21,7 @@ def make_check(seed=0, n_images=10, chosen=(1, 5, 8)):
 
     center, device = np.full((1, 1, 1), 0.5, dtype=np.float32), torch.device("cpu")
     setting = DenseSetting((64, 64), center, 0.3, None, device)
-    options = resolve_options(PatchSVDD().get_params(), device)
+    options = resolve_options(PatchSVDD(encoder="hierarchical").get_params(), device)
     copies = functools.partial(
         make_copies, generator=torch.Generator().manual_seed(seed)
     )

@@ -1,0 +1,281 @@
+"""Train the network that is known beforehand, on formulas alone.
+
+Draws scenes of shapes and materials, each as two specimens under different light, and
+trains the network so that a point of one specimen is nearest to the same point of the
+other one: nearer than all other points that look different, and nearer than the same
+point damaged. Beside that it has to name the material and the shape at the point, how
+far the next edge is, and whether the point is damaged. The result is the file that the
+package ships.
+
+    python benchmarks/pretrain.py -o known.safetensors
+"""
+
+import copy
+import time
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from _common import machine_name, make_parser, print_json
+from _views import draw_views, look_alike, sample
+from torch import nn
+
+from skpatchsvdd._encoding.formulas import FormulaEncoder
+from skpatchsvdd._encoding.known import LENGTH, STAGES, KnownNetwork, fold_norms
+from skpatchsvdd._formulas import FAR, N_MATERIALS, N_SHAPES, make_materials
+from skpatchsvdd._storage.tensors import write_tensors
+
+# Cosines are divided by this before they are compared.
+_TEMPERATURE = 0.1
+# Pixels that a feature of each stage speaks for, about.
+_REACH = (8.0, 16.0, 32.0)
+_WARM_UP = 200
+_AVERAGED = 0.999
+_SAVED_EVERY = 60.0  # seconds
+
+
+# Scenes on which the features' axes are found, and how much they are evened out: an
+# axis is divided by the fourth root of its variance.
+_N_MEASURED = 96
+_SHRINKAGE = 0.02
+# Length of what points are compared by.
+_HEAD = 96
+
+
+class Learner(KnownNetwork):
+    """The network, with a head on each stage by which points are compared."""
+
+    def __init__(self):
+        super().__init__(norm=True)
+        self.heads = nn.ModuleList(
+            nn.Sequential(nn.Conv2d(n, n, 1), nn.ReLU(), nn.Conv2d(n, _HEAD, 1))
+            for n in STAGES
+        )
+
+
+class Tasks(nn.Module):
+    """What is asked of the features of a stage besides to be told apart."""
+
+    def __init__(self, n_features):
+        super().__init__()
+        self.material = nn.Linear(n_features, N_MATERIALS + 1)
+        self.shape = nn.Linear(n_features, N_SHAPES + 1)
+        self.edge = nn.Linear(n_features, 1)
+        self.damage = nn.Linear(n_features, 1)
+
+
+def main():
+    args = parse_arguments()
+    device = torch.device(args.device)
+    torch.manual_seed(args.seed)
+    network = Learner().to(device, memory_format=torch.channels_last)
+    tasks = nn.ModuleList(Tasks(n) for n in STAGES).to(device)
+    state = State(network, tasks, args)
+    start = time.perf_counter() - state.seconds
+    materials = make_materials(device)
+    saved = time.perf_counter()
+    while state.step < args.steps:
+        losses = state.train_step(materials)
+        now = time.perf_counter()
+        if state.step % args.log_every == 0 or state.step == args.steps:
+            texts = "  ".join(f"{k} {float(v):.3f}" for k, v in losses.items())
+            print(f"{state.step:6d}  {now - start:6.0f} s  {texts}", flush=True)
+        if args.restart and now - saved > _SAVED_EVERY:
+            state.save(args.restart, now - start)
+            saved = now
+    seconds = time.perf_counter() - start
+    page = {
+        "command": f"benchmarks/pretrain.py --steps {args.steps} --batch {args.batch} "
+        f"--seed {args.seed}",
+        "machine": machine_name(device),
+    }
+    write_known(fold_norms(state.averaged), args.output, page, materials)
+    print_json(
+        steps=args.steps,
+        seconds=seconds,
+        losses={k: float(v) for k, v in losses.items()},
+        **page,
+    )
+
+
+def parse_arguments():
+    parser = make_parser(__doc__)
+    parser.add_argument("-o", "--output", required=True, help="weights to write")
+    parser.add_argument("--steps", type=int, default=15000)
+    parser.add_argument("--batch", type=int, default=48, help="scenes a step")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--rate", type=float, default=2e-3, help="peak step size")
+    parser.add_argument("--restart", help="file to go on from, kept up to date")
+    parser.add_argument("--log-every", type=int, default=200)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--named", type=float, default=0.2, help="weight of tasks")
+    parser.add_argument("--damage", type=float, default=2.0, help="weight of damage")
+    parser.add_argument("--alike", type=int, default=1, help="spare what looks alike")
+    return parser.parse_args()
+
+
+class State:
+    """All that changes while training, so that it can go on after an interruption."""
+
+    def __init__(self, network, tasks, args):
+        self.network, self.tasks, self.args = network, tasks, args
+        self.averaged = copy.deepcopy(network).requires_grad_(False)
+        parameters = [*network.parameters(), *tasks.parameters()]
+        self.optimizer = torch.optim.AdamW(parameters, lr=0.0, weight_decay=0.02)
+        self.generator = torch.Generator(args.device).manual_seed(args.seed)
+        self.step, self.seconds = 0, 0.0
+        self._views = iter(())
+        if args.restart and Path(args.restart).exists():
+            self._load(args.restart)
+
+    def train_step(self, materials):
+        """Draw views, take a step, and return the losses by name."""
+        args = self.args
+        warm = min(1.0, (self.step + 1) / _WARM_UP)
+        rest = 0.5 * (1 + torch.cos(torch.tensor(torch.pi * self.step / args.steps)))
+        for group in self.optimizer.param_groups:
+            group["lr"] = args.rate * warm * float(rest)
+        views = next(self._views, None)
+        if views is None:
+            self._views = draw_views(self.generator, args.batch, materials)
+            views = next(self._views)
+        losses = measure_losses(self.network, self.tasks, views, args)
+        self.optimizer.zero_grad(set_to_none=True)
+        losses["sum"].backward()
+        torch.nn.utils.clip_grad_norm_(self.network.parameters(), 5.0)
+        self.optimizer.step()
+        self.step += 1
+        decay = min(_AVERAGED, self.step / (self.step + 10))
+        with torch.no_grad():
+            means, news = (
+                [x for x in y.state_dict().values() if x.is_floating_point()]
+                for y in (self.averaged, self.network)
+            )
+            torch._foreach_lerp_(means, news, 1 - decay)
+        return {k: v.detach() for k, v in losses.items()}
+
+    def save(self, path, seconds):
+        """Write all that is needed to go on."""
+        content = {
+            "network": self.network.state_dict(),
+            "tasks": self.tasks.state_dict(),
+            "averaged": self.averaged.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "generator": self.generator.get_state(),
+            "step": self.step,
+            "seconds": seconds,
+        }
+        partial = Path(f"{path}.partial")
+        torch.save(content, partial)
+        partial.replace(path)
+
+    def _load(self, path):
+        content = torch.load(path, map_location=self.args.device, weights_only=True)
+        for name in ("network", "tasks", "averaged", "optimizer"):
+            getattr(self, name).load_state_dict(content[name])
+        self.generator.set_state(content["generator"].cpu())
+        self.step, self.seconds = content["step"], content["seconds"]
+
+
+def measure_losses(network, tasks, views, args):
+    """Return all losses by name, and their weighted sum."""
+    n = views.images.shape[1]
+    images = views.images.flatten(0, 1).contiguous(memory_format=torch.channels_last)
+    device_type = images.device.type
+    with torch.autocast(device_type, torch.bfloat16, enabled=device_type == "cuda"):
+        stages = network(images)
+        heads = [head(stage) for head, stage in zip(network.heads, stages, strict=True)]
+    points = views.points[[0, 1, 1]]
+    losses = {}
+    for i, (stage, head) in enumerate(zip(stages, heads, strict=True)):
+        raw, told = (
+            [sample(x.float(), p) for x, p in zip(y.split(n), points, strict=True)]
+            for y in (stage, head)
+        )
+        losses[f"match{i}"], losses[f"damage{i}"] = _compare(told, views, i, args)
+        losses[f"named{i}"] = _name(tasks[i], raw, views)
+    weights = {"match": 1.0, "damage": args.damage, "named": args.named}
+    losses["sum"] = sum(weights[k[:-1]] * v for k, v in losses.items())
+    return losses
+
+
+def _compare(told, views, i, args):
+    """Return the losses of telling points apart, and from their damaged selves."""
+    valid = views.is_valid.flatten()
+    first, second, damaged = (F.normalize(x.flatten(0, 1)[valid], dim=1) for x in told)
+    n, p = views.is_valid.shape
+    alike = torch.zeros(n * p, n * p, dtype=torch.bool, device=valid.device)
+    if args.alike:
+        blocks = look_alike(views, _REACH[i]) & ~torch.eye(
+            p, dtype=torch.bool, device=valid.device
+        )
+        alike = torch.block_diag(*blocks)
+    alike = alike[valid][:, valid]
+    logits = (first @ second.T) / _TEMPERATURE
+    same = logits.diagonal()
+    logits = logits.masked_fill(alike, -torch.inf)
+    target = torch.arange(len(first), device=valid.device)
+    is_damaged = views.is_damaged.flatten()[valid]
+    foreign = (first @ damaged.T) / _TEMPERATURE
+    foreign = foreign.masked_fill(~is_damaged[None], -torch.inf)
+    both = torch.cat([logits, foreign], dim=1)
+    match = F.cross_entropy(both, target)
+    match = 0.5 * (match + F.cross_entropy(logits.T, target))
+    own = (first * damaged).sum(1) / _TEMPERATURE
+    beside = (second * damaged).sum(1) / _TEMPERATURE
+    margin = F.softplus(own - same) + F.softplus(beside - same)
+    damage = (margin * is_damaged).sum() / is_damaged.sum().clamp(min=1)
+    return match, damage
+
+
+def _name(task, raw, views):
+    """Return the losses of what the formulas know of points."""
+    first, second, damaged = (x.flatten(0, 1) for x in raw)
+    valid = views.is_valid.flatten()
+    both = torch.cat([first[valid], second[valid]])
+    labels = [
+        x.flatten()[valid].repeat(2)
+        for x in (views.material, views.shape, views.boundary)
+    ]
+    material = F.cross_entropy(task.material(both), labels[0])
+    shape = F.cross_entropy(task.shape(both), labels[1])
+    edge = F.smooth_l1_loss(task.edge(both)[:, 0], labels[2] / FAR * 4)
+    is_damaged = views.is_damaged.flatten().float()
+    answers = task.damage(damaged)[:, 0]
+    damage = F.binary_cross_entropy_with_logits(answers, is_damaged)
+    return 0.5 * material + 0.5 * shape + edge + damage
+
+
+@torch.no_grad()
+def write_known(network, path, page, materials):
+    """Find the main axes of the features, and write all weights in half precision."""
+    encoder = FormulaEncoder(3).to(materials.color.device)
+    encoder.network.load_state_dict(network.state_dict())
+    moments = measure_moments(encoder.network, materials)
+    for project, (n, first, second) in zip(encoder.project, moments, strict=True):
+        mean = first / n
+        variances, axes = torch.linalg.eigh(second / n - mean[:, None] * mean)
+        variances, axes = variances[-LENGTH:], axes[:, -LENGTH:]
+        axes = axes / (variances + _SHRINKAGE * variances.mean()) ** 0.25
+        project.weight.copy_(axes.T[:, :, None, None])
+        project.bias.copy_(-(axes.T @ mean))
+    arrays = {k: v.cpu().half().numpy() for k, v in encoder.state_dict().items()}
+    write_tensors(path, arrays, page)
+
+
+def measure_moments(network, materials):
+    """Return number, sum and sum of products of the features of each stage."""
+    generator = torch.Generator(materials.color.device).manual_seed(0)
+    moments = [(0, 0.0, 0.0)] * len(STAGES)
+    for _ in range(_N_MEASURED // 8):
+        views = next(draw_views(generator, 8, materials))
+        for i, x in enumerate(network(views.images[0])):
+            x = F.avg_pool2d(x, 3, 1, 1, count_include_pad=False)
+            x = x.permute(0, 2, 3, 1).reshape(-1, x.shape[1]).double()
+            n, first, second = moments[i]
+            moments[i] = (n + len(x), first + x.sum(0), second + x.T @ x)
+    return moments
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""Model files, for the command line."""
+
+import os
+import shutil
+from pathlib import Path
+
+import joblib
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
+
+from skpatchsvdd._patch_svdd import PatchSVDD, load
+from skpatchsvdd._storage import is_model_file
+from skpatchsvdd._utils import check_file_name, replaced_when_whole
+
+_PICKLES = (".joblib", ".pkl", ".pickle")
+
+
+def check_output(path):
+    """Raise, before any work, if a model cannot be saved under a name."""
+    path = check_file_name(path)
+    if path.exists() and not _is_pickle(path) and not is_model_file(path):
+        raise ValueError(f"{path} exists and is no model. Pass another name.")
+    folder = next(x for x in path.absolute().parents if x.exists())
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise PermissionError(f"{path} cannot be written: {folder} does not allow it.")
+
+
+def check_exists(path):
+    """Raise if there is no file of a model."""
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"there is no model {path}.")
+
+
+def save_model(est, path):
+    """Save a model; the file is the former one or the new one, never half of it.
+
+    A name that ends as those of pickles do gets one, any other a file of `est.save`.
+    """
+    if _is_pickle(path):
+        with replaced_when_whole(path) as partial:
+            joblib.dump(est, partial)
+    else:
+        est.save(path)
+
+
+def back_up(path):
+    """Copy a model file to one whose name ends in .bak; return its path."""
+    backup = Path(path).with_name(f"{Path(path).name}.bak")
+    with replaced_when_whole(backup) as partial:
+        shutil.copyfile(path, partial)
+    return backup
+
+
+def load_model(path, device=None):
+    """Load a model that the command line has saved.
+
+    Only what has the name of a pickle is unpickled, which can run code.
+    """
+    check_exists(path)
+    est = _unpickle(path) if _is_pickle(path) else load(path)
+    return est if device is None else est.set_params(device=device)
+
+
+def _is_pickle(path):
+    return Path(path).suffix.lower() in _PICKLES
+
+
+def _unpickle(path):
+    if is_model_file(path):  # that was given another name
+        return load(path)
+    try:
+        est = joblib.load(path)
+    except Exception as error:  # damaged bytes make it raise anything
+        raise ValueError(
+            f"{path} is no model that can be loaded here: {type(error).__name__}: "
+            f"{error}. Is it whole, and of this version of the package?"
+        ) from error
+    if not isinstance(est, PatchSVDD):
+        raise ValueError(f"{path} holds a {type(est).__name__}, not a PatchSVDD.")
+    try:
+        check_is_fitted(est)
+    except NotFittedError as error:
+        raise ValueError(f"{path} holds an estimator that is not fitted.") from error
+    return est

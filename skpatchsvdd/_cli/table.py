@@ -1,0 +1,141 @@
+"""The table of an inspection, results.csv: a row for each image, written at once."""
+
+import csv
+import io
+import os
+from contextlib import contextmanager
+from datetime import datetime, timezone
+
+TABLE = "results.csv"
+COLUMNS = (
+    *("file", "verdict", "score", "p_value", "n_regions", "regions", "map"),
+    *("reason", "time", "state"),
+)
+# By these a table is known.
+_FIRST = b"file,verdict,score,p_value"
+
+
+def is_table(path):
+    """Whether a file is the table of an inspection."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as stream:
+        return stream.read(len(_FIRST)) == _FIRST
+
+
+@contextmanager
+def naming(path):
+    """Let an error of the disk, as when it is full, name the file."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None or error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+class Table:
+    """A table to which rows are added, each flushed, so that none is lost or torn.
+
+    A former table stays until `begin` is called.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    goes_on : bool
+        Whether rows are added to a former table, or a new one takes its place.
+
+    Attributes
+    ----------
+    n_rows : int
+        Rows so far, those of the former table included if it goes on.
+    known : set of int
+        The states of the files that have a row; see `files.find_state`.
+    """
+
+    def __init__(self, path, goes_on):
+        self._path = path
+        self._has_begun = False
+        self._length = self.n_rows = 0
+        self.known = set()
+        if goes_on and path.exists():
+            self._take_up()
+
+    def _take_up(self):
+        """Go on with a former table, up to its last whole row."""
+        names = ",".join(COLUMNS).encode()
+        with self._path.open("rb") as stream:
+            head = stream.readline()
+            if head.rstrip(b"\r\n") != names and not names.startswith(head):
+                raise ValueError(
+                    f"{self._path} is no table of an inspection that rows could be "
+                    "added to. Pass another folder to -o."
+                )
+            stream.seek(0)
+            rows = list(_list_rows(stream))
+        if rows:  # the first one names the columns
+            self._length = rows[-1][0]
+            self.n_rows = len(rows) - 1
+            self.known = {state for _, state in rows if state is not None}
+
+    def begin(self):
+        """Write the names of the columns, or drop what is not a whole row."""
+        if self._has_begun:
+            return
+        self._has_begun = True
+        with naming(self._path):
+            if self._path.exists() and self._path.stat().st_size > self._length:
+                os.truncate(self._path, self._length)
+        self._append(b"")
+
+    def add(self, **values):
+        """Write a row: the values of some columns, and the time."""
+        self.begin()
+        state = values.get("state")
+        if state is not None:
+            self.known.add(state)
+            values["state"] = f"{state:016x}"
+        values["time"] = f"{datetime.now(timezone.utc):%Y-%m-%dT%H:%M:%SZ}"
+        self._append(_make_row([values.get(name, "") for name in COLUMNS]))
+        self.n_rows += 1
+
+    def _append(self, row):
+        """Write all of a row, or none of it."""
+        # Opened each time: a table that was moved away is followed by a new one.
+        with naming(self._path), self._path.open("ab", buffering=0) as stream:
+            length = stream.tell()
+            row = row if length else _make_row(COLUMNS) + row
+            try:
+                while row:
+                    row = row[stream.write(row) :]
+            except OSError:
+                stream.truncate(length)
+                raise
+
+
+def _make_row(values):
+    """Return a row as bytes, in UTF-8; what is no text in a name is written out."""
+    stream = io.StringIO(newline="")
+    csv.writer(stream).writerow(values)
+    return stream.getvalue().encode("utf-8", "backslashreplace")
+
+
+def _list_rows(stream):
+    """Yield where each whole row ends, and its last value, a state or None.
+
+    A row ends at the end of a line outside of quotes.
+    """
+    position, is_quoted = 0, False
+    for line in stream:
+        position += len(line)
+        is_quoted ^= line.count(b'"') % 2 == 1
+        if not is_quoted and line.endswith(b"\n"):
+            yield position, _read_state(line.rpartition(b",")[2])
+
+
+def _read_state(text):
+    try:
+        return int(text.strip(b' "\r\n'), 16)
+    except ValueError:  # of a file that was not there, or edited by hand
+        return None

@@ -1,0 +1,51 @@
+"""What the command line prints: a name may hold anything, a line must stay one."""
+
+import sys
+import unicodedata
+
+
+class ListedError(ValueError):
+    """An error whose lines are a head and a list, such as of files.
+
+    Parameters
+    ----------
+    head : str
+        What is wrong.
+    items : list of str
+        Where.
+    """
+
+    def __init__(self, head, items):
+        super().__init__("\n  ".join([head, *items]))
+        self.lines = [head, *items]
+
+
+def printable(text):
+    r"""Return text in which all that could steer a terminal is written out.
+
+    A newline in the name of a file becomes ``\n``, so that no name looks like a line
+    of its own; the bytes of a name that is no text become ``\udcXX``.
+    """
+    return "".join(x if _is_harmless(x) else _write_out(x) for x in str(text))
+
+
+def _is_harmless(character):
+    return character.isprintable() or unicodedata.category(character) == "Zs"
+
+
+def _write_out(character):
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def tell(message):
+    """Print a message about the work, as one line, to stderr."""
+    print(printable(message), file=sys.stderr, flush=True)
+
+
+def tell_error(error):
+    """Print what has ended a command: one line, and one for each item of a list."""
+    text = str(error) or type(error).__name__
+    head, *items = error.lines if isinstance(error, ListedError) else [text]
+    tell(f"error: {head}")
+    for item in items:
+        tell(f"  {item}")

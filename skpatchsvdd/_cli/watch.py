@@ -1,0 +1,55 @@
+"""Watching a folder for images that arrive in it."""
+
+import time
+from pathlib import Path
+
+from skpatchsvdd._cli.files import find_state, find_states, without_drawn
+from skpatchsvdd._cli.text import printable, tell
+from skpatchsvdd._images import find_files
+
+# How often a watched folder is looked at.
+_WATCH_SECONDS = 1.0
+
+
+def watch_folder(folder, known):
+    """Yield, look by look, those images in a folder that are to be inspected.
+
+    Those that are there at the start come first. A file is waited for as long as its
+    size or its time of change differ from one look to the next. What is yielded is to
+    be used up before the next look, and is empty where nothing has arrived.
+
+    Parameters
+    ----------
+    folder : str
+        The folder.
+    known : set of int
+        The states of files that were inspected; see `files.find_state`. Who inspects
+        adds to it.
+    """
+    if not Path(folder).is_dir():
+        raise FileNotFoundError(f"there is no folder {folder} to watch.")
+    print(f"watching {printable(folder)}; Ctrl-C ends it", flush=True)
+    before, told = {}, set()
+    while True:
+        start = time.monotonic()
+        files, _, unreadable = find_files(folder)
+        told = _tell_new(unreadable, told)
+        found = find_states(without_drawn(files))
+        arrived = {
+            x: state
+            for x, state in found.items()
+            if state is not None and state not in known and state == before.get(x)
+        }
+        taken = time.monotonic() - start
+        # Many take a while: whether one has changed is asked again at its turn.
+        yield (x for x, state in arrived.items() if find_state(x) == state)
+        before = found
+        time.sleep(max(_WATCH_SECONDS, taken))  # no more than half of the time to look
+
+
+def _tell_new(unreadable, told):
+    """Say, once, what cannot be looked into; return the names of all of that."""
+    for name, reason in unreadable:
+        if name not in told:
+            tell(f"skipped: {reason}")
+    return {name for name, _ in unreadable}

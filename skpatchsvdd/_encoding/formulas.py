@@ -1,0 +1,116 @@
+"""Features known beforehand, as an encoder of patches."""
+
+import functools
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from skpatchsvdd._encoding.known import LENGTH, STAGES, KnownNetwork, read_known
+from skpatchsvdd._encoding.networks import PatchEncoder, grid_shape
+
+# Pixels that a feature of each stage speaks for, no size of another encoder, and pixels
+# from one to the next. A patch of 24 or 48 lies between two cells of its stage: their
+# mean is taken.
+PATCHES = {16: 8, 24: 8, 48: 16}
+# Pixels around a patch that its features depend on, and a multiple of all strides.
+MARGIN = 128
+
+
+class FormulaEncoder(PatchEncoder):
+    """Features of a network that was trained on formulas once, and never again.
+
+    A feature also depends on what lies around its patch. Images are taken as they are,
+    on the 0..1 scale. The network has three channels: other numbers of them are brought
+    to three by means, of grey images by repetition.
+
+    Parameters
+    ----------
+    n_channels, embedding_dim, patch_size : int
+        Channels of the images, the length of features, always 64, and the largest of
+        the patches of 16, 24 and 48 that fit into the images.
+    """
+
+    sees_light = True
+
+    def __init__(self, n_channels, embedding_dim=LENGTH, patch_size=48):
+        super().__init__(n_channels, LENGTH, patch_size)
+        self.network = KnownNetwork()
+        self.project = nn.ModuleList(nn.Conv2d(n, LENGTH, 1) for n in STAGES)
+
+    @staticmethod
+    def scales(patch_size):
+        """Return the patch sizes that are inspected, up to a largest one."""
+        return tuple(size for size in PATCHES if size <= patch_size)
+
+    def encode_patches(self, batches):
+        """Return features of patches as if they were whole images."""
+        features = []
+        for patches in batches:
+            scale = self.patch_sizes.index(patches.shape[-1])
+            found = self.encode_images(patches, tuple(PATCHES.values()))
+            features.append(found[scale].flatten(1))
+        return features
+
+    def encode_images(self, images, strides):
+        """Return features of all patches of whole images, by scale."""
+        if images.shape[1] != 3:
+            images = _to_three_channels(images)
+        stages = self.network(images, len(self.patch_sizes))
+        features = []
+        for size, x, project in zip(
+            self.patch_sizes, stages, self.project, strict=False
+        ):
+            grid = grid_shape(images.shape[2:], size, PATCHES[size])
+            features.append(project(_at_patches(x, size, grid)))
+        return features
+
+    def weights(self):
+        """Return all weights in half precision, as they come with the package."""
+        return [x.astype(np.float16) for x in super().weights()]
+
+
+def _to_three_channels(images):
+    """Repeat a single channel; of others, take three means along the channels."""
+    n, _, height, width = images.shape
+    x = images.permute(0, 2, 3, 1).flatten(1, 2)  # (n, pixels, c)
+    return F.adaptive_avg_pool1d(x, 3).view(n, height, width, 3).permute(0, 3, 1, 2)
+
+
+def _at_patches(x, size, grid):
+    """Return the features at the middles of patches, means over their surroundings.
+
+    Cell i of a stage of stride s is centred on pixel s * i.
+    """
+    if size == 16:  # the first stage has a cell at every fourth pixel
+        x = F.avg_pool2d(x, 3, 1, 1, count_include_pad=False)[:, :, 2::2, 2::2]
+    else:
+        x = F.avg_pool2d(x, 2, 1)[:, :, 1:, 1:]
+    # Where an image ends before the cell behind its last patch, the last one stands
+    # for it.
+    missing = [max(n - length, 0) for n, length in zip(grid, x.shape[2:], strict=True)]
+    if any(missing):
+        x = F.pad(x, (0, missing[1], 0, missing[0]), mode="replicate")
+    return x[:, :, : grid[0], : grid[1]]
+
+
+@functools.lru_cache(maxsize=1)
+def _read_shipped():
+    arrays, _ = read_known()
+    return arrays
+
+
+def make_formula_encoder(n_channels, image_size):
+    """Return the encoder with the weights of the package, for images of a size."""
+    patch_size = largest_patch(image_size)
+    encoder = FormulaEncoder(n_channels, LENGTH, patch_size)
+    arrays = _read_shipped()
+    for name, parameter in encoder.named_parameters():
+        parameter.data = torch.from_numpy(arrays[name].astype(np.float32))
+    return encoder.requires_grad_(False)
+
+
+def largest_patch(image_size):
+    """Return the largest patch size of the formulas that fits into an image, or 0."""
+    return max((size for size in PATCHES if size <= min(image_size)), default=0)

@@ -1,0 +1,140 @@
+"""Whether the content of a model file fits together, and is of a size to work with."""
+
+import math
+
+import numpy as np
+
+from skpatchsvdd._bank import ApproximateIndex, ExactIndex
+from skpatchsvdd._encoding import (
+    ENCODERS,
+    JointEncoder,
+    grid_shape,
+)
+from skpatchsvdd._inspection import FittedBank
+
+# Pixels of an inspected image, at most: 16,384 x 16,384, whose features fill a memory.
+_MAX_PIXELS = 2**28
+# Above every stride: `fit` takes one that is larger than an image, for a single patch.
+_MAX_STRIDE = 2**31
+
+
+def check_content(path, parameters, learnt):
+    """Raise a ValueError that names a file if its content is not what `fit` makes.
+
+    Sizes and strides say how much there is to compute: a file that was made to do harm
+    would keep a machine busy, or fill its memory.
+
+    Parameters
+    ----------
+    path : str
+        The file.
+    parameters, learnt : dict
+        What `read_model` has read of it.
+    """
+    for name, is_right in _CHECKS.items():
+        try:
+            if is_right(parameters, learnt):
+                continue
+        except (AttributeError, KeyError, TypeError, IndexError, ValueError) as error:
+            raise ValueError(f"{path} cannot be loaded: {error!r}.") from error
+        raise ValueError(f"{path} cannot be loaded: its {name} is not as it should be.")
+
+
+def _is_encoder_right(parameters, learnt):
+    encoder = learnt["encoder_"]
+    known = tuple(ENCODERS.values())
+    return (
+        type(encoder) in (*known, JointEncoder)
+        and all(type(x) in known for x in encoder.members)
+        and len({x.config[0] for x in encoder.members}) == 1
+        and len(set(encoder.patch_sizes)) == len(encoder.patch_sizes) > 0
+        and learnt["patch_sizes_"] == encoder.patch_sizes
+    )
+
+
+def _is_size_right(parameters, learnt):
+    shape, given = learnt["inspected_shape_"], parameters.get("image_size")
+    n_channels, *_ = learnt["encoder_"].config
+    patch_size = max(learnt["patch_sizes_"])
+    *size, last = shape
+    is_right = (
+        len(shape) == 3
+        and _are_positive(shape)
+        and last == n_channels
+        and min(size) >= patch_size
+        and math.prod(size) <= _MAX_PIXELS
+    )
+    if given is not None:  # what images are resized to
+        pair = [given] * 2 if isinstance(given, int) else list(given)
+        is_right = is_right and pair == size
+    return is_right
+
+
+def _are_strides_right(parameters, learnt):
+    """Whether they are strides; that they are those of the bank, its places tell."""
+    strides = learnt["strides_"]
+    return (
+        len(strides) == len(learnt["patch_sizes_"])
+        and _are_positive(strides)
+        and max(strides) < _MAX_STRIDE
+    )
+
+
+def _is_setting_right(parameters, learnt):
+    setting = learnt["_fitted"]._setting
+    shape, roi = tuple(learnt["inspected_shape_"]), setting.roi
+    return (
+        tuple(setting.image_size) == shape[:2]
+        and tuple(setting.strides) == tuple(learnt["strides_"])
+        and setting.center.shape in (shape, (1, 1, 1))
+        and 0 <= setting.light <= 1
+        and (roi is None or (roi.shape == shape[:2] and roi.dtype == bool))
+    )
+
+
+def _is_bank_right(parameters, learnt):
+    fitted = learnt["_fitted"]
+    n_known, n_scales = len(fitted.known), len(learnt["patch_sizes_"])
+    lengths = [len(x) for x in (fitted.owners, fitted.sizes, fitted.files)]
+    by_scale = [fitted.indexes, fitted.units]
+    if fitted.variations is not None:
+        by_scale.append(fitted.variations)
+    return (
+        isinstance(fitted, FittedBank)
+        and lengths == [n_known] * 3
+        and all(len(x) == n_scales for x in by_scale)
+        and len(learnt["training_scores_"]) == len(learnt["calibrates_"]) == n_known
+        and 0 <= fitted.n_averaged <= n_known
+        and all(
+            _are_places_right(index, patch_size, stride, n_known, learnt)
+            for index, patch_size, stride in zip(
+                fitted.indexes, learnt["patch_sizes_"], learnt["strides_"], strict=True
+            )
+        )
+    )
+
+
+def _are_places_right(index, patch_size, stride, n_known, learnt):
+    """Whether the rows of an index are of patches that known images have."""
+    exact = index._exact if isinstance(index, ApproximateIndex) else index
+    size = learnt["inspected_shape_"][:2]
+    n_patches = math.prod(grid_shape(size, patch_size, stride))
+    return (
+        isinstance(exact, ExactIndex)
+        and exact.places.min() >= 0
+        and (exact.places.max(axis=0) < np.array([n_known, n_patches])).all()
+    )
+
+
+def _are_positive(numbers):
+    return all(type(x) is int and x > 0 for x in numbers)
+
+
+# In this order: each relies on those before it.
+_CHECKS = {
+    "encoder": _is_encoder_right,
+    "size of images": _is_size_right,
+    "strides": _are_strides_right,
+    "setting": _is_setting_right,
+    "bank": _is_bank_right,
+}

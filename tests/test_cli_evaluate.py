@@ -1,0 +1,143 @@
+"""The command evaluate: figures to print and as files, and files that are broken."""
+
+import csv
+import json
+import re
+
+import numpy as np
+import pytest
+from PIL import Image
+from settings import SEED
+
+from skpatchsvdd import PatchSVDD
+from skpatchsvdd._cli import main
+from skpatchsvdd._report import Page
+from skpatchsvdd.datasets import load_mvtec_ad, make_textures
+
+
+def save(path, image):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(image).save(path)
+
+
+@pytest.fixture(scope="module")
+def normal():
+    return make_textures(24, image_size=48, random_state=SEED).images
+
+
+@pytest.fixture(scope="module")
+def est(normal):
+    params = {"patch_size": 32, "embedding_dim": 8, "max_iter": 0, "random_state": 0}
+    return PatchSVDD(encoder="hierarchical", **params).fit(normal[:12])
+
+
+@pytest.fixture
+def part(est, normal, tmp_path):
+    """A model, and a data set of good images and noise, with masks."""
+    est.save(tmp_path / "part.model")
+    noise = np.random.default_rng(SEED).integers(0, 256, (3, 48, 48, 3), np.uint8)
+    for i in range(3):
+        save(tmp_path / f"part/test/good/{i}.png", normal[12 + i])
+        save(tmp_path / f"part/test/noise/{i}.png", noise[i])
+        mask = np.full((48, 48), 255, dtype=np.uint8)
+        mask[:8] = 0
+        save(tmp_path / f"part/ground_truth/noise/{i}_mask.png", mask)
+    return tmp_path
+
+
+def evaluate(part, *args):
+    model, folder = part / "part.model", part / "part"
+    return main(["evaluate", str(model), str(folder), *map(str, args)])
+
+
+def test_figures_are_written_as_files(part, est, capsys):
+    assert evaluate(part, "-o", part / "out") == 0
+    out = capsys.readouterr().out
+    figures = json.loads((part / "out" / "evaluation.json").read_text())
+    assert figures["n_images"] == 6
+    assert figures["defects"] == {"noise": {"found": 3, "n_images": 3}}
+    assert figures["model"] == str(part / "part.model")
+    for label, name in (("image AUROC", "image_auroc"), ("PRO", "pro")):
+        printed = re.search(rf"^{label} +(\S+)$", out, re.MULTILINE)[1]
+        assert float(printed) == pytest.approx(figures[name], abs=6e-4)
+    with (part / "out" / "evaluation.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    assert [row["defect"] for row in rows] == ["good"] * 3 + ["noise"] * 3
+    assert [row["verdict"] for row in rows[3:]] == ["abnormal"] * 3
+    scores = est.score_samples([row["file"] for row in rows])
+    np.testing.assert_allclose([float(row["score"]) for row in rows], scores, 1e-5)
+    assert (part / "out" / "report.html").exists()
+
+
+@pytest.mark.parametrize("file", ["test/noise/1.png", "ground_truth/noise/1_mask.png"])
+def test_a_broken_file_is_named_and_left_out(part, capsys, file):
+    (part / "part" / file).write_bytes(b"no image")
+    assert evaluate(part, "-o", part / "out") == 0
+    out, err = capsys.readouterr()
+    assert f"skipped: {part / 'part' / file} cannot be read" in err
+    assert "5 images, 2 of them defective" in out
+    assert "not counted   1 that could not be read" in out
+    figures = json.loads((part / "out" / "evaluation.json").read_text())
+    assert figures["skipped"] == [str(part / "part" / "test" / "noise" / "1.png")]
+    assert evaluate(part, "--strict") == 1
+    assert "--strict ends at what would be skipped" in capsys.readouterr().err
+
+
+def test_loading_says_what_is_broken(part):
+    (part / "part" / "test" / "good" / "0.png").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"1 of 6 files cannot be read.*\n.*0\.png"):
+        load_mvtec_ad(part / "part", split="test")
+    with pytest.warns(UserWarning, match=r"1 of 6 files cannot be read.* skipped"):
+        data = load_mvtec_ad(part / "part", split="test", on_error="skip")
+    assert [len(x) for x in (data.images, data.masks, data.labels)] == [5, 5, 5]
+    assert [len(x) for x in (data.defects, data.filenames, data.skipped)] == [5, 5, 1]
+    for image, name in zip(data.images, data.filenames, strict=True):
+        np.testing.assert_array_equal(image, np.asarray(Image.open(name)))
+    with pytest.raises(ValueError, match="on_error must be 'raise' or 'skip'"):
+        load_mvtec_ad(part / "part", on_error="ignore")
+
+
+def read_page(path):
+    text = path.read_text("utf-8")
+    return {
+        key: json.loads(re.search(rf'"{key}":("(?:[^"\\]|\\.)*"|true|false)', text)[1])
+        for key in ("drift", "drifted")
+    }
+
+
+def add_scores(page, normal, scores, labels):
+    """Add images with scores of one's own."""
+    results = page._est.inspect(normal[: len(scores)])
+    results.scores = np.asarray(scores)
+    results.labels = np.ones(len(scores))  # no alarm, so that nothing is explained
+    page.add(normal[: len(scores)], results, labels)
+
+
+def test_defects_that_are_labelled_are_no_drift(est, normal, tmp_path):
+    usual = est.training_scores_
+    scores = np.concatenate([usual, np.full(12, 9 * usual.min())])
+    for labels, drifted in ((None, True), ([1] * 12 + [-1] * 12, False)):
+        page = Page(est, "x")
+        some = scores[12:] if labels is None else scores
+        add_scores(page, normal, some, labels)
+        page.write(tmp_path / "report.html")
+        found = read_page(tmp_path / "report.html")
+        assert found["drifted"] == drifted
+        assert ("skpatchsvdd update" in found["drift"]) == drifted
+    assert "labelled defective: 12" in found["drift"]
+
+
+def test_good_images_that_all_look_abnormal_are_drift(est, normal, tmp_path):
+    page = Page(est, "x")
+    add_scores(page, normal, 9 * est.training_scores_, [1] * 12)
+    page.write(tmp_path / "report.html")
+    assert read_page(tmp_path / "report.html")["drifted"]
+
+
+def test_defects_alone_tell_nothing_of_drift(est, normal, tmp_path):
+    page = Page(est, "x")
+    add_scores(page, normal, est.training_scores_, [-1] * 12)
+    page.write(tmp_path / "report.html")
+    found = read_page(tmp_path / "report.html")
+    assert "all are labelled defective" in found["drift"]
+    assert not found["drifted"]

@@ -1,0 +1,90 @@
+"""How the command line starts: at once, with all defaults shown, and interruptible."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import skpatchsvdd
+from skpatchsvdd._cli.parser import make_parser
+
+COMMANDS = ("fit", "inspect", "evaluate", "update", "demo")
+
+
+def run_python(code):
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    return result.stdout.split()
+
+
+@pytest.mark.parametrize("args", [["--version"], ["--help"], ["fit", "--help"]])
+def test_help_and_version_import_nothing_large(args):
+    code = (
+        "import sys\n"
+        "from skpatchsvdd._cli import main\n"
+        "sys.stdout = open(__import__('os').devnull, 'w')\n"
+        "try:\n"
+        f"    main({args!r})\n"
+        "except SystemExit:\n"
+        "    sys.stdout = sys.__stdout__\n"
+        "large = {'torch', 'numpy', 'scipy', 'sklearn', 'joblib', 'PIL'}\n"
+        "print('done', *sorted(large & set(sys.modules)))"
+    )
+    assert run_python(code) == ["done"]
+
+
+def test_names_are_there_though_they_are_imported_late():
+    code = (
+        "import sys, skpatchsvdd\n"
+        "print('torch' in sys.modules, 'PatchSVDD' in dir(skpatchsvdd))\n"
+        "print(skpatchsvdd.metrics.__name__)\n"
+        "from skpatchsvdd import PatchSVDD, load\n"
+        "print(PatchSVDD.__name__, load.__name__, hasattr(skpatchsvdd, 'nothing'))"
+    )
+    words = ["False", "True", "skpatchsvdd.metrics", "PatchSVDD", "load", "False"]
+    assert run_python(code) == words
+
+
+def test_all_public_modules_can_be_reached():
+    for name in skpatchsvdd._MODULES:
+        assert getattr(skpatchsvdd, name).__all__
+
+
+def list_options(command):
+    """Return what --help says of each option of a command."""
+    (commands,) = (x for x in make_parser()._actions if x.dest == "command")
+    own = commands.choices[command]
+    formatter = own._get_formatter()
+    return {
+        action.option_strings[-1]: formatter._expand_help(action)
+        for action in own._actions
+        if action.option_strings and not action.required and action.dest != "help"
+    }
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_shows_every_default(command):
+    texts = list_options(command)
+    assert "--device" in texts
+    for name, text in texts.items():
+        assert "default" in text, name
+    if command == "fit":
+        assert texts["--random-state"].endswith("(default: 0)")
+
+
+def test_an_interrupt_while_modules_are_imported_takes_one_line(tmp_path):
+    command = [sys.executable, "-X", "importtime", "-m", "skpatchsvdd"]
+    process = subprocess.Popen(
+        [*command, "inspect", "none.model", "x", "-o", "y"],
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+    )
+    lines = iter(process.stderr.readline, "")
+    next(line for line in lines if "numpy" in line)
+    process.send_signal(signal.SIGINT)
+    rest = [line for line in lines if not line.startswith("import time:")]
+    assert process.wait() == 130
+    assert rest == ["interrupted\n"]

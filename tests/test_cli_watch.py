@@ -1,0 +1,313 @@
+"""The command inspect --watch, which is to run for months beside a camera."""
+
+import csv
+import io
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from settings import SEED
+
+from skpatchsvdd import PatchSVDD, load
+from skpatchsvdd._cli import batches, main, watch
+from skpatchsvdd._cli.files import find_state, find_states
+from skpatchsvdd._cli.table import COLUMNS, Table
+from skpatchsvdd._report import Page
+from skpatchsvdd.datasets import make_textures
+
+N_KILLS = 5
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A model of grey images of 48 x 48."""
+    path = tmp_path_factory.mktemp("models") / "part.model"
+    images = make_textures(8, image_size=48, random_state=SEED).images[..., 0]
+    est = PatchSVDD(
+        encoder="hierarchical",
+        patch_size=32,
+        embedding_dim=8,
+        max_iter=0,
+        random_state=SEED,
+    )
+    est.fit(images).save(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """A folder of new images."""
+    folder = tmp_path_factory.mktemp("photos")
+    images = make_textures(24, image_size=48, random_state=SEED + 1).images[..., 0]
+    for i, image in enumerate(images):
+        Image.fromarray(image).save(folder / f"{i:02d}.png")
+    return folder
+
+
+@pytest.fixture
+def line(tmp_path):
+    (tmp_path / "line").mkdir()
+    return tmp_path / "line"
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def run_watch(model, line, out, monkeypatch):
+    """Watch the folder, with something done before each look but the first."""
+
+    def run(*steps, folder=line, options=("--no-maps", "--no-report")):
+        steps = iter(steps)
+
+        def wait(seconds):
+            step = next(steps, None)
+            if step is None:
+                raise KeyboardInterrupt
+            step()
+
+        monkeypatch.setattr(watch.time, "sleep", wait)
+        args = ["inspect", str(model), "--watch", str(folder), "-o", str(out)]
+        return main([*args, *options])
+
+    return run
+
+
+def look():
+    """Do nothing but look again."""
+
+
+def read_rows(folder):
+    text = (folder / "results.csv").read_bytes().decode("utf-8")
+    return list(csv.DictReader(io.StringIO(text, newline="")))
+
+
+def put(file, folder, name=None, n_bytes=None):
+    target = folder / (name or file.name)
+    target.write_bytes(file.read_bytes()[:n_bytes])
+    return target
+
+
+def verdicts(folder):
+    return [
+        (Path(x["file"]).name, x["verdict"] == "unreadable") for x in read_rows(folder)
+    ]
+
+
+def test_a_watch_started_again_doubles_no_row(
+    photos, line, out, run_watch, monkeypatch
+):
+    for name in ("00.png", "01.png"):
+        put(photos / name, line)
+    os.rename(line / "01.png", os.fsencode(line) + b"/caf\xe9\n.png")
+    run_watch(look, look)
+    rows = read_rows(out)
+    assert len(rows) == 2
+    monkeypatch.chdir(line.parent)
+    (line.parent / "link").symlink_to(line)
+    for folder in (line, "line", "link", "../" + line.parent.name + "/line"):
+        run_watch(look, look, folder=folder)
+        assert read_rows(out) == rows
+    put(photos / "02.png", line)
+    run_watch(look, look)
+    assert read_rows(out)[:2] == rows
+    assert len(read_rows(out)) == 3
+
+
+def test_a_file_that_has_changed_is_looked_at_again(photos, line, out, run_watch):
+    def finish():
+        put(photos / "00.png", line)
+
+    def overwrite():
+        os.utime(put(photos / "01.png", line, "00.png"), ns=(1, 1))
+
+    put(photos / "00.png", line, n_bytes=100)
+    status = run_watch(look, look, finish, look, overwrite, look, look)
+    assert verdicts(out) == [("00.png", True), ("00.png", False), ("00.png", False)]
+    first, second = read_rows(out)[1:]
+    assert first["score"] != second["score"]
+    assert status in (0, 3)  # in the end it could be inspected
+    run_watch(look, look)
+    assert len(read_rows(out)) == 3
+
+
+def test_a_file_that_grows_is_waited_for(photos, line, out, run_watch):
+    def grow(n_bytes):
+        return lambda: put(photos / "00.png", line, n_bytes=n_bytes)
+
+    run_watch(grow(50), grow(90), grow(200), grow(None), look, look)
+    assert verdicts(out) == [("00.png", False)]
+
+
+def test_odd_files_do_not_stop_a_watch(photos, line, out, run_watch, capsys):
+    put(photos / "00.png", line)
+    Image.new("RGB", (48, 48), "red").save(line / "01.png")
+    put(photos / "02.png", line)
+    (line / "03.png").touch()
+    (line / "04.png").symlink_to("nothing.png")
+    status = run_watch(look, look)
+    odd = {"01.png", "03.png"}
+    assert verdicts(out) == [
+        (x, x in odd) for x in ("00.png", "01.png", "02.png", "03.png")
+    ]
+    assert status in (3, 4)
+    printed, err = capsys.readouterr()
+    assert "of 2 images are abnormal, 2 could not be inspected" in printed
+    assert err.count("04.png is a link to nothing.png") == 1  # not at each look
+
+
+def test_those_that_wait_come_in_batches(photos, line, out, run_watch, monkeypatch):
+    sizes, inspect = [], PatchSVDD.inspect
+
+    def count(self, X):
+        # All before are in the table already.
+        assert len(read_rows(out) if sizes else []) == sum(sizes)
+        sizes.append(len(X))
+        return inspect(self, X)
+
+    monkeypatch.setattr(PatchSVDD, "inspect", count)
+    for file in photos.iterdir():
+        put(file, line)
+    run_watch(look)
+    assert sizes == [16, 8]
+    assert [x for x, _ in verdicts(out)] == sorted(x.name for x in photos.iterdir())
+
+
+def test_batches_of_large_images_are_smaller(photos, model, monkeypatch):
+    monkeypatch.setattr(batches, "_BATCH_PIXELS", 5 * 48 * 48)
+    cut = batches.cut_batches(sorted(photos.iterdir()), load(model))
+    assert [len(x) for x in cut] == [5] * 4 + [4]
+
+
+def test_files_that_are_moved_away_leave_the_others(
+    photos, line, out, run_watch, monkeypatch, capsys
+):
+    """Before they are read, while they are, and before a picture is drawn."""
+    monkeypatch.setattr(batches, "_BATCH", 2)
+    inspect = PatchSVDD.inspect
+    for i in range(6):
+        put(photos / f"{i:02d}.png", line)
+
+    def move_away(self, X):
+        (line / "05.png").unlink(missing_ok=True)  # of a later batch
+        (line / "01.png").unlink(missing_ok=True)  # is read now
+        results = inspect(self, X)
+        if "02.png" in str(X):
+            (line / "02.png").unlink(missing_ok=True)  # was read
+        return results
+
+    monkeypatch.setattr(PatchSVDD, "inspect", move_away)
+    run_watch(look, look, options=())
+    assert verdicts(out) == [(f"{i:02d}.png", False) for i in (0, 2, 3, 4)]
+    assert [row["map"] == "" for row in read_rows(out)] == [False, True, False, False]
+    err = capsys.readouterr().err
+    assert "skipped: there is no file" in err
+    assert "skipped: no picture" in err
+
+
+def test_a_folder_that_is_away_for_a_while_is_waited_for(photos, line, out, run_watch):
+    away = line.with_name("away")
+    put(photos / "00.png", line)
+
+    def mount():
+        away.rename(line)
+        put(photos / "01.png", line)
+
+    run_watch(look, lambda: line.rename(away), mount, look, look)
+    assert verdicts(out) == [("00.png", False), ("01.png", False)]
+
+
+@pytest.mark.parametrize("n_left", [3, 20, 110, -1, -2, -30])
+def test_a_torn_row_is_dropped_and_done_again(
+    photos, line, out, run_watch, tmp_path, n_left
+):
+    """Torn in the names of columns, in a row, or just before its end."""
+    for name in ("00.png", 'a,\n"b".png'):
+        put(photos / "00.png", line, name)
+    run_watch(look, look, options=("--no-report",))
+    rows = read_rows(out)
+    table = out / "results.csv"
+    table.write_bytes(table.read_bytes()[:n_left])
+    run_watch(look, look, options=("--no-report",))
+    assert [x["file"] for x in read_rows(out)] == [x["file"] for x in rows]
+    assert [x["state"] for x in read_rows(out)] == [x["state"] for x in rows]
+    drawn = sorted(x.name for x in (out / "maps").iterdir())
+    assert drawn == sorted(Path(row["map"]).name for row in read_rows(out))
+
+
+def test_a_table_that_is_moved_away_is_followed_by_another(tmp_path):
+    table = Table(tmp_path / "results.csv", goes_on=True)
+    table.add(file="a", verdict="normal", state=1)
+    (tmp_path / "results.csv").rename(tmp_path / "old.csv")
+    table.add(file="b", verdict="normal", state=2)
+    (row,) = read_rows(tmp_path)
+    assert row["file"] == "b"
+
+
+def test_a_state_changes_with_what_it_stands_for(photos, line, monkeypatch):
+    file = put(photos / "00.png", line)
+    os.utime(file, ns=(10, 10))
+    monkeypatch.chdir(line)
+    states = [find_state(file), find_state("00.png"), find_state(str(file))]
+    assert len(set(states)) == 1
+    os.utime(file, ns=(10, 11))
+    states.append(find_state(file))
+    put(photos / "00.png", line, "01.png")
+    os.utime(line / "01.png", ns=(10, 11))
+    states += find_states([line / "01.png", line / "02.png"]).values()
+    assert len(set(states)) == 4
+    assert states[-1] is None
+
+
+def test_the_page_is_not_written_for_every_image(
+    photos, line, out, run_watch, monkeypatch
+):
+    written, write = [], Page.write
+
+    def count(self, path):
+        written.append(len(self))
+        write(self, path)
+
+    monkeypatch.setattr(Page, "write", count)
+
+    def arrive(i):
+        return lambda: put(photos / f"{i:02d}.png", line)
+
+    run_watch(*(arrive(i) for i in range(6)), look, options=("--no-maps",))
+    assert len(read_rows(out)) == 6
+    assert written == [1, 6]  # with the first one, and at the end
+
+
+def test_a_watch_that_is_killed_loses_nothing(model, photos, line, out, tmp_path):
+    """Against a process that writes, and with kill -9 at random moments."""
+    script = Path(__file__).with_name("killed_watch.py")
+    args = [sys.executable, script, model, photos, line, out, SEED, N_KILLS]
+    ended = subprocess.run(
+        list(map(str, args)), capture_output=True, text=True, timeout=120
+    )
+    assert ended.returncode in (0, 3, 4), ended.stderr
+    assert "Traceback" not in ended.stderr
+    text = (out / "results.csv").read_bytes().decode("utf-8")
+    rows = list(csv.reader(io.StringIO(text, newline="")))
+    assert rows[0] == list(COLUMNS)
+    assert {len(row) for row in rows} == {len(COLUMNS)}
+    rows = read_rows(out)
+    assert max(Counter(row["state"] for row in rows).values()) == 1
+    by_state = {row["state"]: row for row in rows}
+    for file in line.iterdir():
+        row = by_state[f"{find_state(file):016x}"]
+        assert row["file"] == str(file)
+        is_broken = file.name.startswith("broken_")
+        assert (row["verdict"] == "unreadable") == is_broken
+    drawn = {row["map"] for row in rows} - {""}
+    assert drawn == {f"maps/{x.name}" for x in (out / "maps").iterdir()}
+    for name in drawn:
+        with Image.open(out / name) as picture:
+            picture.load()
+    assert {x.name for x in out.iterdir()} <= {"results.csv", "maps", "report.html"}

@@ -1,0 +1,135 @@
+"""Images in every form, in all that takes images: what they give is the same."""
+
+import json
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from settings import SEED
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+from skpatchsvdd import PatchSVDD
+from skpatchsvdd._images import as_images
+from skpatchsvdd.model_selection import SyntheticDefectScorer
+from skpatchsvdd.plotting import AnomalyMapDisplay
+from skpatchsvdd.report import write_report
+
+
+class Table:
+    """As a data frame: made an array if asked to, and by integers it has no rows."""
+
+    def __init__(self, values):
+        self.values = values
+        self.shape = values.shape
+
+    def to_numpy(self):
+        return self.values
+
+    def __array__(self, dtype=None, copy=None):
+        return np.asarray(self.values, dtype)
+
+    def __len__(self):
+        return len(self.values)
+
+    def __getitem__(self, name):
+        raise KeyError(name)
+
+
+@pytest.fixture
+def paths(tiny, tmp_path):
+    paths = [str(tmp_path / f"{i}.png") for i in range(len(tiny))]
+    for path, image in zip(paths, tiny, strict=True):
+        Image.fromarray(image).save(path)
+    return np.array(paths, dtype=object)
+
+
+FORMS = {
+    "array": lambda images, paths: images,
+    "tensor": lambda images, paths: torch.tensor(images),
+    "list of arrays": lambda images, paths: list(images),
+    "tuple of tensors": lambda images, paths: tuple(map(torch.tensor, images)),
+    "list of pillow's images": lambda images, paths: list(map(Image.fromarray, images)),
+    "list of paths": lambda images, paths: paths.tolist(),
+    "array of paths": lambda images, paths: paths.astype(str),
+    "column of paths": lambda images, paths: Table(paths),
+    "table of paths": lambda images, paths: Table(paths[:, None]),
+}
+
+
+@pytest.fixture(params=FORMS)
+def given(request, tiny, paths):
+    """The same images, in one form after the other."""
+    return FORMS[request.param](tiny, paths)
+
+
+def test_a_form_is_an_array_or_a_list(given, tiny):
+    found = as_images(given)
+    assert isinstance(found, np.ndarray | list)
+    if isinstance(found, np.ndarray) or isinstance(found[0], np.ndarray):
+        np.testing.assert_array_equal(np.stack(list(found)), tiny)
+        again = as_images(found)
+        assert all(x is y for x, y in zip(again, found, strict=True)) or again is found
+
+
+def test_estimators_take_every_form(tiny_fitted, given, tiny):
+    scores = tiny_fitted.score_samples(given)
+    np.testing.assert_array_equal(scores, tiny_fitted.training_scores_)
+
+
+def test_the_scorer_takes_every_form(tiny_fitted, given, tiny):
+    scorer = SyntheticDefectScorer(n_copies=1)
+    assert scorer(tiny_fitted, given) == scorer(tiny_fitted, tiny)
+
+
+def test_the_scorer_leaves_out_what_labels_call_abnormal(tiny_fitted, given, tiny):
+    scorer = SyntheticDefectScorer(n_copies=1)
+    expected = scorer(tiny_fitted, tiny[1:])
+    assert scorer(tiny_fitted, given, [-1, 1, 1, 1]) == expected
+
+
+def test_the_report_takes_every_form(tiny_fitted, given, tmp_path):
+    write_report(tiny_fitted, given, tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text()
+    values = [json.loads(x.split(",")[0]) for x in text.split('"value":')[1:]]
+    np.testing.assert_allclose(values, -tiny_fitted.training_scores_)
+
+
+def test_the_display_takes_every_form(tiny_fitted, given, tiny):
+    display = AnomalyMapDisplay.from_estimator(tiny_fitted, given)
+    for row, image in zip(display.axes_, tiny, strict=True):
+        np.testing.assert_array_equal(row[0].images[0].get_array(), image)
+    plt.close(display.figure_)
+
+
+@pytest.mark.parametrize("form", [np.asarray, torch.tensor, Table])
+def test_rows_are_read_by_all(tiny, form, tmp_path):
+    X = form(tiny.reshape(len(tiny), -1))
+    est = PatchSVDD(
+        encoder="hierarchical",
+        patch_size=32,
+        max_iter=0,
+        image_shape=tiny.shape[1:],
+        random_state=SEED,
+    ).fit(X)
+    plain = PatchSVDD(
+        encoder="hierarchical", patch_size=32, max_iter=0, random_state=SEED
+    ).fit(tiny)
+    scorer = SyntheticDefectScorer(n_copies=1)
+    assert scorer(est, X) == scorer(plain, tiny)
+    write_report(est, X, tmp_path / "page.html")
+    display = AnomalyMapDisplay.from_estimator(est, X)
+    np.testing.assert_array_equal(display.images, tiny)
+    plt.close(display.figure_)
+
+
+def test_a_pipeline_gets_tensors_back_as_tensors(tiny):
+    darken = FunctionTransformer(lambda X: torch.div(X, 510))
+    est = make_pipeline(
+        darken,
+        PatchSVDD(encoder="hierarchical", patch_size=32, max_iter=0, random_state=SEED),
+    )
+    X = torch.tensor(tiny)
+    assert SyntheticDefectScorer(n_copies=1)(est.fit(X), X) > 0.4
