@@ -39,7 +39,7 @@ sphinx_gallery_conf = {
     "backreferences_dir": "generated/examples_of",
     # In a gallery every example has a picture of its own: one that draws none is shown
     # on a page about its subject.
-    "ignore_pattern": r"[\\/]run_",
+    "ignore_pattern": r"(^|[\\/])run_",
     "download_all_examples": False,
     "remove_config_comments": True,
     "show_signature": False,
@@ -54,7 +54,7 @@ html_css_files = ["pages.css"]
 html_theme_options = {
     "show_prev_next": False,
     "secondary_sidebar_items": ["page-toc"],
-    "header_links_before_dropdown": 6,
+    "header_links_before_dropdown": 5,
 }
 # Pages with nothing below them.
 _PAGES = (
