@@ -223,6 +223,13 @@ def test_report(run):
     assert figures["MB"] > 0.01
 
 
+def test_report_of_photographs(run, monkeypatch):
+    monkeypatch.setattr("bench_report.PHOTOGRAPH", (150, 200))
+    figures = run("bench_report", "--photographs", 2, "--train", 3, "--repeats", 1)
+    assert figures["photographs"] == 2
+    assert figures["ratio"] > 0
+
+
 def test_embedding(run):
     figures = run("bench_embedding", "--size", 80, "--repeats", 1, "--device", "cpu")
     assert figures["largest_difference"] < 1e-4
