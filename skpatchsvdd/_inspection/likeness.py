@@ -17,8 +17,9 @@ _N_IMAGES, _N_RUNS, _MIN_LOOKED_AT = 128, 8, 20
 _N_ORDERS, _SIGNIFICANT = 99, 0.01
 
 # By how many standard deviations scores must shift for images to look grouped: of
-# normally distributed ones 5% false alarms become 17%. A trend that is certain but
-# harmless is smaller: benchmarks/bench_grouping.py has the figures.
+# normally distributed ones 5% false alarms would become 17%. A trend may be certain and
+# still harmless: the order of most folders of parts shows one, of up to 0.5. Chosen on
+# the figures of benchmarks/bench_grouping.py, not on others.
 _HARMFUL = 0.7
 
 # The least spread of logarithms of scores that shifts are measured by, and the least
