@@ -37,7 +37,9 @@ sphinx_gallery_conf = {
     "within_subsection_order": "FileNameSortKey",
     "doc_module": ("skpatchsvdd",),
     "backreferences_dir": "generated/examples_of",
-    "default_thumb_file": str(Path(__file__).parent / "demo.png"),
+    # In a gallery every example has a picture of its own: one that draws none is shown
+    # on a page about its subject.
+    "ignore_pattern": r"[\\/]run_",
     "download_all_examples": False,
     "remove_config_comments": True,
     "show_signature": False,
@@ -52,8 +54,15 @@ html_css_files = ["pages.css"]
 html_theme_options = {
     "show_prev_next": False,
     "secondary_sidebar_items": ["page-toc"],
-    "header_links_before_dropdown": 5,
+    "header_links_before_dropdown": 6,
 }
 # Pages with nothing below them.
-_PAGES = ("index", "getting_started", "faq", "how_it_is_built", "citing")
+_PAGES = (
+    "index",
+    "getting_started",
+    "command_line",
+    "faq",
+    "how_it_is_built",
+    "citing",
+)
 html_sidebars = {page: [] for page in _PAGES}

@@ -23,6 +23,7 @@ from skpatchsvdd._images import (
     list_digests,
 )
 from skpatchsvdd._inspection import (
+    MATCH,
     Copy,
     are_tied,
     build_bank,
@@ -42,6 +43,7 @@ from skpatchsvdd._inspection import (
     p_values_from_scores,
     resize_boxes,
     resize_map,
+    resize_regions,
     threshold_from_scores,
     warn_if_grouped,
     warn_of_collapse,
@@ -61,6 +63,7 @@ from skpatchsvdd._utils import (
     computes,
     fallback_device,
     make_lock,
+    map_in_threads,
     open_report,
     safe_after_fork,
     warn,
@@ -963,7 +966,13 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             above the threshold of images that are. An image is abnormal if and only if
             a pixel of it is.
         """
-        images, _, masks, _ = self._cut_maps(X, alpha)
+        offset = self._offset_at(alpha)
+        images = self._check_scored_images(X)
+        scores, maps = self._look_at(images)
+        maps = map(self._resize_map, maps, images.sizes)
+        masks = [
+            cut_map(x, -offset, s < offset) for x, s in zip(maps, scores, strict=True)
+        ]
         return np.stack(masks) if images.came_in_one_size else masks
 
     @_reads
@@ -984,19 +993,25 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             The fields: `top`, `left`, `bottom` and `right`, the box in pixels of the
             image that came in, without its last row and column; `area`, the number of
             pixels; `row` and `col`, the pixel with the highest value of the anomaly
-            map; `peak` and `mean`, that value and the mean.
+            map; `peak` and `mean`, that value and the mean. Regions are found at the
+            size at which images are inspected: where these are resized, boxes and areas
+            are rounded to whole pixels of the inspection.
         """
-        _, _, masks, maps = self._cut_maps(X, alpha)
-        return list(map(find_regions, masks, maps))
+        offset = self._offset_at(alpha)
+        images = self._check_scored_images(X)
+        scores, maps = self._look_at(images)
+        return self._resize_regions(_cut_regions(maps, scores, offset), images)
 
     @_reads
-    def inspect(self, X):
+    def inspect(self, X, explain=False):
         """Compute all there is to say about images, in one pass.
 
         Parameters
         ----------
         X : array-like of shape (n_images, height, width[, n_channels])
             Images, as for `fit`.
+        explain : bool, default=False
+            Whether to say, too, what was compared with what in abnormal images.
 
         Returns
         -------
@@ -1004,17 +1019,31 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             With the attributes `scores`, `p_values`, `labels`, `maps`, `masks` and
             `regions`: what `score_samples`, `p_values`, `predict`, `anomaly_map`,
             `predict_mask` and `predict_regions` return, each of which would inspect
-            the images again. `maps` and `masks` are lists.
+            the images again. `maps` and `masks` are lists. With `explain` also
+            `matches`: for each image an array as of the method `explain`, with one row,
+            that of its highest region, if it is abnormal, and without any if not.
         """
-        _, scores, masks, maps = self._cut_maps(X, None)
+        images = self._check_scored_images(X)
+        images = images.hold() if explain else images
+        scores, maps = self._look_at(images)
+        regions = _cut_regions(maps, scores, self.offset_)
+        labels = _labels(scores - self.offset_)
+        matches = {}
+        if explain:
+            abnormal = np.flatnonzero(labels == -1)
+            highest = [own[:1] for own in regions]
+            matches = {"matches": self._match(images, highest, maps, abnormal)}
+        maps = list(map(self._resize_map, maps, images.sizes))
+        pairs = zip(maps, scores, strict=True)
         calibration, groups = self._calibration_set()
         return Bunch(
             scores=scores,
             p_values=p_values_from_scores(calibration, scores, groups),
-            labels=_labels(scores - self.offset_),
+            labels=labels,
             maps=maps,
-            masks=masks,
-            regions=list(map(find_regions, masks, maps)),
+            masks=[cut_map(x, -self.offset_, s < self.offset_) for x, s in pairs],
+            regions=self._resize_regions(regions, images),
+            **matches,
         )
 
     @_reads
@@ -1041,35 +1070,98 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             `training_files_`; and `image_top`, `image_left`, `image_bottom` and
             `image_right`, its box there.
         """
-        images, _, masks, maps = self._cut_maps(X, alpha)
+        offset = self._offset_at(alpha)
+        images = self._check_scored_images(X).hold()
+        scores, maps = self._look_at(images)
+        regions = _cut_regions(maps, scores, offset)
+        return self._match(images, regions, maps, np.arange(len(images)))
+
+    def _match(self, images, regions, maps, chosen):
+        """Return the matches of some images of a stack, none of the others.
+
+        Parameters
+        ----------
+        images : ImageStack
+            The images.
+        regions, maps : list of ndarray
+            Of each image, at the size of inspection.
+        chosen : ndarray of int
+            The indices of these images.
+        """
         size = self.inspected_shape_[:2]
-        if self.roi_ is not None:  # a peak is never outside, where maps are 0
-            seen = [enlarge_roi(self.roi_, x.shape) for x in maps]
-            maps = [np.where(*x, -1) for x in zip(seen, maps, strict=True)]
-        pairs = zip(map(find_regions, masks, maps), maps, strict=True)
-        pixels = [find_peaks(*pair, size) for pair in pairs]
-        matches = self._inspector().explain(images, pixels)
-        for own, image_size in zip(matches, images.sizes, strict=True):
-            resize_boxes(own, size, image_size, self._fitted.sizes)
+        pixels = []
+        for i in chosen:
+            # A peak is never outside, where maps are 0.
+            seen = maps[i] if self.roi_ is None else np.where(self.roi_, maps[i], -1)
+            pixels.append(find_peaks(regions[i], seen))
+        matches = [np.zeros((0, len(self.patch_sizes_)), MATCH) for _ in maps]
+        if len(chosen) == 0:
+            return matches
+        found = self._inspector().explain(images.take(chosen), pixels)
+        for i, own in zip(chosen, found, strict=True):
+            resize_boxes(own, size, images.sizes[i], self._fitted.sizes)
+            matches[i] = own
         return matches
 
-    def _cut_maps(self, X, alpha):
-        """Return images, scores, masks, and maps at the size the images came in."""
+    @_reads
+    def check_training_files(self, indices=None):
+        """Say whether the files that were learnt from still hold the same images.
+
+        Each is read, and compared with the digest that the estimator keeps of it.
+
+        Parameters
+        ----------
+        indices : array-like of int, default=None
+            Which of the `training_files_`; None means all.
+
+        Returns
+        -------
+        status : ndarray of str of shape (n_indices,)
+            "same", "changed" for files with other pixels, "unreadable" for those that
+            are gone or broken, and "no file" for images that did not come as one.
+        """
         check_is_fitted(self)
-        offset = self.offset_
-        if alpha is not None:
-            if not isinstance(alpha, Real) or not 0 < alpha <= 0.5:
-                raise ValueError(f"alpha must be in (0, 0.5], got {alpha!r}.")
-            scores, groups = self._calibration_set()
-            offset = threshold_from_scores(scores, alpha, groups, name="alpha")
-        images = self._check_scored_images(X)
-        scores, masks, maps = [], [], []
-        for batch in self._inspector().maps_and_scores(images):
-            for one_map, score in zip(*batch, strict=True):
-                maps.append(self._resize_map(one_map, images.sizes[len(maps)]))
-                masks.append(cut_map(maps[-1], -offset, score < offset))
-                scores.append(score)
-        return images, np.array(scores), masks, maps
+        indices = range(len(self.training_files_)) if indices is None else indices
+        # Each file by itself: one that has another size is no fault of the others.
+        return np.array(
+            map_in_threads(self._check_training_file, list(indices), uses_torch=True)
+        )
+
+    def _check_training_file(self, index):
+        file = self.training_files_[index]
+        if file is None:
+            return "no file"
+        try:
+            images = self._check_any_images([file])
+            if images.image_shape != self.inspected_shape_:
+                return "changed"
+            (digest,) = list_digests(images)
+        except (OSError, ValueError):
+            return "unreadable"
+        return "same" if digest == self._fitted.known[index] else "changed"
+
+    def _offset_at(self, alpha):
+        """Return the threshold at a fraction of alarms, that of `predict` for None."""
+        check_is_fitted(self)
+        if alpha is None:
+            return self.offset_
+        if not isinstance(alpha, Real) or not 0 < alpha <= 0.5:
+            raise ValueError(f"alpha must be in (0, 0.5], got {alpha!r}.")
+        scores, groups = self._calibration_set()
+        return threshold_from_scores(scores, alpha, groups, name="alpha")
+
+    def _look_at(self, images):
+        """Return scores, and maps at the size at which images are inspected."""
+        scores, maps = [], []
+        for some_maps, some_scores in self._inspector().maps_and_scores(images):
+            maps += list(some_maps)
+            scores += list(some_scores)
+        return np.array(scores), maps
+
+    def _resize_regions(self, regions, images):
+        size = self.inspected_shape_[:2]
+        pairs = zip(regions, images.sizes, strict=True)
+        return [resize_regions(own, size, image_size) for own, image_size in pairs]
 
     @_reads
     def anomaly_map(self, X, scale=None):
@@ -1334,12 +1426,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
 
     def _check_scored_images(self, X):
         check_is_fitted(self)
-        images = check_images(
-            X,
-            image_shape=self.image_shape,
-            image_size=self.image_size,
-            n_channels=self.inspected_shape_[2],
-        )
+        images = self._check_any_images(X)
         if images.image_shape != self.inspected_shape_:
             way_out = "Pass images of that shape"
             *size, n_channels = self.inspected_shape_
@@ -1354,6 +1441,15 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
                 f"{self.inspected_shape_}: height, width, channels. {way_out}"
             )
         return images
+
+    def _check_any_images(self, X):
+        """Check images that need not have the shape of those that were learnt from."""
+        return check_images(
+            X,
+            image_shape=self.image_shape,
+            image_size=self.image_size,
+            n_channels=self.inspected_shape_[2],
+        )
 
     def _check_scale(self, value, name):
         if not isinstance(value, Integral) or value not in self.patch_sizes_:
@@ -1472,6 +1568,12 @@ def _describe_bank(fitted, patch_sizes):
         "training_files_": list(fitted.files),
         "_fitted": fitted,
     }
+
+
+def _cut_regions(maps, scores, offset):
+    """Return the abnormal regions of maps, each cut where it is above a threshold."""
+    pairs = zip(maps, scores, strict=True)
+    return [find_regions(cut_map(x, -offset, s < offset), x) for x, s in pairs]
 
 
 def _labels(decision):

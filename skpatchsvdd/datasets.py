@@ -22,11 +22,14 @@ from skpatchsvdd._utils import safe_after_fork, warn
 __all__ = ["load_images", "load_mvtec_ad", "make_textures"]
 
 _GOOD = "good"
+_ANY_SIZE = (1, 1)
 # Files that a message names, at most.
 _N_NAMED = 20
 
 
-def load_images(source, *, image_size=None, on_error="raise", as_paths=False):
+def load_images(
+    source, *, image_size=None, on_error="raise", as_paths=False, max_pixels=None
+):
     """Load images from a folder and all folders below it, or from a list of files.
 
     Reading files needs pillow: ``pip install pillow``.
@@ -43,6 +46,11 @@ def load_images(source, *, image_size=None, on_error="raise", as_paths=False):
     as_paths : bool, default=False
         True returns paths instead of pixels. Every file is decoded once in any case,
         so that broken ones are found.
+    max_pixels : int, default=None
+        How many pixels an image may have: one with more is not decoded, since a small
+        file can hold more than any memory, and counts as one that cannot be read. None
+        means 100 million, or what ``PIL.Image.MAX_IMAGE_PIXELS`` has been set to; of
+        twice that pillow itself opens no file.
 
     Returns
     -------
@@ -71,7 +79,10 @@ def load_images(source, *, image_size=None, on_error="raise", as_paths=False):
     images, names = [], []
     for file in files:
         try:
-            image = _read_resized(file, size)
+            if as_paths:  # of what size it must be is for others to say
+                image = read_image(file, max_pixels, _ANY_SIZE)
+            else:
+                image = _read_resized(file, size, max_pixels)
         except (OSError, ValueError) as error:
             broken.append((str(file), str(error)))
         else:
@@ -142,6 +153,7 @@ def load_mvtec_ad(
     image_size=None,
     on_error="raise",
     as_paths=False,
+    max_pixels=None,
 ):
     """Load images from a folder in the layout of MVTec AD, or from a plain folder.
 
@@ -166,6 +178,9 @@ def load_mvtec_ad(
     as_paths : bool, default=False
         True returns the paths of images and masks and reads no file; an estimator
         with ``image_size`` resizes them.
+    max_pixels : int, default=None
+        How many pixels an image may have, as for `load_images`: one with more is an
+        error.
 
     Returns
     -------
@@ -205,7 +220,7 @@ def load_mvtec_ad(
         images, skipped = [str(file) for file in files], []
         masks = masks and [mask and str(mask) for mask in masks]
     else:
-        images, masks, kept, skipped = _read_with_masks(files, masks, size)
+        images, masks, kept, skipped = _read_with_masks(files, masks, size, max_pixels)
         _tell_broken(skipped, len(files), on_error)
         files, defects = ([x[i] for i in kept] for x in (files, defects))
     return Bunch(
@@ -218,7 +233,7 @@ def load_mvtec_ad(
     )
 
 
-def _read_with_masks(files, masks, size):
+def _read_with_masks(files, masks, size, max_pixels):
     """Read images and their masks, or None for all masks.
 
     Returns
@@ -233,7 +248,7 @@ def _read_with_masks(files, masks, size):
     images, found, kept, broken = [], [], [], []
     for i, file in enumerate(files):
         try:
-            image = _read_resized(file, size)
+            image = _read_resized(file, size, max_pixels)
             mask = None if masks is None else _read_mask(masks[i], image.shape[:2])
         except (OSError, ValueError) as error:
             broken.append((str(file), str(error)))
@@ -317,8 +332,8 @@ def _make_alike(images):
     return _stack(images)
 
 
-def _read_resized(file, size):
-    image = read_image(file)
+def _read_resized(file, size, max_pixels):
+    image = read_image(file, max_pixels, size)
     return image if size is None else _resize(image, size)
 
 

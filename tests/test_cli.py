@@ -123,11 +123,11 @@ def test_an_interrupt_keeps_the_page_of_what_was_inspected(
     monkeypatch.setattr("skpatchsvdd._cli.batches._BATCH", 2)
     inspect, calls = PatchSVDD.inspect, []
 
-    def stop_at_second(self, X):
+    def stop_at_second(self, X, **options):
         calls.append(X)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return inspect(self, X)
+        return inspect(self, X, **options)
 
     monkeypatch.setattr(PatchSVDD, "inspect", stop_at_second)
     args = ["inspect", str(model), str(photos / "new"), "-o", str(tmp_path)]
@@ -382,10 +382,10 @@ def test_a_watch_survives_a_file_that_vanishes(
     (line / "a.png").write_bytes((photos / "new" / "00.png").read_bytes())
     inspect = PatchSVDD.inspect
 
-    def vanish(self, X):
+    def vanish(self, X, **options):
         monkeypatch.setattr(PatchSVDD, "inspect", inspect)
         (line / "a.png").rename(line / "b.png")
-        return self.inspect(X)
+        return self.inspect(X, **options)
 
     def wait(seconds):
         if read_rows(out):

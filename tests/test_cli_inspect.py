@@ -150,10 +150,10 @@ def test_links_to_nothing_are_named(new, tmp_path, capsys):
 def fail_at(monkeypatch, word, error, method="inspect"):
     former = getattr(PatchSVDD, method)
 
-    def fail(self, X):
+    def fail(self, X, **options):
         if any(word in str(x) for x in X):
             raise error
-        return former(self, X)
+        return former(self, X, **options)
 
     monkeypatch.setattr(PatchSVDD, method, fail)
 
@@ -284,9 +284,9 @@ def test_an_interrupt_waits_for_the_batch_at_hand(
     monkeypatch.setattr("skpatchsvdd._cli.batches._BATCH", 4)
     inspect = PatchSVDD.inspect
 
-    def interrupted(self, X):
+    def interrupted(self, X, **options):
         os.kill(os.getpid(), signal.SIGINT)
-        return inspect(self, X)
+        return inspect(self, X, **options)
 
     monkeypatch.setattr(PatchSVDD, "inspect", interrupted)
     args = ["inspect", str(model), str(new), "-o", str(tmp_path / "out"), "--no-maps"]
@@ -300,7 +300,7 @@ def test_an_interrupt_waits_for_the_batch_at_hand(
 
 
 def test_a_second_interrupt_ends_at_once(model, new, tmp_path, monkeypatch):
-    def interrupted(self, X):
+    def interrupted(self, X, **options):
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGINT)
         raise AssertionError

@@ -165,11 +165,11 @@ def test_odd_files_do_not_stop_a_watch(photos, line, out, run_watch, capsys):
 def test_those_that_wait_come_in_batches(photos, line, out, run_watch, monkeypatch):
     sizes, inspect = [], PatchSVDD.inspect
 
-    def count(self, X):
+    def count(self, X, **options):
         # All before are in the table already.
         assert len(read_rows(out) if sizes else []) == sum(sizes)
         sizes.append(len(X))
-        return inspect(self, X)
+        return inspect(self, X, **options)
 
     monkeypatch.setattr(PatchSVDD, "inspect", count)
     for file in photos.iterdir():
@@ -194,10 +194,10 @@ def test_files_that_are_moved_away_leave_the_others(
     for i in range(6):
         put(photos / f"{i:02d}.png", line)
 
-    def move_away(self, X):
+    def move_away(self, X, **options):
         (line / "05.png").unlink(missing_ok=True)  # of a later batch
         (line / "01.png").unlink(missing_ok=True)  # is read now
-        results = inspect(self, X)
+        results = inspect(self, X, **options)
         if "02.png" in str(X):
             (line / "02.png").unlink(missing_ok=True)  # was read
         return results

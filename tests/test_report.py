@@ -1,4 +1,5 @@
 import base64
+import copy
 import html
 import io
 import json
@@ -15,7 +16,8 @@ from sklearn.preprocessing import FunctionTransformer
 
 from skpatchsvdd import PatchSVDD
 from skpatchsvdd._images import read_display
-from skpatchsvdd._report.pictures import encode_map
+from skpatchsvdd._report import Page, save_overlay
+from skpatchsvdd._report.pictures import OVERLAY_SIZE, encode_map
 from skpatchsvdd.datasets import make_textures
 from skpatchsvdd.report import write_report
 
@@ -99,6 +101,88 @@ def test_training_files_that_are_gone_are_said(tmp_path, normal, mixed, untraine
     found = [m for x in images for m in x["matches"]]
     assert found
     assert all("can no longer be read" in m["from"] for m in found)
+
+
+def test_training_files_that_have_changed_are_said(tmp_path, normal, mixed, untrained):
+    files = [tmp_path / f"{i}.png" for i in range(len(normal))]
+    for file, image in zip(files, normal, strict=True):
+        Image.fromarray(image).save(file)
+    est = untrained.fit(files)
+    est.offset_ = est.training_scores_.max()  # there will be alarms
+    write_report(est, mixed.images, tmp_path / "page.html")
+    images = read_data(tmp_path / "page.html")["images"]
+    before = [m["normal"] for x in images for m in x["matches"]]
+    assert before
+    assert all(before)
+    for file, image in zip(files, normal, strict=True):
+        Image.fromarray(255 - image).save(file)
+    write_report(est, mixed.images, tmp_path / "page.html")
+    images = read_data(tmp_path / "page.html")["images"]
+    found = [m for x in images for m in x["matches"]]
+    assert [m["normal"] for m in found] == [None] * len(before)
+    assert all("changed since it was learnt from" in m["from"] for m in found)
+
+
+def test_training_files_are_compared_with_what_was_learnt(tmp_path, normal, untrained):
+    files = [tmp_path / f"{i}.png" for i in range(4)]
+    for file, image in zip(files, normal, strict=False):
+        Image.fromarray(image).save(file)
+    est = untrained.fit(files)
+    assert est.check_training_files().tolist() == ["same"] * 4
+    Image.fromarray(normal[0]).save(files[1])  # that of another training image
+    Image.fromarray(normal[2][:40]).save(files[2])
+    files[3].write_bytes(b"")
+    expected = ["same", "changed", "changed", "unreadable"]
+    assert est.check_training_files().tolist() == expected
+    assert est.check_training_files([2, 0]).tolist() == ["changed", "same"]
+    assert untrained.fit(normal).check_training_files([0]).tolist() == ["no file"]
+
+
+def test_images_that_could_not_be_inspected_are_listed(tmp_path, fitted, mixed):
+    page = Page(fitted, "Some")
+    page.add(mixed.images, fitted.inspect(mixed.images))
+    page.add_unreadable(tmp_path / "a.png", "it is empty")
+    page.write(tmp_path / "page.html")
+    data = read_data(tmp_path / "page.html")
+    expected = [{"file": str(tmp_path / "a.png"), "reason": "it is empty"}]
+    assert data["unreadable"] == expected
+
+
+def test_a_page_refers_to_files_from_its_folder(tmp_path, fitted, mixed):
+    file, drawn = tmp_path / "in" / "a b#.png", tmp_path / "out" / "maps" / "0.png"
+    file.parent.mkdir()
+    Image.fromarray(mixed.images[0]).save(file)
+    page, results = Page(fitted, "One"), fitted.inspect([file])
+    page.add([file], results, maps=[drawn])
+    page.add([file], results)
+    page.write(tmp_path / "out" / "page.html")
+    first, second = read_data(tmp_path / "out" / "page.html")["images"]
+    assert (first["file"], first["picture"]) == ("../in/a%20b%23.png", "maps/0.png")
+    assert (second["file"], second["picture"]) == ("../in/a%20b%23.png", None)
+
+
+def test_p_values_of_a_page_count_groups(tmp_path, normal, untrained):
+    est = untrained.fit(normal, groups=[0, 0, 0, 0, 0, 0, 1, 2])
+    write_report(est, normal[:2], tmp_path / "page.html")
+    data = read_data(tmp_path / "page.html")
+    assert data["least_p"] == pytest.approx(1 / 4)
+    assert max(data["training_p"]) == pytest.approx(1)
+    assert len(data["training_p"]) == len(data["training"]) == 8
+
+
+def test_pictures_of_photographs_are_smaller_than_these(tmp_path):
+    image = np.zeros((300, 2 * OVERLAY_SIZE, 3), dtype=np.uint8)
+    one_map = np.zeros((30, 200), dtype=np.float32)
+    one_map[10:20, 150:] = 2
+    save_overlay(image, one_map, tmp_path / "a.png")
+    drawn = np.asarray(Image.open(tmp_path / "a.png"))
+    assert drawn.shape == (150, OVERLAY_SIZE, 3)
+    assert drawn[75, -100, 0] > 100  # red
+    assert drawn[75, 100].max() == 0
+    whole = np.kron(one_map, np.ones((10, 10), dtype=np.float32))
+    save_overlay(image, whole, tmp_path / "b.png")
+    other = np.asarray(Image.open(tmp_path / "b.png")).astype(int)
+    assert np.mean(abs(other - drawn) > 20) < 0.02
 
 
 def test_alarms_of_grey_files_are_explained_by_a_model_of_colour(tmp_path, untrained):
@@ -232,7 +316,8 @@ def drive(folder, script, size="1200,900"):
     page.write_text(text.replace("</body>", harness), "utf-8")
     command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu"]
     command += [f"--user-data-dir={folder / 'profile'}", f"--window-size={size}"]
-    command += ["--virtual-time-budget=20000", "--dump-dom", page.as_uri()]
+    command += ["--disable-background-networking", "--virtual-time-budget=20000"]
+    command += ["--dump-dom", page.as_uri()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     found = re.search(r'<pre id="made">(.*?)</pre>', done.stdout, re.DOTALL)
     assert found, done.stderr[-2000:]
@@ -280,9 +365,9 @@ def test_sliders_move_counts_and_maps(folder, size):
     assert made["factor"].startswith("0.")
     assert made["drawn"] > made["faded"]
     order = np.argsort(scores)
-    assert made["names"] == [str(files[i]) for i in order]
+    assert made["names"] == [files[i].name for i in order]
     assert made["shown"] == alarms.sum()
-    assert made["least"] == str(files[order[-1]])
+    assert made["least"] == files[order[-1]].name
     assert not made["wide"]
 
 
@@ -300,7 +385,7 @@ def test_an_alarm_is_shown_beside_what_it_was_compared_with(folder):
           captions: [...dialog.querySelectorAll("figcaption")]
             .map((x) => x.textContent),
           width: dialog.querySelector("canvas").width };
-        dialog.querySelector("button").click();
+        dialog.querySelector(".close").click();
         made.closed = !dialog.open;
         """,
     )
@@ -311,3 +396,131 @@ def test_an_alarm_is_shown_beside_what_it_was_compared_with(folder):
     assert "patch of 32 pixels" in made["captions"][0]
     assert "good_" in made["captions"][1]
     assert made["width"] >= 400
+
+
+@needs_browser
+def test_the_dialog_leads_from_image_to_image(folder):
+    folder, est, files, _ = folder
+    made = drive(
+        folder,
+        """
+        document.querySelector(".card").click(); await frames();
+        const dialog = document.getElementById("dialog");
+        const title = () => dialog.querySelector("h2").textContent;
+        const press = async (key) => { dialog.dispatchEvent(
+          new KeyboardEvent("keydown", { key })); await frames(); };
+        made = { titles: [title()] };
+        await press("ArrowRight"); made.titles.push(title());
+        await press("ArrowRight"); made.titles.push(title());
+        await press("ArrowLeft"); made.titles.push(title());
+        made.link = dialog.querySelector("a").getAttribute("href");
+        const canvas = dialog.querySelector("canvas");
+        const sum = () => canvas.getContext("2d").getImageData(0, 0, canvas.width,
+          canvas.height).data.reduce((a, b) => a + b, 0);
+        const slider = dialog.querySelector("input[type=range]");
+        const shown = sum(); slider.value = 0;
+        slider.dispatchEvent(new Event("input")); await frames();
+        made.faded = sum() !== shown;
+        made.fade = document.getElementById("fade").value;
+        """,
+    )
+    order = np.argsort(est.score_samples(files))
+    expected = [str(files[order[i]]) for i in (0, 1, 2, 1)]
+    assert made["titles"] == expected
+    assert made["link"].startswith("%3Cb%3E%26")
+    assert made["faded"]
+    assert made["fade"] == "65"  # that of the others stays
+
+
+@needs_browser
+def test_the_place_of_the_slider_has_a_p_value_and_a_command(folder):
+    folder, est, files, _ = folder
+    made = drive(
+        folder,
+        """
+        const text = (id) => document.getElementById(id).textContent;
+        made = { hidden: document.getElementById("command").hidden,
+          own: text("factor") };
+        await move("threshold", 300);
+        made.shown = !document.getElementById("command").hidden;
+        made.factor = text("by_factor"); made.alpha = text("by_alpha");
+        made.place = text("factor"); made.alarms = number(0);
+        """,
+    )
+    assert made["hidden"]
+    assert made["own"] == f"1 \u00d7 the model's \u00b7 p {1 / 11:.2g}"
+    assert made["shown"]
+    factor = float(made["factor"].split("--threshold ")[1])
+    threshold = -est.offset_ * factor
+    assert made["alarms"] == np.sum(-est.score_samples(files) > threshold)
+    p_value = (1 + np.sum(-est.training_scores_ > threshold)) / 11
+    assert float(made["alpha"].split("--alpha ")[1]) == pytest.approx(p_value, abs=1e-4)
+    assert made["place"].endswith(f"p {p_value:.2g}")
+    assert made["factor"].startswith("skpatchsvdd inspect part.model IMAGES")
+
+
+@needs_browser
+def test_cards_say_how_far_above_the_threshold_and_are_found_by_name(folder):
+    folder, est, files, _ = folder
+    made = drive(
+        folder,
+        """
+        const texts = (x) => [...document.querySelectorAll(x)]
+          .map((e) => e.textContent);
+        const style = getComputedStyle(document.querySelector(".card .name"));
+        made = { lines: texts(".card .line"), cut: style.direction };
+        const search = document.getElementById("search");
+        search.value = "&3"; search.dispatchEvent(new Event("input")); await frames();
+        made.found = texts(".card .name");
+        search.value = "none"; search.dispatchEvent(new Event("input")); await frames();
+        made.nothing = !document.getElementById("nothing").hidden;
+        """,
+    )
+    ratio = (est.score_samples(files) / est.offset_).max()
+    assert made["lines"][0] == f"abnormal \u00b7 {ratio:.1f} \u00d7 threshold"
+    assert made["cut"] == "rtl"
+    assert made["found"] == [files[3].name]
+    assert made["nothing"]
+
+
+@needs_browser
+def test_outlines_show_on_white(tmp_path, fitted):
+    white = np.full((1, 48, 48, 3), 255, dtype=np.uint8)
+    fitted = copy.deepcopy(fitted)
+    fitted.offset_ = 0.5 * fitted.score_samples(white)[0]
+    results = fitted.inspect(white)
+    spot = np.zeros((48, 48), dtype=np.float32)
+    spot[15:30, 15:30] = -1.01 * fitted.offset_
+    results.maps[0] = spot
+    page = Page(fitted, "White")
+    page.add(white, results)
+    page.write(tmp_path / "report.html")
+    made = drive(
+        tmp_path,
+        """
+        await move("fade", 0);
+        const canvas = document.querySelector(".card canvas");
+        const dark = () => { const p = canvas.getContext("2d")
+          .getImageData(0, 0, canvas.width, canvas.height).data;
+          let n = 0; for (let i = 0; i < p.length; i += 4) n += p[i] < 60; return n; };
+        for (let i = 0; i < 40 && !dark(); i++) await frames();
+        made = dark();
+        """,
+    )
+    assert made > 40  # around a square of 15 pixels
+
+
+@needs_browser
+def test_the_bar_of_a_narrow_page_is_low(folder):
+    script = """
+        const bar = document.querySelector(".bar");
+        const shown = () => document.getElementById("search").offsetHeight > 0;
+        made = { height: bar.offsetHeight, search: shown() };
+        document.getElementById("toggle").click(); await frames();
+        made.opened = shown();
+        """
+    made = drive(folder[0], script, "420,800")
+    assert made["height"] <= 60
+    assert not made["search"]
+    assert made["opened"]
+    assert drive(folder[0], script, "1400,900")["search"]

@@ -11,6 +11,7 @@ from sklearn.preprocessing import FunctionTransformer, MinMaxScaler
 
 from skpatchsvdd import PatchSVDD
 from skpatchsvdd.datasets import make_textures
+from skpatchsvdd.plotting import AnomalyMapDisplay
 
 train = make_textures(12, image_size=96, kind="wood", random_state=0)
 test = make_textures(
@@ -47,6 +48,7 @@ print(pipeline.predict(test.images))
 
 images = pipeline[:-1].transform(test.images)
 print(pipeline[-1].anomaly_map(images).shape)
+AnomalyMapDisplay.from_estimator(pipeline[-1], images[-3:])
 
 # %%
 # Steps that know rows only, such as a scaler, give rows to the estimator:

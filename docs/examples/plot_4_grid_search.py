@@ -8,6 +8,7 @@ alone: :class:`~skpatchsvdd.model_selection.NormalOnlyKFold`.
 
 import warnings
 
+import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
@@ -47,6 +48,17 @@ for parameters, score in zip(
     search.cv_results_["params"], search.cv_results_["mean_test_score"], strict=True
 ):
     print(parameters, f"{score:.3f}")
+
+# %%
+# The same as a picture.
+
+scores = search.cv_results_["mean_test_score"].reshape(2, 2)  # by embedding_dim, lam
+figure, axis = plt.subplots(figsize=(4, 3), layout="constrained")
+image = axis.imshow(scores, cmap="viridis")
+axis.set_xticks([0, 1], labels=grid["lam"])
+axis.set_yticks([0, 1], labels=grid["embedding_dim"])
+axis.set(xlabel="lam", ylabel="embedding_dim")
+figure.colorbar(image, label="area under the ROC curve")
 
 # %%
 # The refit at the end leaves the images labelled -1 out.

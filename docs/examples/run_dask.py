@@ -2,9 +2,9 @@
 Scoring on a Dask cluster
 =========================
 
-This script is shown and not run here: starting the workers takes longer than all other
-examples. Run it with ``python run_dask.py`` after ``pip install .[dask]``. More in
-:ref:`dask`.
+It is not run while the documentation is built: starting the workers takes longer than
+all other examples. Run it with ``python run_dask.py`` after ``pip install .[dask]``.
+More in :ref:`dask`.
 """
 
 import dask.array as da

@@ -51,20 +51,24 @@ def cut_batches(files, est):
         yield batch
 
 
-def inspect_batch(batch, est):
-    """Return the outcomes of a batch, with results or with reasons, in its order."""
+def inspect_batch(batch, est, explain=False):
+    """Return the outcomes of a batch, with results or with reasons, in its order.
+
+    With `explain` results say what alarms were compared with; see `PatchSVDD.inspect`.
+    """
     fitting = [outcome.file for outcome in batch if outcome.reason is None]
-    found = _inspect_files(fitting, est) if fitting else {}
+    found = _inspect_files(fitting, est, explain) if fitting else {}
     return [outcome._replace(**found.get(outcome.file, {})) for outcome in batch]
 
 
-def _inspect_files(files, est):
+def _inspect_files(files, est, explain):
     """Return, by file, what is to be said: of each alone where that of all fails."""
     try:
-        results = est.inspect(files)
+        results = est.inspect(files, explain=explain)
     except (*_OF_FILES, *_OF_ANY) as error:
         if len(files) > 1:
-            return {k: v for x in files for k, v in _inspect_files([x], est).items()}
+            found = (_inspect_files([x], est, explain) for x in files)
+            return {file: outcome for one in found for file, outcome in one.items()}
         if isinstance(error, _OF_ANY):
             _check_model(est)
         return {files[0]: {"reason": _tell_reason(files[0], error)}}

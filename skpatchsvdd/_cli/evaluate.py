@@ -40,7 +40,7 @@ def run(args):
             f"{args.folder} must hold good and defective images, in test/good and "
             "test/DEFECT."
         )
-    results = est.inspect(test.images)
+    results = est.inspect(test.images, explain=bool(args.output))
     figures = _measure(test, results)
     _print_figures(figures)
     if args.output:
@@ -48,7 +48,8 @@ def run(args):
         about = {"model": args.model, "folder": args.folder, "version": __version__}
         _write_figures(folder / _FIGURES, about | figures)
         _write_table(folder / _TABLE, test, results)
-        page = Page(est, f"Evaluation of {Path(args.model).name}")
+        title = f"Evaluation of {Path(args.model).name}"
+        page = Page(est, title, model=args.model)
         page.add(test.filenames, results, test.labels)
         page.write(folder / "report.html")
         print(f"wrote {folder}; open {folder / 'report.html'} in a browser")

@@ -20,6 +20,8 @@ from skpatchsvdd._images import (
 _HALF_WHITE = 127
 # Size of images that do not have one in common.
 _COMMON_SIZE = 256
+# To whatever size an image is resized: all of it is read, and nothing looked at.
+_ANY_SIZE = (1, 1)
 # Files that a line names, at most.
 _N_NAMED = 5
 # Bytes of a state: two of a million differ, but for a chance of one in 30 million.
@@ -98,7 +100,8 @@ def without_drawn(files):
 def _find_fault(file, est):
     """Return why a file cannot be used, all of which is read, or None."""
     try:
-        shape = (*read_image(file).shape, 1)[:3]
+        shape = read_shape(file)
+        read_image(file, size=_ANY_SIZE)
     except (OSError, ValueError) as error:
         return str(error)
     return _find_misfit(file, shape, est)

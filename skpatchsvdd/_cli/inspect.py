@@ -51,7 +51,7 @@ def _list_files(args, est):
 def _make_page(args, est, model_offset):
     limit = _N_WATCHED if args.watch else _N_SHOWN
     title = f"Inspection by {Path(args.model).name}"
-    return Page(est, title, limit, model_offset=model_offset)
+    return Page(est, title, limit, model_offset, model=args.model)
 
 
 def _inspect_looks(looks, est, record, is_watch):
@@ -60,7 +60,7 @@ def _inspect_looks(looks, est, record, is_watch):
         for files in looks:
             for batch in cut_batches(files, est):
                 with finish_first():
-                    for outcome in inspect_batch(batch, est):
+                    for outcome in inspect_batch(batch, est, record.explains):
                         record.add(outcome)
                 if is_watch:
                     record.write_page_now_and_then()

@@ -45,7 +45,12 @@ def main(argv=None):
 def _run(args):
     """Run a command: the function `run` of the module of its name."""
     module = importlib.import_module(f"skpatchsvdd._cli.{args.command}")
-    return module.run(args)
+    if "max_pixels" not in args:
+        return module.run(args)
+    from skpatchsvdd._images import limited_pixels
+
+    with limited_pixels(args.max_pixels):
+        return module.run(args)
 
 
 def _print_warning(message, *_, **__):
@@ -108,6 +113,12 @@ def _parse_size(text):
             f"must be one number, or height and width as in 192x256, got {text!r}"
         )
     return int(text) if len(parts) == 1 else tuple(map(int, parts))
+
+
+def _parse_count(text):
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"must be a number above 0, got {text!r}")
+    return int(text)
 
 
 def _parse_fraction(text):
@@ -196,6 +207,7 @@ def _add_fit(commands):
     fit.add_argument(
         "--random-state", type=int, default=0, metavar="SEED", help="seed of all draws"
     )
+    _add_max_pixels(fit)
     _add_common(fit, device="auto")
 
 
@@ -233,6 +245,7 @@ def _add_inspect(commands):
     )
     inspect.add_argument("--no-maps", action="store_true", help="write no maps")
     inspect.add_argument("--no-report", action="store_true", help="write no page")
+    _add_max_pixels(inspect)
     _add_common(inspect)
 
 
@@ -326,6 +339,17 @@ def _add_demo(commands):
     demo.add_argument("--device", default="auto", help="auto, cpu, cuda, ...")
     demo.add_argument("--random-state", type=int, default=0, help="seed of all draws")
     demo.add_argument("--max-iter", type=int, default=100, help="training steps")
+
+
+def _add_max_pixels(parser):
+    parser.add_argument(
+        "--max-pixels",
+        type=_parse_count,
+        default=100_000_000,
+        metavar="PIXELS",
+        help="files of more pixels are not decoded, which can take minutes and all "
+        "memory; 100,000,000 by default",
+    )
 
 
 def _add_common(parser, device="that of the model, mostly auto"):

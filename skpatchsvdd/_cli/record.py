@@ -9,7 +9,8 @@ from skpatchsvdd._cli.maps import name_maps, remove_maps, save_maps
 from skpatchsvdd._cli.status import ABNORMAL, OK, UNREADABLE
 from skpatchsvdd._cli.table import TABLE, Table, is_table
 from skpatchsvdd._cli.text import printable, tell
-from skpatchsvdd._images import read_display
+from skpatchsvdd._images import read_display, read_shape
+from skpatchsvdd._report import OVERLAY_SIZE
 
 PAGE = "report.html"
 # Seconds between two times that a page is written, at least, and as a multiple of what
@@ -78,7 +79,9 @@ class Record:
     def _add_inspected(self, outcome):
         results = outcome.results
         regions = results.regions[0]
-        maps = [x.relative_to(self._folder) for x in self._save_maps(outcome)]
+        image = self._read_image(outcome)
+        saved = self._save_maps(outcome, image)
+        maps = [x.relative_to(self._folder) for x in saved]
         verdict = "abnormal" if results.labels[0] == -1 else "normal"
         self.table.add(
             file=outcome.file,
@@ -95,9 +98,9 @@ class Record:
         self._n_images += 1
         self._n_abnormal += verdict == "abnormal"
         self._unreadable.discard(outcome.file)
-        if self._page is not None:
-            with _unless_changed(outcome):
-                self._page.add([outcome.file], results)
+        if self._page is not None and image is not None:
+            drawn = saved[0] if "overlay" in self._kinds else None
+            self._page.add([outcome.file], results, maps=[drawn], pictures=[image])
 
     def _add_unreadable(self, outcome):
         file, reason = outcome.file, outcome.reason
@@ -109,17 +112,26 @@ class Record:
         if self._page is not None:
             self._page.add_unreadable(file, reason)
 
-    def _save_maps(self, outcome):
+    def _read_image(self, outcome):
+        """Return an image to look at, or None if it is another one by now."""
+        if self._page is None and "overlay" not in self._kinds:
+            return None
+        with _unless_changed(outcome):
+            size = read_shape(outcome.file)[:2]
+            if size == outcome.results.maps[0].shape:
+                return read_display(outcome.file, OVERLAY_SIZE)
+        return None
+
+    def _save_maps(self, outcome, image):
         """Save maps; return their files."""
         one_map, mask = outcome.results.maps[0], outcome.results.masks[0]
-        image = None
-        if "overlay" in self._kinds:
-            with _unless_changed(outcome):
-                image = read_display(outcome.file)
-        if image is not None and image.shape[:2] != one_map.shape:
-            image = None  # it is another one by now
         start = name_maps(self._folder, self.table.n_rows, outcome.file)
         return save_maps(start, self._kinds, image, one_map, mask, self._est)
+
+    @property
+    def explains(self):
+        """Whether it matters what alarms were compared with."""
+        return self._page is not None
 
     def write_page_now_and_then(self):
         """Write the page if something is new, unless that was done just now."""

@@ -3,7 +3,12 @@
 from skpatchsvdd._images.arrays import check_image_size, check_images, list_images
 from skpatchsvdd._images.digests import KnownImages, digest_images, list_digests
 from skpatchsvdd._images.display import read_display
-from skpatchsvdd._images.files import read_image, read_shape
+from skpatchsvdd._images.files import (
+    MAX_PIXELS,
+    limited_pixels,
+    read_image,
+    read_shape,
+)
 from skpatchsvdd._images.folders import ENDINGS, find_all_files, find_files
 from skpatchsvdd._images.forms import as_images
 from skpatchsvdd._images.labels import (
@@ -17,6 +22,7 @@ from skpatchsvdd._images.stack import pixels_to_float, resize_image, stack_image
 
 __all__ = [
     "ENDINGS",
+    "MAX_PIXELS",
     "KnownImages",
     "as_images",
     "check_image_size",
@@ -29,6 +35,7 @@ __all__ = [
     "find_all_files",
     "find_files",
     "find_normal",
+    "limited_pixels",
     "list_digests",
     "list_images",
     "pixels_to_float",

@@ -6,7 +6,12 @@ from numbers import Integral
 
 import numpy as np
 
-from skpatchsvdd._images.files import has_bytes, read_image, read_shape
+from skpatchsvdd._images.files import (
+    find_max_pixels,
+    has_bytes,
+    read_image,
+    read_shape,
+)
 from skpatchsvdd._images.forms import as_images, is_path
 from skpatchsvdd._images.scale import check_scale, to_scale, warn_if_not_scaled
 from skpatchsvdd._images.stack import ImageStack, resize_image, stack_pixels
@@ -186,9 +191,9 @@ def _stack_files(files, size, n_channels):
     n_channels = max(3 if n_channels == 3 else 1, *(shape[2] for shape in shapes))
 
     def load(i):
-        image = read_image(files[i])
+        image = read_image(files[i], size=size)
         image = image if image.ndim == 3 else image[:, :, None]
-        if image.shape != before[i]:
+        if image.shape != _decoded_shape(before[i], image.shape):
             raise RuntimeError(
                 f"{files[i]} has changed while it was read: its shape was {before[i]} "
                 f"and is {image.shape}. Call again when nothing writes to the files."
@@ -200,6 +205,14 @@ def _stack_files(files, size, n_channels):
     # Found again from another folder, too.
     whole = list(map(os.path.abspath, files))
     return _stack_singly(load, list(map(str, files)), shapes, size, files=whole)
+
+
+def _decoded_shape(shape, found):
+    """Return the shape of a file once it is decoded, at a part of its size if large."""
+    if shape[0] * shape[1] <= find_max_pixels():
+        return shape
+    ratio = max(round(shape[0] / found[0]), 1)
+    return -(-shape[0] // ratio), -(-shape[1] // ratio), shape[2]
 
 
 def _stack_singly(load, names, shapes, size, files=None):

@@ -4,20 +4,44 @@ import os
 
 import numpy as np
 
-from skpatchsvdd._images.files import read_image
+from skpatchsvdd._images.files import read_image, read_small
 from skpatchsvdd._images.forms import as_array
 
 
-def read_display(image):
-    """Return an image, an array or a file, as bytes to look at, (height, width, 3)."""
+def read_display(image, size=None):
+    """Return an image as bytes to look at.
+
+    Parameters
+    ----------
+    image : path, array, tensor or one of pillow's images
+        The image.
+    size : int or None
+        The longest side that is needed: larger images are made smaller, and files
+        decoded at a part of their size where the format can. None keeps all pixels.
+
+    Returns
+    -------
+    pixels : ndarray of uint8 of shape (height, width, 3)
+    """
     if isinstance(image, str | os.PathLike):
-        image = read_image(image)
+        image = read_image(image) if size is None else read_small(image, size)
     image = as_array(image, "the image")
-    if image.dtype != np.uint8:
-        top = 65535 if image.dtype.kind == "u" else 1
-        image = (np.clip(image / top, 0, 1) * 255).astype(np.uint8)
     if image.ndim == 2:
         image = image[:, :, None]
     if image.shape[2] not in (1, 3):  # the first of more channels, or of two
         image = image[:, :, :3] if image.shape[2] > 3 else image[:, :, :1]
+    if image.dtype != np.uint8:
+        top = np.float32(65535 if image.dtype.kind == "u" else 1)
+        image = (np.clip(image / top, 0, 1) * 255).astype(np.uint8)
+    if size is not None and max(image.shape[:2]) > size:
+        image = _shrink(image, size)
     return np.broadcast_to(image, (*image.shape[:2], 3))
+
+
+def _shrink(image, size):
+    from PIL import Image
+
+    pixels = image[:, :, 0] if image.shape[2] == 1 else image
+    picture = Image.fromarray(np.ascontiguousarray(pixels))
+    picture.thumbnail((size, size))
+    return np.asarray(picture).reshape(picture.height, picture.width, -1)

@@ -1,7 +1,9 @@
 """Image files: their pixels, and their shape without reading the pixels."""
 
+import math
 import os
 import sys
+import warnings
 from contextlib import contextmanager
 
 import numpy as np
@@ -13,16 +15,95 @@ _TURNED = (5, 6, 7, 8)
 _UPRIGHT, _ORIENTATION = 1, 0x0112
 # A photograph with previews of itself; the photograph comes first.
 _WITH_PREVIEWS = "MPO"
+# Pixels of an image, at most: a file of kilobytes can hold so many that they take
+# minutes and all memory. And pillow's own limit, where nobody has set another.
+MAX_PIXELS = 100_000_000
+_PILLOWS_LIMIT = 2**30 // 4 // 3
+# How many times the size that it is resized to an image has, at least, that is decoded
+# at a part of its own.
+_TIMES_ENOUGH = 2
+_ALLOW_MORE = (
+    "Save a smaller copy or, if you trust it, allow more: --max-pixels on the command "
+    "line, PIL.Image.MAX_IMAGE_PIXELS in Python"
+)
 
 
-def read_image(file):
+def read_image(file, max_pixels=None, size=None):
     """Read one file: (height, width) or (height, width, 3).
 
     uint8, uint16 for files of 16 bits, or float32 for files of floats. Turned upright
     as EXIF says; other colours become RGB, and alpha is left out.
+
+    Parameters
+    ----------
+    file : path
+        The file.
+    max_pixels : int or None
+        How many pixels are decoded, at most. None is `find_max_pixels()`.
+    size : tuple of (height, width) or None
+        The size that the image will be resized to. A JPEG of more pixels than allowed
+        is then decoded at a half, a fourth or an eighth of its own size, if that is
+        much more. No other is: what is found in an image depends on all of its pixels.
+    """
+    limit = find_max_pixels() if max_pixels is None else max_pixels
+    with _named(file), _open(file) as opened:
+        if size is not None and math.prod(opened.size) > limit:
+            _reduce(opened, _TIMES_ENOUGH * max(size))
+        _check_n_pixels(opened, limit)
+        return _to_array(opened)
+
+
+def read_small(file, size):
+    """Read a file as `read_image` does, to look at.
+
+    A JPEG is decoded at the smallest part of its size whose longer side has `size`.
     """
     with _named(file), _open(file) as opened:
+        _reduce(opened, size * min(opened.size) // max(opened.size))
+        _check_n_pixels(opened, find_max_pixels())
         return _to_array(opened)
+
+
+def _reduce(image, shortest):
+    """Let a JPEG be decoded at a part of its size; other formats cannot.
+
+    Its shorter side keeps so many pixels at least.
+    """
+    image.draft(None, (max(shortest, 1), max(shortest, 1)))
+
+
+def find_max_pixels():
+    """Return how many pixels an image may have, unless a call says something else.
+
+    That is `MAX_PIXELS`, or what somebody has set ``PIL.Image.MAX_IMAGE_PIXELS`` to.
+    """
+    limit = _import_pillow()[0].MAX_IMAGE_PIXELS
+    if limit == _PILLOWS_LIMIT:
+        return MAX_PIXELS
+    return math.inf if limit is None else limit
+
+
+@contextmanager
+def limited_pixels(max_pixels):
+    """Let files have so many pixels for a while, in all of this process."""
+    module, _ = _import_pillow()
+    former, module.MAX_IMAGE_PIXELS = module.MAX_IMAGE_PIXELS, max_pixels
+    try:
+        with warnings.catch_warnings():
+            # Files above the limit are refused, and that says more.
+            warnings.simplefilter("ignore", module.DecompressionBombWarning)
+            yield
+    finally:
+        module.MAX_IMAGE_PIXELS = former
+
+
+def _check_n_pixels(image, limit):
+    width, height = image.size
+    if width * height > limit:
+        raise _Refused(
+            f"it has {height:,} x {width:,} pixels, {width * height / 1e6:.0f} million "
+            f"and more than the limit of {limit / 1e6:g} million. {_ALLOW_MORE}."
+        )
 
 
 def read_shape(file):
@@ -66,7 +147,7 @@ def _named(name):
     except Exception as error:
         reason, way_out = str(error) or type(error).__name__, ""
         if isinstance(error, module.DecompressionBombError):
-            way_out = " If you trust it, raise PIL.Image.MAX_IMAGE_PIXELS."
+            way_out = f" {_ALLOW_MORE}."
         elif isinstance(error, PermissionError):
             reason, way_out = error.strerror, ". Allow it to be read, or leave it out."
         elif not isinstance(error, _Refused):

@@ -17,8 +17,8 @@ from skpatchsvdd._inspection.joining import (
 )
 from skpatchsvdd._inspection.likeness import warn_if_grouped
 from skpatchsvdd._inspection.maps import cut_map, resize_map
-from skpatchsvdd._inspection.matches import find_peaks, resize_boxes
-from skpatchsvdd._inspection.regions import find_regions
+from skpatchsvdd._inspection.matches import MATCH, find_peaks, resize_boxes
+from skpatchsvdd._inspection.regions import find_regions, resize_regions
 from skpatchsvdd._inspection.threshold import (
     are_tied,
     check_scores,
@@ -28,6 +28,7 @@ from skpatchsvdd._inspection.threshold import (
 )
 
 __all__ = [
+    "MATCH",
     "Copy",
     "FittedBank",
     "Inspector",
@@ -49,6 +50,7 @@ __all__ = [
     "p_values_from_scores",
     "resize_boxes",
     "resize_map",
+    "resize_regions",
     "threshold_from_scores",
     "warn_if_grouped",
     "warn_of_collapse",

@@ -12,7 +12,7 @@ MATCH = np.dtype(
 )
 
 
-def find_peaks(regions, one_map, size):
+def find_peaks(regions, one_map):
     """Return the highest pixels of the regions of a map, or of the map without any.
 
     Parameters
@@ -21,17 +21,14 @@ def find_peaks(regions, one_map, size):
         See `find_regions`.
     one_map : ndarray of shape (height, width)
         The anomaly map.
-    size : tuple of (height, width)
-        The size that rows and columns are brought to.
 
     Returns
     -------
     pixels : ndarray of int of shape (n_regions or 1, 2)
     """
-    pixels = np.transpose([regions["row"], regions["col"]])
     if len(regions) == 0:
-        pixels = np.array([np.unravel_index(one_map.argmax(), one_map.shape)])
-    return ((pixels + 0.5) * size / one_map.shape).astype(int)
+        return np.array([np.unravel_index(one_map.argmax(), one_map.shape)])
+    return np.transpose([regions["row"], regions["col"]])
 
 
 def set_boxes(matches, prefix, encoder, scale, cells):

@@ -3,18 +3,10 @@
 import numpy as np
 from scipy import ndimage
 
+_BOX = ("top", "left", "bottom", "right")
 REGION = np.dtype(
-    [
-        ("top", np.int64),
-        ("left", np.int64),
-        ("bottom", np.int64),
-        ("right", np.int64),
-        ("area", np.int64),
-        ("row", np.int64),
-        ("col", np.int64),
-        ("peak", np.float64),
-        ("mean", np.float64),
-    ]
+    [(name, np.int64) for name in (*_BOX, "area", "row", "col")]
+    + [("peak", np.float64), ("mean", np.float64)]
 )
 _TOUCHING = np.ones((3, 3))  # pixels that touch at a corner belong together
 
@@ -36,18 +28,64 @@ def find_regions(mask, one_map):
         `bottom` and `right`, the number of pixels, row and column of the highest one,
         the highest and the mean value.
     """
+    # A normal image, as almost all are: labels need not be made.
+    if not mask.any():
+        return np.zeros(0, dtype=REGION)
     labels, n_regions = ndimage.label(mask, structure=_TOUCHING)
-    numbers = np.arange(1, n_regions + 1)
     regions = np.zeros(n_regions, dtype=REGION)
     boxes = ndimage.find_objects(labels)
-    for i, (rows, cols) in enumerate(boxes):
-        box = (rows.start, cols.start, rows.stop, cols.stop)
-        for name, value in zip(("top", "left", "bottom", "right"), box, strict=True):
-            regions[name][i] = value
-    if n_regions:
-        regions["area"] = ndimage.sum_labels(mask, labels, numbers)
-        peaks = ndimage.maximum_position(one_map, labels, numbers)
-        regions["row"], regions["col"] = np.transpose(peaks)
-        regions["peak"] = ndimage.maximum(one_map, labels, numbers)
-        regions["mean"] = ndimage.mean(one_map, labels, numbers)
+    corners = [(y.start, x.start, y.stop, x.stop) for y, x in boxes]
+    for name, values in zip(_BOX, np.transpose(corners), strict=True):
+        regions[name] = values
+    pixels = np.flatnonzero(mask)
+    _measure(regions, labels.ravel()[pixels] - 1, one_map.ravel()[pixels], pixels)
+    width = mask.shape[1]
+    regions["row"], regions["col"] = np.divmod(regions["row"], width)
     return regions[np.argsort(-regions["peak"], kind="stable")]
+
+
+def _measure(regions, owners, values, pixels):
+    """Write what follows from the values of pixels, given by the region of each.
+
+    In `row` is the number of the highest pixel, the first of equal ones.
+    """
+    n_regions = len(regions)
+    regions["area"] = np.bincount(owners, minlength=n_regions)
+    regions["mean"] = np.bincount(owners, values, n_regions) / regions["area"]
+    peaks = np.full(n_regions, -np.inf)
+    np.maximum.at(peaks, owners, values)
+    regions["peak"] = peaks
+    highest = np.flatnonzero(values == peaks[owners])[::-1]
+    regions["row"][owners[highest]] = pixels[highest]
+
+
+def resize_regions(regions, size, image_size):
+    """Bring regions from the size of inspection to that of the image they are of.
+
+    Parameters
+    ----------
+    regions : structured ndarray of shape (n_regions,)
+        See `find_regions`.
+    size : tuple of (height, width)
+        The size at which images are inspected.
+    image_size : tuple of (height, width)
+        The size in which the image came.
+
+    Returns
+    -------
+    regions : structured ndarray of shape (n_regions,)
+        Boxes hold all that lies in a pixel of the inspection; areas are rounded.
+    """
+    if tuple(size) == tuple(image_size):
+        return regions
+    resized = regions.copy()
+    ratios = np.array(image_size) / size
+    for names, round_up in ((("top", "left"), False), (("bottom", "right"), True)):
+        for name, ratio in zip(names, ratios, strict=True):
+            # In exact terms a product may be a whole number, from which it differs.
+            value = np.round(regions[name] * ratio, 6)
+            resized[name] = np.ceil(value) if round_up else np.floor(value)
+    for name, ratio in zip(("row", "col"), ratios, strict=True):
+        resized[name] = (regions[name] + 0.5) * ratio
+    resized["area"] = np.maximum(np.rint(regions["area"] * ratios.prod()), 1)
+    return resized

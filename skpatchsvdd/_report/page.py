@@ -1,25 +1,28 @@
 """One page that holds all it shows: images, maps, scores, and what was compared."""
 
 import json
+import os
 import platform
 from collections import deque
 from datetime import datetime
-from functools import lru_cache
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from skpatchsvdd._images import list_images, read_display
-from skpatchsvdd._report.pictures import encode_map, encode_picture
-from skpatchsvdd._utils import replaced_when_whole
+from skpatchsvdd._inspection import p_values_from_scores
+from skpatchsvdd._report.patches import PatchPairs
+from skpatchsvdd._report.pictures import OVERLAY_SIZE, encode_map, encode_picture
+from skpatchsvdd._utils import map_in_threads, replaced_when_whole
 from skpatchsvdd._version import __version__
 from skpatchsvdd.drift import drift_test
 
-# Longest side of the pictures of images and of patches.
-_IMAGE_SIZE, _PATCH_SIZE = 256, 96
+# Longest side of the pictures of images.
+_IMAGE_SIZE = 256
 # Images inspected at a time, and regions of an image that are listed.
 _BATCH = 16
 _N_REGIONS = 10
@@ -78,7 +81,7 @@ def write_report(estimator, X, path, *, y=None, title="Inspection report"):
     for start in range(0, len(X), _BATCH):
         some = slice(start, start + _BATCH)
         labels = None if y is None else y[some]
-        page.add(X[some], estimator.inspect(X[some]), labels)
+        page.add(X[some], estimator.inspect(X[some], explain=True), labels)
     page.write(path)
 
 
@@ -95,39 +98,55 @@ class Page:
         How many images to keep, the last ones; None keeps all.
     model_offset : float or None
         The model's own `offset_`, where `estimator` was given another one.
+    model : str or None
+        The file of the model, for the command line that the page shows.
     """
 
-    def __init__(self, estimator, title, limit=None, model_offset=None):
+    def __init__(self, estimator, title, limit=None, model_offset=None, model=None):
         self._est = estimator
         self._title = title
+        self._model = model
         self._model_offset = estimator.offset_ if model_offset is None else model_offset
         self._images = deque(maxlen=limit)
         self._unreadable = {}
         self._n_seen = 0
-        # The same normal image is near to many others.
-        self._read_training = lru_cache(maxsize=16)(read_display)
+        self._pairs = PatchPairs(estimator)
 
     def __len__(self):
         return len(self._images)
 
-    def add(self, X, results, labels=None):
-        """Take in some images, files or arrays, and what `inspect` says of them."""
-        alarms = [i for i, label in enumerate(results.labels) if label == -1]
-        matches = {}
-        if alarms:
-            explained = self._est.explain([X[i] for i in alarms])
-            matches = dict(zip(alarms, explained, strict=True))
-        for i, x in enumerate(X):
-            name = str(x) if isinstance(x, str | Path) else f"image {self._n_seen}"
-            label = None if labels is None else int(labels[i])
-            image = read_display(x)
-            described = self._describe(name, image, results, i, label)
-            described["matches"] = (
-                self._show(matches[i][0], image) if i in matches else []
-            )
-            self._images.append(described)
-            self._unreadable.pop(name, None)
-            self._n_seen += 1
+    def add(self, X, results, labels=None, maps=None, pictures=None):
+        """Take in some images and what `inspect` says of them.
+
+        Parameters
+        ----------
+        X : list of path, or array-like
+            The images.
+        results : Bunch
+            What `inspect` says. With ``explain=True`` it says all that a page shows.
+        labels : array-like of shape (n_images,) or None
+            1 for good images and -1 for defective ones.
+        maps : list of path or None
+            Files with pictures of the maps, which the page refers to.
+        pictures : list of ndarray or None
+            What `read_display` gives for X, where that is at hand.
+        """
+        matches = self._find_matches(X, results)
+        self._pairs.check_files(matches.values())
+
+        def describe(i):
+            image = pictures[i] if pictures else read_display(X[i], OVERLAY_SIZE)
+            described = self._describe(X[i], image, i, results, matches.get(i, ()))
+            described["label"] = None if labels is None else int(labels[i])
+            drawn = maps[i] if maps else None
+            described["picture"] = os.path.abspath(drawn) if drawn else None
+            return described
+
+        self._images.extend(map_in_threads(describe, range(len(X))))
+        self._n_seen += len(X)
+        for x in X:
+            if isinstance(x, str | Path):
+                self._unreadable.pop(str(x), None)
 
     def add_unreadable(self, file, reason):
         """Take in a file that could not be inspected, and why."""
@@ -135,71 +154,75 @@ class Page:
         while len(self._unreadable) > (self._images.maxlen or len(self._unreadable)):
             self._unreadable.pop(next(iter(self._unreadable)))
 
-    def _describe(self, name, image, results, i, label):
+    def _find_matches(self, X, results):
+        """Return, by the index of each alarm, what its patches were compared with."""
+        alarms = np.flatnonzero(np.asarray(results.labels) == -1).tolist()
+        if "matches" in results:
+            return {i: results.matches[i] for i in alarms}
+        found = self._est.explain([X[i] for i in alarms]) if alarms else []
+        return dict(zip(alarms, found, strict=True))
+
+    def _describe(self, x, image, i, results, matches):
         """Return what the page knows of an image."""
+        is_file = isinstance(x, str | Path)
+        size = results.maps[i].shape
         regions = results.regions[i][:_N_REGIONS]
         fields = ["top", "left", "bottom", "right", "area"]
+        # The first region, whose peak is the highest.
+        pairs = self._pairs.show(matches[0], image, size) if len(matches) else []
         return {
-            "name": name,
+            "name": str(x) if is_file else f"image {self._n_seen + i}",
+            "file": os.path.abspath(x) if is_file else None,
             "value": -float(results.scores[i]),
             "p": float(results.p_values[i]),
-            "label": label,
             "thumb": encode_picture(image, _IMAGE_SIZE),
-            "map": encode_map(results.maps[i] / self._threshold),
+            "map": encode_map(results.maps[i] / np.float32(self._threshold)),
             "regions": [[int(region[name]) for name in fields] for region in regions],
+            "matches": pairs,
         }
 
     @property
     def _threshold(self):
         return _as_threshold(self._est.offset_)
 
-    def _show(self, matches, image):
-        """Return pictures of patches, by scale, and what they were compared with."""
-        pairs = zip(matches, self._est.patch_sizes_, strict=True)
-        return [self._show_one(match, size, image) for match, size in pairs]
-
-    def _show_one(self, match, size, image):
-        number = int(match["image"])
-        file = self._est.training_files_[number]
-        origin, normal = f"training image {number}", None
-        if file is not None:
-            origin = f"training image {'/'.join(Path(file).parts[-2:])}"
-            try:
-                normal = _cut(self._read_training(file), match, "image_")
-            except (OSError, ValueError):
-                origin += ", which can no longer be read"
-        return {
-            "size": size,
-            "patch": _cut(image, match, ""),
-            "normal": normal,
-            "from": origin,
-        }
-
     def write(self, path):
         """Write the page; the file is whole, or what it was."""
-        est = self._est
         text = files("skpatchsvdd._report").joinpath("page.html").read_text("utf-8")
         now = datetime.now().astimezone()
         n_images = f"{self._n_seen:,} image" + "s" * (self._n_seen != 1)
         if self._n_seen > len(self):
             n_images = f"the last {len(self):,} of {n_images}"
+        folder = os.path.dirname(os.path.abspath(path))
         content = {
             "title": self._title,
             "subtitle": f"{n_images}, {now:%d %B %Y, %H:%M}",
             "threshold": self._threshold,
             "model_threshold": _as_threshold(self._model_offset),
+            "model": self._model,
+            **self._list_training(),
+            "images": [_refer(x, folder) for x in self._images],
             "unreadable": [
                 {"file": file, "reason": reason}
                 for file, reason in self._unreadable.items()
             ],
-            "training": (-est.training_scores_[est.calibrates_]).tolist(),
-            "images": list(self._images),
             "settings": self._list_settings(now),
             **self._test_drift(),
         }
         data = json.dumps(content, separators=(",", ":")).replace("<", "\\u003c")
         with replaced_when_whole(path) as partial:
             partial.write_text(text.replace("__DATA__", data), "utf-8")
+
+    def _list_training(self):
+        """Return the values of training images, their p-values, and the lowest."""
+        est = self._est
+        scores = est.training_scores_[est.calibrates_]
+        groups = None if est.groups_ is None else est.groups_[est.calibrates_]
+        p_values = p_values_from_scores(scores, np.append(scores, -np.inf), groups)
+        return {
+            "training": (-scores).tolist(),
+            "training_p": p_values[:-1].tolist(),
+            "least_p": float(p_values[-1]),
+        }
 
     def _test_drift(self):
         """Test the images that may be normal: where it is known, those that are."""
@@ -251,8 +274,17 @@ def _as_threshold(offset):
     return max(-float(offset), _TINY)
 
 
-def _cut(image, match, prefix):
-    top, left, bottom, right = (
-        int(match[f"{prefix}{name}"]) for name in ("top", "left", "bottom", "right")
-    )
-    return encode_picture(image[top:bottom, left:right], _PATCH_SIZE)
+def _refer(described, folder):
+    """Return what is known of an image with links to its files from a folder."""
+    links = {name: _link(described[name], folder) for name in ("file", "picture")}
+    return described | links
+
+
+def _link(file, folder):
+    if file is None:
+        return None
+    try:
+        path = os.path.relpath(file, folder).replace(os.sep, "/")
+        return quote(os.fsencode(path))  # a name need not be text
+    except ValueError:  # on another drive
+        return Path(file).as_uri()

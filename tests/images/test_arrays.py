@@ -239,7 +239,9 @@ def read(monkeypatch):
     """The files that have been read, in order."""
     read, original = [], arrays.read_image
     monkeypatch.setattr(
-        arrays, "read_image", lambda file: read.append(file) or original(file)
+        arrays,
+        "read_image",
+        lambda file, **options: read.append(file) or original(file, **options),
     )
     return read
 

@@ -118,4 +118,4 @@ def test_peaks_of_a_normal_map():
     one_map = np.zeros((4, 8))
     one_map[3, 6] = 1
     regions = find_regions(np.zeros((4, 8), dtype=bool), one_map)
-    assert find_peaks(regions, one_map, (8, 8)).tolist() == [[7, 6]]
+    assert find_peaks(regions, one_map).tolist() == [[3, 6]]

@@ -1,0 +1,90 @@
+"""Patches of alarms, beside the normal patches that they were compared with."""
+
+from functools import lru_cache
+from pathlib import Path
+
+from skpatchsvdd._images import read_display, read_shape
+from skpatchsvdd._report.pictures import OVERLAY_SIZE, encode_picture
+
+# Longest side of the pictures of patches, and training images kept in memory: the same
+# one is near to many others.
+_PATCH_SIZE = 96
+_N_KEPT = 16
+# Why there is no picture of a training image.
+_WHY_NOT = {
+    "changed": ", a file that has changed since it was learnt from",
+    "unreadable": ", which can no longer be read",
+}
+
+
+class PatchPairs:
+    """Shows the patches of alarms and the normal ones they were compared with.
+
+    Parameters
+    ----------
+    estimator : PatchSVDD
+        Fitted.
+    """
+
+    def __init__(self, estimator):
+        self._est = estimator
+        self._status = {}  # of training files, by the number of the image
+        self._read = lru_cache(maxsize=_N_KEPT)(_read_training)
+
+    def check_files(self, matches):
+        """Find out which training files of some matches are still what they were."""
+        numbers = {int(i) for own in matches for i in own["image"].flat}
+        new = sorted(numbers - self._status.keys())
+        status = self._est.check_training_files(new)
+        self._status.update(zip(new, status.tolist(), strict=True))
+
+    def show(self, matches, image, size):
+        """Return pictures of patches, by scale, and what they were compared with.
+
+        Parameters
+        ----------
+        matches : structured ndarray of shape (n_scales,)
+            Those of one region, see `PatchSVDD.explain`; `check_files` has seen them.
+        image : ndarray of shape (height, width, 3)
+            The image, to look at.
+        size : tuple of (height, width)
+            The size in which it came.
+        """
+        pairs = zip(matches, self._est.patch_sizes_, strict=True)
+        return [
+            {
+                "size": patch_size,
+                "patch": _cut(image, size, match, ""),
+                **self._show_normal(match),
+            }
+            for match, patch_size in pairs
+        ]
+
+    def _show_normal(self, match):
+        number = int(match["image"])
+        file, status = self._est.training_files_[number], self._status[number]
+        origin = f"training image {number}"
+        if file is not None:
+            origin = f"training image {'/'.join(Path(file).parts[-2:])}"
+        normal = None
+        if status == "same":
+            try:
+                normal = _cut(*self._read(file), match, "image_")
+            except (OSError, ValueError):  # it is being replaced just now
+                status = "unreadable"
+        return {"normal": normal, "from": origin + _WHY_NOT.get(status, "")}
+
+
+def _read_training(file):
+    return read_display(file, OVERLAY_SIZE), read_shape(file)[:2]
+
+
+def _cut(image, size, match, prefix):
+    """Return the picture of a box, given in pixels of the size an image came in."""
+    ratios = [own / came for own, came in zip(image.shape, size, strict=False)]
+    top, left, bottom, right = (
+        round(int(match[f"{prefix}{name}"]) * ratios[i % 2])
+        for i, name in enumerate(("top", "left", "bottom", "right"))
+    )
+    bottom, right = max(bottom, top + 1), max(right, left + 1)
+    return encode_picture(image[top:bottom, left:right], _PATCH_SIZE)
