@@ -13,7 +13,12 @@ from sklearn.utils import Bunch, check_random_state
 from sklearn.utils._param_validation import Interval, Options, RealNotInt, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from skpatchsvdd._encoding import DEFAULT_STRIDES, DenseSetting, check_strides
+from skpatchsvdd._encoding import (
+    DEFAULT_STRIDES,
+    DenseSetting,
+    check_strides,
+    is_trained,
+)
 from skpatchsvdd._images import (
     check_images,
     check_roi,
@@ -328,8 +333,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         numbers a patch. "auto" is both "hierarchical" and "formulas" on a GPU. On a
         CPU, where training takes minutes and adds little, it is "formulas" alone,
         unless a parameter of the training is given: `max_iter`, `lam`,
-        `embedding_dim`, `loss`, `early_stopping` or `warm_start`. With ``max_iter=0``
-        it is "formulas", and with ``training="paper"`` "hierarchical" alone.
+        `embedding_dim`, `loss` or `early_stopping`, or there are weights that
+        `warm_start` goes on from. With ``max_iter=0`` it is "formulas", and with
+        ``training="paper"`` "hierarchical" alone.
 
     aggregation : {"multiply", "sum"}, default="multiply"
         For ablations: how the maps of the scales are joined.
@@ -625,7 +631,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         """
         images, groups = self._check_training_images(X, y, groups)
         device = check_device(self.device)
-        options = resolve_options(self.get_params(deep=False), device)
+        former = self._former_training()
+        goes_on = former is not None
+        options = resolve_options(self.get_params(deep=False), device, goes_on)
         strides = check_strides(
             self.strides,
             options.encoder,
@@ -642,9 +650,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         report = open_report(self, X, y, n_tasks)
         size, center = images.image_shape[:2], self._center_of(seen)
         setting = DenseSetting(size, center, options.light, strides, device, roi)
-        training = train_encoder(
-            seen, setting, options, rng, report, self._former_training()
-        )
+        training = train_encoder(seen, setting, options, rng, report, former)
         with self._kept_if_unfinished(training):
             parts = (images, shown, known, owners, training, setting, options, rng)
             training, fitted, scores = self._build(*parts, report)
@@ -1298,7 +1304,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             return None
         if self._unfinished is not None:
             return self._unfinished
-        if not hasattr(self, "encoder_"):
+        if not hasattr(self, "encoder_") or not is_trained(self.encoder_):
             return None
         return go_on_from(self.encoder_, self.lam_, self.lam_results_)
 

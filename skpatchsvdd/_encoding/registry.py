@@ -53,6 +53,11 @@ def encoder_scales(kind, patch_size):
     return ENCODERS[kind].scales(patch_size)
 
 
+def is_trained(encoder):
+    """Whether an encoder has weights that came from training, or could have."""
+    return not isinstance(encoder.members[0], FormulaEncoder)
+
+
 class JointEncoder(PatchEncoder):
     """Several encoders, whose scales are inspected side by side.
 

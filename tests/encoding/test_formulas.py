@@ -235,3 +235,19 @@ def test_images_without_room_for_a_patch_are_refused():
     images = np.zeros((3, 12, 40, 3), dtype=np.uint8)
     with pytest.raises(ValueError, match=r"12 x 40 are smaller than .* 16 x 16"):
         PatchSVDD(encoder="formulas").fit(images)
+
+
+def test_a_warm_start_keeps_what_was_trained(parts):
+    est = PatchSVDD(max_iter=1, batch_size=1, warm_start=True, random_state=SEED)
+    first = est.fit(parts[0][:3]).encoder_.members[0]
+    est.set_params(max_iter=0).fit(parts[0][:4])
+    assert est.patch_sizes_ == (32, 64, 16, 24, 48)
+    pairs = zip(first.parameters(), est.encoder_.parameters(), strict=False)
+    assert all(torch.equal(*pair) for pair in pairs)
+
+
+def test_a_warm_start_begins_to_train_beside_formulas(parts):
+    est = PatchSVDD(warm_start=True, batch_size=1, random_state=SEED, device="cpu")
+    assert est.fit(parts[0][:3]).patch_sizes_ == (16, 24, 48)
+    est.set_params(max_iter=1).fit(parts[0][:3])
+    assert est.patch_sizes_ == (32, 64, 16, 24, 48)
