@@ -18,7 +18,7 @@ N_BLOCKS = 2
 # Numbers that the features of each stage are brought to: with more, no figure on nine
 # categories changes by more than 0.002.
 LENGTH = 64
-# Weights that come with the package; docs/formulas.rst says how they were made.
+# Weights that come with the package. How they were made: docs/user_guide/formulas.rst.
 WEIGHTS = "known.safetensors"
 _MID_GREY = 0.5
 
