@@ -70,8 +70,10 @@ def print_rows(rows):
 def draw(panels, output):
     """Draw a normal image and one of each defect, and below each its map."""
     plt = import_pyplot()
-    size = (2.1 * _N_SHOWN, 4.9 * len(panels))
-    figure, axes = plt.subplots(2 * len(panels), _N_SHOWN, figsize=size, dpi=80)
+    size = (2.1 * _N_SHOWN, 4.8 * len(panels))
+    figure, axes = plt.subplots(
+        2 * len(panels), _N_SHOWN, figsize=size, dpi=80, layout="constrained"
+    )
     for axis in axes.flat:
         axis.set_axis_off()
     for i, (kind, test, results, maps) in enumerate(panels):
@@ -79,17 +81,19 @@ def draw(panels, output):
         for column, k in enumerate(sorted(shown)[:_N_SHOWN]):  # normal ones come first
             name = test.defects[k] if test.labels[k] == -1 else "good"
             upper, lower = axes[2 * i, column], axes[2 * i + 1, column]
-            draw_image(upper, test.images[k], results.masks[k], test.masks[k])
+            # Half-way, by ratio, from the alarm level to the peak: its middle.
+            found = (maps[k] > np.sqrt(maps[k].max())) & results.masks[k]
+            draw_image(upper, test.images[k], found, test.masks[k])
             verdict = "alarm" if results.labels[k] == -1 else "no alarm"
             upper.set_title(f"{kind}: {name}\n{verdict}, p = {results.p_values[k]:.2f}")
             # The alarm level, 1, is the middle of the colours.
-            lower.imshow(maps[k], vmin=0, vmax=2, cmap="inferno")
-    figure.text(
-        *(0.5, 0.005),
-        "red: found    white, dashed: where the defect is    below: anomaly maps",
-        ha="center",
+            look = {"cmap": "inferno", "interpolation": "bilinear"}
+            lower.imshow(maps[k], vmin=0, vmax=2, **look)
+    figure.supxlabel(
+        "red: the middle of what was found     dashed: where the defect is     "
+        "below: anomaly maps",
+        fontsize="medium",
     )
-    figure.tight_layout(rect=(0, 0.02, 1, 1))
     figure.savefig(output)
     plt.close(figure)
 

@@ -201,7 +201,7 @@ def _add_fit(commands):
         "--max-iter",
         type=int,
         metavar="STEPS",
-        help="training steps; 0 does not train; by default 240 on a CPU and 1000 on a "
+        help="training steps; 0 does not train; by default 0 on a CPU and 1000 on a "
         "GPU",
     )
     fit.add_argument(
