@@ -30,6 +30,7 @@ from skpatchsvdd._encoding.positions import find_units
 from skpatchsvdd._encoding.registry import make_encoder
 from skpatchsvdd._images.arrays import check_images
 from skpatchsvdd._inspection.inspector import Inspector
+from skpatchsvdd._inspection.likeness import measure_grouping
 from skpatchsvdd._options import resolve_options
 from skpatchsvdd._training import trainer
 from skpatchsvdd._training.crops import crop_size
@@ -59,6 +60,7 @@ __all__ = [
     "make_encoder",
     "make_index",
     "make_paper_objective",
+    "measure_grouping",
     "pairs_of_a_crop",
     "parts_of",
     "rebuild_bank",

@@ -86,7 +86,7 @@ class Options:
         return self.max_iter > 0 and self.encoder not in (None, "raw")
 
 
-def resolve_options(parameters, device):
+def resolve_options(parameters, device, goes_on=False):
     """Fill in what "auto", and None for `lam`, mean on a device.
 
     Parameters
@@ -95,6 +95,8 @@ def resolve_options(parameters, device):
         All parameters of the estimator.
     device : torch.device
         Where it computes.
+    goes_on : bool
+        Whether there is a trained encoder to go on from.
 
     Returns
     -------
@@ -107,7 +109,8 @@ def resolve_options(parameters, device):
     }
     kind = "cpu" if device.type == "cpu" else "gpu"
     auto = _AUTO[given["training"], kind]
-    given["encoder"], given["has_formulas"] = _resolve_encoder(parameters, kind)
+    asks = goes_on or _asks_for_training(parameters, kind)
+    given["encoder"], given["has_formulas"] = _resolve_encoder(parameters, asks)
     if given["encoder"] is None:
         given["max_iter"] = 0
     if given["encoder"] == "raw" and not given["has_formulas"]:
@@ -140,13 +143,13 @@ def check_encoder(encoder):
     return names
 
 
-def _resolve_encoder(parameters, kind):
+def _resolve_encoder(parameters, asks_for_training):
     """Return the name of the encoder of patches or None, and whether formulas count."""
     names = check_encoder(parameters["encoder"])
     if names == ("auto",):
         if parameters["training"] == "paper":
             names = ("hierarchical",)
-        elif _asks_for_training(parameters, kind):
+        elif asks_for_training:
             names = ("hierarchical", FORMULAS)
         else:
             names = (FORMULAS,)
@@ -166,6 +169,5 @@ def _asks_for_training(parameters, kind):
         and parameters["embedding_dim"] == DEFAULT_LENGTH
         and parameters["loss"] == "patch_svdd"
         and not parameters["early_stopping"]
-        and not parameters["warm_start"]
     )
     return kind == "gpu" or not is_default

@@ -13,7 +13,12 @@ from sklearn.utils import Bunch, check_random_state
 from sklearn.utils._param_validation import Interval, Options, RealNotInt, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from skpatchsvdd._encoding import DEFAULT_STRIDES, DenseSetting, check_strides
+from skpatchsvdd._encoding import (
+    DEFAULT_STRIDES,
+    DenseSetting,
+    check_strides,
+    is_trained,
+)
 from skpatchsvdd._images import (
     check_images,
     check_roi,
@@ -115,15 +120,17 @@ def _reads(method):
 class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     r"""Patch SVDD: detect and locate anomalies in images, learnt from normal images.
 
-    An encoder of small patches is trained without labels or pretrained weights: patches
-    a pixel or two apart are pulled together in feature space, while a classifier must
-    recognise, from the features of two neighbouring patches, in which direction one
-    lies from the other [1]_:
+    Patches are turned into features by two encoders. One is known beforehand: a small
+    network that was trained once on procedural images, drawn from formulas, and on no
+    photograph; it comes with the package. The other one is the paper's, trained without
+    labels on the images of `fit`: patches a pixel or two apart are pulled together in
+    feature space, while a classifier must recognise, from the features of two
+    neighbouring patches, in which direction one lies from the other [1]_:
 
     .. math:: L = \lambda \, L_{SVDD'} + L_{SSL}.
 
     By default a third term pushes patches with synthetic defects away from patches
-    without them.
+    without them. On a CPU nothing is trained unless it is asked for, see `encoder`.
 
     The features of all patches of the training images form a bank. The score of a patch
     of a new image is its distance to the nearest feature of the bank, the score of a
@@ -153,8 +160,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         The paper's D, the length of a feature.
 
     patch_size : {32, 64, 128}, default=64
-        K, the size of the largest patches. All smaller scales down to 32 are inspected
-        too.
+        K, the size of the largest patches of the encoders "hierarchical", "flat" and
+        "raw". All smaller scales down to 32 are inspected too.
 
     image_size : int or (int, int), default=None
         Size (height, width) to which every image is resized, with anti-aliasing, before
@@ -178,8 +185,10 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         1 GiB a scale, which is four million patches, and a covering part beyond.
 
     max_iter : "auto" or int, default="auto"
-        Optimisation steps. 0 keeps the random weights, the paper's random encoder.
-        "auto" is 1000 on a GPU and 240 on a CPU; 12000 with ``training="paper"``, whose
+        Optimisation steps. 0 trains nothing: with ``encoder="auto"`` the formulas do
+        without, and other encoders keep their random weights. "auto" is 1000 on a GPU
+        and, where an encoder is trained, 240 on a CPU; 12000 with
+        ``training="paper"``, whose
         authors take ``300 * 100 * n_images / 64`` steps: 300 epochs of 100 pairs of
         each image, 64 at a time.
 
@@ -235,7 +244,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
 
     strides : tuple of int, default=None
         Pixels from one patch to the next, one value for each scale, smallest scale
-        first. None is 4, 16, 16 for the scales 32, 64, 128.
+        first. None is 4, 16, 16 for the scales 32, 64, 128. The formulas have their
+        own, 8, 8, 16 for the scales 16, 24, 48.
 
     neighbors : {"auto", "exact", "pynndescent"}, default="auto"
         How the nearest normal patch is found. "exact" sorts the bank into clusters and
@@ -311,11 +321,21 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         pulls all features to one fixed centre, the mean of the initial features. `lam`
         has no effect on either.
 
-    encoder : {"hierarchical", "flat", "raw"}, default="hierarchical"
-        For ablations: "hierarchical" builds the feature of a patch from those of its
-        quarters. "flat" is the paper's non-hierarchical network for patches of 64
-        alone. "raw" takes the pixels of a patch as its feature: nothing is trained, and
-        the bank takes K * K * channels numbers a patch.
+    encoder : str or list of str, default="auto"
+        What makes features of patches: "formulas", one of "hierarchical", "flat" and
+        "raw", or a list of both. "formulas" is a network that has seen nothing but
+        procedural images, and needs no training; it adds patches of 16, 24 and 48
+        pixels. "hierarchical" is the paper's, trained on X: it builds the feature of a
+        patch from those of its quarters. Beside "formulas" the maps of its scales
+        enter the product with an exponent of 1/8. "flat" is the paper's
+        non-hierarchical network for patches of 64 alone. "raw" takes the pixels of a
+        patch as its feature: nothing is trained, and the bank takes K * K * channels
+        numbers a patch. "auto" is both "hierarchical" and "formulas" on a GPU. On a
+        CPU, where training takes minutes and adds little, it is "formulas" alone,
+        unless a parameter of the training is given: `max_iter`, `lam`,
+        `embedding_dim`, `loss` or `early_stopping`, or there are weights that
+        `warm_start` goes on from. With ``max_iter=0`` it is "formulas", and with
+        ``training="paper"`` "hierarchical" alone.
 
     aggregation : {"multiply", "sum"}, default="multiply"
         For ablations: how the maps of the scales are joined.
@@ -323,8 +343,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     Attributes
     ----------
     encoder_ : torch.nn.Module
-        The encoder, on the CPU. ``encoder_(patches)`` maps (n, channels, K, K) to
-        (n, D). The parameters are the small encoder's eight convolutions, then the two
+        The encoder, on the CPU; if there are two, ``encoder_.members``.
+        ``encoder_(patches)`` maps (n, channels, K, K) to (n, D). The parameters of
+        "hierarchical" are the small encoder's eight convolutions, then the two
         of each larger scale, weight before bias.
 
     lam_ : float
@@ -369,7 +390,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         Shape of the images as they are inspected.
 
     patch_sizes_, strides_ : tuple of int
-        The scales inspected, smallest first, and their strides.
+        The scales inspected, those of the trained encoder first, and their strides.
 
     bank_size_ : dict of int to int
         Number of normal patches kept, by patch size.
@@ -418,7 +439,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     three times the cost of the first layer: torch scales initial weights by the number
     of inputs, so that the filters' sums over equal channels have the same variance.
 
-    The bank takes 0.9 MB for an image of 256 x 256 at the default settings.
+    The bank takes 0.5 MB for an image of 256 x 256 with the formulas, and 0.9 MB more
+    with the trained encoder.
 
     References
     ----------
@@ -609,7 +631,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         """
         images, groups = self._check_training_images(X, y, groups)
         device = check_device(self.device)
-        options = resolve_options(self.get_params(deep=False), device)
+        former = self._former_training()
+        goes_on = former is not None
+        options = resolve_options(self.get_params(deep=False), device, goes_on)
         strides = check_strides(
             self.strides,
             options.encoder,
@@ -626,9 +650,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         report = open_report(self, X, y, n_tasks)
         size, center = images.image_shape[:2], self._center_of(seen)
         setting = DenseSetting(size, center, options.light, strides, device, roi)
-        training = train_encoder(
-            seen, setting, options, rng, report, self._former_training()
-        )
+        training = train_encoder(seen, setting, options, rng, report, former)
         with self._kept_if_unfinished(training):
             parts = (images, shown, known, owners, training, setting, options, rng)
             training, fitted, scores = self._build(*parts, report)
@@ -1282,7 +1304,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             return None
         if self._unfinished is not None:
             return self._unfinished
-        if not hasattr(self, "encoder_"):
+        if not hasattr(self, "encoder_") or not is_trained(self.encoder_):
             return None
         return go_on_from(self.encoder_, self.lam_, self.lam_results_)
 

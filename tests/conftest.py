@@ -9,7 +9,7 @@ from PIL import Image
 from settings import SEED, apply_settings, describe
 
 from skpatchsvdd import PatchSVDD
-from skpatchsvdd._bank import fused, variation
+from skpatchsvdd._bank import fused, fused_regression
 from skpatchsvdd._encoding import biases, networks
 from skpatchsvdd.datasets import make_textures
 
@@ -158,11 +158,14 @@ def kernel_device(monkeypatch):
     """Where kernels run: on a GPU, or with Triton's interpreter, if it is asked for."""
     if torch.cuda.is_available():
         pytest.importorskip("triton")
-        return torch.device("cuda")
+        yield torch.device("cuda")
+        return
     if os.environ.get("TRITON_INTERPRET") != "1":
         pytest.skip("needs a GPU, or TRITON_INTERPRET=1")
     kernels = importlib.import_module("skpatchsvdd._bank.kernels")
-    for module in (fused, variation):
+    for module in (fused, fused_regression):
         monkeypatch.setattr(module, "load_kernels", lambda *args: kernels)
     monkeypatch.setattr(biases, "runs_kernels", lambda device: True)
-    return torch.device("cpu")
+    biases.are_right.cache_clear()
+    yield torch.device("cpu")
+    biases.are_right.cache_clear()

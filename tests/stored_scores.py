@@ -49,7 +49,8 @@ def compute(way):
         est.set_params(strides=(64, 64))
         train, test = (x[:, :LARGE, :LARGE] for x in (train, test))
     else:
-        est = PatchSVDD(encoder="hierarchical", random_state=0, **(SMALL | WAYS[way]))
+        given = {"encoder": "hierarchical"} | SMALL | WAYS[way]
+        est = PatchSVDD(random_state=0, **given)
     est.fit(train)
     maps = est.anomaly_map(test)
     return np.concatenate(

@@ -179,7 +179,7 @@ VALUES = {
     "image_shape": [None, (34, 34), (3, 34, 34), (34,)],
     "training": ["dense", "paper", "x"],
     "loss": ["patch_svdd", "svdd_prime", "svdd", "x"],
-    "encoder": ["hierarchical", "raw", "flat", "x"],
+    "encoder": ["auto", "hierarchical", "raw", "flat", ["raw", "formulas"], "x"],
     "aggregation": ["multiply", "sum", "x"],
 }
 SETTINGS = st.lists(st.sampled_from(sorted(VALUES)), max_size=5, unique=True).flatmap(

@@ -67,11 +67,9 @@ BAD_PARAMETERS = [
     *(("image_shape", x, r"\(height, width\)") for x in ((34,), (34, -1), (1.5, 2))),
     ("image_shape", (3, 34, 34), r"channels before.*np\.moveaxis\(X\.reshape"),
     *(("training", x, "must be a str among") for x in ("x", None)),
-    *(
-        (name, "x", "must be a str among")
-        for name in ("loss", "encoder", "aggregation")
-    ),
+    *((name, "x", "must be a str among") for name in ("loss", "aggregation")),
     # Impossible together, or with these images
+    ("encoder", "x", "encoder must be 'auto', one of"),
     ("encoder", "flat", "is for patches of 64.*Pass patch_size=64"),
     (
         {"early_stopping": True, "max_iter": 1},

@@ -282,7 +282,9 @@ from skpatchsvdd._images import check_images
 from skpatchsvdd.datasets import make_textures
 
 X = make_textures(3, image_size=40, random_state=0).images
-est = PatchSVDD(encoder="hierarchical", patch_size=32, embedding_dim=8, max_iter=1, batch_size=2).fit(X)
+est = PatchSVDD(
+    encoder="hierarchical", patch_size=32, embedding_dim=8, max_iter=1, batch_size=2
+).fit(X)
 maps = est.anomaly_map(X)
 
 def read():

@@ -15,6 +15,8 @@ pytestmark = [
 ]
 QUICK = {"patch_size": 32, "embedding_dim": 8, "max_iter": 0, "random_state": SEED}
 
+KIND = {"encoder": "hierarchical"}
+
 
 @pytest.fixture(scope="module")
 def images():
@@ -132,13 +134,9 @@ MASK = np.pad(np.ones((40, 40)), 2)
 def test_copies_fitted_differently_are_refused_by_name(images, params, message):
     given = QUICK | {"light": 0.0, "place_weight": 0.0}
     given |= {"relative_weight": 0.5, "score_pixels": 100}
-    est = PatchSVDD(encoder="hierarchical", **given).fit(images[:4])
+    est = PatchSVDD(**KIND | given).fit(images[:4])
     before = est.score_samples(images[4:6])
-    other = (
-        PatchSVDD(encoder="hierarchical", **given | params)
-        .fit(images[:4])
-        .partial_fit(images[4:])
-    )
+    other = PatchSVDD(**KIND | given | params).fit(images[:4]).partial_fit(images[4:])
     with pytest.raises(ValueError, match=f"estimator 0 of others was .* {message}"):
         est.join([other])
     np.testing.assert_array_equal(est.score_samples(images[4:6]), before)
@@ -147,12 +145,8 @@ def test_copies_fitted_differently_are_refused_by_name(images, params, message):
 @pytest.mark.parametrize("params", [{"light": 1.0}, {"strides": (8,)}])
 def test_raw_patches_which_have_no_weights_are_compared_too(images, params):
     given = {"encoder": "raw", "patch_size": 32, "max_iter": 0, "light": 0.0}
-    est = PatchSVDD(encoder="hierarchical", **given).fit(images[:3])
-    other = (
-        PatchSVDD(encoder="hierarchical", **given | params)
-        .fit(images[:3])
-        .partial_fit(images[3:4])
-    )
+    est = PatchSVDD(**KIND | given).fit(images[:3])
+    other = PatchSVDD(**KIND | given | params).fit(images[:3]).partial_fit(images[3:4])
     with pytest.raises(ValueError, match=f"another {next(iter(params))} than"):
         est.join([other])
 

@@ -13,7 +13,16 @@ import skpatchsvdd
 ROOT = Path(skpatchsvdd.__file__).parent
 # Rooms (packages) and modules by floor; imports run downwards or along a floor.
 FLOORS = [
-    {"_images", "_options", "_synthetic", "_utils", "_version", "drift", "metrics"},
+    {
+        "_formulas",
+        "_images",
+        "_options",
+        "_synthetic",
+        "_utils",
+        "_version",
+        "drift",
+        "metrics",
+    },
     {"_bank", "_encoding"},
     {"_inspection", "_storage", "_training"},
     {

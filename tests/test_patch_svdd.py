@@ -630,7 +630,7 @@ def test_images_of_a_single_patch_are_warned_about(quick, normal):
 
 def test_auto_settings_depend_on_training_and_device():
     def resolve(device, **kwargs):
-        parameters = PatchSVDD(encoder="hierarchical", **kwargs).get_params()
+        parameters = PatchSVDD(**{"encoder": "hierarchical"} | kwargs).get_params()
         options = resolve_options(parameters, torch.device(device))
         return options.max_iter, options.batch_size, options.learning_rate
 
@@ -908,7 +908,7 @@ def test_images_of_another_shape_cannot_be_scored(fitted):
         ({"patch_size": 48}, "'patch_size' parameter .* must be .*Got 48"),
         ({"strides": (4, 16)}, r"strides must be positive integers.*\(32,\)"),
         ({"strides": (0,)}, "strides must be positive integers"),
-        ({"encoder": "resnet"}, "'encoder' parameter"),
+        ({"encoder": "resnet"}, "encoder must be 'auto'"),
         (
             {"encoder": "flat"},
             r"encoder='flat' is for patches of 64, got patch_size=32",

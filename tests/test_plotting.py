@@ -84,24 +84,18 @@ def test_unequal_lengths_are_refused(mixed):
         AnomalyMapDisplay.from_predictions(mixed.images, np.zeros((3, 48, 48)))
 
 
-@pytest.mark.usefixtures("narrow")
 def test_demo_prints_figures_and_writes_a_picture(tmp_path, capsys, monkeypatch):
-    for name, value in (("_N_TRAIN", 20), ("_N_TEST", 20), ("_IMAGE_SIZE", 96)):
+    for name, value in (("_N_TRAIN", 12), ("_N_TEST", 16), ("_IMAGE_SIZE", 96)):
         monkeypatch.setattr(demo, name, value)
     output = tmp_path / "demo.png"
-    assert main(["demo", "--max-iter", "1", "--output", str(output)]) == 0
+    assert main(["demo", "--device", "cpu", "--output", str(output)]) == 0
     lines = capsys.readouterr().out.splitlines()
     head = next(i for i, line in enumerate(lines) if line.startswith("kind "))
-    rows = [line.split() for line in lines[head + 1 : head + 5]]
-    assert [row[:2] for row in rows] == [
-        [kind, weights]
-        for kind in ("gear", "fabric")
-        for weights in ("random", "trained")
-    ]
+    rows = [line.split() for line in lines[head + 1 : head + 3]]
+    assert [row[0] for row in rows] == ["gear", "fabric"]
     for row in rows:
-        assert 0 <= float(row[2]) <= 1
-        assert 0 <= float(row[3]) <= 1
-        assert float(row[4]) < 0
+        assert 0.8 <= float(row[1]) <= 1
+        assert 0.8 <= float(row[2]) <= 1
     height, width, _ = plt.imread(output).shape
     assert height > 500
     assert width > 800

@@ -41,13 +41,14 @@ def change_outside(images, roi):
         {"max_iter": 2, "loss": "svdd"},
         {"max_iter": 2, "training": "paper", "patch_size": 32},
         {"max_iter": 0, "encoder": "raw", "patch_size": 32},
+        {"encoder": "formulas"},
     ],
 )
 def test_what_is_outside_is_never_seen(images, roi, options):
-    options = QUICK | options
-    est = PatchSVDD(encoder="hierarchical", roi=roi, **options).fit(images)
+    options = {"encoder": "hierarchical"} | QUICK | options
+    est = PatchSVDD(roi=roi, **options).fit(images)
     outside = change_outside(images, roi)
-    other = PatchSVDD(encoder="hierarchical", roi=roi, **options).fit(outside)
+    other = PatchSVDD(roi=roi, **options).fit(outside)
     for name, values in est.loss_curve_.items():
         np.testing.assert_array_equal(values, other.loss_curve_[name])
     np.testing.assert_array_equal(est.training_scores_, other.training_scores_)

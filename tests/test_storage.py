@@ -61,7 +61,7 @@ def assert_same(value, other):
     ],
 )
 def test_a_loaded_model_is_the_same(images, tmp_path, options):
-    est = PatchSVDD(encoder="hierarchical", **QUICK | options).fit(images)
+    est = PatchSVDD(**{"encoder": "hierarchical"} | QUICK | options).fit(images)
     est.save(tmp_path / "a.model")
     for mmap in (False, True):
         loaded = load(tmp_path / "a.model", mmap=mmap)

@@ -94,7 +94,7 @@ folder.cleanup()
 
 # %%
 # Sixteen pictures are few: no p-value can be below 1 / 17, and about one in 17 normal
-# images raises an alarm. The same from a shell, at the default settings, which train:
+# images raises an alarm. The same from a shell, at the default settings:
 #
 # .. code-block:: console
 #

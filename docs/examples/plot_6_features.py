@@ -13,14 +13,19 @@ from skpatchsvdd.datasets import make_textures
 
 # %%
 # A gear lies in about the same position in every image; wood looks the same everywhere.
-# The encoders keep their random weights here (``max_iter=0``), which already tell apart
-# what looks different.
+# The encoders are the paper's, and keep their random weights here (``max_iter=0``),
+# which already tell apart what looks different.
 
 models = {}
 for kind in ("gear", "wood"):
     X = make_textures(24, image_size=64, kind=kind, random_state=0).images
     est = PatchSVDD(
-        patch_size=32, strides=(8,), max_iter=0, embedding_dim=32, random_state=0
+        encoder="hierarchical",
+        patch_size=32,
+        strides=(8,),
+        max_iter=0,
+        embedding_dim=32,
+        random_state=0,
     )
     models[kind] = est.fit(X), X
 

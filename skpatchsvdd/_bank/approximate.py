@@ -6,6 +6,7 @@ import pickle
 import numpy as np
 import torch
 
+from skpatchsvdd._bank.copies import find_needed
 from skpatchsvdd._bank.exact import ExactIndex
 from skpatchsvdd._utils import count_threads, make_lock
 
@@ -39,10 +40,11 @@ class ApproximateIndex:
         _check_process()
         if n_jobs is not None:
             n_jobs = min(count_threads(n_jobs), numba.config.NUMBA_NUM_THREADS)
+        rows, self._owners = _take_needed(bank)
         n_threads = numba.get_num_threads()
         try:
             index = NNDescent(
-                bank.rows,
+                rows,
                 metric="euclidean",
                 n_neighbors=_N_NEIGHBORS,
                 random_state=seed,
@@ -52,7 +54,6 @@ class ApproximateIndex:
         finally:  # pynndescent does so only if all goes well
             numba.set_num_threads(n_threads)
         self._index = index
-        self._owners = bank.owners
         self._exact = ExactIndex(bank._replace(rows=bank.rows.copy()), seed)
 
     def check_file(self):
@@ -80,7 +81,7 @@ class ApproximateIndex:
         return torch.stack(distances).to(features.device)
 
     def _query_image(self, features, owner):
-        k = min(_N_NEIGHBORS, len(self))
+        k = min(_N_NEIGHBORS, len(self._owners))
         with _QUERYING:
             rows, distances = self._load().query(features.numpy(), k=k, epsilon=0.0)
         distances = torch.from_numpy(distances.astype(np.float32))
@@ -121,6 +122,14 @@ class ApproximateIndex:
         if not isinstance(packed, bytes):
             packed = pickle.dumps(packed, protocol=pickle.HIGHEST_PROTOCOL)
         return self.__dict__ | {"_index": packed}
+
+
+def _take_needed(bank):
+    """Return rows and owners, less those that no search needs."""
+    needed = find_needed(bank.rows, bank.owners)
+    if needed is None:
+        return bank.rows, bank.owners
+    return bank.rows[needed], bank.owners[needed]
 
 
 def _check_process():

@@ -29,6 +29,19 @@ _ASSIGNED = 4096  # rows at a time
 class Clusters:
     """Rows sorted by the nearest of some centres.
 
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_features)
+        The rows, float32.
+    seed : int
+        Seed of the centres.
+    device : torch.device
+        Where to compute.
+    n_each : int or None
+        Rows of a cluster, about.
+    is_counted : ndarray of bool of shape (n_rows,), or None
+        The rows that decide how many clusters there are, and where. None for all.
+
     Attributes
     ----------
     centers : ndarray of shape (n_clusters, n_features)
@@ -41,11 +54,15 @@ class Clusters:
         Where each row was before.
     """
 
-    def __init__(self, rows, seed, device="cpu", n_each=None):
+    def __init__(self, rows, seed, device="cpu", n_each=None, is_counted=None):
         x = torch.from_numpy(np.require(rows, requirements="W")).to(device)
-        n_clusters = min(max(len(x) // (n_each or _CLUSTER_ROWS), 1), _MAX_CLUSTERS)
+        counted = x
+        if is_counted is not None:
+            counted = x[torch.from_numpy(is_counted).to(device)]
+        n_each = n_each or _CLUSTER_ROWS
+        n_clusters = min(max(len(counted) // n_each, 1), _MAX_CLUSTERS)
         generator = torch.Generator().manual_seed(seed)
-        centers = find_centers(x, n_clusters, generator)
+        centers = find_centers(counted, n_clusters, generator)
         cluster = _assign(x, centers)
         order = cluster.argsort(stable=True)
         cluster = cluster[order].cpu().numpy()

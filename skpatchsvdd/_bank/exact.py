@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from skpatchsvdd._bank.clusters import Clusters
+from skpatchsvdd._bank.copies import find_needed
 from skpatchsvdd._bank.exact_cpu import ClusterSearch
 from skpatchsvdd._bank.exact_gpu import TileSearch, WholeSearch
 from skpatchsvdd._bank.fused import FusedSearch, make_fused
@@ -42,8 +43,9 @@ class ExactIndex:
     """Exact search in torch.
 
     From the first search on, the rows lie in clusters, most of which can be skipped.
-    Candidates are found by the expanded square and decided by the difference: a
-    distance is that of a row, and at most (1 + 1e-5) times that of the nearest one.
+    Copies of rows are not searched; see `find_needed`. Candidates are found by the
+    expanded square and decided by the difference: a distance is that of a row, and at
+    most (1 + 1e-5) times that of the nearest one.
 
     Parameters
     ----------
@@ -146,15 +148,25 @@ class ExactIndex:
                 self._cluster(device)
         search = self._searches.get(device)
         if search is None:
-            rows, centers = (as_tensor(x).to(device) for x in (self.rows, self.centers))
-            search = _make_search(device, rows, centers, self.starts, self.owners)
+            rows, starts, owners = self._take_needed()
+            rows, centers = (as_tensor(x).to(device) for x in (rows, self.centers))
+            search = _make_search(device, rows, centers, starts, owners)
             self._searches = {device: search}
         return search
+
+    def _take_needed(self):
+        """Return rows, starts of clusters and owners, less what no search needs."""
+        needed = find_needed(self.rows, self.owners)
+        if needed is None:
+            return self.rows, self.starts, self.owners
+        starts = np.append(0, needed.cumsum())[self.starts]
+        return self.rows[needed], starts, self.owners[needed]
 
     def _cluster(self, device):
         if self.centers is not None:
             return
-        clusters = Clusters(self.rows, self._seed, device)
+        needed = find_needed(self.rows, self.owners)
+        clusters = Clusters(self.rows, self._seed, device, is_counted=needed)
         order, places = clusters.order, self.places
         vars(self).update(  # at once: other threads see all of it or nothing
             rows=clusters.rows,

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from skpatchsvdd._bank.clusters import ClusterBounds, place_in_tiles
 from skpatchsvdd._bank.distances import product_error
 from skpatchsvdd._bank.exact_gpu import WholeSearch, query_parts
-from skpatchsvdd._utils import runs_kernels, warn_of_kernels
+from skpatchsvdd._utils import runs_kernels, try_kernels
 
 # Features of more numbers do not fit into registers.
 _MOST_FEATURES = 132
@@ -36,6 +36,8 @@ _LARGEST = 2.0**12
 _FACTOR, _N_PIECES = 2.0**8, 3
 # These and those of half squares, filled up to what one product takes.
 _MORE = 16
+# What the kernels that multiply know when they are compiled.
+_PRODUCT = {"Q": _QUERIES, "R": _ROWS, "X": _MORE, "FACTOR": _FACTOR}
 
 
 def load_kernels(device, n_features):
@@ -48,36 +50,32 @@ def load_kernels(device, n_features):
 def make_fused(rows, centers, starts, owners):
     """Make a `FusedSearch` and try it; return None if it is not there or not right.
 
-    What is right is left to no compiler: a few rows, moved a little, are compared with
-    all rows as well.
+    A few rows, moved a little, are compared with all rows as well.
     """
     is_too_large = rows.numel() > _MOST_NUMBERS
     if is_too_large or load_kernels(rows.device, rows.shape[1]) is None:
         return None
     parts = rows, centers, starts, owners
-    try:
-        search, is_right = _try_search(*parts)
-    except torch.cuda.OutOfMemoryError:
-        raise
-    except Exception as error:  # as where a GPU has less memory on its chip
-        warn_of_kernels("search", f"fails ({type(error).__name__}: {error})")
-        return None
-    if not is_right:
-        warn_of_kernels("search", "does not find what the plain one finds")
-    return search if is_right else None
+    return try_kernels(
+        "search",
+        lambda: FusedSearch(*parts),
+        lambda search: _finds_nearest(search, WholeSearch(*parts), rows),
+    )
 
 
-def _try_search(rows, centers, starts, owners):
-    """Make a `FusedSearch`, and say whether it finds what the plain search finds."""
-    search = FusedSearch(rows, centers, starts, owners)
+def _finds_nearest(search, plain, rows):
+    """Whether a search finds what the plain one finds."""
+    tried = move_some(rows)[None]
+    found, expected = (x.query(tried, [-1]) for x in (search, plain))
+    return torch.allclose(found, expected, rtol=1e-4, atol=0)
+
+
+def move_some(rows):
+    """Return a few rows, moved a little, to try kernels on."""
+    some = rows[:: max(len(rows) // _N_TRIED, 1)]
     generator = torch.Generator(rows.device).manual_seed(0)
-    every = max(len(rows) // _N_TRIED, 1)
-    tried = rows[::every]
-    noise = torch.randn(tried.shape, generator=generator, device=rows.device)
-    tried = (tried + _NOISE * rows.std() * noise)[None]
-    expected = WholeSearch(rows, centers, starts, owners).query(tried, [-1])
-    found = search.query(tried, [-1])
-    return search, torch.allclose(found, expected, rtol=1e-4, atol=0)
+    noise = torch.randn(some.shape, generator=generator, device=rows.device)
+    return some + _NOISE * rows.std() * noise
 
 
 class FusedSearch:
@@ -122,27 +120,30 @@ class FusedSearch:
         # 2**-25 each, which the half per cent above leaves room for but for this.
         # So may the last piece of half a square be, times its factor.
         self._errors = error, rows.shape[1] * 2.0**-32 + 2.0**-17
-        cluster = torch.arange(len(centers), device=rows.device)
-        n_rows = torch.from_numpy(np.diff(starts)).to(rows.device)
-        cluster = cluster.repeat_interleave(n_rows)
-        differences = (rows - centers[cluster]) * self._scale
         owners = torch.from_numpy(owners.astype(np.int32)).to(rows.device)
-        first_tiles = np.concatenate([[0], np.cumsum(n_tiles)]).astype(np.int32)
         self._rows = self._spread(rows * self._scale, 0.0)
         self._owners = self._spread(owners, -2)
-        half_squares = self._bounds.half_squares * self._scale**2
-        pieces = self._spread(_cut(half_squares), 0.0)
-        pieces[self._owners < 0, 0] = torch.inf  # fillers are far from everything
-        more = self._spread(differences[:, self._columns[0] :].half(), 0.0)
-        more = F.pad(torch.cat([more, pieces], dim=1), (0, _MORE))[:, :_MORE]
+        first_tiles = np.concatenate([[0], np.cumsum(n_tiles)]).astype(np.int32)
         self._bank = (
-            self._spread(differences[:, : self._columns[0]].half(), 0.0),
-            more.contiguous(),
+            *self._split_rows(rows, centers, starts),
             self._owners,
             centers * self._scale,
             (self._bounds.radii * self._scale).square() / 2,
             torch.from_numpy(first_tiles).to(rows.device),
         )
+
+    def _split_rows(self, rows, centers, starts):
+        """Return rows around their centres, and more columns; see `_multiply`."""
+        cluster = torch.arange(len(centers), device=rows.device)
+        n_rows = torch.from_numpy(np.diff(starts)).to(rows.device)
+        cluster = cluster.repeat_interleave(n_rows)
+        differences = (rows - centers[cluster]) * self._scale
+        pieces = self._spread(_cut(self._bounds.half_squares * self._scale**2), 0.0)
+        pieces[self._owners < 0, 0] = torch.inf  # fillers are far from everything
+        first, more = differences.half().tensor_split([self._columns[0]], dim=1)
+        more = torch.cat([self._spread(more, 0.0), pieces], dim=1)
+        more = F.pad(more, (0, _MORE))[:, :_MORE].contiguous()
+        return self._spread(first, 0.0), more
 
     def _spread(self, x, filler):
         """Return what belongs to rows, where they go."""
@@ -169,27 +170,35 @@ class FusedSearch:
 
     def _look(self, x, order, nearest, left_out, squares, own_squares):
         """Return half the squared distances of sorted queries."""
-        n, n_clusters = squares.shape
-        shape = {"K": self._columns[0], "L": self._columns[1]}
-        shape["LEAVES"] = left_out is not None
-        more = {"X": _MORE, "FACTOR": _FACTOR}
-        if left_out is None:
-            left_out = nearest.new_full((n,), -1)
-        blocks = {"Q": _QUERIES, "R": _ROWS}
-        n_blocks = -(-n // _QUERIES)
-        upper = x.new_empty(n)
-        self._kernels.look_first[(n_blocks,)](
+        leaves = left_out is not None
+        shape = {"K": self._columns[0], "L": self._columns[1], "LEAVES": leaves}
+        if not leaves:
+            left_out = nearest.new_full((len(x),), -1)
+        upper = self._look_first(x, nearest, left_out, shape)
+        due = self._find_due(order, nearest, squares, own_squares, upper)
+        noted = self._look_further(x, left_out, due, upper, shape)
+        return self._decide(x, left_out, noted, shape)
+
+    def _look_first(self, x, nearest, left_out, shape):
+        """Return upper bounds of half squares, by the nearest clusters, (n,)."""
+        upper = x.new_empty(len(x))
+        self._kernels.look_first[(_count_blocks(x),)](
             x,
             nearest,
             left_out,
             self._bank,
             upper,
-            n,
+            len(x),
             *self._errors,
             **shape,
-            **more,
-            **blocks,
+            **_PRODUCT,
         )
+        return upper
+
+    def _find_due(self, order, nearest, squares, own_squares, upper):
+        """Return the pairs of blocks and clusters to look at, and how many they are."""
+        n, n_clusters = squares.shape
+        n_blocks = _count_blocks(squares)
         pairs = nearest.new_empty(n_blocks * n_clusters)
         n_pairs = nearest.new_zeros(1)
         self._kernels.find_due[(n_blocks, -(-n_clusters // _CHUNK))](
@@ -208,24 +217,32 @@ class FusedSearch:
             Q=_QUERIES,
             C=_CHUNK,
         )
-        noted = nearest.new_zeros(n, n_clusters)
+        return pairs, n_pairs
+
+    def _look_further(self, x, left_out, due, upper, shape):
+        """Return the parts of clusters to decide, as bits, (n, n_clusters)."""
+        n_clusters = len(self._bounds.radii)
+        noted = left_out.new_zeros(len(x), n_clusters)
         self._kernels.look_further[(_PROGRAMS,)](
             x,
             left_out,
             self._bank,
-            pairs,
-            n_pairs,
+            *due,
             upper,
             noted,
-            n,
+            len(x),
             n_clusters,
             *self._errors,
             **shape,
-            **more,
-            **blocks,
+            **_PRODUCT,
             PART=_PART,
         )
-        half_squares = torch.empty_like(upper)
+        return noted
+
+    def _decide(self, x, left_out, noted, shape):
+        """Return half the squares of the nearest rows in what is noted, (n,)."""
+        n, n_clusters = noted.shape
+        half_squares = x.new_empty(n)
         self._kernels.decide[(n,)](
             x,
             left_out,
@@ -247,6 +264,10 @@ class FusedSearch:
     def _widen(self, x):
         """Append columns of zeros, as many as products need."""
         return F.pad(x, (0, sum(self._columns) - x.shape[1]))
+
+
+def _count_blocks(queries):
+    return -(-len(queries) // _QUERIES)
 
 
 def _cut(half_squares):

@@ -6,17 +6,12 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 
 from skpatchsvdd._bank.clusters import ClusterBounds, Clusters
 from skpatchsvdd._bank.distances import as_columns, expand, halve_squares, product_error
-from skpatchsvdd._bank.fused import split_columns
-from skpatchsvdd._utils import split_halves
 
 # Products held at a time: on a CPU as many as stay in its cache.
 _CPU_PRODUCTS, _GPU_PRODUCTS = 2**20, 2**27
-# Patches, and patches measured, of one product of a kernel.
-_FUSED = 64
 # Rows of a cluster, about, and rows and queries from which on clusters pay.
 _CLUSTER_ROWS = 128
 _FEWEST_ROWS, _FEWEST_QUERIES = 1024, 1024
@@ -41,7 +36,7 @@ class KernelModel(NamedTuple):
     owners: torch.Tensor
     typical: float
     clusters: "ClusterRegression | None" = None
-    fused: "FusedRegression | None" = None
+    fused: object = None  # a `FusedRegression`, on a GPU
 
     def leave_out(self, is_left_out):
         """Return the model without some rows: they are infinitely far away."""
@@ -58,59 +53,6 @@ def regress(model, features):
         away = expand(model.half_squares, part - model.origin, model.columns)
         usual.append(torch.softmax(away.neg_(), dim=1) @ model.distances)
     return torch.cat(usual)
-
-
-class FusedRegression:
-    """Does what `regress` does on a GPU, in one kernel.
-
-    Parameters
-    ----------
-    kernels : module
-        See `load_kernels`.
-    columns, half_squares, distances, owners : tensors
-        See `KernelModel`.
-    """
-
-    def __init__(self, kernels, columns, half_squares, distances, owners):
-        self._kernels = kernels
-        n_features = len(columns)
-        self._columns = split_columns(n_features)
-        self._n_more = sum(self._columns) - n_features
-        rows = F.pad(columns.T, (0, self._n_more))
-        first, more = rows.tensor_split([self._columns[0]], dim=1)
-        *self._rows, self._scale = split_halves(first.contiguous())
-        self._labels = more.contiguous(), half_squares, distances, owners
-
-    def __call__(self, features, left_out):
-        """Return the weighted means of distances, (n,).
-
-        Parameters
-        ----------
-        features : tensor of shape (n, n_features)
-            Less the model's origin.
-        left_out : tensor of shape (n,) or None
-            For each, the owner whose rows tell nothing, or -1.
-        """
-        n = len(features)
-        leaves = left_out is not None
-        usual = features.new_empty(n)
-        owners = self._labels[-1]
-        self._kernels.regress[(-(-n // _FUSED),)](
-            F.pad(features, (0, self._n_more)),
-            *self._rows,
-            *self._labels,
-            left_out if leaves else owners.new_full((n,), -1),
-            usual,
-            n,
-            len(owners),
-            self._scale,
-            K=self._columns[0],
-            L=self._columns[1],
-            Q=_FUSED,
-            R=_FUSED,
-            LEAVES=leaves,
-        )
-        return usual
 
 
 def make_cluster_regression(rows, width):

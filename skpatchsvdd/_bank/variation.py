@@ -7,9 +7,8 @@ import torch
 
 from skpatchsvdd._bank.distances import as_columns, expand, halve_squares
 from skpatchsvdd._bank.exact import as_tensor
-from skpatchsvdd._bank.fused import load_kernels
+from skpatchsvdd._bank.fused_regression import make_fused_regression
 from skpatchsvdd._bank.regression import (
-    FusedRegression,
     KernelModel,
     make_cluster_regression,
     regress,
@@ -178,30 +177,28 @@ class Variation:
         return (model.clusters or regress)(model, features)
 
     def _move_to(self, device):
+        """Return the model on a device, made there once."""
         model = self._on_device
         if model is None or model.columns.device != device:
-            rows = as_tensor(self.sample.rows).to(device).flatten(0, 1)
-            origin = rows.mean(dim=0)
-            distances = as_tensor(self.distances).to(device).flatten()
-            owners = np.repeat(self.sample.owners, self.sample.rows.shape[1])
-            owners = torch.from_numpy(owners.astype(np.int32)).to(device)
-            rows = rows - origin
-            parts = (
-                as_columns(rows) / self.width,
-                halve_squares(rows) / self.width,
-                distances,
-                owners,
-            )
-            clusters = fused = None
-            if device.type == "cpu":
-                clusters = make_cluster_regression(rows, self.width)
-            kernels = load_kernels(device, rows.shape[1])
-            if kernels is not None:
-                fused = FusedRegression(kernels, *parts)
-            typical = _find_typical(self.distances)
-            model = KernelModel(origin, *parts, typical, clusters, fused)
-            self._on_device = model
+            model = self._on_device = self._make_model(device)
         return model
+
+    def _make_model(self, device):
+        rows = as_tensor(self.sample.rows).to(device).flatten(0, 1)
+        origin = rows.mean(dim=0)
+        rows = rows - origin
+        owners = np.repeat(self.sample.owners, self.sample.rows.shape[1])
+        model = KernelModel(
+            origin,
+            as_columns(rows) / self.width,
+            halve_squares(rows) / self.width,
+            as_tensor(self.distances).to(device).flatten(),
+            torch.from_numpy(owners.astype(np.int32)).to(device),
+            _find_typical(self.distances),
+        )
+        if device.type == "cpu":
+            model = model._replace(clusters=make_cluster_regression(rows, self.width))
+        return model._replace(fused=make_fused_regression(model, rows))
 
     def __getstate__(self):
         return self.__dict__ | {"_on_device": None}

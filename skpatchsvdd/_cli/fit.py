@@ -38,8 +38,8 @@ def run(args):
         verbose=1,
     )
     print(
-        f"learning from {len(files)} images: seconds on a GPU, minutes on a CPU, more "
-        "for large images"
+        f"learning from {len(files)} images: seconds, minutes if a CPU is to train, "
+        "more for large images"
     )
     _fit_or_end(est, files, groups, args.output)
     est.set_params(device="auto", verbose=0)  # this run's, not the model's
@@ -84,7 +84,10 @@ def _print_summary(est, files):
     patches = ", ".join(f"{n:,} of {k} x {k}" for k, n in est.bank_size_.items())
     n_alarms = int(np.sum(est.training_scores_ < est.offset_))
     print(f"inspected at {height} x {width} pixels; patches kept: {patches}")
-    print(f"{est.n_iter_} training steps, lambda {est.lam_:g}")
+    if est.n_iter_:
+        print(f"{est.n_iter_} training steps, lambda {est.lam_:g}")
+    else:
+        print("nothing was trained: --max-iter 240 trains an encoder on these images")
     print(
         f"an image is abnormal below a score of {est.offset_:.4g}; "
         f"{n_alarms} of the images learnt from would be"

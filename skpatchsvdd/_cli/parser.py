@@ -201,7 +201,7 @@ def _add_fit(commands):
         "--max-iter",
         type=int,
         metavar="STEPS",
-        help="training steps; 0 does not train; by default 240 on a CPU and 1000 on a "
+        help="training steps; 0 does not train; by default 0 on a CPU and 1000 on a "
         "GPU",
     )
     fit.add_argument(
@@ -331,14 +331,13 @@ def _add_demo(commands):
         "demo",
         help="learn from synthetic normal images and find synthetic defects",
         description=(
-            "Learn from synthetic normal images, find synthetic defects, print what "
-            "training adds and draw a picture. Takes minutes on two cores."
+            "Learn from synthetic normal images, find synthetic defects, print what is "
+            "found and draw a picture. Takes less than a minute on two cores."
         ),
     )
     demo.add_argument("--output", default="demo.png", help="picture to write")
     demo.add_argument("--device", default="auto", help="auto, cpu, cuda, ...")
     demo.add_argument("--random-state", type=int, default=0, help="seed of all draws")
-    demo.add_argument("--max-iter", type=int, default=100, help="training steps")
 
 
 def _add_max_pixels(parser):

@@ -9,7 +9,12 @@ from skpatchsvdd._encoding.networks import (
     reset_parameters,
 )
 from skpatchsvdd._encoding.positions import find_units
-from skpatchsvdd._encoding.registry import ENCODERS, JointEncoder, make_encoder
+from skpatchsvdd._encoding.registry import (
+    ENCODERS,
+    JointEncoder,
+    is_trained,
+    make_encoder,
+)
 from skpatchsvdd._encoding.strides import DEFAULT_STRIDES, check_strides
 
 __all__ = [
@@ -23,6 +28,7 @@ __all__ = [
     "damp_windows",
     "find_units",
     "grid_shape",
+    "is_trained",
     "make_encoder",
     "make_formula_encoder",
     "rebuild_encoder",

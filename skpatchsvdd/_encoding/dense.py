@@ -81,6 +81,7 @@ class DenseEncoder:
 
     def __init__(self, encoder, image_size, center, light, strides, device, roi=None):
         self.patch_sizes = encoder.patch_sizes
+        self.scale_weights = encoder.scale_weights
         self.strides = strides
         self.center = center
         self.light = light

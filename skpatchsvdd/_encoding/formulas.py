@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from skpatchsvdd._encoding.known import LENGTH, STAGES, KnownNetwork, read_known
-from skpatchsvdd._encoding.networks import PatchEncoder, grid_shape
+from skpatchsvdd._encoding.networks import EmptyConv2d, PatchEncoder, grid_shape
 
 # Pixels that a feature of each stage speaks for, no size of another encoder, and pixels
 # from one to the next. A patch of 24 or 48 lies between two cells of its stage: their
@@ -37,7 +37,7 @@ class FormulaEncoder(PatchEncoder):
     def __init__(self, n_channels, embedding_dim=LENGTH, patch_size=48):
         super().__init__(n_channels, LENGTH, patch_size)
         self.network = KnownNetwork()
-        self.project = nn.ModuleList(nn.Conv2d(n, LENGTH, 1) for n in STAGES)
+        self.project = nn.ModuleList(EmptyConv2d(n, LENGTH, 1) for n in STAGES)
 
     @staticmethod
     def scales(patch_size):

@@ -7,7 +7,7 @@ import math
 import torch
 
 from skpatchsvdd._encoding.networks import SLOPE, run_layer
-from skpatchsvdd._utils import runs_kernels, split_halves, warn_of_kernels
+from skpatchsvdd._utils import runs_kernels, split_halves, try_kernels
 
 # Channels that fit the matrix units and registers.
 _CHANNELS = (32, 64, 128)
@@ -35,21 +35,14 @@ def use_fused_layers(encoder):
     device = next((p.device for p in encoder.parameters()), torch.device("cpu"))
     if not runs_kernels(device):
         return
-    try:
-        is_right = _try_layers(encoder, device)
-    except torch.cuda.OutOfMemoryError:
-        raise
-    except Exception as error:  # as where a GPU has less memory on its chip
-        is_right, reason = False, f"fails ({type(error).__name__}: {error})"
-    else:
-        reason = "does not find what the plain one finds"
-    if not is_right:
-        encoder.run_layer = run_layer
-        warn_of_kernels("convolution", reason)
+    layers = try_kernels(
+        "convolution", FusedLayers, lambda x: _keeps_features(encoder, x, device)
+    )
+    encoder.run_layer = run_layer if layers is None else layers
 
 
-def _try_layers(encoder, device):
-    """Let an encoder use kernels, and say whether its features stay what they are."""
+def _keeps_features(encoder, layers, device):
+    """Let an encoder use layers, and say whether its features stay what they are."""
     generator = torch.Generator(device).manual_seed(0)
     size = max(_TRIED, encoder.patch_sizes[-1] + encoder.dense_stride)
     shape = (2, encoder.config[0], size, size)
@@ -57,7 +50,7 @@ def _try_layers(encoder, device):
     strides = (encoder.dense_stride,) * len(encoder.patch_sizes)
     expected = encoder.encode_images(images, strides)
     plain = copy.deepcopy(encoder).to(device)  # a copy is made on the host
-    encoder.run_layer = FusedLayers()
+    encoder.run_layer = layers
     found = encoder.encode_images(images, strides)
     if _find_difference(found, expected) <= _DIFFERENCE:
         return True

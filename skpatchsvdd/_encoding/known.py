@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from skpatchsvdd._encoding.networks import EmptyConv2d
+
 # Channels of the first layer, at every second pixel, and of the stages after it, each
 # at half the resolution of the one before.
 STEM, STAGES = 32, (64, 128, 224)
@@ -16,7 +18,7 @@ N_BLOCKS = 2
 # Numbers that the features of each stage are brought to: with more, no figure on nine
 # categories changes by more than 0.002.
 LENGTH = 64
-# Weights that come with the package; docs/formulas.rst says how they were made.
+# Weights that come with the package. How they were made: docs/user_guide/formulas.rst.
 WEIGHTS = "known.safetensors"
 _MID_GREY = 0.5
 
@@ -56,7 +58,8 @@ class Layer(nn.Module):
 
     def __init__(self, n_in, n_out, stride=1, norm=False):
         super().__init__()
-        self.conv = nn.Conv2d(n_in, n_out, 3, stride=stride, bias=not norm)
+        make = nn.Conv2d if norm else EmptyConv2d  # weights to train, or to be read
+        self.conv = make(n_in, n_out, 3, stride=stride, bias=not norm)
         self.norm = nn.BatchNorm2d(n_out) if norm else nn.Identity()
 
     def forward(self, x):

@@ -75,6 +75,11 @@ class PatchEncoder(nn.Module):
         """The encoders that this one is made of: itself."""
         return [self]
 
+    @property
+    def scale_weights(self):
+        """How much the map of each scale counts among all."""
+        return (1.0,) * len(self.patch_sizes)
+
     @staticmethod
     def scales(patch_size):
         """Patch sizes an encoder of this largest patch size inspects."""

@@ -11,6 +11,10 @@ from skpatchsvdd._encoding.networks import (
     reset_parameters,
 )
 
+# How much the scales of an encoder of patches count beside those of the formulas, as
+# the exponent of their maps.
+BESIDE = 0.125
+
 ENCODERS = {
     "hierarchical": HierarchicalEncoder,
     "flat": FlatEncoder,
@@ -49,6 +53,11 @@ def encoder_scales(kind, patch_size):
     return ENCODERS[kind].scales(patch_size)
 
 
+def is_trained(encoder):
+    """Whether an encoder has weights that came from training, or could have."""
+    return not isinstance(encoder.members[0], FormulaEncoder)
+
+
 class JointEncoder(PatchEncoder):
     """Several encoders, whose scales are inspected side by side.
 
@@ -68,6 +77,15 @@ class JointEncoder(PatchEncoder):
     def members(self):
         """The encoders."""
         return list(self.joined)
+
+    @property
+    def scale_weights(self):
+        """How much the map of each scale counts among all."""
+        return tuple(
+            1.0 if isinstance(x, FormulaEncoder) else BESIDE
+            for x in self.joined
+            for _ in x.patch_sizes
+        )
 
     def encode_patches(self, batches):
         """Return features of batches of patches, each by the encoder of its size."""

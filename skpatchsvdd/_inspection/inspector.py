@@ -311,7 +311,8 @@ class Inspector:
 
     def _join(self, distances):
         maps = [self._spread(i, x) for i, x in distances.items()]
-        joined = join_maps(maps, self.aggregation)
+        weights = [self.encoder.scale_weights[i] for i in distances]
+        joined = join_maps(maps, self.aggregation, weights)
         return joined if self._roi is None else torch.where(self._roi, joined, 0.0)
 
     def _spread(self, i, scores):

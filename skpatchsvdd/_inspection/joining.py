@@ -72,7 +72,7 @@ def _list_settings(copy):
     _, embedding_dim, patch_size = encoder.config
     setting = fitted.setting
     return {
-        "encoder": [_KINDS[type(x)] for x in encoder.members],
+        "encoder": " and ".join(_KINDS[type(x)] for x in encoder.members),
         "patch_size": patch_size,
         "embedding_dim": embedding_dim,
         "image_size": tuple(setting.image_size),

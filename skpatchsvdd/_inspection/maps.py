@@ -58,7 +58,7 @@ def find_covering(pixels, patch_size, stride):
     return down.T @ pixels.to(down.dtype) @ across > 0
 
 
-def join_maps(maps, aggregation):
+def join_maps(maps, aggregation, weights):
     """Join the maps of all scales into one, pixel by pixel.
 
     Parameters
@@ -67,18 +67,27 @@ def join_maps(maps, aggregation):
         One map for each scale.
     aggregation : {"multiply", "sum"}
         The paper multiplies.
+    weights : list of float
+        How much each counts: an exponent, or a factor.
 
     Returns
     -------
     joined : tensor of shape (n_images, height, width)
     """
     # Pair by pair: a GPU compiles `prod` first, for seconds.
-    operation = torch.mul if aggregation == "multiply" else torch.add
-    return functools.reduce(operation, maps)
+    if aggregation == "sum":
+        pairs = zip(maps, weights, strict=True)
+        return functools.reduce(torch.add, [x if w == 1 else w * x for x, w in pairs])
+    if all(weight == 1 for weight in weights):
+        return functools.reduce(torch.mul, maps)
+    return geometric_mean(maps, weights)
 
 
 def geometric_mean(factors, weights):
-    """Return the weighted geometric mean of tensors; one alone stays as it is."""
+    """Return the product of tensors, each to the power of its weight.
+
+    One alone stays as it is.
+    """
     if len(factors) == 1:
         return factors[0]
     if factors[0].device.type == "cpu":
@@ -90,7 +99,8 @@ def geometric_mean(factors, weights):
 
 def _weigh(factors, weights):
     pairs = zip(factors, weights, strict=True)
-    return functools.reduce(torch.mul, [x.pow(weight) for x, weight in pairs])
+    powers = [x if weight == 1 else x.pow(weight) for x, weight in pairs]
+    return functools.reduce(torch.mul, powers)
 
 
 def mean_of_largest(maps, n_pixels):

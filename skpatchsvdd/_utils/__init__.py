@@ -18,7 +18,7 @@ from skpatchsvdd._utils.device import (
 )
 from skpatchsvdd._utils.files import check_file_name, replaced_when_whole
 from skpatchsvdd._utils.forks import make_lock, safe_after_fork, was_forked
-from skpatchsvdd._utils.kernels import runs_kernels, split_halves, warn_of_kernels
+from skpatchsvdd._utils.kernels import runs_kernels, split_halves, try_kernels
 from skpatchsvdd._utils.locks import hold_lock
 from skpatchsvdd._utils.mapped import as_writable, check_mapped, map_file
 from skpatchsvdd._utils.memory import memory_size
@@ -70,7 +70,7 @@ __all__ = [
     "split_halves",
     "training_autocast",
     "training_layout",
+    "try_kernels",
     "warn",
-    "warn_of_kernels",
     "was_forked",
 ]

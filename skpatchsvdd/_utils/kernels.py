@@ -1,4 +1,4 @@
-"""Whether kernels can be compiled and run on a GPU of this machine."""
+"""Whether kernels can be compiled and run on a GPU of this machine, by trying them."""
 
 import functools
 import importlib
@@ -45,9 +45,38 @@ def split_halves(x):
     return kept, (x / scale - kept).half(), scale
 
 
-def warn_of_kernels(what, reason):
-    """Say that kernels are not used, and why."""
+def try_kernels(what, make, is_right):
+    """Make what uses kernels, if it does there what the plain way does.
+
+    What is right is left to no compiler: everything that uses kernels comes from here,
+    tried once on the device that it is for. Where it fails or errs, that is told, and
+    the plain way is for the caller to take.
+
+    Parameters
+    ----------
+    what : str
+        What is done, for the warning.
+    make : callable
+        ``make()`` returns what uses kernels.
+    is_right : callable
+        ``is_right(made)`` uses it, and compares with the plain way.
+
+    Returns
+    -------
+    made : object or None
+        None if it is not to be used.
+    """
+    try:
+        made = make()
+        if is_right(made):
+            return made
+        reason = "does not find what the plain one finds"
+    except torch.cuda.OutOfMemoryError:
+        raise
+    except Exception as error:  # as where a GPU has less memory on its chip
+        reason = f"fails ({type(error).__name__}: {error})"
     warn(
         f"the fast {what} on this GPU {reason}. Continuing with a slower one. Another "
         "version of torch or triton may help.",
     )
+    return None

@@ -5,7 +5,7 @@ import pytest
 import torch
 from reference import nearest_distances
 
-from skpatchsvdd._bank import fused, variation
+from skpatchsvdd._bank import fused, fused_regression
 from skpatchsvdd._bank.clusters import Clusters
 from skpatchsvdd._bank.variation import PatchSample, Variation
 
@@ -111,7 +111,8 @@ def test_fused_regression_equals_the_plain_one(
     features = torch.tensor(draw(rng, 140, n_features)).view(2, 70, n_features)
     features = features.to(kernel_device)
     found = usual.usual(features, [owner, -1])
-    monkeypatch.setattr(variation, "load_kernels", lambda *args: None)
+    assert usual._on_device.fused is not None
+    monkeypatch.setattr(fused_regression, "load_kernels", lambda *args: None)
     usual._on_device = None
     expected = usual.usual(features, [owner, -1])
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=0)

@@ -206,6 +206,15 @@ def test_threads_share_an_approximate_index(rng, approximate):
             assert torch.equal(found, expected)
 
 
+def test_approximate_search_finds_a_copy_of_another_image(rng):
+    rows = np.tile(features(rng, 20, n_features=8), (30, 1))
+    index = ApproximateIndex(as_bank(rows, np.arange(30).repeat(20)), 1, 0)
+    queries = torch.from_numpy(rows.reshape(30, 20, 8))
+    assert (index.query(queries, list(range(30))) == 0).all()
+    assert len(index) == 600
+    assert len(index._owners) == 40  # two of each are what is searched
+
+
 def test_an_approximate_index_that_fails_leaves_numba_s_threads(rng, monkeypatch):
     import numba
     import pynndescent

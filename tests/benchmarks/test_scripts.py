@@ -253,6 +253,15 @@ def test_selection_needs_images(run, categories):
         run("bench_selection", *categories, "--n-train", 5)
 
 
+def test_grouping(run, categories):
+    figures = run("bench_grouping", *categories[:4], "--images", 10, "--tiles", 2)
+    orders = ("as it is", "shuffled") * 2
+    assert tuple(row["order"] for row in figures["rows"][:4]) == orders
+    for row in figures["rows"]:
+        assert 0 < row["p"] <= 1
+        assert not (row["warns"] and row["order"] == "shuffled")
+
+
 def test_drift(run, category):
     figures = run("bench_drift", *category, "--max-iter", 0)
     before, after = figures["rows"][:2]

@@ -86,7 +86,7 @@ def test_a_steep_encoder_is_compared_as_float32_is(kernel_device, monkeypatch):
     monkeypatch.setattr(fused, "_DIFFERENCE", 1e-9)
     device = torch.device(kernel_device)
     with torch.inference_mode(), exact_convolutions(device):
-        assert fused._try_layers(encoder, device)
+        assert fused._keeps_features(encoder, fused.FusedLayers(), device)
         del encoder.run_layer
         monkeypatch.setattr(fused, "SLOPE", 0.3)
-        assert not fused._try_layers(encoder, device)
+        assert not fused._keeps_features(encoder, fused.FusedLayers(), device)

@@ -1,7 +1,6 @@
 """Groups of images: what is set aside, what is left out, and what is warned of."""
 
 import pickle
-import warnings
 
 import numpy as np
 import pytest
@@ -12,9 +11,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from skpatchsvdd import PatchSVDD
-from skpatchsvdd._images.arrays import check_images
 from skpatchsvdd._inspection.groups import check_groups, choose_aside
-from skpatchsvdd._inspection.likeness import nearness_of_neighbors
 from skpatchsvdd.datasets import make_textures
 from skpatchsvdd.model_selection import (
     NormalOnlyKFold,
@@ -390,26 +387,3 @@ def test_folds_say_when_groups_are_too_few():
         next(NormalOnlyShuffleSplit(3).split(groups, LABELS, groups))
     with pytest.raises(ValueError, match="got 3 labels for 24 images"):
         next(NormalOnlyKFold(3).split(groups, LABELS, groups[:3]))
-
-
-def test_images_in_order_look_grouped():
-    images = make_lots(8, 4, 3)
-    est = PatchSVDD(encoder="hierarchical", max_iter=0, **QUICK)
-    with pytest.warns(UserWarning, match=r"groups=\[name.rsplit"):
-        est.fit(images)
-    assert nearness_of_neighbors(check_images(images)) < 0.1
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        est.fit(images, groups=np.arange(8).repeat(4))
-
-
-@pytest.mark.parametrize("kind", ["fabric", "wood", "leather", "mesh", "gear"])
-def test_independent_images_do_not_look_grouped(kind):
-    for seed in range(3):
-        images = make_textures(40, image_size=64, kind=kind, random_state=seed).images
-        assert nearness_of_neighbors(check_images(images)) > 0.3
-
-
-def test_equal_images_do_not_look_grouped():
-    images = np.full((30, 32, 32, 1), 7, dtype=np.uint8)
-    assert nearness_of_neighbors(check_images(images)) == 0.5

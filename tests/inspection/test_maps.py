@@ -45,8 +45,10 @@ def test_spread_of_one_image_does_not_depend_on_the_others(rng):
 
 def test_join_maps_by_hand():
     maps = [torch.tensor([[[2.0, 3.0]]]), torch.tensor([[[5.0, 7.0]]])]
-    assert join_maps(maps, "multiply").tolist() == [[[10, 21]]]
-    assert join_maps(maps, "sum").tolist() == [[[7, 10]]]
+    assert join_maps(maps, "multiply", [1, 1]).tolist() == [[[10, 21]]]
+    assert join_maps(maps, "sum", [1, 1]).tolist() == [[[7, 10]]]
+    assert join_maps(maps, "multiply", [2, 1])[0, 0, 1] == pytest.approx(9 * 7)
+    assert join_maps(maps, "sum", [0.5, 1]).tolist() == [[[6, 8.5]]]
 
 
 def test_resize_map_keeps_a_map_of_the_right_size():

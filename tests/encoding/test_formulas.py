@@ -1,0 +1,253 @@
+import hashlib
+import pickle
+from importlib.resources import files
+
+import numpy as np
+import pytest
+import torch
+from settings import SEED
+
+import skpatchsvdd
+from skpatchsvdd import PatchSVDD
+from skpatchsvdd._encoding import JointEncoder, dense, make_formula_encoder
+from skpatchsvdd._encoding.formulas import PATCHES, FormulaEncoder
+from skpatchsvdd._encoding.known import KnownNetwork, fold_norms, read_known
+from skpatchsvdd._encoding.registry import BESIDE
+from skpatchsvdd._options import resolve_options
+from skpatchsvdd.datasets import make_textures
+from skpatchsvdd.metrics import detection_auroc, segmentation_auroc
+
+SHA256 = "f8c9d1210be5e108856082331019d41daa7b4f9364091e43919c3403f0fa2aff"
+# Mean length of the features of a fixed image, by stage.
+EXPECTED = (10.5884, 9.5888, 9.4906)
+STRIDES = tuple(PATCHES.values())
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    return make_formula_encoder(3, (96, 96))
+
+
+@pytest.fixture(scope="module")
+def parts():
+    train = make_textures(12, image_size=96, kind="gear", random_state=SEED)
+    test = make_textures(
+        12, image_size=96, kind="gear", anomaly_fraction=0.5, random_state=SEED + 1
+    )
+    return train.images, test
+
+
+def make_images(n, size=96, channels=3):
+    rng = np.random.default_rng(SEED)
+    return torch.from_numpy(rng.random((n, channels, size, size), dtype=np.float32))
+
+
+def test_weights_are_those_the_page_is_about():
+    content = files("skpatchsvdd._encoding").joinpath("known.safetensors").read_bytes()
+    assert hashlib.sha256(content).hexdigest() == SHA256
+    assert len(content) < 6e6
+    arrays, page = read_known()
+    assert page["command"].startswith("benchmarks/pretrain.py --steps")
+    assert set(arrays) == set(FormulaEncoder(3).state_dict())
+
+
+def test_features_of_a_fixed_image(encoder):
+    y, x = torch.meshgrid(torch.arange(96.0), torch.arange(96.0), indexing="ij")
+    image = torch.stack([(x / 95), (y / 95), torch.sin(x * y / 300) / 2 + 0.5])[None]
+    found = encoder.encode_images(image, STRIDES)
+    assert [tuple(f.shape) for f in found] == [
+        (1, 64, 11, 11),
+        (1, 64, 10, 10),
+        (1, 64, 4, 4),
+    ]
+    norms = [float(f.norm(dim=1).mean()) for f in found]
+    np.testing.assert_allclose(norms, EXPECTED, rtol=1e-3)
+
+
+def test_a_patch_is_where_its_feature_looks(encoder):
+    # A dot changes the features of patches around it most.
+    plain = torch.full((1, 3, 96, 96), 0.5)
+    dotted = plain.clone()
+    dotted[:, :, 39:42, 55:58] = 1
+    pairs = zip(
+        encoder.encode_images(plain, STRIDES),
+        encoder.encode_images(dotted, STRIDES),
+        strict=True,
+    )
+    for (size, stride), (a, b) in zip(PATCHES.items(), pairs, strict=True):
+        change = (a - b).norm(dim=1)[0]
+        row, col = divmod(int(change.argmax()), change.shape[1])
+        assert abs(row * stride + size / 2 - 40) <= stride
+        assert abs(col * stride + size / 2 - 56) <= stride
+
+
+@pytest.mark.parametrize("size", [16, 23, 24, 40, 47, 48, 61, 97])
+def test_patches_of_any_image_size(size):
+    encoder = make_formula_encoder(1, (size, size + 5))
+    features = encoder.encode_images(torch.rand(1, 1, size, size + 5), STRIDES)
+    for k, f in zip(encoder.patch_sizes, features, strict=True):
+        rows = (size - k) // PATCHES[k] + 1
+        cols = (size + 5 - k) // PATCHES[k] + 1
+        assert f.shape == (1, 64, rows, cols)
+
+
+def test_channels_are_brought_to_three(encoder):
+    grey = make_images(1, channels=1)
+    expected = encoder.encode_images(grey.repeat(1, 3, 1, 1), STRIDES)
+    for a, b in zip(encoder.encode_images(grey, STRIDES), expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+    six = make_images(1, channels=6)
+    expected = encoder.encode_images(six.view(1, 3, 2, 96, 96).mean(dim=2), STRIDES)
+    for a, b in zip(encoder.encode_images(six, STRIDES), expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_batch_norm_is_folded_into_the_layers():
+    with torch.random.fork_rng():
+        torch.manual_seed(SEED)
+        network = KnownNetwork(norm=True)
+    network(make_images(4, 32))  # running means are no longer 0
+    network.eval()
+    images = make_images(2, 64)
+    pairs = zip(network(images), fold_norms(network)(images), strict=True)
+    for a, b in pairs:
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
+
+
+def test_tiles_of_large_images_have_the_features_of_the_whole(monkeypatch):
+    images = make_textures(1, image_size=416, random_state=SEED).images
+    encoder = make_formula_encoder(3, (416, 416))
+    center = np.full((1, 1, 1), 0.5, dtype=np.float32)
+    setting = dense.DenseSetting((416, 416), center, 0.3, STRIDES, torch.device("cpu"))
+    whole = setting.make(encoder).encode(images)
+    monkeypatch.setattr(dense, "_WHOLE_PIXELS", 1)
+    monkeypatch.setattr(dense, "_TILE", 64)
+    tiled = setting.make(encoder).encode(images)
+    for a, b in zip(whole, tiled, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3)
+
+
+def test_formulas_find_defects_without_training(parts):
+    train, test = parts
+    est = PatchSVDD(random_state=SEED).fit(train)
+    assert est.patch_sizes_ == (16, 24, 48)
+    assert est.strides_ == (8, 8, 16)
+    assert est.n_iter_ == 0
+    assert detection_auroc(test.labels, est.score_samples(test.images)) > 0.9
+    assert segmentation_auroc(test.masks, est.anomaly_map(test.images)) > 0.9
+
+
+def test_both_encoders_make_one_map(parts):
+    train, test = parts
+    both = ["hierarchical", "formulas"]
+    est = PatchSVDD(
+        encoder=both, max_iter=1, batch_size=1, relative_weight=0, random_state=SEED
+    )
+    est.fit(train)
+    assert isinstance(est.encoder_, JointEncoder)
+    assert est.patch_sizes_ == (32, 64, 16, 24, 48)
+    maps = [est.anomaly_map(test.images[:2], scale=k) for k in est.patch_sizes_]
+    expected = (maps[0] * maps[1]) ** BESIDE * maps[2] * maps[3] * maps[4]
+    np.testing.assert_allclose(est.anomaly_map(test.images[:2]), expected, rtol=1e-3)
+    explained = est.explain(test.images[:2])
+    assert explained[0].shape[1] == 5
+    assert est.embed(test.images[:1], 24).shape == (1, 10, 10, 64)
+
+
+@pytest.mark.parametrize("encoder", ["formulas", ["hierarchical", "formulas"]])
+def test_models_survive(parts, tmp_path, encoder):
+    train, test = parts
+    est = PatchSVDD(encoder=encoder, max_iter=0, random_state=SEED).fit(train[:4])
+    expected = est.score_samples(test.images[:3])
+    est.save(tmp_path / "part.model")
+    for other in (
+        skpatchsvdd.load(tmp_path / "part.model"),
+        pickle.loads(pickle.dumps(est)),
+    ):
+        np.testing.assert_array_equal(other.score_samples(test.images[:3]), expected)
+    est.partial_fit(train[4:6])
+    assert len(est.training_scores_) == 6
+
+
+def test_groups_and_masks_of_what_matters(parts):
+    train, _ = parts
+    roi = np.zeros((96, 96))
+    roi[:60] = 1
+    est = PatchSVDD(roi=roi, random_state=SEED)
+    est.fit(train, groups=np.arange(12) // 2)
+    fresh = make_textures(2, image_size=96, kind="gear", random_state=SEED + 5).images
+    hidden = fresh.copy()
+    hidden[:, 60:] = 255 - hidden[:, 60:]
+    np.testing.assert_array_equal(est.score_samples(hidden), est.score_samples(fresh))
+    assert (est.anomaly_map(train)[:, 60:] == 0).all()
+    assert est.calibrates_.all()  # nothing was trained
+
+
+@pytest.mark.parametrize(
+    ("given", "sizes"),
+    [
+        ({}, (16, 24, 48)),
+        ({"max_iter": 0}, (16, 24, 48)),
+        ({"max_iter": 1}, (32, 64, 16, 24, 48)),
+        ({"max_iter": 1, "encoder": "hierarchical"}, (32, 64)),
+        ({"max_iter": 1, "training": "paper"}, (32, 64)),
+        ({"encoder": ["raw", "formulas"], "patch_size": 32}, (32, 16, 24, 48)),
+        ({"encoder": ("formulas",)}, (16, 24, 48)),
+    ],
+)
+def test_what_auto_means_on_a_cpu(parts, given, sizes):
+    est = PatchSVDD(device="cpu", batch_size=1, random_state=SEED, **given)
+    if given.get("encoder") == ["raw", "formulas"]:
+        est.set_params(strides=(32,))
+    assert est.fit(parts[0][:3]).patch_sizes_ == sizes
+
+
+@pytest.mark.parametrize("given", [{"lam": 0.1}, {"embedding_dim": 8}])
+def test_parameters_of_training_ask_for_it(given):
+    options = resolve_options(PatchSVDD(**given).get_params(), torch.device("cpu"))
+    assert options.encoder == "hierarchical"
+    assert options.trains
+    assert options.has_formulas
+
+
+@pytest.mark.parametrize(
+    ("encoder", "message"),
+    [
+        ("resnet", r"encoder must be 'auto', one of 'hierarchical'.*got 'resnet'"),
+        ([], r"encoder must be 'auto'"),
+        ([1], r"encoder must be 'auto'"),
+        (["hierarchical", "flat"], r"may name 'formulas' and one of"),
+        (["formulas", "formulas"], r"may name 'formulas' and one of"),
+        (["auto", "formulas"], r"encoder must be 'auto'"),
+    ],
+)
+def test_other_encoders_are_refused(parts, encoder, message):
+    with pytest.raises(ValueError, match=message):
+        PatchSVDD(encoder=encoder).fit(parts[0])
+
+
+def test_strides_are_those_of_an_encoder_of_patches(parts):
+    with pytest.raises(ValueError, match="'formulas' has its own"):
+        PatchSVDD(encoder="formulas", strides=(4, 16)).fit(parts[0])
+
+
+def test_images_without_room_for_a_patch_are_refused():
+    images = np.zeros((3, 12, 40, 3), dtype=np.uint8)
+    with pytest.raises(ValueError, match=r"12 x 40 are smaller than .* 16 x 16"):
+        PatchSVDD(encoder="formulas").fit(images)
+
+
+def test_a_warm_start_keeps_what_was_trained(parts):
+    est = PatchSVDD(max_iter=1, batch_size=1, warm_start=True, random_state=SEED)
+    first = est.fit(parts[0][:3]).encoder_.members[0]
+    est.set_params(max_iter=0).fit(parts[0][:4])
+    assert est.patch_sizes_ == (32, 64, 16, 24, 48)
+    pairs = zip(first.parameters(), est.encoder_.parameters(), strict=False)
+    assert all(torch.equal(*pair) for pair in pairs)
+
+
+def test_a_warm_start_begins_to_train_beside_formulas(parts):
+    est = PatchSVDD(warm_start=True, batch_size=1, random_state=SEED, device="cpu")
+    assert est.fit(parts[0][:3]).patch_sizes_ == (16, 24, 48)
+    est.set_params(max_iter=1).fit(parts[0][:3])
+    assert est.patch_sizes_ == (32, 64, 16, 24, 48)
