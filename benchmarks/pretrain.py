@@ -7,7 +7,9 @@ point damaged. Beside that it has to name the material and the shape at the poin
 far the next edge is, and whether the point is damaged. The result is the file that the
 package ships.
 
-    python benchmarks/pretrain.py -o known.safetensors
+An interrupted training goes on from the file that --restart names.
+
+Example: python benchmarks/pretrain.py -o known.safetensors --restart training.pt
 """
 
 import copy
@@ -34,10 +36,11 @@ _AVERAGED = 0.999
 _SAVED_EVERY = 60.0  # seconds
 
 
-# Scenes on which the features' axes are found, and how much they are evened out: an
-# axis is divided by the fourth root of its variance.
-_N_MEASURED = 96
+# How much the features' main axes are evened out: an axis is divided by the fourth root
+# of its variance and of this fraction of their mean.
 _SHRINKAGE = 0.02
+# Scenes drawn at a time to find these axes.
+_MEASURED = 8
 # Length of what points are compared by.
 _HEAD = 96
 
@@ -89,7 +92,8 @@ def main():
         f"--seed {args.seed}",
         "machine": machine_name(device),
     }
-    write_known(fold_norms(state.averaged), args.output, page, materials)
+    folded = fold_norms(state.averaged)
+    write_known(folded, args.output, page, materials, args.measured)
     print_json(
         steps=args.steps,
         seconds=seconds,
@@ -101,12 +105,15 @@ def main():
 def parse_arguments():
     parser = make_parser(__doc__)
     parser.add_argument("-o", "--output", required=True, help="weights to write")
-    parser.add_argument("--steps", type=int, default=15000)
+    parser.add_argument("--steps", type=int, default=2910)
     parser.add_argument("--batch", type=int, default=48, help="scenes a step")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rate", type=float, default=2e-3, help="peak step size")
     parser.add_argument("--restart", help="file to go on from, kept up to date")
     parser.add_argument("--log-every", type=int, default=200)
+    parser.add_argument(
+        "--measured", type=int, default=96, help="scenes to find main axes on"
+    )
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--named", type=float, default=0.2, help="weight of tasks")
     parser.add_argument("--damage", type=float, default=2.0, help="weight of damage")
@@ -247,11 +254,11 @@ def _name(task, raw, views):
 
 
 @torch.no_grad()
-def write_known(network, path, page, materials):
+def write_known(network, path, page, materials, n_scenes):
     """Find the main axes of the features, and write all weights in half precision."""
     encoder = FormulaEncoder(3).to(materials.color.device)
     encoder.network.load_state_dict(network.state_dict())
-    moments = measure_moments(encoder.network, materials)
+    moments = measure_moments(encoder.network, materials, n_scenes)
     for project, (n, first, second) in zip(encoder.project, moments, strict=True):
         mean = first / n
         variances, axes = torch.linalg.eigh(second / n - mean[:, None] * mean)
@@ -263,17 +270,18 @@ def write_known(network, path, page, materials):
     write_tensors(path, arrays, page)
 
 
-def measure_moments(network, materials):
+def measure_moments(network, materials, n_scenes):
     """Return number, sum and sum of products of the features of each stage."""
     generator = torch.Generator(materials.color.device).manual_seed(0)
     moments = [(0, 0.0, 0.0)] * len(STAGES)
-    for _ in range(_N_MEASURED // 8):
-        views = next(draw_views(generator, 8, materials))
+    for start in range(0, n_scenes, _MEASURED):
+        n = min(_MEASURED, n_scenes - start)
+        views = next(draw_views(generator, n, materials))
         for i, x in enumerate(network(views.images[0])):
             x = F.avg_pool2d(x, 3, 1, 1, count_include_pad=False)
             x = x.permute(0, 2, 3, 1).reshape(-1, x.shape[1]).double()
-            n, first, second = moments[i]
-            moments[i] = (n + len(x), first + x.sum(0), second + x.T @ x)
+            count, first, second = moments[i]
+            moments[i] = (count + len(x), first + x.sum(0), second + x.T @ x)
     return moments
 
 

@@ -13,6 +13,8 @@ from joblib.externals.loky import get_reusable_executor
 from settings import SEED
 
 from skpatchsvdd import PatchSVDD
+from skpatchsvdd._encoding import FormulaEncoder
+from skpatchsvdd._encoding.known import read_known
 from skpatchsvdd.datasets import make_textures
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -321,3 +323,19 @@ def test_distance_from_uniform():
     assert selection.distance_from_uniform(even / 2) == pytest.approx(0.5, abs=0.01)
     assert selection.share(np.array([0.01, 0.05, 0.2]), 0.05) == pytest.approx(2 / 3)
     assert selection.uniform_bound(50, 50) == pytest.approx(0.272)
+
+
+def test_pretraining_goes_on_where_it_was(run, tmp_path, monkeypatch):
+    monkeypatch.setattr("pretrain._SAVED_EVERY", 0.0)
+    output, restart = tmp_path / "known.safetensors", tmp_path / "training.pt"
+    small = ("--batch", 2, "--measured", 1, "--device", "cpu", "--restart", restart)
+    run("pretrain", "-o", output, "--steps", 2, *small)
+    figures = run("pretrain", "-o", output, "--steps", 3, *small)
+    assert figures["steps"] == 3
+    assert all(np.isfinite(x) for x in figures["losses"].values())
+    assert torch.load(restart, weights_only=True)["step"] == 3
+    arrays, page = read_known(output)
+    assert page["command"] == "benchmarks/pretrain.py --steps 3 --batch 2 --seed 0"
+    shapes = {k: v.shape for k, v in FormulaEncoder(3).state_dict().items()}
+    assert {name: array.shape for name, array in arrays.items()} == shapes
+    assert all(np.isfinite(array).all() for array in arrays.values())
