@@ -648,6 +648,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         seen = images if len(shown) == len(images) else images.take(shown)
         n_tasks = count_trainings(len(seen), options) + 2  # encoding and scoring
         report = open_report(self, X, y, n_tasks)
+        if options.encoder is None:
+            report.log("features from formulas: nothing is trained unless max_iter > 0")
         size, center = images.image_shape[:2], self._center_of(seen)
         setting = DenseSetting(size, center, options.light, strides, device, roi)
         training = train_encoder(seen, setting, options, rng, report, former)
