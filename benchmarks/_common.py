@@ -21,6 +21,16 @@ def make_parser(doc):
     )
 
 
+def add_encoder(parser):
+    """Add the argument that names the encoders of an estimator."""
+    parser.add_argument(
+        "--encoder",
+        nargs="+",
+        default=["hierarchical"],
+        help="hierarchical (by default), formulas, or both",
+    )
+
+
 def find_categories(root, chosen=None):
     """List the folders below `root` that hold train/good, as paths relative to it."""
     root = Path(root)

@@ -9,6 +9,7 @@ the package changes this file alone.
 - `score_with`: scores by an encoder, without an estimator.
 - `rebuild_bank`: the same estimator with another bank or search.
 - `score_distances`: scores from distances found in another way.
+- `encoder_of`: the first encoder that a dense one runs.
 - `parts_of`: what a fitted estimator encodes and searches with.
 - Names imported for plain loops that do the package's work step by step.
 """
@@ -56,6 +57,7 @@ __all__ = [
     "check_images",
     "crop_size",
     "damp_light",
+    "encoder_of",
     "exact_convolutions",
     "make_encoder",
     "make_index",
@@ -124,6 +126,11 @@ def score_with(encoder, train, test, center, options, strides, device):
 def parts_of(est):
     """Return the dense encoder of a fitted estimator, its units and its indexes."""
     return est._inspector().encoder, est._fitted.units, est._fitted.indexes
+
+
+def encoder_of(dense):
+    """Return the first of the encoders that a dense encoder runs, on its device."""
+    return dense._members[0][0]
 
 
 def rebuild_bank(est, images, bank_size, method, device):

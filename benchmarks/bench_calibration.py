@@ -28,7 +28,14 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-from _common import find_categories, machine_name, make_parser, print_json, print_table
+from _common import (
+    add_encoder,
+    find_categories,
+    machine_name,
+    make_parser,
+    print_json,
+    print_table,
+)
 from _hooks import check_device
 from scipy import ndimage
 from scipy.stats import ks_2samp
@@ -76,6 +83,7 @@ def parse_arguments():
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--folds", type=int, default=4, help="of strips left out")
     parser.add_argument("--max-iter", type=int, help="training steps")
+    add_encoder(parser)
     parser.add_argument("--batch-size", type=int, help="crops a step")
     parser.add_argument("--strides", nargs=2, type=int, help="wide ones are quick")
     parser.add_argument("--bank-size", type=int, help="patches of each scale")
@@ -111,7 +119,8 @@ def load(args, category):
 def make_estimator(args, seed, **params):
     params |= {"random_state": seed, "device": args.device, "contamination": ALPHA}
     params["bank_size"] = args.bank_size
-    params["strides"] = args.strides
+    params["encoder"] = args.encoder
+    params["strides"] = None if args.encoder == ["formulas"] else args.strides
     params["patch_size"] = 32 if args.quick else 64
     for name in ("max_iter", "batch_size"):
         if getattr(args, name) is not None:

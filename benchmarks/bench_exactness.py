@@ -99,7 +99,9 @@ def load_banks(args, device):
     train = load_mvtec_ad(args.data, args.category, **size).images[: args.n_train]
     test = load_mvtec_ad(args.data, args.category, split="test", **size).images
     steps = {} if args.max_iter is None else {"max_iter": args.max_iter}
-    est = PatchSVDD(random_state=0, device=device.type, **steps).fit(train)
+    est = PatchSVDD(
+        encoder="hierarchical", random_state=0, device=device.type, **steps
+    ).fit(train)
     dense, units, indexes = parts_of(est)
     scales = [[] for _ in units]
     for _, batch in check_images(test).batches(dense.batch_size):

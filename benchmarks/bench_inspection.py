@@ -34,13 +34,21 @@ from pathlib import Path
 import joblib
 import numpy as np
 import torch
-from _common import machine_name, make_parser, print_json, print_table, stopwatch
+from _common import (
+    add_encoder,
+    machine_name,
+    make_parser,
+    print_json,
+    print_table,
+    stopwatch,
+)
 from _floor import measure_inspection_floor
 from _formats import is_one_format, measure_formats
 from _hooks import (
     check_device,
     check_images,
     damp_light,
+    encoder_of,
     parts_of,
     rebuild_bank,
     score_distances,
@@ -76,6 +84,7 @@ def main():
     train = load_mvtec_ad(args.data, args.category, **size).images
     test = load_mvtec_ad(args.data, args.category, split="test", **size)
     est = PatchSVDD(
+        encoder=args.encoder,
         random_state=0,
         device=device.type,
         bank_size=None if args.formats else 100,
@@ -101,6 +110,7 @@ def parse_arguments():
     parser.add_argument("--n-train", nargs="+", type=int, help="all if not given")
     parser.add_argument("--bank-size", type=int, default=16_000, help="the reduced one")
     parser.add_argument("--max-iter", type=int, help="training steps")
+    add_encoder(parser)
     parser.add_argument(
         "--ways",
         nargs="+",
@@ -325,7 +335,7 @@ def encode_patchwise(dense, images):
             patches = x.unfold(2, size, stride).unfold(3, size, stride)
             n, c, rows, cols, _, _ = patches.shape
             patches = patches.permute(0, 2, 3, 1, 4, 5).reshape(-1, c, size, size)
-            features = [dense._encoder(part) for part in patches.split(256)]
+            features = [encoder_of(dense)(part) for part in patches.split(256)]
             scales.append(torch.cat(features).reshape(n, rows, cols, -1))
     return scales
 

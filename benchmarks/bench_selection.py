@@ -110,7 +110,7 @@ def measure(train, test, seed, device, args):
         params["max_iter"] = args.max_iter
     dets, seconds, scores = {}, {}, {}
     for lam in (*LAMS["dense"], "auto"):
-        est = PatchSVDD(lam=lam, **params)
+        est = PatchSVDD(encoder="hierarchical", lam=lam, **params)
         with stopwatch(device) as fit_s:
             est.fit(train[~is_left_out])
         seconds[lam] = fit_s[0]

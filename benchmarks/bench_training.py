@@ -59,6 +59,8 @@ from skpatchsvdd.metrics import detection_auroc
 N_TIMED_IMAGES, N_TIMED_STEPS = 16, 5
 LAM, RATE = 1e-3, 1e-4
 N_LOOKS, N_PLAIN_LOOKS = 20, 8
+# The encoder that is trained.
+TRAINED = "hierarchical"
 STRIDES = (8, 16)
 MID_GREY = np.full((1, 1, 1), 0.5, dtype=np.float32)
 
@@ -158,13 +160,13 @@ class ClockWatch(Watch):
 def warm_up(device):
     """Fit once to noise: a GPU's libraries are loaded on first use."""
     noise = np.random.default_rng(0).random((4, 72, 72, 3), dtype=np.float32)
-    PatchSVDD(max_iter=5, batch_size=1, device=device).fit(noise)
+    PatchSVDD(encoder=TRAINED, max_iter=5, batch_size=1, device=device).fit(noise)
 
 
 def make_estimator(seed, args):
     """Make the estimator as it is by default, but for what the arguments say."""
     given = {} if args.max_iter is None else {"max_iter": args.max_iter}
-    return PatchSVDD(random_state=seed, device=args.device, **given)
+    return PatchSVDD(encoder=TRAINED, random_state=seed, device=args.device, **given)
 
 
 def compare(train, test, seed, device, args):
@@ -227,7 +229,7 @@ def run_plain(train, test, seed, device, limit, args):
     center = train.mean_image()
     encoder = make_encoder("hierarchical", center.shape[2], 64, SIZES[-1], generator)
     encoder = encoder.to(device).requires_grad_(True)
-    options = replace(resolve(PatchSVDD(), device), light=1.0)
+    options = replace(resolve(PatchSVDD(encoder=TRAINED), device), light=1.0)
     evaluate = make_evaluation(train, test, center, options, device)
     objective = make_paper_objective(
         "patch_svdd", LAM, encoder, OnDevice(device), args.n_pairs, generator

@@ -53,7 +53,7 @@ class PatchEmbeddingDisplay:
     >>> from skpatchsvdd.analysis import PatchEmbeddingDisplay
     >>> from skpatchsvdd.datasets import make_textures
     >>> X = make_textures(4, image_size=48, random_state=0).images
-    >>> est = PatchSVDD(patch_size=32, max_iter=0, random_state=0).fit(X)
+    >>> est = PatchSVDD(encoder="hierarchical", patch_size=32, max_iter=0).fit(X)
     >>> display = PatchEmbeddingDisplay.from_estimator(
     ...     est, X, n_samples=60, random_state=0
     ... )

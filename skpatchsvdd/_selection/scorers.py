@@ -45,7 +45,9 @@ class SyntheticDefectScorer:
     >>> from skpatchsvdd.datasets import make_textures
     >>> from skpatchsvdd.model_selection import SyntheticDefectScorer
     >>> X = make_textures(8, image_size=64, random_state=0).images
-    >>> est = PatchSVDD(patch_size=32, max_iter=0, random_state=0)
+    >>> est = PatchSVDD(
+    ...     encoder="hierarchical", patch_size=32, max_iter=0, random_state=0
+    ... )
     >>> search = GridSearchCV(
     ...     est,
     ...     {"embedding_dim": [4, 64]},

@@ -13,7 +13,8 @@ from skpatchsvdd._bank import fused_regression
 from skpatchsvdd._bank.variation import PatchSample, Variation
 from skpatchsvdd._encoding import biases
 from skpatchsvdd._encoding import fused as layers
-from skpatchsvdd._encoding.networks import make_encoder, run_layer
+from skpatchsvdd._encoding.networks import run_layer
+from skpatchsvdd._encoding.registry import make_encoder
 from skpatchsvdd._utils import try_kernels
 
 CPU = torch.device("cpu")
