@@ -7,12 +7,9 @@ import torch.nn.functional as F
 
 from skpatchsvdd._formulas import (
     FAR,
-    N_MATERIALS,
     draw_damage,
-    draw_scene_textures,
-    draw_scenes,
+    draw_pairs,
     draw_shots,
-    draw_specimens,
     photograph,
 )
 
@@ -52,16 +49,9 @@ class Views(NamedTuple):
 @torch.no_grad()
 def draw_views(generator, n, materials, n_each=3):
     """Draw n scenes, and yield views of them and points, `n_each` times."""
-    g = generator
-    scenes = draw_scenes(g, n, SCENE, N_MATERIALS)
-    textures = draw_scene_textures(g, scenes, materials, SCENE)
-    first = draw_specimens(g, scenes, textures, SCENE)
-    others = draw_scene_textures(g, scenes, materials, SCENE)
-    is_print = scenes.is_print[:, None, None, None, None]
-    textures = torch.where(is_print, textures, others)
-    second = draw_specimens(g, scenes, textures, SCENE)
+    first, second = draw_pairs(generator, n, SCENE, materials)
     for _ in range(n_each):
-        yield _draw_pair(g, first, second)
+        yield _draw_pair(generator, first, second)
 
 
 def _draw_pair(g, first, second):

@@ -14,12 +14,9 @@ import torch
 from PIL import Image
 
 from skpatchsvdd._formulas import (
-    N_MATERIALS,
     draw_damage,
-    draw_scene_textures,
-    draw_scenes,
+    draw_pairs,
     draw_shots,
-    draw_specimens,
     make_materials,
     photograph,
 )
@@ -54,13 +51,7 @@ def draw_rows(seed, n):
     """Return four rows of n pictures, tensors of shape (n, 3, _SHOWN, _SHOWN)."""
     g = torch.Generator().manual_seed(seed)
     materials = make_materials("cpu")
-    scenes = draw_scenes(g, n, _SCENE, N_MATERIALS)
-    textures = draw_scene_textures(g, scenes, materials, _SCENE)
-    first = draw_specimens(g, scenes, textures, _SCENE)
-    others = draw_scene_textures(g, scenes, materials, _SCENE)
-    is_print = scenes.is_print[:, None, None, None, None]
-    textures = torch.where(is_print, textures, others)
-    second = draw_specimens(g, scenes, textures, _SCENE)
+    first, second = draw_pairs(g, n, _SCENE, materials)
     views = [cut_middle(x.images) for x in (first, second)]
     damaged, mask = draw_damage(g, views[1])
     is_grey = torch.rand(n, generator=g) < 1 / 3

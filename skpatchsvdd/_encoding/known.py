@@ -15,8 +15,8 @@ from skpatchsvdd._encoding.networks import EmptyConv2d
 # at half the resolution of the one before.
 STEM, STAGES = 32, (64, 128, 224)
 N_BLOCKS = 2
-# Numbers that the features of each stage are brought to: with more, no figure on nine
-# categories changes by more than 0.002.
+# Numbers that the features of each stage are brought to, along their main axes: few
+# enough to search fast.
 LENGTH = 64
 # Weights that come with the package. How they were made: docs/user_guide/formulas.rst.
 WEIGHTS = "known.safetensors"

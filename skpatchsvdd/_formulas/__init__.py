@@ -5,6 +5,7 @@ from skpatchsvdd._formulas.damage import draw_damage
 from skpatchsvdd._formulas.materials import N_MATERIALS, make_materials
 from skpatchsvdd._formulas.scenes import (
     FAR,
+    draw_pairs,
     draw_scene_textures,
     draw_scenes,
     draw_specimens,
@@ -16,6 +17,7 @@ __all__ = [
     "N_MATERIALS",
     "N_SHAPES",
     "draw_damage",
+    "draw_pairs",
     "draw_scene_textures",
     "draw_scenes",
     "draw_shots",

@@ -193,6 +193,17 @@ def draw_specimens(generator, scenes, textures, size):
     return canvas.result()
 
 
+def draw_pairs(generator, n, size, materials):
+    """Draw two specimens of each of n scenes; a print has the same textures in both."""
+    scenes = draw_scenes(generator, n, size, len(materials.kind))
+    textures = draw_scene_textures(generator, scenes, materials, size)
+    first = draw_specimens(generator, scenes, textures, size)
+    others = draw_scene_textures(generator, scenes, materials, size)
+    is_print = scenes.is_print[:, None, None, None, None]
+    textures = torch.where(is_print, textures, others)
+    return first, draw_specimens(generator, scenes, textures, size)
+
+
 class _Canvas:
     """Images that shapes are painted on, one after the other."""
 
