@@ -106,8 +106,8 @@ def main():
 def parse_arguments():
     parser = make_parser(__doc__)
     parser.add_argument("-o", "--output", required=True, help="weights to write")
-    parser.add_argument("--steps", type=int, default=2910)
-    parser.add_argument("--batch", type=int, default=48, help="scenes a step")
+    parser.add_argument("--steps", type=int, default=10100)
+    parser.add_argument("--batch", type=int, default=96, help="scenes a step")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rate", type=float, default=2e-3, help="peak step size")
     parser.add_argument("--restart", help="file to go on from, kept up to date")
