@@ -29,27 +29,25 @@ from skpatchsvdd._images import (
 )
 from skpatchsvdd._inspection import (
     MATCH,
+    Calibration,
     Copy,
     are_tied,
     build_bank,
     check_copies,
     check_groups,
+    check_more_groups,
     check_n_groups,
     check_scores,
-    choose_aside,
     cut_map,
     extend_bank,
     find_added,
     find_peaks,
     find_regions,
-    find_unseen,
     join_fitted,
-    number_owners,
-    p_values_from_scores,
     resize_boxes,
     resize_map,
     resize_regions,
-    threshold_from_scores,
+    split_groups,
     warn_if_grouped,
     warn_of_collapse,
 )
@@ -644,7 +642,10 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         roi = check_roi(self.roi, images)
         rng = check_random_state(self.random_state)
         known = digest_images(images)
-        owners, shown, calibrates = self._split_groups(groups, known, options, rng)
+        former_images = self._former_images()
+        is_seen = np.array([x in former_images for x in known])
+        split = split_groups(groups, is_seen, options.trains, rng)
+        owners, shown = split.owners, split.shown
         seen = images if len(shown) == len(images) else images.take(shown)
         n_tasks = count_trainings(len(seen), options) + 2  # encoding and scoring
         report = open_report(self, X, y, n_tasks)
@@ -659,7 +660,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             check_scores(scores)
             if groups is None:
                 warn_if_grouped(images)
-            calibrated = self._calibrate(scores, groups, calibrates)
+            calibration = Calibration(scores, groups, split.calibrates)
+            calibrated = _describe_calibration(calibration, self.contamination)
         fitted.seen = self._list_seen(training, known, shown)
         self._learn(
             calibrated
@@ -708,7 +710,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         self._validate_params()  # which scikit-learn does before a first call alone
         now = self._as_it_is()
         images = now._check_scored_images(X)
-        groups = now._check_more_groups(groups, len(images))
+        groups = check_more_groups(groups, now.groups_, len(images))
         normal = find_normal(y, len(images))
         images = images.take(normal).hold()
         groups = None if groups is None else groups[normal]
@@ -720,7 +722,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         if not new:
             return self
         images, known = images.take(new), former + [digests[i] for i in new]
-        groups, owners, calibrates = now._continue_groups(groups, new)
+        groups = None if groups is None else groups[new]
+        owners = now._calibration.owners_with(len(new), groups)
         rng = check_random_state(self.random_state)
         report = open_report(self, X, y, n_tasks=1)
         encoder = now._inspector().encoder
@@ -729,10 +732,10 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         fitted = extend_bank(*parts, options, rng, report)
         inspector = fitted.inspector(now.encoder_, encoder.device, now.tolerance)
         scores = inspector.scores_of_known(images)
-        scores = np.concatenate([now.training_scores_, scores])
-        check_scores(scores)
+        calibration = now._calibration.extend(scores, groups)
+        check_scores(calibration.scores)
         self._learn(
-            now._calibrate(scores, groups, calibrates)
+            _describe_calibration(calibration, now.contamination)
             | _describe_bank(fitted, now.patch_sizes_),
             now._fitted,
         )
@@ -772,24 +775,15 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         added = find_added(former, [x._fitted for x in others])
         if sum(map(len, added)) == 0:
             return self
-        pairs = list(zip(others, added, strict=True))
-        scores, calibrates = (
-            np.concatenate([getattr(now, x), *(getattr(a, x)[i] for a, i in pairs)])
-            for x in ("training_scores_", "calibrates_")
-        )
-        groups, owners = None, np.arange(len(scores))
-        if now.groups_ is not None:
-            groups = np.concatenate([now.groups_, *(a.groups_[i] for a, i in pairs)])
-            new = number_owners(groups[len(former.known) :], now.groups_)
-            owners = np.concatenate([former.owners, new])
+        calibration = now._calibration.join([x._calibration for x in others], added)
         rng = check_random_state(now.random_state)
         report = Report(type(self).__name__, self.verbose)
         dense = now._inspector().encoder
         options = resolve_options(now.get_params(deep=False), dense.device)
-        parts = (former, [x._fitted for x in others], added, owners, dense)
+        parts = (former, [x._fitted for x in others], added, calibration.owners, dense)
         fitted = join_fitted(*parts, options, rng, report)
         self._learn(
-            now._calibrate(scores, groups, calibrates)
+            _describe_calibration(calibration, now.contamination)
             | _describe_bank(fitted, now.patch_sizes_),
             former,
         )
@@ -917,8 +911,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             same for images of new groups.
         """
         check_is_fitted(self)
-        scores, groups = self._calibration_set()
-        return p_values_from_scores(scores, self.score_samples(X), groups)
+        return self._calibration.p_values(self.score_samples(X))
 
     @_reads
     def check_drift(self, X, defect_fraction=0.2, level=0.01):
@@ -946,11 +939,11 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             :func:`skpatchsvdd.drift.drift_test`.
         """
         check_is_fitted(self)
-        scores, groups = self._calibration_set()
+        known = self._calibration
         return drift_test(
-            scores,
+            known.used_scores,
             self.score_samples(X),
-            groups,
+            known.used_groups,
             defect_fraction=defect_fraction,
             level=level,
         )
@@ -1043,10 +1036,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             matches = {"matches": self._match(images, highest, maps, abnormal)}
         maps = list(map(self._resize_map, maps, images.sizes))
         pairs = zip(maps, scores, strict=True)
-        calibration, groups = self._calibration_set()
         return Bunch(
             scores=scores,
-            p_values=p_values_from_scores(calibration, scores, groups),
+            p_values=self._calibration.p_values(scores),
             labels=labels,
             maps=maps,
             masks=[cut_map(x, -self.offset_, s < self.offset_) for x, s in pairs],
@@ -1155,8 +1147,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             return self.offset_
         if not isinstance(alpha, Real) or not 0 < alpha <= 0.5:
             raise ValueError(f"alpha must be in (0, 0.5], got {alpha!r}.")
-        scores, groups = self._calibration_set()
-        return threshold_from_scores(scores, alpha, groups, name="alpha")
+        return self._calibration.offset(alpha, name="alpha")
 
     def _look_at(self, images):
         """Return scores, and maps at the size at which images are inspected."""
@@ -1277,29 +1268,6 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         check_n_groups(groups)
         return images.hold(), groups
 
-    def _split_groups(self, groups, known, options, rng):
-        """Choose the groups to train on and those to calibrate on.
-
-        Returns
-        -------
-        owners : ndarray of int of shape (n_images,)
-            The number of each image's group; without groups, its own.
-        shown : ndarray of int
-            Indices of the images to train on.
-        calibrates : ndarray of bool of shape (n_images,)
-        """
-        everyone = np.arange(len(known))
-        if groups is None:
-            return everyone, everyone, np.ones(len(known), dtype=bool)
-        owners = number_owners(groups)
-        goes_on = self.warm_start and hasattr(self, "_fitted")
-        former = self._fitted.seen if goes_on else set()
-        unseen = find_unseen(owners, np.array([x in former for x in known]))
-        if not options.trains:
-            return owners, everyone, np.isin(owners, unseen)
-        is_aside = np.isin(owners, choose_aside(owners, unseen, rng))
-        return owners, np.flatnonzero(~is_aside), is_aside
-
     def _former_training(self):
         """Return the training that a warm start goes on from, or None."""
         if not self.warm_start:
@@ -1355,11 +1323,15 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         # Callbacks have seen the tasks they were told of, and hear nothing of this.
         return self._build(*parts, Report(type(self).__name__, self.verbose))
 
+    def _former_images(self):
+        """Return the digests of the images that a warm start's encoder has seen."""
+        goes_on = self.warm_start and hasattr(self, "_fitted")
+        return self._fitted.seen if goes_on else set()
+
     def _list_seen(self, training, known, shown):
         """Return the digests of all images that the encoder has been trained on."""
         seen = {known[i] for i in shown} if training.curve else set()
-        goes_on = self.warm_start and hasattr(self, "_fitted")
-        return seen | self._fitted.seen if goes_on else seen
+        return seen | self._former_images()
 
     def _learn(self, learnt, former=None):
         """Set all that has been learnt at once: no other thread sees a part of it.
@@ -1385,49 +1357,10 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     def _set_bank(self, fitted):
         self._learn(_describe_bank(fitted, self.patch_sizes_))
 
-    def _check_more_groups(self, groups, n_images):
-        if groups is None and self.groups_ is not None:
-            raise ValueError(
-                "fit was given groups, and partial_fit was not. Pass groups, such as "
-                "groups=['lot 7'] * len(X) for images of one new group."
-            )
-        if groups is not None and self.groups_ is None:
-            raise ValueError(
-                "partial_fit was given groups, and fit was not. Pass groups to fit "
-                "too, so that it calibrates on groups that the encoder has not seen."
-            )
-        return check_groups(groups, n_images)
-
-    def _continue_groups(self, groups, new):
-        """Return groups, owners and who calibrates, of former and new images."""
-        n_former = len(self._fitted.known)
-        if groups is None:
-            owners = np.arange(n_former + len(new))
-            return None, owners, np.ones(len(owners), dtype=bool)
-        owners = number_owners(groups[new], self.groups_)
-        # A group that the encoder has seen does not calibrate, nor do its new images.
-        seen = self._fitted.owners[~self.calibrates_]
-        calibrates = np.concatenate([self.calibrates_, ~np.isin(owners, seen)])
-        owners = np.concatenate([self._fitted.owners, owners])
-        return np.concatenate([self.groups_, groups[new]]), owners, calibrates
-
-    def _calibrate(self, scores, groups, calibrates):
-        """Return the threshold, and what it and p-values come from, by attribute."""
-        chosen = None if groups is None else groups[calibrates]
-        return {
-            "offset_": threshold_from_scores(
-                scores[calibrates], self.contamination, chosen
-            ),
-            "training_scores_": scores,
-            "groups_": groups,
-            "calibrates_": calibrates,
-        }
-
-    def _calibration_set(self):
-        """Return the scores that p-values come from, and their groups or None."""
-        chosen = self.calibrates_
-        groups = None if self.groups_ is None else self.groups_[chosen]
-        return self.training_scores_[chosen], groups
+    @property
+    def _calibration(self):
+        """What the threshold and p-values come from."""
+        return Calibration(self.training_scores_, self.groups_, self.calibrates_)
 
     def _check_images(self, X):
         return check_images(X, image_shape=self.image_shape, image_size=self.image_size)
@@ -1560,6 +1493,16 @@ def _describe_training(training):
         "validation_steps_": np.array(watch.steps, dtype=int),
         "validation_scores_": np.array(watch.scores),
         "_unfinished": None,
+    }
+
+
+def _describe_calibration(calibration, contamination):
+    """Return the threshold, and what it and p-values come from, by attribute."""
+    return {
+        "offset_": calibration.offset(contamination),
+        "training_scores_": calibration.scores,
+        "groups_": calibration.groups,
+        "calibrates_": calibration.calibrates,
     }
 
 

@@ -19,7 +19,7 @@ from skpatchsvdd import PatchSVDD, _patch_svdd
 from skpatchsvdd._bank import approximate
 from skpatchsvdd._encoding.dense import DenseEncoder
 from skpatchsvdd._images import stack
-from skpatchsvdd._inspection import Inspector, fitted
+from skpatchsvdd._inspection import Inspector, calibration, fitted
 from skpatchsvdd._training import loop, trainer
 from skpatchsvdd.datasets import make_textures
 from skpatchsvdd.model_selection import NormalOnlyKFold, detection_scorer
@@ -32,7 +32,7 @@ BANK_STAGES = [
     (fitted, "Variation"),
     (Inspector, "_inspect"),
     (_patch_svdd, "check_scores"),
-    (_patch_svdd, "threshold_from_scores"),
+    (calibration, "threshold_from_scores"),
     (_patch_svdd, "_describe_bank"),
 ]
 FIT_STAGES = [

@@ -1,12 +1,12 @@
 """From features to maps, scores and thresholds."""
 
+from skpatchsvdd._inspection.calibration import Calibration
 from skpatchsvdd._inspection.fitted import FittedBank, build_bank, extend_bank
 from skpatchsvdd._inspection.groups import (
     check_groups,
+    check_more_groups,
     check_n_groups,
-    choose_aside,
-    find_unseen,
-    number_owners,
+    split_groups,
 )
 from skpatchsvdd._inspection.inspector import Inspector
 from skpatchsvdd._inspection.joining import (
@@ -22,13 +22,12 @@ from skpatchsvdd._inspection.regions import find_regions, resize_regions
 from skpatchsvdd._inspection.threshold import (
     are_tied,
     check_scores,
-    p_values_from_scores,
-    threshold_from_scores,
     warn_of_collapse,
 )
 
 __all__ = [
     "MATCH",
+    "Calibration",
     "Copy",
     "FittedBank",
     "Inspector",
@@ -36,22 +35,19 @@ __all__ = [
     "build_bank",
     "check_copies",
     "check_groups",
+    "check_more_groups",
     "check_n_groups",
     "check_scores",
-    "choose_aside",
     "cut_map",
     "extend_bank",
     "find_added",
     "find_peaks",
     "find_regions",
-    "find_unseen",
     "join_fitted",
-    "number_owners",
-    "p_values_from_scores",
     "resize_boxes",
     "resize_map",
     "resize_regions",
-    "threshold_from_scores",
+    "split_groups",
     "warn_if_grouped",
     "warn_of_collapse",
 ]
