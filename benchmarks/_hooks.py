@@ -16,6 +16,7 @@ the package changes this file alone.
 
 import copy
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 from _common import stopwatch
@@ -30,6 +31,7 @@ from skpatchsvdd._encoding.networks import FLAT_PATCH
 from skpatchsvdd._encoding.positions import find_units
 from skpatchsvdd._encoding.registry import make_encoder
 from skpatchsvdd._images.arrays import check_images
+from skpatchsvdd._inspection.context import FitContext
 from skpatchsvdd._inspection.inspector import Inspector
 from skpatchsvdd._inspection.likeness import measure_grouping
 from skpatchsvdd._options import resolve_options
@@ -107,7 +109,8 @@ def train(est, images, watch, device, seed):
     original, trainer.make_watch = trainer.make_watch, lambda *args: watch
     try:
         rng = np.random.RandomState(seed)
-        trainer.train_once(images, setting, options, rng, Report("", 0))
+        context = FitContext(setting, options, rng, Report("", 0))
+        trainer.train_once(images, context)
     finally:
         trainer.make_watch = original
 
@@ -148,7 +151,11 @@ def rebuild_bank(est, images, bank_size, method, device):
         pairs = zip(samplers, indexes, strict=True)
         variations = [Variation(x.result(), index, device) for x, index in pairs]
     model = copy.copy(est)
-    model._set_bank(est._fitted.replace_bank(indexes, [], None, variations))
+    model._set_bank(
+        replace(
+            est._fitted, indexes=indexes, known=[], owners=None, variations=variations
+        )
+    )
     return model
 
 

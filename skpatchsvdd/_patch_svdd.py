@@ -4,6 +4,7 @@ import functools
 import reprlib
 from collections import Counter
 from contextlib import contextmanager
+from dataclasses import replace
 from numbers import Integral, Real
 
 import numpy as np
@@ -31,6 +32,8 @@ from skpatchsvdd._inspection import (
     MATCH,
     Calibration,
     Copy,
+    FitContext,
+    NormalImages,
     are_tied,
     build_bank,
     check_copies,
@@ -642,27 +645,26 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         roi = check_roi(self.roi, images)
         rng = check_random_state(self.random_state)
         known = digest_images(images)
-        former_images = self._former_images()
-        is_seen = np.array([x in former_images for x in known])
+        former_seen = self._former_images()
+        is_seen = np.array([x in former_seen for x in known])
         split = split_groups(groups, is_seen, options.trains, rng)
-        owners, shown = split.owners, split.shown
-        seen = images if len(shown) == len(images) else images.take(shown)
-        n_tasks = count_trainings(len(seen), options) + 2  # encoding and scoring
+        normal = NormalImages(images, known, split.owners, split.shown)
+        shown = normal.shown_stack()
+        n_tasks = count_trainings(len(shown), options) + 2  # encoding and scoring
         report = open_report(self, X, y, n_tasks)
         if options.encoder is None:
             report.log("features from formulas: nothing is trained unless max_iter > 0")
-        size, center = images.image_shape[:2], self._center_of(seen)
+        size, center = images.image_shape[:2], self._center_of(shown)
         setting = DenseSetting(size, center, options.light, strides, device, roi)
-        training = train_encoder(seen, setting, options, rng, report, former)
+        context = FitContext(setting, options, rng, report)
+        training = train_encoder(shown, context, former)
         with self._kept_if_unfinished(training):
-            parts = (images, shown, known, owners, training, setting, options, rng)
-            training, fitted, scores = self._build(*parts, report)
+            training, fitted, scores = self._build(normal, training, context)
             check_scores(scores)
             if groups is None:
                 warn_if_grouped(images)
             calibration = Calibration(scores, groups, split.calibrates)
             calibrated = _describe_calibration(calibration, self.contamination)
-        fitted.seen = self._list_seen(training, known, shown)
         self._learn(
             calibrated
             | {"inspected_shape_": tuple(images.image_shape), "center_": center}
@@ -721,16 +723,14 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         new = sorted(i for digest, i in first.items() if digest not in in_bank)
         if not new:
             return self
-        images, known = images.take(new), former + [digests[i] for i in new]
-        groups = None if groups is None else groups[new]
-        owners = now._calibration.owners_with(len(new), groups)
-        rng = check_random_state(self.random_state)
+        images, groups = images.take(new), None if groups is None else groups[new]
+        owners = now._calibration.owners_with(len(new), groups)[len(former) :]
+        added = NormalImages(images, [digests[i] for i in new], owners, np.arange(0))
         report = open_report(self, X, y, n_tasks=1)
-        encoder = now._inspector().encoder
-        options = resolve_options(now.get_params(deep=False), encoder.device)
-        parts = (now._fitted, images, known, owners, encoder)
-        fitted = extend_bank(*parts, options, rng, report)
-        inspector = fitted.inspector(now.encoder_, encoder.device, now.tolerance)
+        dense = now._inspector().encoder
+        context = now._make_context(dense.device, report)
+        fitted = extend_bank(now._fitted, added, dense, context)
+        inspector = fitted.inspector(now.encoder_, dense.device, now.tolerance)
         scores = inspector.scores_of_known(images)
         calibration = now._calibration.extend(scores, groups)
         check_scores(calibration.scores)
@@ -776,12 +776,11 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         if sum(map(len, added)) == 0:
             return self
         calibration = now._calibration.join([x._calibration for x in others], added)
-        rng = check_random_state(now.random_state)
-        report = Report(type(self).__name__, self.verbose)
         dense = now._inspector().encoder
-        options = resolve_options(now.get_params(deep=False), dense.device)
-        parts = (former, [x._fitted for x in others], added, calibration.owners, dense)
-        fitted = join_fitted(*parts, options, rng, report)
+        report = Report(type(self).__name__, self.verbose)
+        context = now._make_context(dense.device, report)
+        banks, owners = [x._fitted for x in others], calibration.owners
+        fitted = join_fitted(former, banks, added, owners, dense, context)
         self._learn(
             _describe_calibration(calibration, now.contamination)
             | _describe_bank(fitted, now.patch_sizes_),
@@ -1294,9 +1293,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
                 )
             raise
 
-    def _build(
-        self, images, shown, known, owners, training, setting, options, rng, report
-    ):
+    def _build(self, normal, training, context):
         """Build the bank and score all images; undo a training that has collapsed.
 
         Returns
@@ -1307,30 +1304,38 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         scores : ndarray of shape (n_images,)
             Each without its own patches.
         """
-        parts = (images, shown, known, owners, training.encoder)
-        fitted = build_bank(*parts, setting, options, rng, report)
-        inspector = fitted.inspector(training.encoder, setting.device, self.tolerance)
+        seen = self._list_seen(training, normal)
+        fitted = build_bank(normal, training.encoder, seen, context)
+        inspector = fitted.inspector(training.encoder, context.device, self.tolerance)
         label = "scoring images, each without its own patches"
-        with report.progress(label, len(images)) as progress:
-            scores = inspector.scores_of_known(images, progress)
+        with context.report.progress(label, len(normal)) as progress:
+            scores = inspector.scores_of_known(normal.stack, progress)
         # Where every image has a copy, all of them find it, at a distance of 0.
-        is_collapsed = are_tied(scores) and min(Counter(known).values()) == 1
+        is_collapsed = are_tied(scores) and min(Counter(normal.known).values()) == 1
         if not training.curve or not is_collapsed or training.watch.kept == 0:
             return training, fitted, scores
         warn_of_collapse(self.training)
-        training = undo_training(training)
-        parts = (images, shown, known, owners, training, setting, options, rng)
         # Callbacks have seen the tasks they were told of, and hear nothing of this.
-        return self._build(*parts, Report(type(self).__name__, self.verbose))
+        quiet = replace(context, report=Report(type(self).__name__, self.verbose))
+        return self._build(normal, undo_training(training), quiet)
+
+    def _make_context(self, device, report):
+        """Return how a fitted estimator learns more, without training."""
+        return FitContext(
+            self._fitted.setting._replace(device=device),
+            resolve_options(self.get_params(deep=False), device),
+            check_random_state(self.random_state),
+            report,
+        )
 
     def _former_images(self):
         """Return the digests of the images that a warm start's encoder has seen."""
         goes_on = self.warm_start and hasattr(self, "_fitted")
         return self._fitted.seen if goes_on else set()
 
-    def _list_seen(self, training, known, shown):
+    def _list_seen(self, training, normal):
         """Return the digests of all images that the encoder has been trained on."""
-        seen = {known[i] for i in shown} if training.curve else set()
+        seen = {normal.known[i] for i in normal.shown} if training.curve else set()
         return seen | self._former_images()
 
     def _learn(self, learnt, former=None):

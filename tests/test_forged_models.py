@@ -24,7 +24,7 @@ def pairs_of(content, part):
     if part in ("parameters", "learnt"):
         return content[part]["dict"]
     bank = dict(content["learnt"]["dict"])["_fitted"]["of"]["dict"]
-    return bank if part == "bank" else dict(bank)["_setting"]["of"]["dict"]
+    return bank if part == "bank" else dict(bank)["setting"]["of"]["dict"]
 
 
 def forge(model, path, changes):

@@ -3,6 +3,7 @@ import pickle
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import joblib
@@ -271,7 +272,9 @@ def test_training_images_are_scored_without_themselves(quick, normal, training):
         # is subtracted, the mean of the others.
         alone = copy.deepcopy(est)
         indexes = _indexes_of(est, others)
-        alone._fitted = alone._fitted.replace_bank(indexes, [], None, None)
+        alone._fitted = replace(
+            alone._fitted, indexes=indexes, known=[], owners=None, variations=None
+        )
         is_mean = training == "paper"
         shift = est.center_ - others.mean(axis=0) / 255 if is_mean else 0
         expected = alone.score_samples(normal[i : i + 1] / 255 + shift)[0]
@@ -435,9 +438,10 @@ def test_lam_is_chosen_by_made_up_defects(quick, normal, monkeypatch):
     tried = []
     original = trainer.train_once
 
-    def watch(images, setting, options, *args):
+    def watch(images, context, *args):
+        options = context.options
         tried.append((options.lam, options.max_iter, len(images)))
-        return original(images, setting, options, *args)
+        return original(images, context, *args)
 
     monkeypatch.setattr(trainer, "train_once", watch)
     give_scores(monkeypatch, [0.6, 0.9, 0.7])

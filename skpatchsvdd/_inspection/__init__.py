@@ -1,6 +1,7 @@
 """From features to maps, scores and thresholds."""
 
 from skpatchsvdd._inspection.calibration import Calibration
+from skpatchsvdd._inspection.context import FitContext, NormalImages
 from skpatchsvdd._inspection.fitted import FittedBank, build_bank, extend_bank
 from skpatchsvdd._inspection.groups import (
     check_groups,
@@ -29,8 +30,10 @@ __all__ = [
     "MATCH",
     "Calibration",
     "Copy",
+    "FitContext",
     "FittedBank",
     "Inspector",
+    "NormalImages",
     "are_tied",
     "build_bank",
     "check_copies",

@@ -81,7 +81,7 @@ def _are_strides_right(parameters, learnt):
 
 
 def _is_setting_right(parameters, learnt):
-    setting = learnt["_fitted"]._setting
+    setting = learnt["_fitted"].setting
     shape, roi = tuple(learnt["inspected_shape_"]), setting.roi
     return (
         tuple(setting.image_size) == shape[:2]

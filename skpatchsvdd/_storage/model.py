@@ -22,7 +22,7 @@ _FORMAT = 1
 # What objects of the package are made of. Files hold no others.
 _FIELDS = {
     FittedBank: [
-        "_setting",
+        "setting",
         "indexes",
         "units",
         "aggregation",
@@ -53,7 +53,6 @@ _CLASSES = {cls.__name__: cls for cls in _FIELDS}
 _CONTAINERS = {"list": list, "tuple": tuple, "set": set}
 # What is not saved of an object, and is made when there is need.
 _EMPTY = {
-    FittedBank: {"_last": None},
     ExactIndex: {"_searches": {}},
     Variation: {"_on_device": None},
 }
@@ -269,7 +268,7 @@ class _Unpacker:
         cls, fields = _CLASSES[name], self.unpack(value["of"])
         if set(fields) != set(_FIELDS[cls]):
             raise ValueError(f"its {name} is not as it should be")
-        if issubclass(cls, tuple):
+        if cls not in _EMPTY:
             return cls(**fields)
         made = cls.__new__(cls)
         made.__dict__.update(fields, **_EMPTY[cls])

@@ -24,12 +24,13 @@ _N_PROBES = 8
 _CLEARLY = 0.05
 
 
-def choose_lam(train_once, images, setting, options, rng, report, former):
+def choose_lam(train_once, images, context, former):
     """Return `lam` and, if it was chosen here, the table of trials.
 
-    ``train_once(images, setting, options, rng, report, former, is_trial)`` trains with
-    a given value; the other parameters are those of `train_encoder`.
+    ``train_once(images, context, former, is_trial)`` trains with a given value; the
+    other parameters are those of `train_encoder`.
     """
+    options, rng = context.options, context.rng
     if options.lam != "auto":
         return options.lam, None
     if former is not None and options.max_iter == 0:
@@ -41,21 +42,26 @@ def choose_lam(train_once, images, setting, options, rng, report, former):
     order = rng.permutation(len(images))
     aside, others = np.sort(order[:n_aside]), np.sort(order[n_aside:])
     draw_probes = functools.partial(make_probes, n_damaged=_N_PROBES, rng=rng)
-    check = DefectCheck(images, aside, setting, options, draw_probes)
+    check = DefectCheck(images, aside, context.setting, options, draw_probes)
     n_steps = max(round(_TRIAL * options.max_iter), 1)
     options = replace(options, max_iter=n_steps, early_stopping=False)
     seed = draw_seed(rng)
     table = {"lam": [], "score": [], "fit_time": []}
     for lam in values:
         start = time.perf_counter()
-        trial = (images.take(others), setting, replace(options, lam=lam))
-        trial_rng = np.random.RandomState(seed)
-        encoder, *_ = train_once(*trial, trial_rng, report, None, True)
+        trial = replace(
+            context,
+            options=replace(options, lam=lam),
+            rng=np.random.RandomState(seed),
+        )
+        encoder, *_ = train_once(images.take(others), trial, None, True)
         score = check(encoder)
         row = (lam, score, time.perf_counter() - start)
         for column, value in zip(table.values(), row, strict=True):
             column.append(value)
-        report.log(f"lam={lam:g} finds synthetic defects with an AUROC of {score:.3f}")
+        context.report.log(
+            f"lam={lam:g} finds synthetic defects with an AUROC of {score:.3f}"
+        )
     table = {name: np.array(column) for name, column in table.items()}
     is_good = table["score"] >= table["score"].max() - _CLEARLY
     return float(table["lam"][is_good.argmax()]), table

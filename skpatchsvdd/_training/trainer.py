@@ -63,21 +63,15 @@ class Training(NamedTuple):
     lam_results: dict | None
 
 
-def train_encoder(images, setting, options, rng, report, former=None):
+def train_encoder(images, context, former=None):
     """Train an encoder, with a `lam` that is chosen first if it is "auto".
 
     Parameters
     ----------
     images : ImageStack
         The images to train on.
-    setting : DenseSetting
-        How they are encoded.
-    options : Options
+    context : FitContext
         How to train.
-    rng : RandomState
-        The source of all randomness.
-    report : Report
-        Says how far it has come.
     former : Training or None
         A training to go on from.
 
@@ -85,16 +79,16 @@ def train_encoder(images, setting, options, rng, report, former=None):
     -------
     training : Training
     """
-    if setting.roi is not None:  # defects, too, are made of what is seen
-        images = images.hide_outside(setting.roi)
+    options, rng = context.options, context.rng
+    if context.setting.roi is not None:  # defects, too, are made of what is seen
+        images = images.hide_outside(context.setting.roi)
     if options.trains:
         split_images(len(images), options, copy.deepcopy(rng))  # it may raise
     # A copy, so that what follows is as if this lam had been given.
-    lam, results = choose_lam(
-        train_once, images, setting, options, copy.deepcopy(rng), report, former
-    )
-    options = replace(options, lam=lam)
-    encoder, *rest = train_once(images, setting, options, rng, report, former)
+    trial_context = replace(context, rng=copy.deepcopy(rng))
+    lam, results = choose_lam(train_once, images, trial_context, former)
+    context = replace(context, options=replace(options, lam=lam))
+    encoder, *rest = train_once(images, context, former)
     return Training(_add_formulas(encoder, images, options), *rest, lam, results)
 
 
@@ -125,13 +119,14 @@ def go_on_from(encoder, lam, lam_results):
     return Training(encoder, {}, Watch(None, 1), lam, lam_results)
 
 
-def train_once(images, setting, options, rng, report, former=None, is_trial=False):
+def train_once(images, context, former=None, is_trial=False):
     """Train with a given `lam`; return encoder or None, loss curve and watch.
 
     An interrupt ends the training early, but is raised in a trial, which does not warn
     of failure either. The other parameters are those of `train_encoder`.
     """
-    device = setting.device
+    setting, options, rng = context.setting, context.options, context.rng
+    device = context.device
     cpu = torch.Generator().manual_seed(draw_seed(rng))
     generator = torch.Generator(device).manual_seed(draw_seed(rng))
     encoder = _initial_encoder(options, images.image_shape[2], former, cpu)
@@ -149,7 +144,7 @@ def train_once(images, setting, options, rng, report, former=None, is_trial=Fals
     if options.training == "dense" and former is None:
         encoder.standardize(sampler.plain(_N_STANDARD))
     objective = _make_objective(encoder, sampler, options, cpu)
-    log = report.training_log(list(objective.weights), options.max_iter)
+    log = context.report.training_log(list(objective.weights), options.max_iter)
     steps, rate = options.max_iter, options.learning_rate
     curve = run_training(
         encoder, objective, sampler, steps, rate, watch, log, not is_trial
