@@ -33,6 +33,7 @@ from skpatchsvdd._encoding.registry import make_encoder
 from skpatchsvdd._images.arrays import check_images
 from skpatchsvdd._inspection.context import FitContext
 from skpatchsvdd._inspection.inspector import Inspector
+from skpatchsvdd._inspection.learnt import describe_bank, set_learnt
 from skpatchsvdd._inspection.likeness import measure_grouping
 from skpatchsvdd._options import resolve_options
 from skpatchsvdd._training import trainer
@@ -151,11 +152,10 @@ def rebuild_bank(est, images, bank_size, method, device):
         pairs = zip(samplers, indexes, strict=True)
         variations = [Variation(x.result(), index, device) for x, index in pairs]
     model = copy.copy(est)
-    model._set_bank(
-        replace(
-            est._fitted, indexes=indexes, known=[], owners=None, variations=variations
-        )
+    fitted = replace(
+        est._fitted, indexes=indexes, known=[], owners=None, variations=variations
     )
+    set_learnt(model, describe_bank(fitted, est.patch_sizes_))
     return model
 
 

@@ -1,6 +1,5 @@
 """The estimator: parameters, fit in five steps, scores and maps."""
 
-import functools
 import reprlib
 from collections import Counter
 from contextlib import contextmanager
@@ -42,20 +41,25 @@ from skpatchsvdd._inspection import (
     check_n_groups,
     check_scores,
     cut_map,
+    describe_bank,
+    describe_calibration,
     extend_bank,
     find_added,
     find_peaks,
     find_regions,
     join_fitted,
+    on_snapshot,
     resize_boxes,
     resize_map,
     resize_regions,
+    set_learnt,
     split_groups,
+    take_snapshot,
     warn_if_grouped,
     warn_of_collapse,
 )
 from skpatchsvdd._options import resolve_options
-from skpatchsvdd._storage import check_content, read_model, write_model
+from skpatchsvdd._storage import load_estimator, save_estimator
 from skpatchsvdd._training import (
     count_trainings,
     go_on_from,
@@ -68,7 +72,6 @@ from skpatchsvdd._utils import (
     check_device,
     computes,
     fallback_device,
-    make_lock,
     map_in_threads,
     open_report,
     safe_after_fork,
@@ -76,46 +79,8 @@ from skpatchsvdd._utils import (
 )
 from skpatchsvdd.drift import drift_test
 
-# What `fit` learns, besides `_fitted` and what is read off that: with it, all that the
-# file of a model holds.
-_LEARNT = [
-    "encoder_",
-    "lam_",
-    "lam_results_",
-    "offset_",
-    "training_scores_",
-    "calibrates_",
-    "groups_",
-    "roi_",
-    "center_",
-    "inspected_shape_",
-    "patch_sizes_",
-    "strides_",
-    "loss_curve_",
-    "n_iter_",
-    "best_iter_",
-    "validation_steps_",
-    "validation_scores_",
-    "n_features_in_",
-]
 # What dense training subtracts from images on the 0..1 scale.
 _MID_GREY = 0.5
-_LEARNING = make_lock()
-
-
-def _reads(method):
-    """Decorate a method that inspects images with what has been learnt.
-
-    It works with the estimator as it is when the call begins, whatever `fit` or
-    `partial_fit` do to it meanwhile in another thread.
-    """
-    computing = safe_after_fork(computes(method))
-
-    @functools.wraps(method)
-    def call(self, *args, **kwargs):
-        return computing(self._as_it_is(), *args, **kwargs)
-
-    return call
 
 
 class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
@@ -664,13 +629,14 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             if groups is None:
                 warn_if_grouped(images)
             calibration = Calibration(scores, groups, split.calibrates)
-            calibrated = _describe_calibration(calibration, self.contamination)
-        self._learn(
+            calibrated = describe_calibration(calibration, self.contamination)
+        set_learnt(
+            self,
             calibrated
             | {"inspected_shape_": tuple(images.image_shape), "center_": center}
             | {"n_features_in_": _n_values(images), "strides_": strides, "roi_": roi}
             | _describe_training(training)
-            | _describe_bank(fitted, training.encoder.patch_sizes)
+            | describe_bank(fitted, training.encoder.patch_sizes),
         )
         report.end()
         return self
@@ -710,7 +676,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         if not hasattr(self, "encoder_"):
             return self.fit(X, y, groups)
         self._validate_params()  # which scikit-learn does before a first call alone
-        now = self._as_it_is()
+        now = take_snapshot(self)
         images = now._check_scored_images(X)
         groups = check_more_groups(groups, now.groups_, len(images))
         normal = find_normal(y, len(images))
@@ -734,9 +700,10 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         scores = inspector.scores_of_known(images)
         calibration = now._calibration.extend(scores, groups)
         check_scores(calibration.scores)
-        self._learn(
-            _describe_calibration(calibration, now.contamination)
-            | _describe_bank(fitted, now.patch_sizes_),
+        set_learnt(
+            self,
+            describe_calibration(calibration, now.contamination)
+            | describe_bank(fitted, now.patch_sizes_),
             now._fitted,
         )
         report.end()
@@ -769,7 +736,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         self._validate_params()
-        now = self._as_it_is()
+        now = take_snapshot(self)
         now._check_copies(others)
         former = now._fitted
         added = find_added(former, [x._fitted for x in others])
@@ -781,9 +748,10 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         context = now._make_context(dense.device, report)
         banks, owners = [x._fitted for x in others], calibration.owners
         fitted = join_fitted(former, banks, added, owners, dense, context)
-        self._learn(
-            _describe_calibration(calibration, now.contamination)
-            | _describe_bank(fitted, now.patch_sizes_),
+        set_learnt(
+            self,
+            describe_calibration(calibration, now.contamination)
+            | describe_bank(fitted, now.patch_sizes_),
             former,
         )
         return self
@@ -837,7 +805,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             scores[is_new] = self._inspector().scores(new)
         return _labels(scores - self.offset_)
 
-    @_reads
+    @on_snapshot
     def score_samples(self, X):
         """Score images: high is normal, low is abnormal.
 
@@ -856,7 +824,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         images = self._check_scored_images(X)
         return self._inspector().scores(images)
 
-    @_reads
+    @on_snapshot
     def decision_function(self, X):
         """Score images relative to the threshold: negative is abnormal.
 
@@ -872,7 +840,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         """
         return self.score_samples(X) - self.offset_
 
-    @_reads
+    @on_snapshot
     def predict(self, X):
         """Label images as normal or abnormal.
 
@@ -888,7 +856,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         """
         return _labels(self.decision_function(X))
 
-    @_reads
+    @on_snapshot
     def p_values(self, X):
         """Compute how unusual images would be among normal ones.
 
@@ -912,7 +880,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         check_is_fitted(self)
         return self._calibration.p_values(self.score_samples(X))
 
-    @_reads
+    @on_snapshot
     def check_drift(self, X, defect_fraction=0.2, level=0.01):
         """Test whether images still look as the threshold assumes.
 
@@ -947,7 +915,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             level=level,
         )
 
-    @_reads
+    @on_snapshot
     def predict_mask(self, X, alpha=None):
         """Label pixels as normal or abnormal.
 
@@ -975,7 +943,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         ]
         return np.stack(masks) if images.came_in_one_size else masks
 
-    @_reads
+    @on_snapshot
     def predict_regions(self, X, alpha=None):
         """List the connected abnormal regions of each image.
 
@@ -1002,7 +970,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         scores, maps = self._look_at(images)
         return self._resize_regions(_cut_regions(maps, scores, offset), images)
 
-    @_reads
+    @on_snapshot
     def inspect(self, X, explain=False):
         """Compute all there is to say about images, in one pass.
 
@@ -1045,7 +1013,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             **matches,
         )
 
-    @_reads
+    @on_snapshot
     def explain(self, X, alpha=None):
         """Say with which normal patches the abnormal ones were compared.
 
@@ -1102,7 +1070,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             matches[i] = own
         return matches
 
-    @_reads
+    @on_snapshot
     def check_training_files(self, indices=None):
         """Say whether the files that were learnt from still hold the same images.
 
@@ -1161,7 +1129,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         pairs = zip(regions, images.sizes, strict=True)
         return [resize_regions(own, size, image_size) for own, image_size in pairs]
 
-    @_reads
+    @on_snapshot
     def anomaly_map(self, X, scale=None):
         """Score every pixel: high is abnormal, low is normal.
 
@@ -1200,7 +1168,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             return resized
         return np.where(enlarge_roi(self.roi_, size), resized, np.float32(0))
 
-    @_reads
+    @on_snapshot
     def embed(self, X, patch_size):
         """Encode all patches of images.
 
@@ -1224,7 +1192,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         features = [dense.encode(batch)[scale].cpu() for _, batch in batches]
         return torch.cat(features).numpy()
 
-    @_reads
+    @on_snapshot
     def save(self, path):
         """Save the fitted estimator in a file that cannot run code.
 
@@ -1239,14 +1207,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             generator becomes None.
         """
         check_is_fitted(self)
-        self._fitted.check_file()
-        parameters = self.get_params(deep=False)
-        if not isinstance(self.random_state, Integral | None):
-            parameters["random_state"] = None
-        if self.roi is not None:
-            parameters["roi"] = np.asarray(self.roi)
-        learnt = {name: getattr(self, name) for name in [*_LEARNT, "_fitted"]}
-        write_model(path, parameters, learnt)
+        save_estimator(self, path)
 
     def _check_training_images(self, X, y, groups):
         images = self._check_images(X)
@@ -1337,30 +1298,6 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         """Return the digests of all images that the encoder has been trained on."""
         seen = {normal.known[i] for i in normal.shown} if training.curve else set()
         return seen | self._former_images()
-
-    def _learn(self, learnt, former=None):
-        """Set all that has been learnt at once: no other thread sees a part of it.
-
-        If it continues from a `former` bank, that must still be there.
-        """
-        with _LEARNING:
-            before = vars(self).copy()  # kept until all is set: dropping takes time
-            if former is not None and before["_fitted"] is not former:
-                raise RuntimeError(
-                    "partial_fit must be the only call that fits an estimator, and "
-                    "another thread has fitted it meanwhile. Nothing was added: call "
-                    "partial_fit again, one call after the other."
-                )
-            vars(self).update(learnt)
-
-    def _as_it_is(self):
-        """Return a shallow copy, of one moment."""
-        copied = object.__new__(type(self))
-        vars(copied).update(vars(self).copy())
-        return copied
-
-    def _set_bank(self, fitted):
-        self._learn(_describe_bank(fitted, self.patch_sizes_))
 
     @property
     def _calibration(self):
@@ -1470,18 +1407,7 @@ def load(path, mmap=False):
     >>> bool((loaded.score_samples(X) == est.score_samples(X)).all())
     True
     """
-    parameters, learnt = read_model(path, mmap)
-    check_content(path, parameters, learnt)
-    try:
-        est = PatchSVDD(**parameters)
-        for name in _LEARNT:
-            setattr(est, name, learnt.pop(name))
-        est._set_bank(learnt.pop("_fitted"))
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} cannot be loaded: {error!r}.") from error
-    if learnt:
-        raise ValueError(f"{path} cannot be loaded: it holds {sorted(learnt)}.")
-    return est
+    return load_estimator(PatchSVDD, path, mmap)
 
 
 def _describe_training(training):
@@ -1498,31 +1424,6 @@ def _describe_training(training):
         "validation_steps_": np.array(watch.steps, dtype=int),
         "validation_scores_": np.array(watch.scores),
         "_unfinished": None,
-    }
-
-
-def _describe_calibration(calibration, contamination):
-    """Return the threshold, and what it and p-values come from, by attribute."""
-    return {
-        "offset_": calibration.offset(contamination),
-        "training_scores_": calibration.scores,
-        "groups_": calibration.groups,
-        "calibrates_": calibration.calibrates,
-    }
-
-
-def _describe_bank(fitted, patch_sizes):
-    """Return a bank and what is read off it, by attribute."""
-    usual = None
-    if fitted.variations is not None:
-        distances = [x.distances for x in fitted.variations]
-        usual = dict(zip(patch_sizes, distances, strict=True))
-    sizes = map(len, fitted.indexes)
-    return {
-        "bank_size_": dict(zip(patch_sizes, sizes, strict=True)),
-        "usual_distances_": usual,
-        "training_files_": list(fitted.files),
-        "_fitted": fitted,
     }
 
 

@@ -33,7 +33,7 @@ BANK_STAGES = [
     (Inspector, "_inspect"),
     (_patch_svdd, "check_scores"),
     (calibration, "threshold_from_scores"),
-    (_patch_svdd, "_describe_bank"),
+    (_patch_svdd, "describe_bank"),
 ]
 FIT_STAGES = [
     (_patch_svdd, "check_images"),

@@ -16,6 +16,13 @@ from skpatchsvdd._inspection.joining import (
     find_added,
     join_fitted,
 )
+from skpatchsvdd._inspection.learnt import (
+    describe_bank,
+    describe_calibration,
+    on_snapshot,
+    set_learnt,
+    take_snapshot,
+)
 from skpatchsvdd._inspection.likeness import warn_if_grouped
 from skpatchsvdd._inspection.maps import cut_map, resize_map
 from skpatchsvdd._inspection.matches import MATCH, find_peaks, resize_boxes
@@ -42,15 +49,20 @@ __all__ = [
     "check_n_groups",
     "check_scores",
     "cut_map",
+    "describe_bank",
+    "describe_calibration",
     "extend_bank",
     "find_added",
     "find_peaks",
     "find_regions",
     "join_fitted",
+    "on_snapshot",
     "resize_boxes",
     "resize_map",
     "resize_regions",
+    "set_learnt",
     "split_groups",
+    "take_snapshot",
     "warn_if_grouped",
     "warn_of_collapse",
 ]

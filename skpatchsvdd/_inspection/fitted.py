@@ -1,14 +1,14 @@
 """What a fitted estimator knows of normal images, and the inspector made of it."""
 
 import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 
 from skpatchsvdd._bank import Sampler, Variation, collect_banks, make_index
 from skpatchsvdd._encoding import DenseSetting, find_units
 from skpatchsvdd._inspection.inspector import Inspector
-from skpatchsvdd._utils import draw_seed
+from skpatchsvdd._utils import Saved, draw_seed
 
 
 class _Memory:
@@ -18,7 +18,7 @@ class _Memory:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class FittedBank:
+class FittedBank(Saved):
     """The indexed bank of a fitted estimator, and all that inspection needs besides.
 
     `inspector` makes it work on a device, and remembers the last inspector for as long
@@ -109,8 +109,13 @@ class FittedBank:
             score_pixels=self.score_pixels,
         )
 
-    def __getstate__(self):
-        return self.__dict__ | {"_memory": _Memory()}
+    @classmethod
+    def saved_names(cls):
+        """Return the names of what is saved: all that it is made of."""
+        return tuple(x.name for x in fields(cls) if x.init)
+
+    def _unsaved(self):
+        return {"_memory": _Memory()}
 
 
 def build_bank(normal, encoder, seen, context):
