@@ -35,11 +35,10 @@ from skpatchsvdd._inspection.context import FitContext
 from skpatchsvdd._inspection.inspector import Inspector
 from skpatchsvdd._inspection.learnt import describe_bank, set_learnt
 from skpatchsvdd._inspection.likeness import measure_grouping
-from skpatchsvdd._options import resolve_options
-from skpatchsvdd._training import trainer
+from skpatchsvdd._options import list_trial_lams, resolve_options
+from skpatchsvdd._training import lam_search, trainer, training
 from skpatchsvdd._training.crops import crop_size
 from skpatchsvdd._training.directions import DIRECTIONS
-from skpatchsvdd._training.lam_search import LAMS
 from skpatchsvdd._training.pairs import pairs_of_a_crop
 from skpatchsvdd._training.paper_losses import make_paper_objective
 from skpatchsvdd._training.validation import Watch
@@ -53,7 +52,6 @@ from skpatchsvdd._utils.progress import Report
 __all__ = [
     "DIRECTIONS",
     "FLAT_PATCH",
-    "LAMS",
     "Bank",
     "Watch",
     "check_device",
@@ -62,6 +60,7 @@ __all__ = [
     "damp_light",
     "encoder_of",
     "exact_convolutions",
+    "list_trial_lams",
     "make_encoder",
     "make_index",
     "make_paper_objective",
@@ -82,6 +81,7 @@ __all__ = [
 def training_seconds(device):
     """Yield a list that gets the seconds of every training inside of the context."""
     original, times = trainer.train_once, []
+    modules = (lam_search, training)
 
     def timed(*args, **kwargs):
         with stopwatch(device) as seconds:
@@ -89,11 +89,13 @@ def training_seconds(device):
         times.append(seconds[0])
         return result
 
-    trainer.train_once = timed
+    for module in modules:
+        module.train_once = timed
     try:
         yield times
     finally:
-        trainer.train_once = original
+        for module in modules:
+            module.train_once = original
 
 
 def resolve(est, device):

@@ -62,7 +62,8 @@ from skpatchsvdd._options import resolve_options
 from skpatchsvdd._storage import load_estimator, save_estimator
 from skpatchsvdd._training import (
     count_trainings,
-    go_on_from,
+    describe_training,
+    resume_from,
     train_encoder,
     undo_training,
 )
@@ -635,7 +636,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             calibrated
             | {"inspected_shape_": tuple(images.image_shape), "center_": center}
             | {"n_features_in_": _n_values(images), "strides_": strides, "roi_": roi}
-            | _describe_training(training)
+            | describe_training(training)
             | describe_bank(fitted, training.encoder.patch_sizes),
         )
         report.end()
@@ -1236,7 +1237,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             return self._unfinished
         if not hasattr(self, "encoder_") or not is_trained(self.encoder_):
             return None
-        return go_on_from(self.encoder_, self.lam_, self.lam_results_)
+        return resume_from(self.encoder_, self.lam_, self.lam_results_)
 
     @contextmanager
     def _kept_if_unfinished(self, training):
@@ -1408,23 +1409,6 @@ def load(path, mmap=False):
     True
     """
     return load_estimator(PatchSVDD, path, mmap)
-
-
-def _describe_training(training):
-    """Return what a training has taught, by attribute."""
-    watch = training.watch
-    return {
-        "encoder_": training.encoder.eval(),
-        "patch_sizes_": training.encoder.patch_sizes,
-        "lam_": training.lam,
-        "lam_results_": training.lam_results,
-        "loss_curve_": training.curve,
-        "n_iter_": len(next(iter(training.curve.values()), ())),
-        "best_iter_": watch.kept,
-        "validation_steps_": np.array(watch.steps, dtype=int),
-        "validation_scores_": np.array(watch.scores),
-        "_unfinished": None,
-    }
 
 
 def _cut_regions(maps, scores, offset):

@@ -42,7 +42,7 @@ FIT_STAGES = [
     (trainer, "_make_sampler"),
     (fitted, "find_units"),
     *BANK_STAGES,
-    (_patch_svdd, "_describe_training"),
+    (_patch_svdd, "describe_training"),
 ]
 PARTIAL_FIT_STAGES = [(_patch_svdd, "list_digests"), *BANK_STAGES]
 

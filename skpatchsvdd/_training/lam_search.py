@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from skpatchsvdd._options import default_lam, list_trial_lams
 from skpatchsvdd._synthetic import make_probes
+from skpatchsvdd._training.trainer import train_once
 from skpatchsvdd._training.validation import DefectCheck
 from skpatchsvdd._utils import draw_seed
 
-# The values tried, by `training`: a factor of ten to both sides of the default.
-LAMS = {"dense": (0.03, 0.3, 3.0), "paper": (1e-4, 1e-3, 1e-2)}
-_MIN_TRIED = 4  # images; with fewer the middle value is taken
+_MIN_TRIED = 4  # images; with fewer the default is taken
 # A trial takes this fraction of the steps; half of them chose no better. So large a
 # fraction of the images, at most so many, is held out, and each gets so many copies
 # with a synthetic defect.
@@ -24,20 +24,19 @@ _N_PROBES = 8
 _CLEARLY = 0.05
 
 
-def choose_lam(train_once, images, context, former):
+def choose_lam(images, context, former):
     """Return `lam` and, if it was chosen here, the table of trials.
 
-    ``train_once(images, context, former, is_trial)`` trains with a given value; the
-    other parameters are those of `train_encoder`.
+    The parameters are those of `train_encoder`.
     """
     options, rng = context.options, context.rng
     if options.lam != "auto":
         return options.lam, None
     if former is not None and options.max_iter == 0:
         return former.lam, former.lam_results
-    values = LAMS[options.training]
+    values = list_trial_lams(options.training)
     if count_trials(len(images), options) == 0:
-        return values[1], None
+        return default_lam(options.training), None
     n_aside = min(max(round(_SET_ASIDE * len(images)), 1), _MAX_SET_ASIDE)
     order = rng.permutation(len(images))
     aside, others = np.sort(order[:n_aside]), np.sort(order[n_aside:])
@@ -54,7 +53,7 @@ def choose_lam(train_once, images, context, former):
             options=replace(options, lam=lam),
             rng=np.random.RandomState(seed),
         )
-        encoder, *_ = train_once(images.take(others), trial, None, True)
+        encoder, *_ = train_once(images.take(others), trial, is_trial=True)
         score = check(encoder)
         row = (lam, score, time.perf_counter() - start)
         for column, value in zip(table.values(), row, strict=True):
@@ -72,4 +71,4 @@ def count_trials(n_images, options):
     matters = options.loss == "patch_svdd" and options.trains
     if options.lam != "auto" or not matters or n_images < _MIN_TRIED:
         return 0
-    return len(LAMS[options.training])
+    return len(list_trial_lams(options.training))
