@@ -123,6 +123,23 @@ def resolve_options(parameters, device, goes_on=False):
     return Options(**given)
 
 
+def default_lam(training):
+    """Return what None means for `lam`; it is the same on all devices."""
+    return _AUTO[training, "cpu"]["lam"]
+
+
+def list_trial_lams(training):
+    """Return the values tried for "auto": a factor of ten to both sides of the default.
+
+    Returns
+    -------
+    lams : tuple of float
+        In ascending order.
+    """
+    lam = default_lam(training)
+    return lam / 10, lam, 10 * lam
+
+
 def check_encoder(encoder):
     """Return the names that `encoder` holds, as a tuple; "auto" stays as it is."""
     known = (*PATCH_ENCODERS, FORMULAS)

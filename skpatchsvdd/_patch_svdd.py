@@ -1,9 +1,9 @@
 """The estimator: parameters, fit in five steps, scores and maps."""
 
-import functools
 import reprlib
 from collections import Counter
 from contextlib import contextmanager
+from dataclasses import replace
 from numbers import Integral, Real
 
 import numpy as np
@@ -29,35 +29,41 @@ from skpatchsvdd._images import (
 )
 from skpatchsvdd._inspection import (
     MATCH,
+    Calibration,
     Copy,
+    FitContext,
+    NormalImages,
     are_tied,
     build_bank,
     check_copies,
     check_groups,
+    check_more_groups,
     check_n_groups,
     check_scores,
-    choose_aside,
     cut_map,
+    describe_bank,
+    describe_calibration,
     extend_bank,
     find_added,
     find_peaks,
     find_regions,
-    find_unseen,
     join_fitted,
-    number_owners,
-    p_values_from_scores,
+    on_snapshot,
     resize_boxes,
     resize_map,
     resize_regions,
-    threshold_from_scores,
+    set_learnt,
+    split_groups,
+    take_snapshot,
     warn_if_grouped,
     warn_of_collapse,
 )
 from skpatchsvdd._options import resolve_options
-from skpatchsvdd._storage import check_content, read_model, write_model
+from skpatchsvdd._storage import load_estimator, save_estimator
 from skpatchsvdd._training import (
     count_trainings,
-    go_on_from,
+    describe_training,
+    resume_from,
     train_encoder,
     undo_training,
 )
@@ -67,7 +73,6 @@ from skpatchsvdd._utils import (
     check_device,
     computes,
     fallback_device,
-    make_lock,
     map_in_threads,
     open_report,
     safe_after_fork,
@@ -75,46 +80,8 @@ from skpatchsvdd._utils import (
 )
 from skpatchsvdd.drift import drift_test
 
-# What `fit` learns, besides `_fitted` and what is read off that: with it, all that the
-# file of a model holds.
-_LEARNT = [
-    "encoder_",
-    "lam_",
-    "lam_results_",
-    "offset_",
-    "training_scores_",
-    "calibrates_",
-    "groups_",
-    "roi_",
-    "center_",
-    "inspected_shape_",
-    "patch_sizes_",
-    "strides_",
-    "loss_curve_",
-    "n_iter_",
-    "best_iter_",
-    "validation_steps_",
-    "validation_scores_",
-    "n_features_in_",
-]
 # What dense training subtracts from images on the 0..1 scale.
 _MID_GREY = 0.5
-_LEARNING = make_lock()
-
-
-def _reads(method):
-    """Decorate a method that inspects images with what has been learnt.
-
-    It works with the estimator as it is when the call begins, whatever `fit` or
-    `partial_fit` do to it meanwhile in another thread.
-    """
-    computing = safe_after_fork(computes(method))
-
-    @functools.wraps(method)
-    def call(self, *args, **kwargs):
-        return computing(self._as_it_is(), *args, **kwargs)
-
-    return call
 
 
 class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
@@ -644,29 +611,33 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         roi = check_roi(self.roi, images)
         rng = check_random_state(self.random_state)
         known = digest_images(images)
-        owners, shown, calibrates = self._split_groups(groups, known, options, rng)
-        seen = images if len(shown) == len(images) else images.take(shown)
-        n_tasks = count_trainings(len(seen), options) + 2  # encoding and scoring
+        former_seen = self._former_images()
+        is_seen = np.array([x in former_seen for x in known])
+        split = split_groups(groups, is_seen, options.trains, rng)
+        normal = NormalImages(images, known, split.owners, split.shown)
+        shown = normal.shown_stack()
+        n_tasks = count_trainings(len(shown), options) + 2  # encoding and scoring
         report = open_report(self, X, y, n_tasks)
         if options.encoder is None:
             report.log("features from formulas: nothing is trained unless max_iter > 0")
-        size, center = images.image_shape[:2], self._center_of(seen)
+        size, center = images.image_shape[:2], self._center_of(shown)
         setting = DenseSetting(size, center, options.light, strides, device, roi)
-        training = train_encoder(seen, setting, options, rng, report, former)
+        context = FitContext(setting, options, rng, report)
+        training = train_encoder(shown, context, former)
         with self._kept_if_unfinished(training):
-            parts = (images, shown, known, owners, training, setting, options, rng)
-            training, fitted, scores = self._build(*parts, report)
+            training, fitted, scores = self._build(normal, training, context)
             check_scores(scores)
             if groups is None:
                 warn_if_grouped(images)
-            calibrated = self._calibrate(scores, groups, calibrates)
-        fitted.seen = self._list_seen(training, known, shown)
-        self._learn(
+            calibration = Calibration(scores, groups, split.calibrates)
+            calibrated = describe_calibration(calibration, self.contamination)
+        set_learnt(
+            self,
             calibrated
             | {"inspected_shape_": tuple(images.image_shape), "center_": center}
             | {"n_features_in_": _n_values(images), "strides_": strides, "roi_": roi}
-            | _describe_training(training)
-            | _describe_bank(fitted, training.encoder.patch_sizes)
+            | describe_training(training)
+            | describe_bank(fitted, training.encoder.patch_sizes),
         )
         report.end()
         return self
@@ -706,9 +677,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         if not hasattr(self, "encoder_"):
             return self.fit(X, y, groups)
         self._validate_params()  # which scikit-learn does before a first call alone
-        now = self._as_it_is()
+        now = take_snapshot(self)
         images = now._check_scored_images(X)
-        groups = now._check_more_groups(groups, len(images))
+        groups = check_more_groups(groups, now.groups_, len(images))
         normal = find_normal(y, len(images))
         images = images.take(normal).hold()
         groups = None if groups is None else groups[normal]
@@ -719,21 +690,21 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         new = sorted(i for digest, i in first.items() if digest not in in_bank)
         if not new:
             return self
-        images, known = images.take(new), former + [digests[i] for i in new]
-        groups, owners, calibrates = now._continue_groups(groups, new)
-        rng = check_random_state(self.random_state)
+        images, groups = images.take(new), None if groups is None else groups[new]
+        owners = now._calibration.owners_with(len(new), groups)[len(former) :]
+        added = NormalImages(images, [digests[i] for i in new], owners, np.arange(0))
         report = open_report(self, X, y, n_tasks=1)
-        encoder = now._inspector().encoder
-        options = resolve_options(now.get_params(deep=False), encoder.device)
-        parts = (now._fitted, images, known, owners, encoder)
-        fitted = extend_bank(*parts, options, rng, report)
-        inspector = fitted.inspector(now.encoder_, encoder.device, now.tolerance)
+        dense = now._inspector().encoder
+        context = now._make_context(dense.device, report)
+        fitted = extend_bank(now._fitted, added, dense, context)
+        inspector = fitted.inspector(now.encoder_, dense.device, now.tolerance)
         scores = inspector.scores_of_known(images)
-        scores = np.concatenate([now.training_scores_, scores])
-        check_scores(scores)
-        self._learn(
-            now._calibrate(scores, groups, calibrates)
-            | _describe_bank(fitted, now.patch_sizes_),
+        calibration = now._calibration.extend(scores, groups)
+        check_scores(calibration.scores)
+        set_learnt(
+            self,
+            describe_calibration(calibration, now.contamination)
+            | describe_bank(fitted, now.patch_sizes_),
             now._fitted,
         )
         report.end()
@@ -766,31 +737,22 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         self._validate_params()
-        now = self._as_it_is()
+        now = take_snapshot(self)
         now._check_copies(others)
         former = now._fitted
         added = find_added(former, [x._fitted for x in others])
         if sum(map(len, added)) == 0:
             return self
-        pairs = list(zip(others, added, strict=True))
-        scores, calibrates = (
-            np.concatenate([getattr(now, x), *(getattr(a, x)[i] for a, i in pairs)])
-            for x in ("training_scores_", "calibrates_")
-        )
-        groups, owners = None, np.arange(len(scores))
-        if now.groups_ is not None:
-            groups = np.concatenate([now.groups_, *(a.groups_[i] for a, i in pairs)])
-            new = number_owners(groups[len(former.known) :], now.groups_)
-            owners = np.concatenate([former.owners, new])
-        rng = check_random_state(now.random_state)
-        report = Report(type(self).__name__, self.verbose)
+        calibration = now._calibration.join([x._calibration for x in others], added)
         dense = now._inspector().encoder
-        options = resolve_options(now.get_params(deep=False), dense.device)
-        parts = (former, [x._fitted for x in others], added, owners, dense)
-        fitted = join_fitted(*parts, options, rng, report)
-        self._learn(
-            now._calibrate(scores, groups, calibrates)
-            | _describe_bank(fitted, now.patch_sizes_),
+        report = Report(type(self).__name__, self.verbose)
+        context = now._make_context(dense.device, report)
+        banks, owners = [x._fitted for x in others], calibration.owners
+        fitted = join_fitted(former, banks, added, owners, dense, context)
+        set_learnt(
+            self,
+            describe_calibration(calibration, now.contamination)
+            | describe_bank(fitted, now.patch_sizes_),
             former,
         )
         return self
@@ -844,7 +806,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             scores[is_new] = self._inspector().scores(new)
         return _labels(scores - self.offset_)
 
-    @_reads
+    @on_snapshot
     def score_samples(self, X):
         """Score images: high is normal, low is abnormal.
 
@@ -863,7 +825,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         images = self._check_scored_images(X)
         return self._inspector().scores(images)
 
-    @_reads
+    @on_snapshot
     def decision_function(self, X):
         """Score images relative to the threshold: negative is abnormal.
 
@@ -879,7 +841,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         """
         return self.score_samples(X) - self.offset_
 
-    @_reads
+    @on_snapshot
     def predict(self, X):
         """Label images as normal or abnormal.
 
@@ -895,7 +857,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         """
         return _labels(self.decision_function(X))
 
-    @_reads
+    @on_snapshot
     def p_values(self, X):
         """Compute how unusual images would be among normal ones.
 
@@ -917,10 +879,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             same for images of new groups.
         """
         check_is_fitted(self)
-        scores, groups = self._calibration_set()
-        return p_values_from_scores(scores, self.score_samples(X), groups)
+        return self._calibration.p_values(self.score_samples(X))
 
-    @_reads
+    @on_snapshot
     def check_drift(self, X, defect_fraction=0.2, level=0.01):
         """Test whether images still look as the threshold assumes.
 
@@ -946,16 +907,16 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             :func:`skpatchsvdd.drift.drift_test`.
         """
         check_is_fitted(self)
-        scores, groups = self._calibration_set()
+        known = self._calibration
         return drift_test(
-            scores,
+            known.used_scores,
             self.score_samples(X),
-            groups,
+            known.used_groups,
             defect_fraction=defect_fraction,
             level=level,
         )
 
-    @_reads
+    @on_snapshot
     def predict_mask(self, X, alpha=None):
         """Label pixels as normal or abnormal.
 
@@ -983,7 +944,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         ]
         return np.stack(masks) if images.came_in_one_size else masks
 
-    @_reads
+    @on_snapshot
     def predict_regions(self, X, alpha=None):
         """List the connected abnormal regions of each image.
 
@@ -1010,7 +971,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         scores, maps = self._look_at(images)
         return self._resize_regions(_cut_regions(maps, scores, offset), images)
 
-    @_reads
+    @on_snapshot
     def inspect(self, X, explain=False):
         """Compute all there is to say about images, in one pass.
 
@@ -1043,10 +1004,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             matches = {"matches": self._match(images, highest, maps, abnormal)}
         maps = list(map(self._resize_map, maps, images.sizes))
         pairs = zip(maps, scores, strict=True)
-        calibration, groups = self._calibration_set()
         return Bunch(
             scores=scores,
-            p_values=p_values_from_scores(calibration, scores, groups),
+            p_values=self._calibration.p_values(scores),
             labels=labels,
             maps=maps,
             masks=[cut_map(x, -self.offset_, s < self.offset_) for x, s in pairs],
@@ -1054,7 +1014,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             **matches,
         )
 
-    @_reads
+    @on_snapshot
     def explain(self, X, alpha=None):
         """Say with which normal patches the abnormal ones were compared.
 
@@ -1111,7 +1071,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             matches[i] = own
         return matches
 
-    @_reads
+    @on_snapshot
     def check_training_files(self, indices=None):
         """Say whether the files that were learnt from still hold the same images.
 
@@ -1155,8 +1115,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             return self.offset_
         if not isinstance(alpha, Real) or not 0 < alpha <= 0.5:
             raise ValueError(f"alpha must be in (0, 0.5], got {alpha!r}.")
-        scores, groups = self._calibration_set()
-        return threshold_from_scores(scores, alpha, groups, name="alpha")
+        return self._calibration.offset(alpha, name="alpha")
 
     def _look_at(self, images):
         """Return scores, and maps at the size at which images are inspected."""
@@ -1171,7 +1130,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         pairs = zip(regions, images.sizes, strict=True)
         return [resize_regions(own, size, image_size) for own, image_size in pairs]
 
-    @_reads
+    @on_snapshot
     def anomaly_map(self, X, scale=None):
         """Score every pixel: high is abnormal, low is normal.
 
@@ -1210,7 +1169,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             return resized
         return np.where(enlarge_roi(self.roi_, size), resized, np.float32(0))
 
-    @_reads
+    @on_snapshot
     def embed(self, X, patch_size):
         """Encode all patches of images.
 
@@ -1234,7 +1193,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         features = [dense.encode(batch)[scale].cpu() for _, batch in batches]
         return torch.cat(features).numpy()
 
-    @_reads
+    @on_snapshot
     def save(self, path):
         """Save the fitted estimator in a file that cannot run code.
 
@@ -1249,14 +1208,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             generator becomes None.
         """
         check_is_fitted(self)
-        self._fitted.check_file()
-        parameters = self.get_params(deep=False)
-        if not isinstance(self.random_state, Integral | None):
-            parameters["random_state"] = None
-        if self.roi is not None:
-            parameters["roi"] = np.asarray(self.roi)
-        learnt = {name: getattr(self, name) for name in [*_LEARNT, "_fitted"]}
-        write_model(path, parameters, learnt)
+        save_estimator(self, path)
 
     def _check_training_images(self, X, y, groups):
         images = self._check_images(X)
@@ -1277,29 +1229,6 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         check_n_groups(groups)
         return images.hold(), groups
 
-    def _split_groups(self, groups, known, options, rng):
-        """Choose the groups to train on and those to calibrate on.
-
-        Returns
-        -------
-        owners : ndarray of int of shape (n_images,)
-            The number of each image's group; without groups, its own.
-        shown : ndarray of int
-            Indices of the images to train on.
-        calibrates : ndarray of bool of shape (n_images,)
-        """
-        everyone = np.arange(len(known))
-        if groups is None:
-            return everyone, everyone, np.ones(len(known), dtype=bool)
-        owners = number_owners(groups)
-        goes_on = self.warm_start and hasattr(self, "_fitted")
-        former = self._fitted.seen if goes_on else set()
-        unseen = find_unseen(owners, np.array([x in former for x in known]))
-        if not options.trains:
-            return owners, everyone, np.isin(owners, unseen)
-        is_aside = np.isin(owners, choose_aside(owners, unseen, rng))
-        return owners, np.flatnonzero(~is_aside), is_aside
-
     def _former_training(self):
         """Return the training that a warm start goes on from, or None."""
         if not self.warm_start:
@@ -1308,7 +1237,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             return self._unfinished
         if not hasattr(self, "encoder_") or not is_trained(self.encoder_):
             return None
-        return go_on_from(self.encoder_, self.lam_, self.lam_results_)
+        return resume_from(self.encoder_, self.lam_, self.lam_results_)
 
     @contextmanager
     def _kept_if_unfinished(self, training):
@@ -1326,9 +1255,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
                 )
             raise
 
-    def _build(
-        self, images, shown, known, owners, training, setting, options, rng, report
-    ):
+    def _build(self, normal, training, context):
         """Build the bank and score all images; undo a training that has collapsed.
 
         Returns
@@ -1339,95 +1266,44 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         scores : ndarray of shape (n_images,)
             Each without its own patches.
         """
-        parts = (images, shown, known, owners, training.encoder)
-        fitted = build_bank(*parts, setting, options, rng, report)
-        inspector = fitted.inspector(training.encoder, setting.device, self.tolerance)
+        seen = self._list_seen(training, normal)
+        fitted = build_bank(normal, training.encoder, seen, context)
+        inspector = fitted.inspector(training.encoder, context.device, self.tolerance)
         label = "scoring images, each without its own patches"
-        with report.progress(label, len(images)) as progress:
-            scores = inspector.scores_of_known(images, progress)
+        with context.report.progress(label, len(normal)) as progress:
+            scores = inspector.scores_of_known(normal.stack, progress)
         # Where every image has a copy, all of them find it, at a distance of 0.
-        is_collapsed = are_tied(scores) and min(Counter(known).values()) == 1
+        is_collapsed = are_tied(scores) and min(Counter(normal.known).values()) == 1
         if not training.curve or not is_collapsed or training.watch.kept == 0:
             return training, fitted, scores
         warn_of_collapse(self.training)
-        training = undo_training(training)
-        parts = (images, shown, known, owners, training, setting, options, rng)
         # Callbacks have seen the tasks they were told of, and hear nothing of this.
-        return self._build(*parts, Report(type(self).__name__, self.verbose))
+        quiet = replace(context, report=Report(type(self).__name__, self.verbose))
+        return self._build(normal, undo_training(training), quiet)
 
-    def _list_seen(self, training, known, shown):
-        """Return the digests of all images that the encoder has been trained on."""
-        seen = {known[i] for i in shown} if training.curve else set()
+    def _make_context(self, device, report):
+        """Return how a fitted estimator learns more, without training."""
+        return FitContext(
+            self._fitted.setting._replace(device=device),
+            resolve_options(self.get_params(deep=False), device),
+            check_random_state(self.random_state),
+            report,
+        )
+
+    def _former_images(self):
+        """Return the digests of the images that a warm start's encoder has seen."""
         goes_on = self.warm_start and hasattr(self, "_fitted")
-        return seen | self._fitted.seen if goes_on else seen
+        return self._fitted.seen if goes_on else set()
 
-    def _learn(self, learnt, former=None):
-        """Set all that has been learnt at once: no other thread sees a part of it.
+    def _list_seen(self, training, normal):
+        """Return the digests of all images that the encoder has been trained on."""
+        seen = {normal.known[i] for i in normal.shown} if training.curve else set()
+        return seen | self._former_images()
 
-        If it continues from a `former` bank, that must still be there.
-        """
-        with _LEARNING:
-            before = vars(self).copy()  # kept until all is set: dropping takes time
-            if former is not None and before["_fitted"] is not former:
-                raise RuntimeError(
-                    "partial_fit must be the only call that fits an estimator, and "
-                    "another thread has fitted it meanwhile. Nothing was added: call "
-                    "partial_fit again, one call after the other."
-                )
-            vars(self).update(learnt)
-
-    def _as_it_is(self):
-        """Return a shallow copy, of one moment."""
-        copied = object.__new__(type(self))
-        vars(copied).update(vars(self).copy())
-        return copied
-
-    def _set_bank(self, fitted):
-        self._learn(_describe_bank(fitted, self.patch_sizes_))
-
-    def _check_more_groups(self, groups, n_images):
-        if groups is None and self.groups_ is not None:
-            raise ValueError(
-                "fit was given groups, and partial_fit was not. Pass groups, such as "
-                "groups=['lot 7'] * len(X) for images of one new group."
-            )
-        if groups is not None and self.groups_ is None:
-            raise ValueError(
-                "partial_fit was given groups, and fit was not. Pass groups to fit "
-                "too, so that it calibrates on groups that the encoder has not seen."
-            )
-        return check_groups(groups, n_images)
-
-    def _continue_groups(self, groups, new):
-        """Return groups, owners and who calibrates, of former and new images."""
-        n_former = len(self._fitted.known)
-        if groups is None:
-            owners = np.arange(n_former + len(new))
-            return None, owners, np.ones(len(owners), dtype=bool)
-        owners = number_owners(groups[new], self.groups_)
-        # A group that the encoder has seen does not calibrate, nor do its new images.
-        seen = self._fitted.owners[~self.calibrates_]
-        calibrates = np.concatenate([self.calibrates_, ~np.isin(owners, seen)])
-        owners = np.concatenate([self._fitted.owners, owners])
-        return np.concatenate([self.groups_, groups[new]]), owners, calibrates
-
-    def _calibrate(self, scores, groups, calibrates):
-        """Return the threshold, and what it and p-values come from, by attribute."""
-        chosen = None if groups is None else groups[calibrates]
-        return {
-            "offset_": threshold_from_scores(
-                scores[calibrates], self.contamination, chosen
-            ),
-            "training_scores_": scores,
-            "groups_": groups,
-            "calibrates_": calibrates,
-        }
-
-    def _calibration_set(self):
-        """Return the scores that p-values come from, and their groups or None."""
-        chosen = self.calibrates_
-        groups = None if self.groups_ is None else self.groups_[chosen]
-        return self.training_scores_[chosen], groups
+    @property
+    def _calibration(self):
+        """What the threshold and p-values come from."""
+        return Calibration(self.training_scores_, self.groups_, self.calibrates_)
 
     def _check_images(self, X):
         return check_images(X, image_shape=self.image_shape, image_size=self.image_size)
@@ -1532,50 +1408,7 @@ def load(path, mmap=False):
     >>> bool((loaded.score_samples(X) == est.score_samples(X)).all())
     True
     """
-    parameters, learnt = read_model(path, mmap)
-    check_content(path, parameters, learnt)
-    try:
-        est = PatchSVDD(**parameters)
-        for name in _LEARNT:
-            setattr(est, name, learnt.pop(name))
-        est._set_bank(learnt.pop("_fitted"))
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} cannot be loaded: {error!r}.") from error
-    if learnt:
-        raise ValueError(f"{path} cannot be loaded: it holds {sorted(learnt)}.")
-    return est
-
-
-def _describe_training(training):
-    """Return what a training has taught, by attribute."""
-    watch = training.watch
-    return {
-        "encoder_": training.encoder.eval(),
-        "patch_sizes_": training.encoder.patch_sizes,
-        "lam_": training.lam,
-        "lam_results_": training.lam_results,
-        "loss_curve_": training.curve,
-        "n_iter_": len(next(iter(training.curve.values()), ())),
-        "best_iter_": watch.kept,
-        "validation_steps_": np.array(watch.steps, dtype=int),
-        "validation_scores_": np.array(watch.scores),
-        "_unfinished": None,
-    }
-
-
-def _describe_bank(fitted, patch_sizes):
-    """Return a bank and what is read off it, by attribute."""
-    usual = None
-    if fitted.variations is not None:
-        distances = [x.distances for x in fitted.variations]
-        usual = dict(zip(patch_sizes, distances, strict=True))
-    sizes = map(len, fitted.indexes)
-    return {
-        "bank_size_": dict(zip(patch_sizes, sizes, strict=True)),
-        "usual_distances_": usual,
-        "training_files_": list(fitted.files),
-        "_fitted": fitted,
-    }
+    return load_estimator(PatchSVDD, path, mmap)
 
 
 def _cut_regions(maps, scores, offset):

@@ -19,7 +19,7 @@ from skpatchsvdd import PatchSVDD, _patch_svdd
 from skpatchsvdd._bank import approximate
 from skpatchsvdd._encoding.dense import DenseEncoder
 from skpatchsvdd._images import stack
-from skpatchsvdd._inspection import Inspector, fitted
+from skpatchsvdd._inspection import Inspector, calibration, fitted
 from skpatchsvdd._training import loop, trainer
 from skpatchsvdd.datasets import make_textures
 from skpatchsvdd.model_selection import NormalOnlyKFold, detection_scorer
@@ -32,8 +32,8 @@ BANK_STAGES = [
     (fitted, "Variation"),
     (Inspector, "_inspect"),
     (_patch_svdd, "check_scores"),
-    (_patch_svdd, "threshold_from_scores"),
-    (_patch_svdd, "_describe_bank"),
+    (calibration, "threshold_from_scores"),
+    (_patch_svdd, "describe_bank"),
 ]
 FIT_STAGES = [
     (_patch_svdd, "check_images"),
@@ -42,7 +42,7 @@ FIT_STAGES = [
     (trainer, "_make_sampler"),
     (fitted, "find_units"),
     *BANK_STAGES,
-    (_patch_svdd, "_describe_training"),
+    (_patch_svdd, "describe_training"),
 ]
 PARTIAL_FIT_STAGES = [(_patch_svdd, "list_digests"), *BANK_STAGES]
 

@@ -3,6 +3,7 @@ import pickle
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import joblib
@@ -31,7 +32,7 @@ from skpatchsvdd._inspection import fitted as fitted_bank
 from skpatchsvdd._inspection.maps import resize_map
 from skpatchsvdd._inspection.threshold import threshold_from_scores
 from skpatchsvdd._options import resolve_options
-from skpatchsvdd._training import loop, trainer, validation
+from skpatchsvdd._training import lam_search, loop, trainer, training, validation
 from skpatchsvdd.datasets import make_textures
 from skpatchsvdd.metrics import detection_auroc, segmentation_auroc
 from skpatchsvdd.model_selection import SyntheticDefectScorer
@@ -271,7 +272,9 @@ def test_training_images_are_scored_without_themselves(quick, normal, training):
         # is subtracted, the mean of the others.
         alone = copy.deepcopy(est)
         indexes = _indexes_of(est, others)
-        alone._fitted = alone._fitted.replace_bank(indexes, [], None, None)
+        alone._fitted = replace(
+            alone._fitted, indexes=indexes, known=[], owners=None, variations=None
+        )
         is_mean = training == "paper"
         shift = est.center_ - others.mean(axis=0) / 255 if is_mean else 0
         expected = alone.score_samples(normal[i : i + 1] / 255 + shift)[0]
@@ -435,11 +438,13 @@ def test_lam_is_chosen_by_made_up_defects(quick, normal, monkeypatch):
     tried = []
     original = trainer.train_once
 
-    def watch(images, setting, options, *args):
+    def watch(images, context, *args, **kwargs):
+        options = context.options
         tried.append((options.lam, options.max_iter, len(images)))
-        return original(images, setting, options, *args)
+        return original(images, context, *args, **kwargs)
 
-    monkeypatch.setattr(trainer, "train_once", watch)
+    for module in (lam_search, training):
+        monkeypatch.setattr(module, "train_once", watch)
     give_scores(monkeypatch, [0.6, 0.9, 0.7])
     quick.set_params(lam="auto", max_iter=8).fit(normal)
     n = len(normal)
@@ -522,7 +527,8 @@ def test_an_interrupt_while_lam_is_chosen_changes_nothing(quick, normal, monkeyp
 
 
 def test_what_a_fit_cannot_do_is_said_before_lam_is_chosen(quick, normal, monkeypatch):
-    monkeypatch.setattr(trainer, "train_once", None)
+    for module in (lam_search, training):
+        monkeypatch.setattr(module, "train_once", None)
     quick.set_params(lam="auto", early_stopping=True, validation_fraction=0.9)
     with pytest.raises(ValueError, match="too few to train on"):
         quick.fit(normal[:4])
@@ -1092,7 +1098,7 @@ def test_n_jobs_sets_threads_for_the_call_alone(quick, normal, monkeypatch):
         seen.append(torch.get_num_threads())
         return original(*args)
 
-    monkeypatch.setattr(trainer, "train_once", watch)
+    monkeypatch.setattr(training, "train_once", watch)
     before = torch.get_num_threads()
     quick.set_params(n_jobs=1).fit(normal)
     assert seen == [1]

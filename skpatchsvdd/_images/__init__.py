@@ -18,11 +18,17 @@ from skpatchsvdd._images.labels import (
     read_labels,
 )
 from skpatchsvdd._images.roi import check_roi, enlarge_roi
-from skpatchsvdd._images.stack import pixels_to_float, resize_image, stack_images
+from skpatchsvdd._images.stack import (
+    ImageStack,
+    pixels_to_float,
+    resize_image,
+    stack_images,
+)
 
 __all__ = [
     "ENDINGS",
     "MAX_PIXELS",
+    "ImageStack",
     "KnownImages",
     "as_images",
     "check_image_size",

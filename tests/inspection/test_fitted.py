@@ -3,6 +3,7 @@
 import copy
 import pickle
 import threading
+from dataclasses import FrozenInstanceError
 
 import numpy as np
 import pytest
@@ -51,12 +52,30 @@ def test_a_clone_is_not_fitted(est):
 def test_copies_score_the_same_and_are_their_own(est, mixed, duplicate):
     scores = est.score_samples(mixed.images)
     other = duplicate(est)
-    assert other._fitted._last is None  # nothing of a device travels
+    assert other._fitted._memory.last is None  # nothing of a device travels
     np.testing.assert_array_equal(other.score_samples(mixed.images), scores)
     with torch.no_grad():
         other.encoder_.small[0].weight *= 2
     assert (other.score_samples(mixed.images) != scores).any()
     np.testing.assert_array_equal(est.score_samples(mixed.images), scores)
+
+
+def test_a_bank_cannot_be_changed(est, mixed):
+    former = est._fitted
+    with pytest.raises(FrozenInstanceError):
+        former.seen = {b"another"}
+    known = list(former.known)
+    copy.copy(est).partial_fit(mixed.images)
+    assert former.known == known
+    assert former.setting.device is None
+
+
+def test_a_bank_remembers_what_the_encoder_was_trained_on(est, normal):
+    assert est._fitted.seen == set()
+    groups = np.arange(len(normal)) % 4
+    est.set_params(max_iter=1, batch_size=2).fit(normal, groups=groups)
+    known = np.array(est._fitted.known, dtype=object)
+    assert est._fitted.seen == set(known[~est.calibrates_])
 
 
 def test_a_shallow_copy_shares_the_bank_until_it_is_extended(est, mixed):
