@@ -5,8 +5,7 @@ import torch
 # A row that is nearer by less than this fraction of the distance may be missed: far
 # below what a score is read to, and above the rounding of a float32 sum.
 _TOLERANCE = 1e-5
-# Numbers of differences held at a time, on a CPU as many as stay in the cache of a core:
-# fetching more takes three times as long.
+# Numbers of differences held at a time: on a CPU as many as stay in a core's cache.
 _CPU_NUMBERS = 2**17
 _GPU_NUMBERS = 2**24
 # Added where errors are none, so that a number is below its sum with one.
