@@ -54,21 +54,24 @@ def _rows_to_images(X):
     return 0.5 + np.arctan(images) / np.pi
 
 
-def make_row_estimator():
+def make_row_estimator(**parameters):
     return RowPatchSVDD(
         patch_size=32,
-        embedding_dim=8,
-        max_iter=1,
-        batch_size=2,
         contamination=0.1,
         n_jobs=1,
         device="cpu",
         random_state=SEED,
+        **parameters,
     )
 
 
+# Trained with formulas beside it, and a CPU's default, formulas alone.
+TRAINED = {"embedding_dim": 8, "max_iter": 1, "batch_size": 2}
+ROW_ESTIMATORS = [make_row_estimator(**TRAINED), make_row_estimator()]
+
+
 @pytest.mark.usefixtures("narrow")
-@parametrize_with_checks([make_row_estimator()])
+@parametrize_with_checks(ROW_ESTIMATORS)
 def test_sklearn_check(estimator, check):
     check(estimator)
 
