@@ -13,6 +13,7 @@ from skpatchsvdd._encoding import (
     rebuild_encoder,
 )
 from skpatchsvdd._inspection import FittedBank
+from skpatchsvdd._parameters import Inspection, Training
 from skpatchsvdd._storage.tensors import NAMES, read_tensors, write_tensors
 from skpatchsvdd._utils import check_file_name
 from skpatchsvdd._version import __version__
@@ -48,6 +49,8 @@ _FIELDS = {
     Variation: ["sample", "distances", "width"],
     DenseSetting: DenseSetting._fields,
     PatchSample: PatchSample._fields,
+    Training: list(Training().get_params()),
+    Inspection: list(Inspection().get_params()),
 }
 _CLASSES = {cls.__name__: cls for cls in _FIELDS}
 _CONTAINERS = {"list": list, "tuple": tuple, "set": set}
@@ -56,6 +59,8 @@ _EMPTY = {
     FittedBank: {"_last": None},
     ExactIndex: {"_searches": {}},
     Variation: {"_on_device": None},
+    Training: {},
+    Inspection: {},
 }
 
 
