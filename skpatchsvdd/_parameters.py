@@ -225,5 +225,6 @@ def _make(name, value, cls, named):
         return cls(**named[value])
     names = ", ".join(map(repr, named))
     raise ValueError(
-        f"{name} must be one of {names}, or a {cls.__name__}(...), got {value!r}."
+        f"{name} must be one of {names}, or a skpatchsvdd.{cls.__name__}(...), got "
+        f"{value!r}."
     )
