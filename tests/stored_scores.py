@@ -25,11 +25,6 @@ SMALL = {
     "n_jobs": 1,
     "device": "cpu",
 }
-    "embedding_dim": 16,
-    "training": Training(batch_size=2),
-    "n_jobs": 1,
-    "device": "cpu",
-}
 # What each way is fitted with. Few steps: rounding has no time to grow.
 WAYS = {
     "default": {"max_iter": 3},

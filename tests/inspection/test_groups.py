@@ -28,7 +28,7 @@ QUICK = {
     "training": Training(batch_size=2),
     "n_jobs": 1,
 }
-QUICK |= {"strides": (8,), "n_jobs": 1, "random_state": 0}
+QUICK |= {"strides": (8,), "random_state": 0}
 N_GROUPS, N_EACH = 8, 3
 # Like no image that is trained on.
 NOISE = np.random.RandomState(0).randint(256, size=(1, 48, 48, 3)).astype(np.uint8)
