@@ -933,7 +933,7 @@ def test_images_of_another_shape_cannot_be_scored(fitted):
         ({"image_size": (0, 4)}, "image_size must be"),
         ({"max_iter": -1}, "'max_iter' parameter"),
         ({"inspection__light": 1.5}, r"Inspection\(light=\.\.\.\) must be"),
-        ({"training": "fast"}, r"training must be .* Training\(\.\.\.\), got 'fast'"),
+        ({"training": "fast"}, r"training must be .*Training\(\.\.\.\), got 'fast'"),
         ({"training__validation_fraction": 0.0}, "'validation_fraction' parameter"),
     ],
 )
