@@ -68,7 +68,7 @@ class FittedBank(Saved):
     files: list
     _memory: _Memory = field(default_factory=_Memory, init=False, repr=False)
 
-    def inspector(self, encoder, device, tolerance):
+    def inspector(self, encoder, device):
         """Return an `Inspector` on a device, the last one if nothing has changed.
 
         Parameters
@@ -77,15 +77,13 @@ class FittedBank(Saved):
             The trained encoder; its weights may have been changed since.
         device : torch.device
             Where to compute.
-        tolerance : float
-            See `Inspector`.
         """
         self.check_file()
         versions = [p._version for p in encoder.parameters()]  # count changes
-        made_for = (encoder, versions, device, tolerance)
+        made_for = (encoder, versions, device)
         last = self._memory.last
         if last is None or last[0] != made_for:
-            last = made_for, self._make(encoder, device, tolerance)
+            last = made_for, self._make(encoder, device)
             self._memory.last = last
         return last[1]
 
@@ -94,7 +92,7 @@ class FittedBank(Saved):
         for index in self.indexes:
             index.check_file()
 
-    def _make(self, encoder, device, tolerance):
+    def _make(self, encoder, device):
         return Inspector(
             self.setting._replace(device=device).make(encoder),
             self.indexes,
@@ -103,7 +101,6 @@ class FittedBank(Saved):
             known=self.known,
             owners=self.owners,
             n_averaged=self.n_averaged,
-            tolerance=tolerance,
             variations=self.variations,
             relative_weight=self.relative_weight,
             score_pixels=self.score_pixels,
@@ -139,7 +136,7 @@ def build_bank(normal, encoder, seen, context):
     """
     images, options, rng = normal.stack, context.options, context.rng
     dense = context.setting.make(encoder)
-    units = find_units(dense, normal.shown_stack(), options.place_weight, rng)
+    units = find_units(dense, normal.shown_stack(), options.position_weight, rng)
     for size, unit in zip(dense.patch_sizes, units, strict=True):
         counts = "count" if unit > 0 else "do not count"
         context.report.log(f"positions of patches of {size} {counts}")

@@ -6,6 +6,7 @@ import numpy as np
 
 from skpatchsvdd._bank import ApproximateIndex, ExactIndex
 from skpatchsvdd._encoding import ENCODERS, JointEncoder, rebuild_encoder
+from skpatchsvdd._parameters import Inspection, Training
 from skpatchsvdd._storage.schema import OBJECTS, put_together, take_apart
 from skpatchsvdd._storage.tensors import NAMES, read_tensors, write_tensors
 from skpatchsvdd._utils import check_file_name
@@ -13,6 +14,8 @@ from skpatchsvdd._version import __version__
 
 # Counts up when files change so that an older package cannot read them.
 _FORMAT = 1
+# Parameters that are objects: a file holds their values, by name.
+_SETTINGS = {cls.__name__: cls for cls in (Training, Inspection)}
 _CONTAINERS = {"list": list, "tuple": tuple, "set": set}
 
 
@@ -114,6 +117,9 @@ class _Packer:
     def _pack_object(self, value):
         if isinstance(value, ApproximateIndex):
             return {"approximate": self.pack(value._exact)}
+        if type(value) in _SETTINGS.values():
+            values = self.pack_dict(value.get_params(deep=False))
+            return {"settings": type(value).__name__, "of": values}
         if isinstance(value, JointEncoder):
             return {"joint": [self.pack(x) for x in value.members]}
         for kind, cls in ENCODERS.items():
@@ -201,6 +207,9 @@ class _Unpacker:
 
     def _unpack_joint(self, members, _):
         return JointEncoder([self.unpack(x) for x in members]).eval()
+
+    def _unpack_settings(self, name, value):
+        return _SETTINGS[name](**self.unpack(value["of"]))
 
     def _unpack_encoder(self, kind, value):
         n_channels, embedding_dim, patch_size = map(int, value["config"])

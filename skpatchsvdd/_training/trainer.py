@@ -86,7 +86,7 @@ def split_images(n_images, options, rng):
         raise ValueError(
             f"early_stopping=True sets {n_checked} of {n_images} images aside and "
             "leaves too few to train on. Pass more images, a smaller "
-            "validation_fraction, or early_stopping=False."
+            "Training(validation_fraction=...), or early_stopping=False."
         )
     checked = order[: min(n_checked, _MAX_CHECKED)]
     return np.sort(checked), np.sort(order[n_checked:])
@@ -203,6 +203,7 @@ def _warn_of_failure(watch):
         "training has failed: synthetic defects were found with an AUROC of "
         f"{scores[0]:.2f} before it{between} and {scores[-1]:.2f} after "
         f"{watch.steps[-1]} steps. Continuing with the best weights. Pass a larger "
-        "batch_size or max_iter, another random_state, or early_stopping=True.",
+        "max_iter or Training(batch_size=...), another random_state, or "
+        "early_stopping=True.",
         ConvergenceWarning,
     )
