@@ -1,6 +1,5 @@
 """Arbitrary input: it works, with finite scores and maps, or is refused by name."""
 
-import inspect
 import re
 import traceback
 import warnings
@@ -14,9 +13,11 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from skpatchsvdd import PatchSVDD
+from skpatchsvdd import Inspection, PatchSVDD, Training
 
-PARAMETERS = list(inspect.signature(PatchSVDD).parameters)
+PARAMETERS = [
+    x for cls in (PatchSVDD, Training, Inspection) for x in cls().get_params()
+]
 # One of these must be in every message.
 CULPRITS = re.compile(
     rf"\b(X|y|image \d+|images|groups|alpha|{'|'.join(PARAMETERS)})\b"

@@ -303,6 +303,7 @@ def test_callbacks_go_along_with_clones_and_pickles(quick, few, recorder):
     assert len(recorder.names()) == 2 * len(FIT) + 4
 
 
+@pytest.mark.filterwarnings("ignore:The estimator FunctionTransformer does not")
 def test_tasks_in_a_pipeline(quick, few, spread):
     def to_images(X):
         return X.reshape(few.shape)
