@@ -54,6 +54,7 @@ from skpatchsvdd._inspection import (
     warn_of_collapse,
 )
 from skpatchsvdd._options import resolve_options
+from skpatchsvdd._parameters import make_inspection, make_training
 from skpatchsvdd._storage import check_content, read_model, write_model
 from skpatchsvdd._training import (
     count_trainings,
@@ -159,14 +160,94 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     embedding_dim : int, default=64
         The paper's D, the length of a feature.
 
+    encoder : str or list of str, default="auto"
+        What makes features of patches: "formulas", one of "hierarchical", "flat" and
+        "raw", or a list of both. "formulas" is a network that has seen nothing but
+        procedural images, and needs no training; it adds patches of 16, 24 and 48
+        pixels. "hierarchical" is the paper's, trained on X: it builds the feature of a
+        patch from those of its quarters. Beside "formulas" the maps of its scales
+        enter the product with an exponent of 1/8. "flat" is the paper's
+        non-hierarchical network for patches of 64 alone. "raw" takes the pixels of a
+        patch as its feature: nothing is trained, and the bank takes K * K * channels
+        numbers a patch. "auto" is both "hierarchical" and "formulas" on a GPU. On a
+        CPU, where training takes minutes and adds little, it is "formulas" alone,
+        unless a parameter of the training is given: `max_iter`, `lam`,
+        `embedding_dim`, `early_stopping` or the loss of `training`, or there are
+        weights that `warm_start` goes on from. With ``max_iter=0`` it is "formulas",
+        and with ``training="paper"`` "hierarchical" alone.
+
+    training : {"dense", "paper"} or Training, default="dense"
+        How the encoder is trained. "dense" takes crops of images as whole maps, in two
+        views under different light, one with synthetic defects. "paper" is the paper's
+        training, on pairs of patches; it needs many more steps. A
+        :class:`~skpatchsvdd.Training` sets the loss, the size of steps and batches, and
+        what else those need who study training.
+
     patch_size : {32, 64, 128}, default=64
         K, the size of the largest patches of the encoders "hierarchical", "flat" and
         "raw". All smaller scales down to 32 are inspected too.
+
+    strides : tuple of int, default=None
+        Pixels from one patch to the next, one value for each scale, smallest scale
+        first. None is 4, 16, 16 for the scales 32, 64, 128. The formulas have their
+        own, 8, 8, 16 for the scales 16, 24, 48.
 
     image_size : int or (int, int), default=None
         Size (height, width) to which every image is resized, with anti-aliasing, before
         anything else. None keeps the size. Sizes that memory is too small for are
         refused.
+
+    roi : array-like of shape (height, width), default=None
+        A mask, one for all images: pixels where it is 0 do not matter. They are not
+        seen, whatever they show: patches that hold no other pixels are neither trained
+        on nor compared, and the anomaly map is 0 there. Of the size in which images
+        come in, or of `image_size`. Where images are resized, pixels that would mix
+        with what does not matter are left out, too. None looks at all pixels.
+
+    max_iter : "auto" or int, default="auto"
+        Optimisation steps. 0 trains nothing: with ``encoder="auto"`` the formulas do
+        without, and other encoders keep their random weights. "auto" is 1000 on a GPU
+        and, where an encoder is trained, 240 on a CPU; 12000 with
+        ``training="paper"``, whose
+        authors take ``300 * 100 * n_images / 64`` steps: 300 epochs of 100 pairs of
+        each image, 64 at a time.
+
+    early_stopping : bool, default=False
+        Whether to hold out a tenth of the images, or the `validation_fraction` of a
+        :class:`~skpatchsvdd.Training`, check a dozen times during training how well
+        synthetic defects on them are separated from changes of light, stop after four
+        checks without improvement, and keep the best weights. Without it there are two
+        checks, on training images, and the final weights are kept, unless they have
+        collapsed or do worse than the initial random weights: then the best weights are
+        kept, with a warning.
+
+    warm_start : bool, default=False
+        Whether `fit` continues from the weights in `encoder_`, or from those of a later
+        `fit` that was interrupted after its training, with a new optimiser, and builds
+        a new bank. With ``max_iter=0`` the weights stay as they are.
+
+    bank_size : int, float in (0, 1] or None, default=None
+        Number or fraction of the normal patches of each scale that are kept. Those kept
+        cover all others: patches are chosen one by one, always the one farthest from
+        those chosen so far (greedy k-centre), while the images stream by. A small bank
+        is searched faster and saved in a smaller file. None keeps everything up to
+        1 GiB a scale, which is four million patches, and a covering part beyond.
+
+    neighbors : {"auto", "exact", "pynndescent"}, default="auto"
+        How the nearest normal patch is found. "exact" sorts the bank into clusters and
+        skips those that cannot hold the nearest one. The distances pynndescent finds
+        are never too small, but some are too large; those that could raise the score of
+        an image are made exact, so that it is the score of exact search, and smaller
+        pixels of the map may be too large. It compiles for about a minute in each new
+        process. "auto" is "pynndescent" on a CPU for banks of more than two million
+        patches per scale, and "exact" otherwise.
+
+    inspection : {"default", "paper"} or Inspection, default="default"
+        How scores are read. "default" counts positions where images are aligned, and
+        distances relative to what is usual, and takes the mean of the largest pixels.
+        "paper" is the paper's: distances as they are, and the largest pixel. With
+        ``training="paper"`` or ``encoder="raw"`` "default" is the paper's, too. An
+        :class:`~skpatchsvdd.Inspection` sets each of these by hand.
 
     contamination : "auto" or float in (0, 0.5], default="auto"
         Where `predict` draws the line. Every training image is scored against a bank
@@ -177,25 +258,15 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         images taken as the training images were; `p_values` lets you choose a fraction
         later. With `groups`, see `fit`, both hold for images of new groups.
 
-    bank_size : int, float in (0, 1] or None, default=None
-        Number or fraction of the normal patches of each scale that are kept. Those kept
-        cover all others: patches are chosen one by one, always the one farthest from
-        those chosen so far (greedy k-centre), while the images stream by. A small bank
-        is searched faster and saved in a smaller file. None keeps everything up to
-        1 GiB a scale, which is four million patches, and a covering part beyond.
-
-    max_iter : "auto" or int, default="auto"
-        Optimisation steps. 0 trains nothing: with ``encoder="auto"`` the formulas do
-        without, and other encoders keep their random weights. "auto" is 1000 on a GPU
-        and, where an encoder is trained, 240 on a CPU; 12000 with
-        ``training="paper"``, whose
-        authors take ``300 * 100 * n_images / 64`` steps: 300 epochs of 100 pairs of
-        each image, 64 at a time.
-
     device : str, default="auto"
         "auto" (CUDA if there is a GPU, else the CPU), "cpu", "cuda", "cuda:1" or "mps".
         A fitted estimator can be loaded on any machine: without the device it was
         fitted on, it scores on the CPU.
+
+    n_jobs : int, default=None
+        Threads of torch on the CPU, for calls of the thread that makes them, and of
+        building pynndescent's index. None leaves the choice to them. pynndescent's
+        queries always use its own choice.
 
     random_state : int, RandomState instance or None, default=None
         Seed of the initial weights and of all random draws. With the same seed, on the
@@ -209,136 +280,6 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         1 reports each step of `fit`, 2 also the losses during training. With
         scikit-learn 1.9 or later ``set_callbacks(ProgressBar())`` draws its own bars,
         see the :ref:`user guide <progress>`.
-
-    n_jobs : int, default=None
-        Threads of torch on the CPU, for calls of the thread that makes them, and of
-        building pynndescent's index. None leaves the choice to them. pynndescent's
-        queries always use its own choice.
-
-    batch_size : "auto" or int, default="auto"
-        Crops per step; with ``training="paper"``, pairs of patches per step for each
-        loss and scale. "auto" is 16 crops on a GPU and 6 on a CPU, or 64 pairs.
-
-    learning_rate : "auto" or float, default="auto"
-        Step size of Adam. In dense training this is its peak: it rises over the first
-        twentieth of the steps and falls to 0 along half a cosine. With
-        ``training="paper"`` it is constant. "auto" is 1e-3 on a GPU and 1.5e-3 on a
-        CPU, which takes fewer steps; 1e-4 with ``training="paper"``.
-
-    early_stopping : bool, default=False
-        Whether to hold out `validation_fraction` of the images, check a dozen times
-        during training how well synthetic defects on them are separated from changes of
-        light, stop after four checks without improvement, and keep the best weights.
-        Without it there are two checks, on training images, and the final weights are
-        kept, unless they have collapsed or do worse than the initial random weights:
-        then the best weights are kept, with a warning.
-
-    validation_fraction : float in (0, 1), default=0.1
-        Fraction of the images held out for early stopping, at least 2; of more than 100
-        a random 100 are looked at. They are in the bank nevertheless.
-
-    warm_start : bool, default=False
-        Whether `fit` continues from the weights in `encoder_`, or from those of a later
-        `fit` that was interrupted after its training, with a new optimiser, and builds
-        a new bank. With ``max_iter=0`` the weights stay as they are.
-
-    strides : tuple of int, default=None
-        Pixels from one patch to the next, one value for each scale, smallest scale
-        first. None is 4, 16, 16 for the scales 32, 64, 128. The formulas have their
-        own, 8, 8, 16 for the scales 16, 24, 48.
-
-    neighbors : {"auto", "exact", "pynndescent"}, default="auto"
-        How the nearest normal patch is found. "exact" sorts the bank into clusters and
-        skips those that cannot hold the nearest one. The distances pynndescent finds
-        are never too small, but some are too large; those that could raise the score of
-        an image are made exact, see `tolerance`. It compiles for about a minute in each
-        new process. "auto" is "pynndescent" on a CPU for banks of more than two million
-        patches per scale, and "exact" otherwise.
-
-    tolerance : float, default=0.0
-        Fraction by which the score of an image may be too abnormal because of
-        pynndescent's approximation. Distances are made exact from the largest pixel of
-        a map downwards until this is certain. 0 gives the scores of exact
-        search; smaller pixels of the map may be too large in any case.
-
-    light : "auto" or float in [0, 1], default="auto"
-        Fraction of slow changes of brightness across an image, over more than about 16
-        pixels, that the encoder sees. 1 leaves images as they are; 0 removes all of
-        them, and with them every smooth change of light, but also the colour of large
-        even areas. "auto" is 0.3, and 1 with ``training="paper"`` or
-        ``encoder="raw"``.
-
-    place_weight : "auto" or float, default="auto"
-        How much the position of a patch counts in the search for its nearest neighbour:
-        the distance between opposite edges of an image, in units of the median distance
-        from a normal patch to the nearest patch of another image. 0 compares features
-        alone, as the paper does. "auto" looks at where nearest neighbours lie: if for
-        three quarters of the patches they lie in the same position, the images are
-        aligned, as pictures of parts in a mount are, and the weight is 20; if for a
-        quarter or less, as in pictures of materials, it is 0; and it is interpolated
-        linearly in between. It is 0 with ``training="paper"`` or ``encoder="raw"``.
-
-    relative_weight : "auto" or float in [0, 1], default="auto"
-        How much distances count relative to what is usual. There are two maps: D, of
-        distances as they are, and R, of distances divided by those that normal patches
-        which look alike have to normal patches of other images. With the weight w, a
-        pixel of the anomaly map is D\ :sup:`1-w` R\ :sup:`w`, and so is the score of
-        an image, from the scores of both. A large weight suits parts whose edges never
-        look the same twice, 0 is the paper's, D alone. "auto" is 1/3, and 0 with
-        ``training="paper"`` or ``encoder="raw"``.
-
-    score_pixels : "auto" or int, default="auto"
-        How many of the largest pixels of a map the score of an image is the mean of; no
-        more than a quarter of the image. 1 is the maximum, as in the paper. "auto" is
-        400, which is 20 x 20 pixels, and 1 with ``training="paper"`` or
-        ``encoder="raw"``.
-
-    roi : array-like of shape (height, width), default=None
-        A mask, one for all images: pixels where it is 0 do not matter. They are not
-        seen, whatever they show: patches that hold no other pixels are neither trained
-        on nor compared, and the anomaly map is 0 there. Of the size in which images
-        come in, or of `image_size`. Where images are resized, pixels that would mix
-        with what does not matter are left out, too. None looks at all pixels.
-
-    damage_weight : float, default=1.0
-        Weight of the term that, in dense training, pushes patches with synthetic
-        defects away from all patches without them. 0 leaves it out: no defects are
-        drawn, and a step takes less time.
-
-    image_shape : tuple of (height, width) or (height, width, channels), default=None
-        How to read rows if X is two-dimensional.
-
-    training : {"dense", "paper"}, default="dense"
-        "dense" encodes crops of 128 x 128 pixels as whole maps and draws all pairs from
-        them; each crop is seen in two views under different light, of which the second
-        has synthetic defects and may be shifted. "paper" is the paper's training, on
-        pairs of patches cut out one by one, in float32: it needs many more steps, and
-        collapses on some images. The :ref:`user guide <paper_training>` lists what
-        differs from the authors' code.
-
-    loss : {"patch_svdd", "svdd_prime", "svdd"}, default="patch_svdd"
-        For ablations: "svdd_prime" is :math:`L_{SVDD'}` without the other tasks, "svdd"
-        pulls all features to one fixed centre, the mean of the initial features. `lam`
-        has no effect on either.
-
-    encoder : str or list of str, default="auto"
-        What makes features of patches: "formulas", one of "hierarchical", "flat" and
-        "raw", or a list of both. "formulas" is a network that has seen nothing but
-        procedural images, and needs no training; it adds patches of 16, 24 and 48
-        pixels. "hierarchical" is the paper's, trained on X: it builds the feature of a
-        patch from those of its quarters. Beside "formulas" the maps of its scales
-        enter the product with an exponent of 1/8. "flat" is the paper's
-        non-hierarchical network for patches of 64 alone. "raw" takes the pixels of a
-        patch as its feature: nothing is trained, and the bank takes K * K * channels
-        numbers a patch. "auto" is both "hierarchical" and "formulas" on a GPU. On a
-        CPU, where training takes minutes and adds little, it is "formulas" alone,
-        unless a parameter of the training is given: `max_iter`, `lam`,
-        `embedding_dim`, `loss` or `early_stopping`, or there are weights that
-        `warm_start` goes on from. With ``max_iter=0`` it is "formulas", and with
-        ``training="paper"`` "hierarchical" alone.
-
-    aggregation : {"multiply", "sum"}, default="multiply"
-        For ablations: how the maps of the scales are joined.
 
     Attributes
     ----------
@@ -374,7 +315,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     usual_distances_ : dict of int to ndarray of shape (n_images, n_each), or None
         By patch size, how far some patches of training images are from the nearest
         patch of another image: the more unequal they are, the more the relative map
-        differs from that of distances as they are. None with ``relative_weight=0``.
+        differs from that of distances as they are. None with the paper's inspection
+        and other ones of ``relative_weight=0``.
 
     roi_ : ndarray of bool of shape (height, width) or None
         The pixels that are looked at, at the size at which images are inspected.
@@ -455,7 +397,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     >>> test = make_textures(
     ...     n_samples=6, image_size=64, anomaly_fraction=0.5, random_state=1
     ... )
-    >>> est = PatchSVDD(patch_size=32, max_iter=5, batch_size=2, random_state=0)
+    >>> est = PatchSVDD(patch_size=32, max_iter=2, random_state=0)
     >>> est.fit(train.images).score_samples(test.images).shape
     (6,)
     >>> est.anomaly_map(test.images).shape
@@ -469,50 +411,30 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     _parameter_constraints = {  # noqa: RUF012
         "lam": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left"), None],
         "embedding_dim": [Interval(Integral, 1, None, closed="left")],
+        "encoder": [str, "array-like"],
+        "training": "no_validation",  # `_validate_params` checks both
         "patch_size": [Options(Integral, set(DEFAULT_STRIDES))],
+        "strides": ["array-like", None],
         "image_size": [Interval(Integral, 1, None, closed="left"), "array-like", None],
-        "contamination": [
-            StrOptions({"auto"}),
-            Interval(Real, 0, 0.5, closed="right"),
-        ],
+        "roi": ["array-like", None],
+        "max_iter": [StrOptions({"auto"}), Interval(Integral, 0, None, closed="left")],
+        "early_stopping": ["boolean"],
+        "warm_start": ["boolean"],
         "bank_size": [
             Interval(Integral, 1, None, closed="left"),
             Interval(RealNotInt, 0, 1, closed="right"),
             None,
         ],
-        "max_iter": [StrOptions({"auto"}), Interval(Integral, 0, None, closed="left")],
+        "neighbors": [StrOptions({"auto", "exact", "pynndescent"})],
+        "inspection": "no_validation",
+        "contamination": [
+            StrOptions({"auto"}),
+            Interval(Real, 0, 0.5, closed="right"),
+        ],
         "device": [str],
+        "n_jobs": [Integral, None],
         "random_state": ["random_state"],
         "verbose": ["verbose"],
-        "n_jobs": [Integral, None],
-        "batch_size": [
-            StrOptions({"auto"}),
-            Interval(Integral, 1, None, closed="left"),
-        ],
-        "learning_rate": [
-            StrOptions({"auto"}),
-            Interval(Real, 0, None, closed="neither"),
-        ],
-        "early_stopping": ["boolean"],
-        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
-        "warm_start": ["boolean"],
-        "strides": ["array-like", None],
-        "neighbors": [StrOptions({"auto", "exact", "pynndescent"})],
-        "tolerance": [Interval(Real, 0, None, closed="left")],
-        "light": [StrOptions({"auto"}), Interval(Real, 0, 1, closed="both")],
-        "place_weight": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
-        "relative_weight": [StrOptions({"auto"}), Interval(Real, 0, 1, closed="both")],
-        "score_pixels": [
-            StrOptions({"auto"}),
-            Interval(Integral, 1, None, closed="left"),
-        ],
-        "roi": ["array-like", None],
-        "damage_weight": [Interval(Real, 0, None, closed="left")],
-        "image_shape": ["array-like", None],
-        "training": [StrOptions({"dense", "paper"})],
-        "loss": [StrOptions({"patch_svdd", "svdd_prime", "svdd"})],
-        "encoder": [str, "array-like"],
-        "aggregation": [StrOptions({"multiply", "sum"})],
     }
 
     def __init__(
@@ -520,65 +442,68 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         *,
         lam=None,
         embedding_dim=64,
+        encoder="auto",
+        training="dense",
         patch_size=64,
+        strides=None,
         image_size=None,
-        contamination="auto",
-        bank_size=None,
+        roi=None,
         max_iter="auto",
+        early_stopping=False,
+        warm_start=False,
+        bank_size=None,
+        neighbors="auto",
+        inspection="default",
+        contamination="auto",
         device="auto",
+        n_jobs=None,
         random_state=None,
         verbose=0,
-        n_jobs=None,
-        batch_size="auto",
-        learning_rate="auto",
-        early_stopping=False,
-        validation_fraction=0.1,
-        warm_start=False,
-        strides=None,
-        neighbors="auto",
-        tolerance=0.0,
-        light="auto",
-        place_weight="auto",
-        relative_weight="auto",
-        score_pixels="auto",
-        roi=None,
-        damage_weight=1.0,
-        image_shape=None,
-        training="dense",
-        loss="patch_svdd",
-        encoder="auto",
-        aggregation="multiply",
     ):
         self.lam = lam
         self.embedding_dim = embedding_dim
+        self.encoder = encoder
+        self.training = training
         self.patch_size = patch_size
+        self.strides = strides
         self.image_size = image_size
-        self.contamination = contamination
-        self.bank_size = bank_size
+        self.roi = roi
         self.max_iter = max_iter
+        self.early_stopping = early_stopping
+        self.warm_start = warm_start
+        self.bank_size = bank_size
+        self.neighbors = neighbors
+        self.inspection = inspection
+        self.contamination = contamination
         self.device = device
+        self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
-        self.n_jobs = n_jobs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.warm_start = warm_start
-        self.strides = strides
-        self.neighbors = neighbors
-        self.tolerance = tolerance
-        self.light = light
-        self.place_weight = place_weight
-        self.relative_weight = relative_weight
-        self.score_pixels = score_pixels
-        self.roi = roi
-        self.damage_weight = damage_weight
-        self.image_shape = image_shape
-        self.training = training
-        self.loss = loss
-        self.encoder = encoder
-        self.aggregation = aggregation
+
+    def set_params(self, **params):
+        """Set parameters, among them those of `training` and `inspection`.
+
+        Parameters
+        ----------
+        **params : dict
+            Values by name. ``training__learning_rate`` and
+            ``inspection__relative_weight``, for instance, are values of these objects;
+            a name, such as "dense", becomes the object that it stands for.
+
+        Returns
+        -------
+        self : PatchSVDD
+        """
+        makers = {"training": make_training, "inspection": make_inspection}
+        for name, make in makers.items():
+            if any(x.startswith(f"{name}__") for x in params):
+                params[name] = make(params.get(name, getattr(self, name)))
+        return super().set_params(**params)
+
+    def _validate_params(self):
+        super()._validate_params()
+        make_training(self.training).check()
+        make_inspection(self.inspection).check()
 
     @_fit_context(prefer_skip_nested_validation=True)
     @safe_after_fork
@@ -601,10 +526,10 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         ----------
         X : array-like of shape (n_images, height, width[, n_channels])
             At least two normal images. uint8 is divided by 255 and uint16 by 65535;
-            floats are taken as they are and should lie in about 0..1. Also rows of
-            shape (n_images, n_features) with `image_shape`, a list of images, or a list
-            of paths of image files (``pip install pillow``), of unequal
-            size with `image_size`; the :ref:`user guide <images>` has the details.
+            floats are taken as they are and should lie in about 0..1. Also a list of
+            images, or a list of paths of image files (``pip install pillow``), of
+            unequal size with `image_size`; the :ref:`user guide <images>` has the
+            details.
             Files, and arrays mapped into memory, are read batch by batch, and files of
             up to 512 MiB once; up to 1 GiB of images, a random choice, is trained on.
         y : array-like of shape (n_images,) or (n_images, height, width), default=None
@@ -650,7 +575,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         report = open_report(self, X, y, n_tasks)
         if options.encoder is None:
             report.log("features from formulas: nothing is trained unless max_iter > 0")
-        size, center = images.image_shape[:2], self._center_of(seen)
+        size, center = images.image_shape[:2], _center_of(seen, options.training)
         setting = DenseSetting(size, center, options.light, strides, device, roi)
         training = train_encoder(seen, setting, options, rng, report, former)
         with self._kept_if_unfinished(training):
@@ -680,9 +605,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         For normal images that look different from those of `fit`: another batch of
         material, another season's light. The encoder stays as it is, and with it what
         it takes for a difference: where much has changed, `fit` again. Of the
-        parameters only `bank_size`, `contamination`, `neighbors`, `tolerance`,
-        `device`, `n_jobs`, `random_state` and `verbose` are looked at. Nothing changes
-        until all is done: other threads may score meanwhile, but not fit.
+        parameters only `bank_size`, `contamination`, `neighbors`, `device`, `n_jobs`,
+        `random_state` and `verbose` are looked at. Nothing changes until all is done:
+        other threads may score meanwhile, but not fit.
 
         Parameters
         ----------
@@ -727,7 +652,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         options = resolve_options(now.get_params(deep=False), encoder.device)
         parts = (now._fitted, images, known, owners, encoder)
         fitted = extend_bank(*parts, options, rng, report)
-        inspector = fitted.inspector(now.encoder_, encoder.device, now.tolerance)
+        inspector = fitted.inspector(now.encoder_, encoder.device)
         scores = inspector.scores_of_known(images)
         scores = np.concatenate([now.training_scores_, scores])
         check_scores(scores)
@@ -856,9 +781,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         Returns
         -------
         scores : ndarray of shape (n_images,)
-            Minus the mean of the `score_pixels` largest pixels of an image's map, at
-            the size at which it is inspected, of both maps with their weights; see
-            `relative_weight`. At most 0.
+            Minus the mean of the largest pixels of an image's map, at the size at which
+            it is inspected, of both maps with their weights; see `score_pixels` and
+            `relative_weight` of :class:`~skpatchsvdd.Inspection`. At most 0.
         """
         images = self._check_scored_images(X)
         return self._inspector().scores(images)
@@ -1333,7 +1258,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
 
         Returns
         -------
-        training : Training
+        training : TrainedEncoder
             With the initial weights if the final ones score all images the same.
         fitted : FittedBank
         scores : ndarray of shape (n_images,)
@@ -1341,7 +1266,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         """
         parts = (images, shown, known, owners, training.encoder)
         fitted = build_bank(*parts, setting, options, rng, report)
-        inspector = fitted.inspector(training.encoder, setting.device, self.tolerance)
+        inspector = fitted.inspector(training.encoder, setting.device)
         label = "scoring images, each without its own patches"
         with report.progress(label, len(images)) as progress:
             scores = inspector.scores_of_known(images, progress)
@@ -1349,7 +1274,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         is_collapsed = are_tied(scores) and min(Counter(known).values()) == 1
         if not training.curve or not is_collapsed or training.watch.kept == 0:
             return training, fitted, scores
-        warn_of_collapse(self.training)
+        warn_of_collapse(options.training)
         training = undo_training(training)
         parts = (images, shown, known, owners, training, setting, options, rng)
         # Callbacks have seen the tasks they were told of, and hear nothing of this.
@@ -1430,7 +1355,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         return self.training_scores_[chosen], groups
 
     def _check_images(self, X):
-        return check_images(X, image_shape=self.image_shape, image_size=self.image_size)
+        return check_images(X, image_size=self.image_size)
 
     def _check_scored_images(self, X):
         check_is_fitted(self)
@@ -1453,10 +1378,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     def _check_any_images(self, X):
         """Check images that need not have the shape of those that were learnt from."""
         return check_images(
-            X,
-            image_shape=self.image_shape,
-            image_size=self.image_size,
-            n_channels=self.inspected_shape_[2],
+            X, image_size=self.image_size, n_channels=self.inspected_shape_[2]
         )
 
     def _check_scale(self, value, name):
@@ -1466,15 +1388,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             )
         return self.patch_sizes_.index(value)
 
-    def _center_of(self, images):
-        if self.training == "paper":
-            return images.mean_image()
-        return np.full((1, 1, 1), _MID_GREY, dtype=np.float32)
-
     def _inspector(self):
         """Return what inspects images."""
-        device = fallback_device(self.device)
-        return self._fitted.inspector(self.encoder_, device, self.tolerance)
+        return self._fitted.inspector(self.encoder_, fallback_device(self.device))
 
     @property
     def classes_(self):
@@ -1482,20 +1398,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         check_is_fitted(self)
         return np.array([-1, 1])
 
-    @property
-    def image_shape_(self):
-        """The former name of `inspected_shape_`."""
-        check_is_fitted(self)
-        warn(
-            "image_shape_ has been renamed: it is the shape of images as they are "
-            "inspected, not the parameter image_shape. Use inspected_shape_.",
-            FutureWarning,
-        )
-        return self.inspected_shape_
-
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        tags.input_tags.two_d_array = self.image_shape is not None
+        tags.input_tags.two_d_array = False
         tags.input_tags.three_d_array = True
         return tags
 
@@ -1544,6 +1449,13 @@ def load(path, mmap=False):
     if learnt:
         raise ValueError(f"{path} cannot be loaded: it holds {sorted(learnt)}.")
     return est
+
+
+def _center_of(images, training):
+    """Return what is subtracted from every image."""
+    if training == "paper":
+        return images.mean_image()
+    return np.full((1, 1, 1), _MID_GREY, dtype=np.float32)
 
 
 def _describe_training(training):

@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 from settings import SEED, apply_settings, describe
 
-from skpatchsvdd import PatchSVDD
+from skpatchsvdd import PatchSVDD, Training
 from skpatchsvdd._bank import fused, fused_regression
 from skpatchsvdd._encoding import biases, networks
 from skpatchsvdd.datasets import make_textures
@@ -54,7 +54,7 @@ def quick():
         patch_size=32,
         embedding_dim=8,
         max_iter=2,
-        batch_size=4,
+        training=Training(batch_size=4),
         random_state=SEED,
     )
 
@@ -79,7 +79,7 @@ def fitted(normal):
         patch_size=32,
         embedding_dim=8,
         max_iter=2,
-        batch_size=4,
+        training=Training(batch_size=4),
         random_state=SEED,
     ).fit(normal)
 

@@ -11,7 +11,7 @@ from sklearn.pipeline import make_pipeline
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-from skpatchsvdd import PatchSVDD
+from skpatchsvdd import PatchSVDD, Training
 from skpatchsvdd._analysis.embedding import _polar_positions, _project
 from skpatchsvdd.analysis import PatchEmbeddingDisplay, intrinsic_dimension
 from skpatchsvdd.datasets import make_textures
@@ -140,7 +140,7 @@ def test_rounding_of_a_trained_encoder_is_no_feature(images, value):
         encoder="hierarchical",
         patch_size=32,
         max_iter=5,
-        batch_size=2,
+        training=Training(batch_size=2),
         random_state=SEED,
     )
     est.fit(images)

@@ -10,7 +10,7 @@ import torch
 from test_package import FLOORS
 
 import skpatchsvdd
-from skpatchsvdd import PatchSVDD
+from skpatchsvdd import PatchSVDD, Training
 from skpatchsvdd._training import trainer
 from skpatchsvdd._training.dense_losses import DenseSVDDLoss
 
@@ -147,15 +147,14 @@ def test_the_recipe_of_a_new_loss_names_all_that_training_needs(tiny, monkeypatc
         assert loss == "new"
         return NewLoss(DenseSVDDLoss(encoder, sampler, batch_size))
 
-    constraints = PatchSVDD._parameter_constraints
+    constraints = Training._parameter_constraints
     monkeypatch.setitem(constraints, "loss", [str])
     monkeypatch.setattr(trainer, "make_dense_objective", make)
     est = PatchSVDD(
         encoder="hierarchical",
-        loss="new",
         patch_size=32,
         max_iter=2,
-        batch_size=1,
+        training=Training(loss="new", batch_size=1),
         device="cpu",
     )
     assert est.fit(tiny).n_iter_ == 2

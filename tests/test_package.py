@@ -17,6 +17,7 @@ FLOORS = [
         "_formulas",
         "_images",
         "_options",
+        "_parameters",
         "_synthetic",
         "_utils",
         "_version",

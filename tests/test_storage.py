@@ -13,12 +13,18 @@ import numpy as np
 import pytest
 from settings import SEED
 
-from skpatchsvdd import PatchSVDD, load
+from skpatchsvdd import Inspection, PatchSVDD, Training, load
 from skpatchsvdd._storage import read_model, tensors, write_model
 from skpatchsvdd._storage.tensors import read_tensors, write_tensors
 from skpatchsvdd.datasets import make_textures
 
-QUICK = {"embedding_dim": 8, "max_iter": 1, "batch_size": 2, "random_state": SEED}
+QUICK = {
+    "embedding_dim": 8,
+    "max_iter": 1,
+    "training": Training(batch_size=2),
+    "random_state": SEED,
+}
+PAPER = Training(method="paper", batch_size=2)
 N_MUTATIONS = 500
 
 
@@ -55,8 +61,8 @@ def assert_same(value, other):
         {},
         {"encoder": "flat"},
         {"encoder": "raw", "patch_size": 32, "bank_size": 50},
-        {"training": "paper", "image_size": (80, 72)},
-        {"lam": "auto", "relative_weight": 0},
+        {"training": PAPER, "image_size": (80, 72)},
+        {"lam": "auto", "inspection": Inspection(relative_weight=0)},
         {"roi": np.triu(np.ones((80, 80), dtype=bool)), "strides": [8, 16]},
     ],
 )
@@ -77,7 +83,10 @@ def test_a_loaded_model_is_the_same(images, tmp_path, options):
             loaded.explain(images), est.explain(images), strict=True
         ):
             np.testing.assert_array_equal(match, other)
-    for name, value in est.get_params().items():
+    given = est.get_params()  # those of `training` and `inspection` among them
+    assert str(loaded.training) == str(given.pop("training"))
+    assert str(loaded.inspection) == str(given.pop("inspection"))
+    for name, value in given.items():
         np.testing.assert_array_equal(loaded.get_params()[name], value)
 
 

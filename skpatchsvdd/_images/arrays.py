@@ -30,18 +30,15 @@ _N_COPIES = 4
 _N_LOOKED_AT = 8
 
 
-def check_images(X, *, image_shape=None, image_size=None, n_channels=1):
+def check_images(X, *, image_size=None, n_channels=1):
     """Check images in any accepted form and return them as one stack.
 
     Parameters
     ----------
     X : array-like or list
-        Arrays or tensors (n, height, width) or (n, height, width, channels), rows (n,
-        features) with `image_shape`, or a list of single images, pillow's among them,
-        or of paths of image files. Neither an array that is mapped into memory nor
-        files are read as a whole.
-    image_shape : tuple or None
-        How to read rows.
+        Arrays or tensors (n, height, width) or (n, height, width, channels), or a list
+        of single images, pillow's among them, or of paths of image files. Neither an
+        array that is mapped into memory nor files are read as a whole.
     image_size : int, pair or None
         Size to which every image is resized.
     n_channels : int
@@ -52,23 +49,23 @@ def check_images(X, *, image_shape=None, image_size=None, n_channels=1):
     images : ImageStack
     """
     size = check_image_size(image_size)
-    _check_image_shape(image_shape)
     X = as_images(X)
     if isinstance(X, np.ndarray):
-        return _stack_array(X, image_shape, size)
+        return _stack_array(X, size)
     if is_path(X[0]):
         return _stack_files(X, size, n_channels)
     return _stack_list(X, size)
 
 
-def list_images(X, image_shape=None):
+def list_images(X):
     """Return images in any accepted form so that each element is one of them.
 
-    An array, a list of arrays or a list of paths. Rows are read by `image_shape`.
+    An array, a list of arrays or a list of paths.
     """
     X = as_images(X)
-    is_rows = isinstance(X, np.ndarray) and X.ndim == 2
-    return _read_rows(X, image_shape) if is_rows else X
+    if isinstance(X, np.ndarray):
+        _refuse_rows(X)
+    return X
 
 
 def check_image_size(image_size):
@@ -97,25 +94,9 @@ def _check_memory(size, n_channels):
     return size
 
 
-def _check_image_shape(image_shape):
-    if image_shape is None:
-        return
-    if not _are_positive_integers(image_shape, lengths=(2, 3)):
-        raise ValueError(
-            "image_shape must be None, (height, width) or (height, width, channels) in "
-            f"positive integers, got {image_shape!r}."
-        )
-    if _has_channels_first(image_shape):
-        shape = ", ".join(map(str, image_shape))
-        raise ValueError(
-            f"image_shape=({shape}) looks like channels before height and width. Pass "
-            f"np.moveaxis(X.reshape(-1, {shape}), 1, -1) without image_shape."
-        )
-
-
-def _stack_array(X, image_shape, size):
+def _stack_array(X, size):
     _check_axes(X)
-    X = _add_axes(X, image_shape)
+    X = _add_axes(X)
     warn_if_not_scaled([X.dtype], [check_scale(X, "X")])
     size = X.shape[1:3] if size is None else _check_memory(size, X.shape[3])
 
@@ -242,34 +223,28 @@ def _stack_singly(load, names, shapes, size, files=None):
     return ImageStack(read, (*size, shapes[0][2]), sizes, files)
 
 
-def _add_axes(X, image_shape):
+def _add_axes(X):
     """Return X as (n, height, width, channels)."""
-    if X.ndim == 2:
-        X = _read_rows(X, image_shape)
+    _refuse_rows(X)
     if X.ndim == 3:
         X = X[..., None]
     if X.ndim == 4:
         return X
     raise ValueError(
-        f"X has {X.ndim} dimensions. Reshape your data to (n_images, height, width), "
-        "(n_images, height, width, n_channels), or to rows (n_images, n_features) "
-        "together with image_shape."
+        f"X has {X.ndim} dimensions. Reshape your data to (n_images, height, width) or "
+        "(n_images, height, width, n_channels)."
     )
 
 
-def _read_rows(X, image_shape):
-    if image_shape is None:
+def _refuse_rows(X):
+    if X.ndim == 2:
         raise ValueError(
-            f"X has shape {X.shape}, one row for each image. Pass image_shape=(height, "
-            "width) or (height, width, channels) to say how to read a row, or pass X "
-            "as (n_images, height, width[, n_channels]); one grey image is X[None]."
+            f"X has shape {X.shape}, one row for each image. Reshape it to (n_images, "
+            "height, width[, n_channels]); one grey image is X[None]. In a Pipeline "
+            "whose steps give rows, put FunctionTransformer(to_images) before the "
+            "estimator, with a function to_images(X) that returns X.reshape(len(X), "
+            "height, width[, n_channels])."
         )
-    if X.shape[1] != np.prod(image_shape):
-        raise ValueError(
-            f"X has {X.shape[1]} features, but image_shape={tuple(image_shape)} "
-            f"makes {np.prod(image_shape)}."
-        )
-    return X.reshape(len(X), *image_shape)
 
 
 def _are_positive_integers(values, lengths):

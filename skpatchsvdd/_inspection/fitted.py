@@ -81,7 +81,7 @@ class FittedBank:
         """How images are encoded, on no device."""
         return self._setting
 
-    def inspector(self, encoder, device, tolerance):
+    def inspector(self, encoder, device):
         """Return an `Inspector` on a device, the last one if nothing has changed.
 
         Parameters
@@ -90,15 +90,13 @@ class FittedBank:
             The trained encoder; its weights may have been changed since.
         device : torch.device
             Where to compute.
-        tolerance : float
-            See `Inspector`.
         """
         self.check_file()
         versions = [p._version for p in encoder.parameters()]  # count changes
-        made_for = (encoder, versions, device, tolerance)
+        made_for = (encoder, versions, device)
         last = self._last
         if last is None or last[0] != made_for:
-            last = self._last = made_for, self._make(encoder, device, tolerance)
+            last = self._last = made_for, self._make(encoder, device)
         return last[1]
 
     def check_file(self):
@@ -106,7 +104,7 @@ class FittedBank:
         for index in self.indexes:
             index.check_file()
 
-    def _make(self, encoder, device, tolerance):
+    def _make(self, encoder, device):
         return Inspector(
             self._setting._replace(device=device).make(encoder),
             self.indexes,
@@ -115,7 +113,6 @@ class FittedBank:
             self.known,
             self.owners,
             self.n_averaged,
-            tolerance,
             self.variations,
             self.relative_weight,
             self.score_pixels,
@@ -162,7 +159,7 @@ def build_bank(images, shown, known, owners, encoder, setting, options, rng, rep
     dense = setting.make(encoder)
     is_whole = len(shown) == len(images)
     compared = images if is_whole else images.take(shown)
-    units = find_units(dense, compared, options.place_weight, rng)
+    units = find_units(dense, compared, options.position_weight, rng)
     for size, unit in zip(dense.patch_sizes, units, strict=True):
         counts = "count" if unit > 0 else "do not count"
         report.log(f"positions of patches of {size} {counts}")

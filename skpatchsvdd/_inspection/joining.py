@@ -56,7 +56,7 @@ def _find_difference(own, other):
     if other.fitted.known[:n_former] != own.fitted.known:
         return "has not grown from this one: its bank begins with other images"
     if other.fitted.units != own.fitted.units:
-        return "was fitted with another place_weight than this one"
+        return "was fitted with another position_weight than this one"
     if _list_labels(own.groups) != _list_labels(other.groups)[:n_former]:
         return "was given other groups than this one"
     return None

@@ -71,7 +71,7 @@ def write_report(estimator, X, path, *, y=None, title="Inspection report"):
             "Of a Pipeline, pass its last step, and X as the steps before it give it."
         )
     check_is_fitted(estimator)
-    X = list_images(X, estimator.image_shape)
+    X = list_images(X)
     if y is not None:
         y = np.asarray(y)
         check_consistent_length(X, y)

@@ -13,6 +13,7 @@ from skpatchsvdd._encoding import (
     rebuild_encoder,
 )
 from skpatchsvdd._inspection import FittedBank
+from skpatchsvdd._parameters import Inspection, Training
 from skpatchsvdd._storage.tensors import NAMES, read_tensors, write_tensors
 from skpatchsvdd._utils import check_file_name
 from skpatchsvdd._version import __version__
@@ -50,6 +51,8 @@ _FIELDS = {
     PatchSample: PatchSample._fields,
 }
 _CLASSES = {cls.__name__: cls for cls in _FIELDS}
+# Parameters that are objects: a file holds their values, by name.
+_SETTINGS = {cls.__name__: cls for cls in (Training, Inspection)}
 _CONTAINERS = {"list": list, "tuple": tuple, "set": set}
 # What is not saved of an object, and is made when there is need.
 _EMPTY = {
@@ -157,6 +160,9 @@ class _Packer:
     def _pack_object(self, value):
         if isinstance(value, ApproximateIndex):
             return {"approximate": self.pack(value._exact)}
+        if type(value) in _SETTINGS.values():
+            values = self.pack_dict(value.get_params(deep=False))
+            return {"settings": type(value).__name__, "of": values}
         if isinstance(value, JointEncoder):
             return {"joint": [self.pack(x) for x in value.members]}
         for kind, cls in ENCODERS.items():
@@ -245,6 +251,9 @@ class _Unpacker:
 
     def _unpack_joint(self, members, _):
         return JointEncoder([self.unpack(x) for x in members]).eval()
+
+    def _unpack_settings(self, name, value):
+        return _SETTINGS[name](**self.unpack(value["of"]))
 
     def _unpack_encoder(self, kind, value):
         n_channels, embedding_dim, patch_size = map(int, value["config"])

@@ -39,7 +39,7 @@ _N_LOADED = 64
 _N_STANDARD = 16
 
 
-class Training(NamedTuple):
+class TrainedEncoder(NamedTuple):
     """A finished training: the encoder, on the CPU, and how it came about.
 
     Attributes
@@ -78,12 +78,12 @@ def train_encoder(images, setting, options, rng, report, former=None):
         The source of all randomness.
     report : Report
         Says how far it has come.
-    former : Training or None
+    former : TrainedEncoder or None
         A training to go on from.
 
     Returns
     -------
-    training : Training
+    training : TrainedEncoder
     """
     if setting.roi is not None:  # defects, too, are made of what is seen
         images = images.hide_outside(setting.roi)
@@ -95,7 +95,7 @@ def train_encoder(images, setting, options, rng, report, former=None):
     )
     options = replace(options, lam=lam)
     encoder, *rest = train_once(images, setting, options, rng, report, former)
-    return Training(_add_formulas(encoder, images, options), *rest, lam, results)
+    return TrainedEncoder(_add_formulas(encoder, images, options), *rest, lam, results)
 
 
 def _add_formulas(encoder, images, options):
@@ -122,7 +122,7 @@ def count_trainings(n_images, options):
 
 def go_on_from(encoder, lam, lam_results):
     """Return the training that a fitted encoder stands for, to go on from."""
-    return Training(encoder, {}, Watch(None, 1), lam, lam_results)
+    return TrainedEncoder(encoder, {}, Watch(None, 1), lam, lam_results)
 
 
 def train_once(images, setting, options, rng, report, former=None, is_trial=False):
@@ -174,7 +174,7 @@ def split_images(n_images, options, rng):
         raise ValueError(
             f"early_stopping=True sets {n_checked} of {n_images} images aside and "
             "leaves too few to train on. Pass more images, a smaller "
-            "validation_fraction, or early_stopping=False."
+            "Training(validation_fraction=...), or early_stopping=False."
         )
     checked = order[: min(n_checked, _MAX_CHECKED)]
     return np.sort(checked), np.sort(order[n_checked:])
@@ -291,6 +291,7 @@ def _warn_of_failure(watch):
         "training has failed: synthetic defects were found with an AUROC of "
         f"{scores[0]:.2f} before it{between} and {scores[-1]:.2f} after "
         f"{watch.steps[-1]} steps. Continuing with the best weights. Pass a larger "
-        "batch_size or max_iter, another random_state, or early_stopping=True.",
+        "max_iter or Training(batch_size=...), another random_state, or "
+        "early_stopping=True.",
         ConvergenceWarning,
     )
