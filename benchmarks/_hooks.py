@@ -117,7 +117,7 @@ def score_with(encoder, train, test, center, options, strides, device):
     size = train.image_shape[:2]
     dense = DenseSetting(size, center, options.light, strides, device).make(encoder)
     rng = np.random.RandomState(0)
-    units = find_units(dense, train, options.place_weight, rng)
+    units = find_units(dense, train, options.position_weight, rng)
     banks = collect_banks(dense, train, units, None, rng)
     indexes = [make_index(bank, "exact", device, None, 0) for bank in banks]
     return Inspector(dense, indexes, units, options.aggregation).scores(test)

@@ -34,7 +34,7 @@ def run_fit(images, line, seed, device):
 def fit_patch_svdd(line, seed, train, device):
     """Fit a line's PatchSVDD; return it, whether its training was undone, seconds."""
     params = {"encoder": "hierarchical"} | line.params
-    est = PatchSVDD(random_state=seed, device=str(device), **params)
+    est = PatchSVDD(random_state=seed, device=str(device)).set_params(**params)
     with warnings.catch_warnings(record=True) as caught, stopwatch(device) as seconds:
         warnings.simplefilter("always")
         # Half-trained figures must not be kept.
