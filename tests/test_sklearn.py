@@ -65,8 +65,13 @@ def make_row_estimator(**parameters):
     )
 
 
-# Trained with formulas beside it, and a CPU's default, formulas alone.
-TRAINED = {"embedding_dim": 8, "max_iter": 1, "training": Training(batch_size=2)}
+# One that trains, and a CPU's default, which does not.
+TRAINED = {
+    "encoder": "hierarchical",
+    "embedding_dim": 8,
+    "max_iter": 1,
+    "training": Training(batch_size=2),
+}
 ROW_ESTIMATORS = [make_row_estimator(**TRAINED), make_row_estimator()]
 
 
