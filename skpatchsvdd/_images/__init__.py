@@ -5,6 +5,8 @@ from skpatchsvdd._images.digests import KnownImages, digest_images, list_digests
 from skpatchsvdd._images.display import read_display
 from skpatchsvdd._images.files import (
     MAX_PIXELS,
+    ChangedFileError,
+    ImageFileError,
     limited_pixels,
     read_image,
     read_shape,
@@ -23,6 +25,8 @@ from skpatchsvdd._images.stack import pixels_to_float, resize_image, stack_image
 __all__ = [
     "ENDINGS",
     "MAX_PIXELS",
+    "ChangedFileError",
+    "ImageFileError",
     "KnownImages",
     "as_images",
     "check_image_size",

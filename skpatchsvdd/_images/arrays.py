@@ -5,7 +5,7 @@ from numbers import Integral
 
 import numpy as np
 
-from skpatchsvdd._images.files import has_bytes, read_image, read_shape
+from skpatchsvdd._images.files import ImageFileError, has_bytes, read_image, read_shape
 from skpatchsvdd._images.forms import as_images, is_path
 from skpatchsvdd._images.scale import check_scales
 from skpatchsvdd._images.stack import ImageStack
@@ -165,7 +165,11 @@ def _check_files(files):
     shapes = map_in_threads(read_shape, files, _N_READERS)
     if not has_bytes(files[0]):
         chosen = files[:: -(-len(files) // _N_LOOKED_AT)]
-        check_scales([read_image(file) for file in chosen], chosen)
+        images = [read_image(file) for file in chosen]
+        try:
+            check_scales(images, chosen)
+        except ValueError as error:
+            raise ImageFileError(str(error)) from error
     return shapes
 
 

@@ -58,7 +58,7 @@ def read_known(file, shape, size):
     image = read_image(file, size=size)
     image = image if image.ndim == 3 else image[:, :, None]
     if image.shape != _decoded_shape(shape, image.shape):
-        raise RuntimeError(
+        raise ChangedFileError(
             f"{file} has changed while it was read: its shape was {shape} and is "
             f"{image.shape}. Call again when nothing writes to the files."
         )
@@ -172,9 +172,17 @@ def _named(name):
             reason, way_out = error.strerror, ". Allow it to be read, or leave it out."
         elif not isinstance(error, _Refused):
             way_out = ". Leave it out, or save it again."
-        raise ValueError(
+        raise ImageFileError(
             f"{name} cannot be read as an image: {reason}{way_out}"
         ) from error
+
+
+class ImageFileError(ValueError):
+    """A file cannot be read as an image, or not be used; the message names it."""
+
+
+class ChangedFileError(RuntimeError):
+    """A file is not what it was; the message names it."""
 
 
 class _Refused(ValueError):
