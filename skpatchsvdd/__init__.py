@@ -13,10 +13,7 @@ __all__ = ["PatchSVDD", "__version__", "load"]
 # Imported when they are asked for: torch takes seconds, and `skpatchsvdd --help` has no
 # need of it.
 _ESTIMATOR = ("PatchSVDD", "load")
-_MODULES = (
-    *("analysis", "datasets", "drift", "metrics", "model_selection", "plotting"),
-    "report",
-)
+_MODULES = ("datasets", "drift", "metrics", "model_selection", "plotting", "report")
 
 
 def __getattr__(name):
