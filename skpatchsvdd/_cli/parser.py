@@ -18,12 +18,6 @@ _STATUS = (
 )
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message):
-        """End with a message; what was typed, or matched by a shell, stays a line."""
-        super().error(printable(message))
-
-
 class _HelpFormatter(argparse.HelpFormatter):
     """Shows the default of every option that has one, if its text does not say it."""
 
@@ -38,6 +32,15 @@ class _HelpFormatter(argparse.HelpFormatter):
         return f"{text} (default: %(default)s)"
 
 
+class _Parser(argparse.ArgumentParser):
+    def __init__(self, **kwargs):
+        super().__init__(formatter_class=_HelpFormatter, **kwargs)
+
+    def error(self, message):
+        """End with a message; what was typed, or matched by a shell, stays a line."""
+        super().error(printable(message))
+
+
 def make_parser():
     """Make the parser of all commands."""
     parser = _Parser(
@@ -48,23 +51,15 @@ def make_parser():
         ),
         epilog="Example: skpatchsvdd fit good/ -o part.model && "
         "skpatchsvdd inspect part.model new/ -o results",
-        formatter_class=_HelpFormatter,
     )
     parser.add_argument("--version", action="version", version=__version__)
-    commands = parser.add_subparsers(
-        required=True, metavar="command", dest="command", parser_class=_make_one
-    )
+    commands = parser.add_subparsers(required=True, metavar="command", dest="command")
     _add_fit(commands)
     _add_inspect(commands)
     _add_evaluate(commands)
     _add_update(commands)
     _add_demo(commands)
     return parser
-
-
-def _make_one(**kwargs):
-    """Make the parser of a command."""
-    return argparse.ArgumentParser(formatter_class=_HelpFormatter, **kwargs)
 
 
 def _add_fit(commands):
