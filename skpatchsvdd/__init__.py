@@ -19,10 +19,7 @@ _LATER = {
     "Training": "_parameters",
     "load": "_patch_svdd",
 }
-_MODULES = (
-    *("analysis", "datasets", "drift", "metrics", "model_selection", "plotting"),
-    "report",
-)
+_MODULES = ("datasets", "drift", "metrics", "model_selection", "plotting", "report")
 
 
 def __getattr__(name):

@@ -62,6 +62,10 @@ def quick():
 @pytest.fixture
 def untrained():
     """An estimator with random weights: a fit of it repeats on any machine."""
+    return make_untrained()
+
+
+def make_untrained():
     return PatchSVDD(
         encoder="hierarchical",
         patch_size=32,
@@ -82,6 +86,14 @@ def fitted(normal):
         training=Training(batch_size=4),
         random_state=SEED,
     ).fit(normal)
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory, normal):
+    """A model file of grey images of 48 x 48. Tests must not change it."""
+    path = tmp_path_factory.mktemp("models") / "part.model"
+    make_untrained().fit(normal[..., 0]).save(path)
+    return path
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import pytest
 from skpatchsvdd import PatchSVDD, Training
 from skpatchsvdd._images.arrays import check_images
 from skpatchsvdd._images.digests import list_digests
-from skpatchsvdd.analysis import PatchEmbeddingDisplay, intrinsic_dimension
 from skpatchsvdd.metrics import best_f1, detection_auroc, pro_score, segmentation_auroc
 from skpatchsvdd.model_selection import SyntheticDefectScorer
 from skpatchsvdd.plotting import AnomalyMapDisplay
@@ -149,21 +148,9 @@ def test_displays_draw_views(model, view):
     for display in (
         AnomalyMapDisplay.from_estimator(model, view[:1]),
         AnomalyMapDisplay.from_predictions(view[:2], maps[:, ::-1], masks=masks),
-        PatchEmbeddingDisplay.from_estimator(model, view, n_samples=8, random_state=0),
     ):
         display.figure_.canvas.draw()
         matplotlib.pyplot.close(display.figure_)
-
-
-@pytest.mark.parametrize(
-    "change", [lambda x: x[..., ::-1], np.asfortranarray, lambda x: x.astype(">f4")]
-)
-def test_dimension_takes_views(rng, change):
-    features = change(rng.normal(size=(10, 3, 3, 4)).astype(np.float32))
-    dimensions = [
-        intrinsic_dimension(x, random_state=0) for x in (features, plain(features))
-    ]
-    assert dimensions[0] == pytest.approx(dimensions[1])
 
 
 @pytest.mark.parametrize("change", [lambda x: x[:, ::-1], lambda x: x.astype(">f4")])

@@ -8,10 +8,10 @@ from _common import machine_name, stopwatch
 from sklearn.exceptions import ConvergenceWarning
 
 from paper.baselines import make_baseline
+from paper.dimension import intrinsic_dimension
 from paper.images import spread
 from paper.tables import JOINED, PATCH_SVDD
 from skpatchsvdd import PatchSVDD
-from skpatchsvdd.analysis import intrinsic_dimension
 from skpatchsvdd.metrics import detection_auroc, segmentation_auroc
 
 # Images inspected together, and one by one, for the times of one.

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from skpatchsvdd._cli.batches import Outcome, cut_batches, inspect_batch
-from skpatchsvdd._cli.files import find_images, list_images, tell_others
+from skpatchsvdd._cli.files import find_images, list_files, tell_others
 from skpatchsvdd._cli.interrupts import finish_first
 from skpatchsvdd._cli.models import load_model
 from skpatchsvdd._cli.record import Record
@@ -43,7 +43,7 @@ def _list_files(args, est):
     """Return the files to inspect, and what cannot be looked at, with reasons."""
     if args.strict:
         return find_images(args.images, args.strict, est), []
-    files, unreadable, others = list_images(args.images)
+    files, unreadable, others = list_files(args.images)
     tell_others(others)
     return files, unreadable
 

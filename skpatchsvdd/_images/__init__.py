@@ -5,6 +5,8 @@ from skpatchsvdd._images.digests import KnownImages, digest_images, list_digests
 from skpatchsvdd._images.display import read_display
 from skpatchsvdd._images.files import (
     MAX_PIXELS,
+    ChangedFileError,
+    ImageFileError,
     limited_pixels,
     read_image,
     read_shape,
@@ -28,6 +30,8 @@ from skpatchsvdd._images.stack import (
 __all__ = [
     "ENDINGS",
     "MAX_PIXELS",
+    "ChangedFileError",
+    "ImageFileError",
     "ImageStack",
     "KnownImages",
     "as_images",
