@@ -19,7 +19,7 @@ from skpatchsvdd import PatchSVDD, Training
 
 
 class RowPatchSVDD(PatchSVDD):
-    """Reads each row, whatever its length, as an image of 36 x 36.
+    """Reads each row, whatever its length, as a small image.
 
     scikit-learn's checks pass rows of a few numbers, which are no images, and numbers
     of classes as y, which are no labels of normal and abnormal images.
@@ -28,30 +28,31 @@ class RowPatchSVDD(PatchSVDD):
     def fit(self, X, y=None, groups=None):
         X = validate_data(self, X)
         n_features = self.n_features_in_
-        super().fit(_rows_to_images(X), groups=groups)
+        super().fit(self._to_images(X), groups=groups)
         self.n_features_in_ = n_features
         return self
 
     def partial_fit(self, X, y=None):
         if not hasattr(self, "encoder_"):
             return self.fit(X)
-        return super().partial_fit(_rows_to_images(validate_data(self, X, reset=False)))
+        return super().partial_fit(self._to_images(validate_data(self, X, reset=False)))
 
     def score_samples(self, X):
         check_is_fitted(self)
         return super().score_samples(
-            _rows_to_images(validate_data(self, X, reset=False))
+            self._to_images(validate_data(self, X, reset=False))
         )
+
+    def _to_images(self, X):
+        # As small as patches of 32, or of 16, let them be.
+        side = 36 if self.encoder == "hierarchical" else 20
+        images = np.stack([np.resize(row, (side, side)) for row in X])
+        return 0.5 + np.arctan(images) / np.pi
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.input_tags.two_d_array = True
         return tags
-
-
-def _rows_to_images(X):
-    images = np.stack([np.resize(row, (36, 36)) for row in X])
-    return 0.5 + np.arctan(images) / np.pi
 
 
 def make_row_estimator(**parameters):
