@@ -194,15 +194,18 @@ def _tell_known(known, before, after):
     """Say how many of the reviewed images are right; return how many fewer now are."""
     is_good = np.array([x.is_good for x in known])
     was_right, is_right = before != is_good, after != is_good
-    print(f"{len(known)} images are reviewed; right are, as it was and as it is now:")
-    for name, part in (("really good", is_good), ("really defective", ~is_good)):
-        if part.any():
-            was, now = int(was_right[part].sum()), int(is_right[part].sum())
-            print(f"  {name:17} {was:5} {now:5}  of {int(part.sum())}")
     n_was, n_is = int(was_right.sum()), int(is_right.sum())
-    print(f"  {'all':17} {n_was:5} {n_is:5}  of {len(known)}")
-    wrong = [x for x, right in zip(known, is_right, strict=True) if not right]
-    _list_files("still not right:", [x.file for x in wrong])
+    print(
+        f"of {len(known)} reviewed images the model was right about {n_was}, and is "
+        f"now about {n_is}"
+    )
+    for name, part in (("good", is_good), ("defective", ~is_good)):
+        if part.any():
+            was, now = int(before[part].sum()), int(after[part].sum())
+            n_images = int(part.sum())
+            print(f"  really {name}: {was} of {n_images} raised an alarm, {now} do now")
+    wrong = [x.file for x, right in zip(known, is_right, strict=True) if not right]
+    _list_files("still not right:", wrong)
     return n_was - n_is
 
 
