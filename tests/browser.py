@@ -62,6 +62,7 @@ class Tab:
         where = {"behavior": "allow", "downloadPath": str(downloads)}
         self.call("Browser.setDownloadBehavior", **where)
         self._session = attached["sessionId"]
+        self.call("Page.enable")
         shape = {"width": size[0], "height": size[1], "deviceScaleFactor": 1}
         self.call("Emulation.setDeviceMetricsOverride", mobile=False, **shape)
 

@@ -27,11 +27,13 @@ function startReview() {
 }
 
 function readKept() {
+  let kept = null;
   try {
-    const kept = JSON.parse(localStorage.getItem(storageKey()) ?? "[]");
-    review.said = new Map(kept);
-    localStorage.setItem(storageKey(), JSON.stringify(kept));
+    kept = localStorage.getItem(storageKey());
+    localStorage.setItem(`${storageKey()}-try`, "");
+    localStorage.removeItem(`${storageKey()}-try`);
   } catch { review.isKept = false; }
+  try { review.said = new Map(JSON.parse(kept ?? "[]")); } catch { review.said = new Map(); } // damaged
 }
 
 function keep() {
