@@ -175,6 +175,13 @@ def test_keys_do_nothing_where_text_is_written(tab):
         tab.press(key)
     assert tab.run(TITLE) == title
     assert tab.run(DIALOG) == "really defective"
+    tab.run("document.querySelector('dialog .judge input').value = ''")
+    tab.write("normal")
+    tab.press("Enter")
+    hint = tab.run("document.querySelector('dialog .hint').textContent")
+    assert hint == 'No kind of defect can be called "normal".'
+    tab.click("dialog .judge input")
+    tab.write("ng")
     tab.click("dialog .close")
     assert tab.run("document.querySelectorAll('.card .said')[1].textContent") == "ng"
 

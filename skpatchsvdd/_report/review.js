@@ -77,9 +77,17 @@ function addBox(x, box) {
 
 function removeBox(x, i) { say(x, { ...saidOf(x), boxes: saidOf(x).boxes.filter((_, k) => k !== i) }); }
 
+// A name is kept if `update` takes it: not one that means something else elsewhere.
+const isKind = (text) => /\p{L}/u.test(text) && !/^(good|normal|unknown|nan|inf|infinity|[-+.\de]+)$/i.test(text);
+
 function nameKind(x, text) {
   const kind = text.trim().replace(/\s+/g, " ") || null;
-  if (verdictOf(x) === "defective" && saidOf(x).kind !== kind) say(x, { ...saidOf(x), kind });
+  if (verdictOf(x) !== "defective" || saidOf(x).kind === kind) return;
+  if (kind === null || isKind(kind)) say(x, { ...saidOf(x), kind });
+  else if ($("dialog").open) {
+    fillReview(x);
+    $("dialog").querySelector(".hint").textContent = `No kind of defect can be called "${kind}".`;
+  }
 }
 
 function showSaid() {

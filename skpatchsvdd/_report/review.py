@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 from collections import Counter
 from functools import partial
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -10,8 +11,10 @@ from typing import NamedTuple
 
 FORMAT, VERSION = "skpatchsvdd-review", 1
 GOOD, DEFECTIVE = "good", "defective"
-# Characters of the name of a kind, at most: more is no name.
-LONGEST_KIND = 80
+# Characters of the name of a kind of defects, at most: more is no name. And names that
+# mean something else wherever images are labelled by names, as numbers do.
+_LONGEST_KIND = 80
+_NO_KINDS = ("good", "normal", "unknown", "nan", "inf", "infinity")
 _DIGEST_BYTES = 16
 _CHUNK = 2**20
 _KEYS = {"format", "version", "model", "folder", "images"}
@@ -205,12 +208,19 @@ def _check_kind(kind, file):
     _check_text(kind, f"the kind of {file}")
     if kind is None:
         return None
-    if not kind.strip() or not kind.isprintable() or len(kind) > LONGEST_KIND:
+    if not kind.isprintable() or len(kind) > _LONGEST_KIND or not _is_name(kind):
         raise ValueError(
-            f"the kind of {file} must be a name of at most {LONGEST_KIND} characters, "
-            f"got {kind[: LONGEST_KIND + 1]!r}."
+            f"the kind of {file} must be a name with a letter, of at most "
+            f"{_LONGEST_KIND} characters and none of {', '.join(_NO_KINDS)}, got "
+            f"{kind[: _LONGEST_KIND + 1]!r}."
         )
     return kind.strip()
+
+
+def _is_name(kind):
+    has_letter = any(x.isalpha() for x in kind)
+    is_number = re.fullmatch(r"[-+.\de]+", kind.strip(), re.IGNORECASE)
+    return has_letter and not is_number and kind.strip().lower() not in _NO_KINDS
 
 
 def _check_boxes(boxes, file):
