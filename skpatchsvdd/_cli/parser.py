@@ -77,18 +77,6 @@ class _HelpFormatter(argparse.HelpFormatter):
         return f"{text} (default: %(default)s)"
 
 
-class _InPlaceOf(argparse.Action):
-    """An option that takes the place of an argument, which else must be given."""
-
-    def __init__(self, *args, other, **kwargs):
-        super().__init__(*args, **kwargs)
-        self._other = other
-
-    def __call__(self, parser, namespace, value, option_string=None):
-        setattr(namespace, self.dest, value)
-        self._other.required = False
-
-
 def make_parser():
     """Make the parser of all commands."""
     parser = _Parser(
@@ -358,6 +346,18 @@ def _add_update(commands):
         "--dry-run", action="store_true", help="say what would change, write nothing"
     )
     _add_common(update)
+
+
+class _InPlaceOf(argparse.Action):
+    """An option that takes the place of an argument, which else must be given."""
+
+    def __init__(self, *args, other, **kwargs):
+        super().__init__(*args, **kwargs)
+        self._other = other
+
+    def __call__(self, parser, namespace, value, option_string=None):
+        setattr(namespace, self.dest, value)
+        self._other.required = False
 
 
 def _add_demo(commands):
