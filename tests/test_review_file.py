@@ -2,13 +2,16 @@
 
 import copy
 import json
+import re
 
 import pytest
+from PIL import Image
 from settings import SEED
 
 from skpatchsvdd import PatchSVDD
 from skpatchsvdd._report import digest_file, fingerprint, is_of_model, read_review
 from skpatchsvdd.datasets import make_textures
+from skpatchsvdd.report import write_report
 
 GOOD = {"file": "a/1.png", "verdict": "good", "digest": "00ff"}
 BAD = {
@@ -149,3 +152,33 @@ def test_other_images_make_another_model(fitted):
         encoder="hierarchical", patch_size=32, embedding_dim=8, max_iter=0
     ).fit(images)
     assert not is_of_model(fingerprint(fitted), other)
+
+
+def write_page(est, X, path):
+    write_report(est, X, path)
+    text = path.read_text("utf-8")
+    return json.loads(re.search(r'type="application/json">(.*?)</script>', text)[1])
+
+
+def test_a_page_knows_what_a_review_needs(tmp_path, fitted, mixed):
+    files = [tmp_path / "parts" / "a" / "1.png", tmp_path / "parts" / "2 é.png"]
+    files[0].parent.mkdir(parents=True)
+    for file, image in zip(files, mixed.images, strict=False):
+        Image.fromarray(image).save(file)
+    data = write_page(fitted, files, tmp_path / "page.html")
+    assert data["folder"] == str(tmp_path / "parts")
+    assert data["fingerprint"] == fingerprint(fitted)
+    assert [x["path"] for x in data["images"]] == ["a/1.png", "2 é.png"]
+    assert [x["digest"] for x in data["images"]] == list(map(digest_file, files))
+    assert [x["size"] for x in data["images"]] == [[48, 48]] * 2
+    again = write_page(fitted, files[:1], tmp_path / "page.html")
+    other = write_page(fitted, files, tmp_path / "other.html")
+    assert data["key"] == again["key"]
+    assert data["key"] != other["key"]  # verdicts are kept for each page
+
+
+def test_images_without_files_have_no_paths(tmp_path, fitted, mixed):
+    data = write_page(fitted, mixed.images[:2], tmp_path / "page.html")
+    assert data["folder"] is None
+    assert [x["path"] for x in data["images"]] == [None, None]
+    assert [x["digest"] for x in data["images"]] == [None, None]
