@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 CONSTRAINTS = ["--quiet", "--constraint", str(ROOT / "constraints.txt")]
 # What a wheel must not hold, and what is easily forgotten.
 FOREIGN = ("tests", "benchmarks", "docs")
-DATA = "skpatchsvdd/_report/page.html"
+DATA = {f"skpatchsvdd/_report/{x}" for x in ("page.html", "review.css", "review.js")}
 TINY_FIT = """
 import skpatchsvdd
 from skpatchsvdd.datasets import make_textures
@@ -60,7 +60,7 @@ def list_files(archive):
 
 def check_wheel(names):
     """Check that a wheel holds the whole package, and nothing else."""
-    assert DATA in names
+    assert set(names) >= DATA
     modules = {str(x.relative_to(ROOT)) for x in ROOT.glob("skpatchsvdd/**/*.py")}
     assert modules == {x for x in names if x.endswith(".py")}
     tops = {name.partition("/")[0] for name in names}
@@ -71,7 +71,7 @@ def check_wheel(names):
 
 def check_sdist(names):
     """Check that an sdist holds what it takes to build and to test."""
-    assert {DATA, "LICENSE", "README.md", "Makefile", "constraints.txt"} <= set(names)
+    assert {*DATA, "LICENSE", "README.md", "Makefile", "constraints.txt"} <= set(names)
     assert {"tests/conftest.py", "docs/api.rst", "benchmarks/_common.py"} <= set(names)
     assert not [x for x in names if "__pycache__" in x or x.startswith((".", "build"))]
 

@@ -17,7 +17,7 @@ from skpatchsvdd._training.dense_losses import DenseSVDDLoss
 PACKAGE = Path(skpatchsvdd.__file__).parent
 ROOT = PACKAGE.parent
 TEXT = (ROOT / "CONTRIBUTING.md").read_text()
-FILES = (".py", ".md", ".txt", ".cfg", ".rst", ".html", ".model")
+FILES = (".py", ".md", ".txt", ".cfg", ".rst", ".html", ".css", ".js", ".model")
 # What is made by commands, and commands and settings of others.
 OTHERS = {".venv", ".venv-oldest", "pip freeze", "TRITON_INTERPRET=1"}
 

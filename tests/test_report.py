@@ -4,11 +4,11 @@ import html
 import io
 import json
 import re
-import shutil
 import subprocess
 
 import numpy as np
 import pytest
+from browser import BROWSER, needs_browser
 from PIL import Image
 from settings import SEED
 from sklearn.pipeline import make_pipeline
@@ -20,10 +20,6 @@ from skpatchsvdd._report import Page, save_overlay
 from skpatchsvdd._report.pictures import OVERLAY_SIZE, encode_map
 from skpatchsvdd.datasets import make_textures
 from skpatchsvdd.report import write_report
-
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
-needs_browser = pytest.mark.skipif(BROWSER is None, reason="there is no chromium")
 
 
 @pytest.fixture(scope="module")

@@ -33,6 +33,15 @@ def _find_good(folder):
     return next((x for x in candidates if x.is_dir()), "folders of good images alone")
 
 
+def check_group(est, args):
+    """Raise if a model wants to know of which group images are, and nobody says."""
+    if est.groups_ is not None and args.group is None:
+        raise ValueError(
+            f"{args.model} was fitted with groups of images that belong together. Pass "
+            "--group and the name of the group, such as a lot, that these are of."
+        )
+
+
 def print_least_normal(scores, files):
     """List the images with the lowest scores, the lowest first."""
     for i in np.argsort(scores)[:_N_LEAST_NORMAL]:

@@ -197,20 +197,41 @@ def _add_evaluate(commands):
 def _add_update(commands):
     update = commands.add_parser(
         "update",
-        help="add more normal images to a model, without training",
+        help="add more normal images, or a review, to a model, without training",
         description=(
             "Add normal images that look different from those of fit, such as another "
             "batch of material, to a model, without training it again. It says how "
             "many of them look abnormal to the model as it is, and lists the worst; if "
             "there are any, it writes nothing without --yes. The former model stays as "
-            "a backup, MODEL.bak, unless -o names another file."
+            "a backup, MODEL.bak, unless -o names another file. With --review it "
+            "learns what people have said of the images of a report."
         ),
         epilog="Exit status: 0 if all is well, 3 if nothing was written because images "
         "look abnormal, 1 if something went wrong. "
-        "Example: skpatchsvdd update part.model good_of_today/",
+        "Examples: skpatchsvdd update part.model good_of_today/; "
+        "skpatchsvdd update part.model --review review.json",
     )
     update.add_argument("model", help="model file, written by fit")
-    update.add_argument("images", nargs="+", help="folders or files of normal images")
+    images = update.add_argument(
+        "images",
+        nargs="+",
+        help="folders or files of normal images; none with --review",
+    )
+    update.add_argument(
+        "--review",
+        action=_InPlaceOf,
+        other=images,
+        metavar="FILE",
+        help="learn from what a review says, review.json, saved by the page of an "
+        "inspection: good images that raised an alarm, and defects",
+    )
+    update.add_argument(
+        "--images",
+        dest="folder",
+        metavar="FOLDER",
+        help="where the images of --review are, if not where they were; what changes "
+        "for all others in it is counted, too",
+    )
     update.add_argument(
         "-o", "--output", help="model file to write; by default the same"
     )
@@ -223,12 +244,25 @@ def _add_update(commands):
     update.add_argument(
         "--yes",
         action="store_true",
-        help="write also if some of the images look abnormal",
+        help="write also if some of the images look abnormal, or if fewer of the "
+        "reviewed ones would be right",
     )
     update.add_argument(
         "--dry-run", action="store_true", help="say what would change, write nothing"
     )
     _add_common(update)
+
+
+class _InPlaceOf(argparse.Action):
+    """An option that takes the place of an argument, which else must be given."""
+
+    def __init__(self, *args, other, **kwargs):
+        super().__init__(*args, **kwargs)
+        self._other = other
+
+    def __call__(self, parser, namespace, value, option_string=None):
+        setattr(namespace, self.dest, value)
+        self._other.required = False
 
 
 def _add_demo(commands):

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from skpatchsvdd._cli.files import find_images
-from skpatchsvdd._cli.learning import check_layout, print_least_normal
+from skpatchsvdd._cli.learning import check_group, check_layout, print_least_normal
 from skpatchsvdd._cli.models import (
     back_up,
     check_exists,
@@ -14,35 +14,47 @@ from skpatchsvdd._cli.models import (
     load_model,
     save_model,
 )
+from skpatchsvdd._cli.review import learn_review
 from skpatchsvdd._cli.status import ABNORMAL, OK
 from skpatchsvdd._utils import hold_lock
 
 
 def run(args):
-    """Let images join a model, and save it unless they look abnormal to it."""
+    """Let images or a review join a model, and save it unless that is in doubt."""
     check_exists(args.model)
-    check_layout(args.images)
+    _check_sources(args)
+    learn = learn_review if args.review else _learn
     if args.dry_run:
-        _, n_abnormal = _learn(args)
+        _, doubt = learn(args)
         print("nothing was written: --dry-run")
-        return ABNORMAL if n_abnormal else OK
+        return ABNORMAL if doubt else OK
     target = Path(args.output or args.model)
     check_output(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     with hold_lock(target):
         before = os.stat(args.model)
-        est, n_abnormal = _learn(args)
+        est, doubt = learn(args)
         if est is None:
             print("nothing was written: there is nothing new")
             return OK
-        if n_abnormal and not args.yes:
-            print(
-                "nothing was written: look at these images. Leave out what is "
-                "defective, or pass --yes if all of them are normal."
-            )
+        if doubt and not args.yes:
+            print(f"nothing was written: {doubt} Pass --yes to write nevertheless.")
             return ABNORMAL
         _save(est, args.model, target, before)
     return OK
+
+
+def _check_sources(args):
+    """Raise unless there are either images or a review to learn from."""
+    if args.review and args.images:
+        raise ValueError("pass images, or --review, which names its own, not both.")
+    if args.folder and not args.review:
+        raise ValueError(
+            "--images says where the images of --review are. Pass other images without "
+            "it."
+        )
+    if not args.review:
+        check_layout(args.images)
 
 
 def _learn(args):
@@ -52,15 +64,11 @@ def _learn(args):
     -------
     est : PatchSVDD or None
         None if no image is new.
-    n_abnormal : int
-        How many new images the model would have called abnormal.
+    doubt : str or None
+        What to do first if the model would have called new images abnormal.
     """
     est = load_model(args.model)
-    if est.groups_ is not None and args.group is None:
-        raise ValueError(
-            f"{args.model} was fitted with groups of images that belong together. Pass "
-            "--group and the name of the group, such as a lot, that these are of."
-        )
+    check_group(est, args)
     files = find_images(args.images, args.strict, est)
     groups = None if args.group is None else [args.group] * len(files)
     n_former, offset = len(est.training_scores_), est.offset_
@@ -73,12 +81,13 @@ def _learn(args):
     joined = est.training_files_[n_former:]
     print(f"\n{len(joined)} of {len(files)} images are new; the others were known")
     if not joined:
-        return None, 0
+        return None, None
     n_abnormal = _tell_abnormal(np.array([scores[x] for x in joined]), joined, offset)
     print(
         f"an image is abnormal below a score of {est.offset_:.4g}; it was {offset:.4g}"
     )
-    return est, n_abnormal
+    doubt = "look at these images, and leave out what is defective."
+    return est, doubt if n_abnormal else None
 
 
 def _tell_abnormal(scores, files, offset):

@@ -8,15 +8,16 @@ from datetime import datetime
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
-from urllib.parse import quote
 
 import numpy as np
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from skpatchsvdd._images import list_images, read_display
 from skpatchsvdd._inspection import Calibration
+from skpatchsvdd._report.links import find_folder, name_page, refer
 from skpatchsvdd._report.patches import PatchPairs
 from skpatchsvdd._report.pictures import OVERLAY_SIZE, encode_map, encode_picture
+from skpatchsvdd._report.review import digest_file, fingerprint
 from skpatchsvdd._utils import map_in_threads, replaced_when_whole
 from skpatchsvdd._version import __version__
 from skpatchsvdd.drift import drift_test
@@ -173,6 +174,8 @@ class Page:
         return {
             "name": str(x) if is_file else f"image {self._n_seen + i}",
             "file": os.path.abspath(x) if is_file else None,
+            "digest": _digest(x) if is_file else None,
+            "size": list(size),
             "value": -float(results.scores[i]),
             "p": float(results.p_values[i]),
             "thumb": encode_picture(image, _IMAGE_SIZE),
@@ -187,12 +190,10 @@ class Page:
 
     def write(self, path):
         """Write the page; the file is whole, or what it was."""
-        text = files("skpatchsvdd._report").joinpath("page.html").read_text("utf-8")
         now = datetime.now().astimezone()
         n_images = f"{self._n_seen:,} image" + "s" * (self._n_seen != 1)
         if self._n_seen > len(self):
             n_images = f"the last {len(self):,} of {n_images}"
-        folder = os.path.dirname(os.path.abspath(path))
         content = {
             "title": self._title,
             "subtitle": f"{n_images}, {now:%d %B %Y, %H:%M}",
@@ -200,7 +201,7 @@ class Page:
             "model_threshold": _as_threshold(self._model_offset),
             "model": self._model,
             **self._list_training(),
-            "images": [_refer(x, folder) for x in self._images],
+            **self._list_images(path),
             "unreadable": [
                 {"file": file, "reason": reason}
                 for file, reason in self._unreadable.items()
@@ -208,9 +209,20 @@ class Page:
             "settings": self._list_settings(now),
             **self._test_drift(),
         }
-        data = json.dumps(content, separators=(",", ":")).replace("<", "\\u003c")
         with replaced_when_whole(path) as partial:
-            partial.write_text(text.replace("__DATA__", data), "utf-8")
+            partial.write_text(_fill_in(content), "utf-8")
+
+    def _list_images(self, path):
+        """Return the images, and by what a review that a page saves is known again."""
+        model = fingerprint(self._est)
+        folder = find_folder(x["file"] for x in self._images if x["file"] is not None)
+        page_folder = os.path.dirname(os.path.abspath(path))
+        return {
+            "images": [refer(x, page_folder, folder) for x in self._images],
+            "folder": folder or None,
+            "fingerprint": model,
+            "key": name_page(path, model),
+        }
 
     def _list_training(self):
         """Return the values of training images, their p-values, and the lowest."""
@@ -278,17 +290,18 @@ def _as_threshold(offset):
     return max(-float(offset), _TINY)
 
 
-def _refer(described, folder):
-    """Return what is known of an image with links to its files from a folder."""
-    links = {name: _link(described[name], folder) for name in ("file", "picture")}
-    return described | links
-
-
-def _link(file, folder):
-    if file is None:
-        return None
+def _digest(file):
     try:
-        path = os.path.relpath(file, folder).replace(os.sep, "/")
-        return quote(os.fsencode(path))  # a name need not be text
-    except ValueError:  # on another drive
-        return Path(file).as_uri()
+        return digest_file(file)
+    except OSError:  # it has been moved away just now
+        return None
+
+
+def _fill_in(content):
+    """Return the page with what belongs into it, the data last: they may hold any."""
+    own = files("skpatchsvdd._report")
+    text = own.joinpath("page.html").read_text("utf-8")
+    for place, name in (("__STYLE__", "review.css"), ("__SCRIPT__", "review.js")):
+        text = text.replace(place, own.joinpath(name).read_text("utf-8"))
+    data = json.dumps(content, separators=(",", ":")).replace("<", "\\u003c")
+    return text.replace("__DATA__", data)

@@ -1,0 +1,240 @@
+"""Reviews: what people say of the images of a page, saved by it as one small file."""
+
+import hashlib
+import json
+import os
+import re
+from collections import Counter
+from functools import partial
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import NamedTuple
+
+FORMAT, VERSION = "skpatchsvdd-review", 1
+GOOD, DEFECTIVE = "good", "defective"
+# Characters of the name of a kind of defects, at most: more is no name. And names that
+# mean something else wherever images are labelled by names, as numbers do.
+_LONGEST_KIND = 80
+_NO_KINDS = ("good", "normal", "unknown", "nan", "inf", "infinity")
+_DIGEST_BYTES = 16
+_CHUNK = 2**20
+_KEYS = {"format", "version", "model", "folder", "images"}
+_IMAGE_KEYS = {"file", "verdict", "kind", "boxes", "digest"}
+
+
+class ReviewedImage(NamedTuple):
+    """What a review says of one image.
+
+    Attributes
+    ----------
+    file : str
+        Its path below the folder of the review, with strokes.
+    verdict : str
+        `GOOD` or `DEFECTIVE`.
+    kind : str or None
+        The name of the kind of defect.
+    boxes : list of (int, int, int, int)
+        Top, left, bottom and right of where it is defective, in pixels of the image;
+        bottom and right are the first row and column outside. Empty if nobody said.
+    digest : str or None
+        What `digest_file` gave for the file that was inspected.
+    """
+
+    file: str
+    verdict: str
+    kind: str | None
+    boxes: list
+    digest: str | None
+
+
+class Review(NamedTuple):
+    """All that a review says.
+
+    Attributes
+    ----------
+    model : str or None
+        What `fingerprint` gave for the model of the report.
+    folder : str or None
+        The folder that all images are in, where they were inspected.
+    images : list of ReviewedImage
+    """
+
+    model: str | None
+    folder: str | None
+    images: list
+
+
+def digest_file(file):
+    """Return text that tells the bytes of a file from those of any other."""
+    digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+    with open(file, "rb") as stream:
+        for chunk in iter(partial(stream.read, _CHUNK), b""):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def fingerprint(estimator, n_images=None):
+    """Return text that names the images an estimator has learnt from.
+
+    Images that join later do not change what is said of the first ones, so that a model
+    is known again when it has grown; see `is_of_model`.
+
+    Parameters
+    ----------
+    estimator : PatchSVDD
+        Fitted.
+    n_images : int or None
+        How many of them count, the first ones; None counts all.
+    """
+    n_images = len(estimator.training_files_) if n_images is None else n_images
+    digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+    digest.update(repr(tuple(map(int, estimator.inspected_shape_))).encode())
+    files = estimator.training_files_[:n_images]
+    for file, score in zip(files, estimator.training_scores_, strict=False):
+        # What did not come as a file is told by its score.
+        text = float(score).hex() if file is None else os.fsencode(file).hex()
+        digest.update(f"/{text}".encode())
+    return f"{n_images}-{digest.hexdigest()}"
+
+
+def is_of_model(name, estimator):
+    """Whether a fingerprint is that of an estimator, or of what it has grown from."""
+    counts = range(1, len(estimator.training_files_) + 1)
+    n_images = next((n for n in counts if name.startswith(f"{n}-")), None)
+    return n_images is not None and fingerprint(estimator, n_images) == name
+
+
+def read_review(path):
+    """Read a review, and raise if anything about it is not as a page saves it.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+
+    Returns
+    -------
+    review : Review
+    """
+    content = _read_json(path)
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise ValueError(
+            f'{path} is no review: its "format" must be "{FORMAT}". Pass the file that '
+            '"Save review" of a report has saved.'
+        )
+    version = content.get("version")
+    if isinstance(version, bool) or version != VERSION:
+        raise ValueError(
+            f"{path} is a review of version {version!r}, and this release reads "
+            f"version {VERSION}. Use the release that wrote the report."
+        )
+    try:
+        return _check_content(content)
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: {error}") from error
+
+
+def _read_json(path):
+    try:
+        return json.loads(Path(path).read_bytes().decode("utf-8"))
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"there is no review {path}.") from error
+    except (ValueError, RecursionError) as error:  # no text, no JSON, or no end of it
+        raise ValueError(
+            f"{path} is no review: it is no whole JSON file ({error}). Save the review "
+            "again."
+        ) from error
+
+
+def _check_content(content):
+    _check_keys(content, _KEYS, "the review")
+    images = content.get("images")
+    if not isinstance(images, list) or not images:
+        raise ValueError('"images" must be a list of at least one image.')
+    checked = [_check_image(x, f"image {i}") for i, x in enumerate(images)]
+    for file, n_verdicts in Counter(x.file for x in checked).items():
+        if n_verdicts > 1:
+            raise ValueError(f"{file} has more than one verdict.")
+    return Review(
+        _check_text(content.get("model"), '"model"'),
+        _check_text(content.get("folder"), '"folder"'),
+        checked,
+    )
+
+
+def _check_keys(content, known, name):
+    if unknown := sorted(set(content) - known):
+        raise ValueError(f"{name} has {unknown[0]!r}, which no page writes.")
+
+
+def _check_text(value, name):
+    if value is not None and (not isinstance(value, str) or "\0" in value):
+        raise ValueError(f"{name} must be text or null, got {value!r}.")
+    return value
+
+
+def _check_image(content, name):
+    if not isinstance(content, dict):
+        raise ValueError(f"{name} must be an object, got {content!r}.")
+    _check_keys(content, _IMAGE_KEYS, name)
+    file = _check_file(content.get("file"), name)
+    verdict = content.get("verdict")
+    if verdict not in (GOOD, DEFECTIVE):
+        raise ValueError(
+            f'the verdict of {file} must be "{GOOD}" or "{DEFECTIVE}", got {verdict!r}.'
+        )
+    kind = _check_kind(content.get("kind"), file)
+    boxes = _check_boxes(content.get("boxes"), file)
+    if verdict == GOOD and (kind is not None or boxes):
+        raise ValueError(f"{file} is good, and has a kind of defect or boxes of one.")
+    digest = _check_text(content.get("digest"), f"the digest of {file}")
+    return ReviewedImage(file, verdict, kind, boxes, digest)
+
+
+def _check_file(file, name):
+    """Return a path that lies below a folder, whatever system it is read on."""
+    if not isinstance(file, str) or not file or "\0" in file:
+        raise ValueError(f'the "file" of {name} must be a path, got {file!r}.')
+    kinds = [PurePosixPath(file), PureWindowsPath(file) if os.name == "nt" else None]
+    for path in filter(None, kinds):
+        if path.anchor or ".." in path.parts:
+            raise ValueError(
+                f"{file!r} is outside of the folder of images: a path must lead "
+                "downwards from it."
+            )
+    return file
+
+
+def _check_kind(kind, file):
+    _check_text(kind, f"the kind of {file}")
+    if kind is None:
+        return None
+    if not kind.isprintable() or len(kind) > _LONGEST_KIND or not _is_name(kind):
+        raise ValueError(
+            f"the kind of {file} must be a name with a letter, of at most "
+            f"{_LONGEST_KIND} characters and none of {', '.join(_NO_KINDS)}, got "
+            f"{kind[: _LONGEST_KIND + 1]!r}."
+        )
+    return kind.strip()
+
+
+def _is_name(kind):
+    has_letter = any(x.isalpha() for x in kind)
+    is_number = re.fullmatch(r"[-+.\de]+", kind.strip(), re.IGNORECASE)
+    return has_letter and not is_number and kind.strip().lower() not in _NO_KINDS
+
+
+def _check_boxes(boxes, file):
+    boxes = [] if boxes is None else boxes
+    if not isinstance(boxes, list):
+        raise ValueError(f"the boxes of {file} must be a list, got {boxes!r}.")
+    return [_check_box(box, file) for box in boxes]
+
+
+def _check_box(box, file):
+    is_box = isinstance(box, list) and len(box) == 4 and {type(x) for x in box} == {int}
+    if not is_box or not (0 <= box[0] < box[2] and 0 <= box[1] < box[3]):
+        raise ValueError(
+            f"a box of {file} must be top, left, bottom and right, numbers of pixels "
+            f"of which the latter two are larger, got {box!r}."
+        )
+    return tuple(box)

@@ -1,0 +1,256 @@
+"""The command update with a review: what it learns, says and refuses."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+from settings import SEED
+
+from skpatchsvdd import PatchSVDD, load
+from skpatchsvdd._cli import main
+from skpatchsvdd._report import digest_file, fingerprint
+from skpatchsvdd.datasets import make_textures
+
+N_GOOD = 6
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """A model of good images, and new ones: 0 and 1 raise no alarm, 2 and 3 do."""
+    root = tmp_path_factory.mktemp("photos")
+    images = make_textures(N_GOOD + 2, image_size=60, random_state=SEED).images[:, :48]
+    noise = np.random.default_rng(SEED).integers(0, 256, (2, 48, 60, 3), np.uint8)
+    good = [root / "good" / f"{i}.png" for i in range(N_GOOD)]
+    new = [root / "new" / "day 1" / f"{i}.png" for i in range(4)]
+    for file, image in zip([*good, *new], [*images, *noise], strict=True):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(file)
+    est = PatchSVDD(encoder="hierarchical", patch_size=32, max_iter=0, random_state=0)
+    est.fit(list(map(str, good)))
+    est.offset_ = float(2 * est.training_scores_.min())  # no good image is beyond it
+    est.save(root / "part.model")
+    return root
+
+
+@pytest.fixture
+def model(photos, tmp_path):
+    path = tmp_path / "part.model"
+    path.write_bytes((photos / "part.model").read_bytes())
+    return path
+
+
+@pytest.fixture
+def review(photos, tmp_path):
+    """What a page would save, and a function that writes it with other images."""
+    content = {
+        "format": "skpatchsvdd-review",
+        "version": 1,
+        "model": fingerprint(load(photos / "part.model")),
+        "folder": str(photos / "new"),
+    }
+
+    def write(images, **others):
+        for image in images:
+            file = photos / "new" / image["file"]
+            image.setdefault("digest", digest_file(file) if file.exists() else None)
+        path = tmp_path / "review.json"
+        path.write_text(json.dumps(content | {"images": images} | others))
+        return path
+
+    return write
+
+
+def good(i):
+    return {"file": f"day 1/{i}.png", "verdict": "good"}
+
+
+def defective(i, kind=None, boxes=()):
+    return good(i) | {"verdict": "defective", "kind": kind, "boxes": list(boxes)}
+
+
+def update(model, *args):
+    return main(["update", str(model), *map(str, args)])
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """What a stand-in for `partial_fit` that learns nothing is called with."""
+    calls = []
+
+    def partial_fit(est, X, y=None, *, masks=None, groups=None):
+        calls.append({"X": X, "y": y, "masks": masks, "groups": groups})
+        return est
+
+    monkeypatch.setattr(PatchSVDD, "partial_fit", partial_fit)
+    return calls
+
+
+def test_good_images_join(photos, model, review, capsys):
+    former = model.read_bytes()
+    path = review([good(0), good(2)])
+    assert update(model, "--review", path) == 0
+    out = capsys.readouterr().out
+    est = load(model)
+    n_right = 2 - np.sum(
+        est.predict([photos / f"new/day 1/{i}.png" for i in (0, 2)]) < 0
+    )
+    assert (
+        "of 2 reviewed images the model was right about 1, and is now about "
+        f"{n_right}" in out
+    )
+    assert f"really good: 1 of 2 raised an alarm, {2 - n_right} do now" in out
+    assert "really defective" not in out
+    assert "other images" not in out
+    assert len(est.training_scores_) == N_GOOD + 2
+    assert est.training_files_[-1] == str(photos / "new" / "day 1" / "2.png")
+    assert model.with_name("part.model.bak").read_bytes() == former
+
+
+def test_a_model_that_has_learnt_a_review_takes_the_next_and_no_copy(
+    model, review, capsys
+):
+    assert update(model, "--review", review([good(0)])) == 0
+    assert update(model, "--review", review([good(1)])) == 0
+    assert len(load(model).training_scores_) == N_GOOD + 2
+    learnt = model.read_bytes()
+    assert update(model, "--review", review([good(1)])) == 0
+    assert "there is nothing new" in capsys.readouterr().out
+    assert model.read_bytes() == learnt
+
+
+def test_images_that_were_moved_are_found_and_the_others_counted(
+    photos, model, review, tmp_path, capsys
+):
+    (tmp_path / "moved").symlink_to(photos / "new")
+    path = review([good(0), good(2)], folder=str(tmp_path / "gone"))
+    assert update(model, "--review", path) == 1
+    assert "there is no folder" in capsys.readouterr().err
+    assert update(model, "--review", path, "--images", tmp_path / "moved") == 0
+    out = capsys.readouterr().out
+    assert f"2 other images are in {tmp_path / 'moved'}: 1 raised an alarm" in out
+    assert len(load(model).training_scores_) == N_GOOD + 2
+
+
+def test_a_dry_run_of_a_review_writes_nothing(model, review, capsys):
+    former, path = model.read_bytes(), review([good(2)])
+    assert update(model, "--review", path, "--dry-run") == 0
+    assert "nothing was written: --dry-run" in capsys.readouterr().out
+    assert model.read_bytes() == former
+    assert {x.name for x in model.parent.iterdir()} == {"part.model", "review.json"}
+
+
+def test_defects_are_handed_on_with_kinds_and_masks(
+    photos, model, review, calls, capsys
+):
+    boxes = [[0, 10, 5, 60], [40, 0, 48, 2]]
+    path = review([good(1), defective(2, "dent", boxes), defective(3), defective(0)])
+    assert update(model, "--review", path) == 0
+    folder = photos / "new" / "day 1"
+    assert [x["X"] for x in calls] == [
+        [str(folder / "1.png")],
+        [str(folder / "2.png")],
+        [str(folder / "3.png"), str(folder / "0.png")],
+    ]
+    assert [x["y"] for x in calls] == [[1], ["dent"], [-1, -1]]
+    assert [x["groups"] for x in calls] == [None] * 3
+    assert calls[0]["masks"] is None
+    [mask] = calls[1]["masks"]
+    expected = np.zeros((48, 60), dtype=bool)
+    expected[:5, 10:] = expected[40:, :2] = True
+    assert mask.dtype == bool
+    np.testing.assert_array_equal(mask, expected)
+    assert calls[2]["masks"] == [None, None]
+    out = capsys.readouterr().out
+    assert "of 4 reviewed images the model was right about 3" in out
+    assert "really defective: 2 of 3 raised an alarm, 2 do now" in out
+    assert f"still not right:\n  {folder / '0.png'}\n" in out
+    assert f"wrote {model}" in out
+
+
+def test_what_makes_reviewed_images_wrong_is_written_only_if_asked(
+    model, review, monkeypatch, capsys
+):
+    def partial_fit(est, X, y=None, *, masks=None, groups=None):
+        est.offset_ *= 1e6  # nothing is abnormal any more
+        return est
+
+    monkeypatch.setattr(PatchSVDD, "partial_fit", partial_fit)
+    former, path = model.read_bytes(), review([defective(2)])
+    assert update(model, "--review", path) == 3
+    assert "fewer of the reviewed images would be right" in capsys.readouterr().out
+    assert model.read_bytes() == former
+    assert update(model, "--review", path, "--yes") == 0
+    assert model.read_bytes() != former
+
+
+BAD = {
+    "gone": ([good(7)], {}, "there is no file"),
+    "changed": ([good(0) | {"digest": "00"}], {}, "has changed since"),
+    "low": ([defective(2, None, [[0, 0, 49, 60]])], {}, "a box reaches to row 49"),
+    "wide": ([defective(2, None, [[0, 0, 48, 61]])], {}, "and column 61"),
+    "up": ([good("../../good/1")], {}, "outside of the folder"),
+    "root": ([good(0) | {"file": "/etc/a.png"}], {}, "outside of the folder"),
+    "verdict": ([good(0) | {"verdict": "ok"}], {}, "the verdict of day 1/0.png"),
+    "model": ([good(0)], {"model": "6-0123"}, "a review of another model's report"),
+    "format": ([good(0)], {"format": "x"}, "is no review"),
+    "version": ([good(0)], {"version": 9}, "is a review of version 9"),
+    "folder": ([good(0)], {"folder": None}, "does not say where its images are"),
+    "one of two": ([good(0), good(8)], {}, "cannot be applied"),
+}
+
+
+@pytest.mark.parametrize(("images", "others", "message"), BAD.values(), ids=BAD)
+def test_a_wrong_review_changes_nothing(
+    model, review, calls, capsys, images, others, message
+):
+    former, path = model.read_bytes(), review([dict(x) for x in images], **others)
+    assert update(model, "--review", path) == 1
+    assert message in capsys.readouterr().err
+    assert model.read_bytes() == former
+    assert {x.name for x in model.parent.iterdir()} == {"part.model", "review.json"}
+    assert not calls
+
+
+def test_a_broken_image_changes_nothing(photos, model, review, tmp_path, capsys):
+    whole = (photos / "new" / "day 1" / "0.png").read_bytes()
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "0.png").write_bytes(whole[: len(whole) // 2])
+    former = model.read_bytes()
+    image = {"file": "0.png", "verdict": "good"}
+    assert update(model, "--review", review([image], folder=str(tmp_path / "new"))) == 1
+    assert "0.png" in capsys.readouterr().err
+    assert model.read_bytes() == former
+
+
+def test_a_review_cannot_unlearn(photos, model, review, capsys):
+    image = {"file": "0.png", "verdict": "defective", "digest": None}
+    path = review([image], folder=str(photos / "good"))
+    assert update(model, "--review", path) == 1
+    assert "was learnt as a good image" in capsys.readouterr().err
+
+
+def test_a_model_with_groups_wants_to_know_them(
+    photos, model, review, tmp_path, calls, capsys
+):
+    est = load(model)
+    est.groups_ = np.array(list("aabbcc"))
+    est.save(model)
+    path = review([good(0)])
+    assert update(model, "--review", path) == 1
+    assert "Pass --group" in capsys.readouterr().err
+    assert update(model, "--review", path, "--group", "d", "--dry-run") == 0
+    assert calls[0]["groups"] == ["d"]
+
+
+def test_sources_exclude_each_other(photos, model, review, capsys):
+    path = review([good(0)])
+    assert update(model, photos / "new", "--review", path) == 1
+    assert "not both" in capsys.readouterr().err
+    assert update(model, photos / "new", "--images", photos / "new") == 1
+    assert "where the images of --review are" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        update(model)
+    assert "required: images" in capsys.readouterr().err
+    # Options may stand before the images, as they always could.
+    assert update(model, "--dry-run", photos / "new" / "day 1" / "0.png") == 0

@@ -1,0 +1,184 @@
+"""Files of reviews: what a page saves is read, and nothing else."""
+
+import copy
+import json
+import re
+
+import pytest
+from PIL import Image
+from settings import SEED
+
+from skpatchsvdd import PatchSVDD
+from skpatchsvdd._report import digest_file, fingerprint, is_of_model, read_review
+from skpatchsvdd.datasets import make_textures
+from skpatchsvdd.report import write_report
+
+GOOD = {"file": "a/1.png", "verdict": "good", "digest": "00ff"}
+BAD = {
+    "file": "2.png",
+    "verdict": "defective",
+    "kind": "scratch",
+    "boxes": [[0, 1, 5, 9], [2, 2, 3, 3]],
+    "digest": None,
+}
+REVIEW = {
+    "format": "skpatchsvdd-review",
+    "version": 1,
+    "model": "3-ab",
+    "folder": "/parts",
+    "images": [GOOD, BAD],
+}
+
+
+def change(*keys, to):
+    """Return a review with one value changed, or removed if it is None of its key."""
+    review = copy.deepcopy(REVIEW)
+    inner = review
+    for key in keys[:-1]:
+        inner = inner[key]
+    inner[keys[-1]] = to
+    return json.dumps(review)
+
+
+def test_a_review_is_read(tmp_path):
+    path = tmp_path / "review.json"
+    path.write_text(json.dumps(REVIEW))
+    review = read_review(path)
+    assert (review.model, review.folder) == ("3-ab", "/parts")
+    assert review.images[0] == ("a/1.png", "good", None, [], "00ff")
+    boxes = [(0, 1, 5, 9), (2, 2, 3, 3)]
+    assert review.images[1] == ("2.png", "defective", "scratch", boxes, None)
+
+
+def test_names_that_are_no_text_are_read(tmp_path):
+    path = tmp_path / "review.json"
+    path.write_text(change("images", 0, "file", to="caf\udce9.png"))
+    assert read_review(path).images[0].file == "caf\udce9.png"
+
+
+DAMAGED = {
+    "empty": ("", "no whole JSON file"),
+    "cut": (json.dumps(REVIEW)[:-9], "no whole JSON file"),
+    "bytes": ("\x00\x01", "no whole JSON file"),
+    "nested": ("[" * 100_000, "no whole JSON file"),
+    "list": ("[]", "is no review"),
+    "foreign": ('{"images": []}', 'its "format" must be "skpatchsvdd-review"'),
+    "format": (change("format", to="coco"), 'its "format" must be'),
+    "version": (change("version", to=2), "is a review of version 2"),
+    "truth": (change("version", to=True), "is a review of version True"),
+    "none": (change("images", to=[]), "at least one image"),
+    "object": (change("images", to={}), "must be a list"),
+    "number": (change("images", to=[3]), "image 0 must be an object"),
+    "key": (change("note", to=""), "has 'note', which no page writes"),
+    "image key": (change("images", 0, "box", to=[]), "has 'box', which no page"),
+    "model": (change("model", to=3), '"model" must be text or null'),
+    "folder": (change("folder", to=["/"]), '"folder" must be text or null'),
+    "verdict": (change("images", 0, "verdict", to="fine"), "got 'fine'"),
+    "no verdict": (change("images", 0, "verdict", to=None), "the verdict of a/1.png"),
+    "list verdict": (change("images", 0, "verdict", to=[]), "the verdict of a/1.png"),
+    "no file": (change("images", 0, "file", to=""), 'the "file" of image 0'),
+    "null": (change("images", 0, "file", to="a\0b"), 'the "file" of image 0'),
+    "root": (change("images", 0, "file", to="/etc/a.png"), "outside of the folder"),
+    "up": (change("images", 0, "file", to="../a.png"), "outside of the folder"),
+    "inner up": (change("images", 0, "file", to="a/../../b.png"), "outside of the"),
+    "twice": (change("images", 0, to=BAD), "more than one verdict"),
+    "kind": (change("images", 1, "kind", to=7), "the kind of 2.png must be text"),
+    "blank": (change("images", 1, "kind", to=" "), "the kind of 2.png must be a name"),
+    "lines": (change("images", 1, "kind", to="a\nb"), "the kind of 2.png must be a"),
+    "good name": (change("images", 1, "kind", to="Good"), "none of good, normal"),
+    "unknown": (change("images", 1, "kind", to="unknown"), "none of good, normal"),
+    "digits": (change("images", 1, "kind", to="12"), "a name with a letter"),
+    "exponent": (change("images", 1, "kind", to="1e5"), "a name with a letter"),
+    "long": (change("images", 1, "kind", to="a" * 81), "at most 80 characters"),
+    "good kind": (change("images", 0, "kind", to="dent"), "a/1.png is good, and has"),
+    "good box": (change("images", 0, "boxes", to=[[0, 0, 1, 1]]), "is good, and has"),
+    "boxes": (change("images", 1, "boxes", to="all"), "the boxes of 2.png"),
+    "three": (change("images", 1, "boxes", to=[[0, 0, 1]]), "a box of 2.png"),
+    "turned": (change("images", 1, "boxes", to=[[5, 0, 1, 9]]), "a box of 2.png"),
+    "flat": (change("images", 1, "boxes", to=[[0, 3, 1, 3]]), "a box of 2.png"),
+    "minus": (change("images", 1, "boxes", to=[[-1, 0, 1, 9]]), "a box of 2.png"),
+    "half": (change("images", 1, "boxes", to=[[0.5, 0, 1, 9]]), "a box of 2.png"),
+    "nan": (change("images", 1, "boxes", to=[[float("nan")] * 4]), "a box of 2.png"),
+    "true": (change("images", 1, "boxes", to=[[0, 0, True, 9]]), "a box of 2.png"),
+    "digest": (change("images", 1, "digest", to=5), "the digest of 2.png"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), DAMAGED.values(), ids=DAMAGED)
+def test_what_no_page_saves_is_refused(tmp_path, text, message):
+    path = tmp_path / "review.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message) as caught:
+        read_review(path)
+    assert str(path) in str(caught.value)
+
+
+def test_files_that_are_no_text_or_not_there_are_refused(tmp_path):
+    path = tmp_path / "review.json"
+    path.write_bytes(b"\xff\xfe\xfd")
+    with pytest.raises(ValueError, match="no whole JSON file"):
+        read_review(path)
+    with pytest.raises(FileNotFoundError, match="there is no review"):
+        read_review(tmp_path / "other.json")
+
+
+def test_files_are_told_apart_by_their_bytes(tmp_path):
+    one, other = tmp_path / "a", tmp_path / "b"
+    one.write_bytes(b"x" * 3_000_000)
+    other.write_bytes(b"x" * 2_999_999 + b"y")
+    assert digest_file(one) != digest_file(other)
+    other.write_bytes(one.read_bytes())
+    assert digest_file(one) == digest_file(other)
+
+
+def test_a_model_is_known_again_when_it_has_grown(normal, untrained):
+    est = untrained.fit(normal[:5])
+    name = fingerprint(est)
+    assert name.startswith("5-")
+    assert is_of_model(name, est)
+    est.partial_fit(normal[5:])
+    assert fingerprint(est) != name
+    assert is_of_model(name, est)
+
+
+@pytest.mark.parametrize("name", ["", "5", "0-", "5-00", "x-1", "-1-2", "99-ab", "٣-1"])
+def test_other_names_are_of_no_model(fitted, name):
+    assert not is_of_model(name, fitted)
+
+
+def test_other_images_make_another_model(fitted):
+    images = make_textures(8, image_size=48, random_state=SEED + 7).images
+    other = PatchSVDD(
+        encoder="hierarchical", patch_size=32, embedding_dim=8, max_iter=0
+    ).fit(images)
+    assert not is_of_model(fingerprint(fitted), other)
+
+
+def write_page(est, X, path):
+    write_report(est, X, path)
+    text = path.read_text("utf-8")
+    return json.loads(re.search(r'type="application/json">(.*?)</script>', text)[1])
+
+
+def test_a_page_knows_what_a_review_needs(tmp_path, fitted, mixed):
+    files = [tmp_path / "parts" / "a" / "1.png", tmp_path / "parts" / "2 é.png"]
+    files[0].parent.mkdir(parents=True)
+    for file, image in zip(files, mixed.images, strict=False):
+        Image.fromarray(image).save(file)
+    data = write_page(fitted, files, tmp_path / "page.html")
+    assert data["folder"] == str(tmp_path / "parts")
+    assert data["fingerprint"] == fingerprint(fitted)
+    assert [x["path"] for x in data["images"]] == ["a/1.png", "2 é.png"]
+    assert [x["digest"] for x in data["images"]] == list(map(digest_file, files))
+    assert [x["size"] for x in data["images"]] == [[48, 48]] * 2
+    again = write_page(fitted, files[:1], tmp_path / "page.html")
+    other = write_page(fitted, files, tmp_path / "other.html")
+    assert data["key"] == again["key"]
+    assert data["key"] != other["key"]  # verdicts are kept for each page
+
+
+def test_images_without_files_have_no_paths(tmp_path, fitted, mixed):
+    data = write_page(fitted, mixed.images[:2], tmp_path / "page.html")
+    assert data["folder"] is None
+    assert [x["path"] for x in data["images"]] == [None, None]
+    assert [x["digest"] for x in data["images"]] == [None, None]
