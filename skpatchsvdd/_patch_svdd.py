@@ -18,6 +18,7 @@ from skpatchsvdd._encoding import (
     DenseSetting,
     check_strides,
     is_trained,
+    make_frozen,
 )
 from skpatchsvdd._images import (
     check_images,
@@ -634,13 +635,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         former = self._former_training()
         goes_on = former is not None
         options = resolve_options(self.get_params(deep=False), device, goes_on)
-        strides = check_strides(
-            self.strides,
-            options.encoder,
-            options.has_formulas,
-            self.patch_size,
-            images.image_shape,
-        )
+        frozen, strides = self._make_frozen(images, options)
         roi = check_roi(self.roi, images)
         rng = check_random_state(self.random_state)
         known = digest_images(images)
@@ -649,10 +644,11 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         n_tasks = count_trainings(len(seen), options) + 2  # encoding and scoring
         report = open_report(self, X, y, n_tasks)
         if options.encoder is None:
-            report.log("features from formulas: nothing is trained unless max_iter > 0")
+            report.log(f"features from {_name_all(frozen)}: nothing is trained")
         size, center = images.image_shape[:2], self._center_of(seen)
         setting = DenseSetting(size, center, options.light, strides, device, roi)
-        training = train_encoder(seen, setting, options, rng, report, former)
+        parts = (seen, setting, options, rng, report, former, frozen)
+        training = train_encoder(*parts)
         with self._kept_if_unfinished(training):
             parts = (images, shown, known, owners, training, setting, options, rng)
             training, fitted, scores = self._build(*parts, report)
@@ -666,7 +662,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             | {"inspected_shape_": tuple(images.image_shape), "center_": center}
             | {"n_features_in_": _n_values(images), "strides_": strides, "roi_": roi}
             | _describe_training(training)
-            | _describe_bank(fitted, training.encoder.patch_sizes)
+            | _describe_bank(fitted, training.encoder)
         )
         report.end()
         return self
@@ -733,7 +729,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         check_scores(scores)
         self._learn(
             now._calibrate(scores, groups, calibrates)
-            | _describe_bank(fitted, now.patch_sizes_),
+            | _describe_bank(fitted, now.encoder_),
             now._fitted,
         )
         report.end()
@@ -790,7 +786,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         fitted = join_fitted(*parts, options, rng, report)
         self._learn(
             now._calibrate(scores, groups, calibrates)
-            | _describe_bank(fitted, now.patch_sizes_),
+            | _describe_bank(fitted, now.encoder_),
             former,
         )
         return self
@@ -1191,7 +1187,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         """
         images = self._check_scored_images(X)
         if scale is not None:
-            self._check_scale(scale, "scale")
+            scale = self._check_scale(scale, "scale")
         batches = self._inspector().maps(images, scale)
         maps = (one_map for batch in batches for one_map in batch)
         pairs = zip(maps, images.sizes, strict=True)
@@ -1276,6 +1272,13 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             )
         check_n_groups(groups)
         return images.hold(), groups
+
+    def _make_frozen(self, images, options):
+        """Return the encoders known beforehand, and the strides of all scales."""
+        given, shape = self.strides, images.image_shape
+        strides = check_strides(given, options.encoder, self.patch_size, shape)
+        frozen = make_frozen(options.frozen, images)
+        return frozen, strides + tuple(k for x in frozen for k in x.strides)
 
     def _split_groups(self, groups, known, options, rng):
         """Choose the groups to train on and those to calibrate on.
@@ -1383,7 +1386,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         return copied
 
     def _set_bank(self, fitted):
-        self._learn(_describe_bank(fitted, self.patch_sizes_))
+        self._learn(_describe_bank(fitted, self.encoder_))
 
     def _check_more_groups(self, groups, n_images):
         if groups is None and self.groups_ is not None:
@@ -1460,11 +1463,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         )
 
     def _check_scale(self, value, name):
-        if not isinstance(value, Integral) or value not in self.patch_sizes_:
-            raise ValueError(
-                f"{name} must be one of {self.patch_sizes_}, got {value!r}."
-            )
-        return self.patch_sizes_.index(value)
+        if not isinstance(value, Integral | str) or value not in self.scales_:
+            raise ValueError(f"{name} must be one of {self.scales_}, got {value!r}.")
+        return self.scales_.index(value)
 
     def _center_of(self, images):
         if self.training == "paper":
@@ -1481,6 +1482,12 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         """What `predict` returns, -1 and 1; `cross_val_predict` asks for it."""
         check_is_fitted(self)
         return np.array([-1, 1])
+
+    @property
+    def scales_(self):
+        """What the scales are called: sizes of patches, or maps of a module."""
+        check_is_fitted(self)
+        return self.encoder_.scale_names
 
     @property
     def image_shape_(self):
@@ -1563,15 +1570,15 @@ def _describe_training(training):
     }
 
 
-def _describe_bank(fitted, patch_sizes):
+def _describe_bank(fitted, encoder):
     """Return a bank and what is read off it, by attribute."""
-    usual = None
+    names, usual = encoder.scale_names, None
     if fitted.variations is not None:
         distances = [x.distances for x in fitted.variations]
-        usual = dict(zip(patch_sizes, distances, strict=True))
+        usual = dict(zip(names, distances, strict=True))
     sizes = map(len, fitted.indexes)
     return {
-        "bank_size_": dict(zip(patch_sizes, sizes, strict=True)),
+        "bank_size_": dict(zip(names, sizes, strict=True)),
         "usual_distances_": usual,
         "training_files_": list(fitted.files),
         "_fitted": fitted,
@@ -1582,6 +1589,10 @@ def _cut_regions(maps, scores, offset):
     """Return the abnormal regions of maps, each cut where it is above a threshold."""
     pairs = zip(maps, scores, strict=True)
     return [find_regions(cut_map(x, -offset, s < offset), x) for x, s in pairs]
+
+
+def _name_all(encoders):
+    return " and ".join(x.name for x in encoders)
 
 
 def _labels(decision):

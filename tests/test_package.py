@@ -16,7 +16,6 @@ FLOORS = [
     {
         "_formulas",
         "_images",
-        "_options",
         "_synthetic",
         "_utils",
         "_version",
@@ -24,7 +23,7 @@ FLOORS = [
         "metrics",
     },
     {"_bank", "_encoding"},
-    {"_inspection", "_storage", "_training"},
+    {"_inspection", "_options", "_storage", "_training"},
     {
         "_analysis",
         "_patch_svdd",

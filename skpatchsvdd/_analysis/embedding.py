@@ -88,8 +88,8 @@ class PatchEmbeddingDisplay:
             Fitted.
         X : array-like of shape (n_images, height, width[, n_channels]) or list
             The images.
-        patch_size : int, default=None
-            One of `patch_sizes_`. None is the largest.
+        patch_size : int or str, default=None
+            One of `scales_`. None is the last.
         n_samples : int, default=2000
             How many patches to draw, as many from each image as from any other. None
             takes all.
@@ -117,7 +117,7 @@ class PatchEmbeddingDisplay:
         else:
             _check_axes(axes)
         if patch_size is None:
-            patch_size = estimator.patch_sizes_[-1]
+            patch_size = estimator.scales_[-1]
         features = check_features(estimator.embed(X, patch_size))
         rng = check_random_state(random_state)
         drawn = draw_evenly(features.shape[:2], n_samples, _MIN_DRAWN, rng)
@@ -194,10 +194,11 @@ def _project(features, rng):
         return tsne.fit_transform(features)
 
 
-def _polar_positions(estimator, patch_size):
+def _polar_positions(estimator, scale):
     """Return angle and distance of each patch from the image's centre."""
     height, width, _ = estimator.inspected_shape_
-    stride = estimator.strides_[estimator.patch_sizes_.index(patch_size)]
+    number = estimator.scales_.index(scale)
+    patch_size, stride = estimator.patch_sizes_[number], estimator.strides_[number]
     top = np.arange(0, height - patch_size + 1, stride)
     left = np.arange(0, width - patch_size + 1, stride)
     up = (height - patch_size) / 2 - top[:, None]

@@ -47,7 +47,7 @@ def _is_encoder_right(parameters, learnt):
         type(encoder) in (*known, JointEncoder)
         and all(type(x) in known for x in encoder.members)
         and len({x.config[0] for x in encoder.members}) == 1
-        and len(set(encoder.patch_sizes)) == len(encoder.patch_sizes) > 0
+        and len(set(encoder.scale_names)) == len(encoder.patch_sizes) > 0
         and learnt["patch_sizes_"] == encoder.patch_sizes
     )
 

@@ -249,21 +249,9 @@ class _Unpacker:
     def _unpack_encoder(self, kind, value):
         n_channels, embedding_dim, patch_size = map(int, value["config"])
         arrays = self.unpack(value["of"])
-        if kind not in (
-            "raw",
-            "formulas",
-        ):  # checked before a network of that size is made
-            first, (*_, last, bias) = arrays[0], arrays
-            if (
-                (first.shape[1], *bias.shape) != (n_channels, embedding_dim)
-                or last.size < 32 * embedding_dim
-                or patch_size > 128
-            ):
-                raise ValueError("its encoder does not fit its weights")
-        encoder = rebuild_encoder(
-            ENCODERS[kind], (n_channels, embedding_dim, patch_size), arrays
-        )
-        return encoder.eval()
+        config = n_channels, embedding_dim, patch_size
+        ENCODERS[kind].check_weights(config, arrays)  # before memory is taken for them
+        return rebuild_encoder(ENCODERS[kind], config, arrays).eval()
 
     def _unpack_object(self, name, value):
         cls, fields = _CLASSES[name], self.unpack(value["of"])

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
 
-from skpatchsvdd._encoding import JointEncoder, make_encoder, make_formula_encoder
+from skpatchsvdd._encoding import join_encoders, make_encoder
 from skpatchsvdd._images import pixels_to_float
 from skpatchsvdd._training.crops import CropSampler
 from skpatchsvdd._training.dense_losses import make_dense_objective
@@ -63,7 +63,7 @@ class Training(NamedTuple):
     lam_results: dict | None
 
 
-def train_encoder(images, setting, options, rng, report, former=None):
+def train_encoder(images, setting, options, rng, report, former=None, frozen=()):
     """Train an encoder, with a `lam` that is chosen first if it is "auto".
 
     Parameters
@@ -80,6 +80,8 @@ def train_encoder(images, setting, options, rng, report, former=None):
         Says how far it has come.
     former : Training or None
         A training to go on from.
+    frozen : list of PatchEncoder
+        Encoders that are known beforehand, which join the trained one.
 
     Returns
     -------
@@ -95,24 +97,15 @@ def train_encoder(images, setting, options, rng, report, former=None):
     )
     options = replace(options, lam=lam)
     encoder, *rest = train_once(images, setting, options, rng, report, former)
-    return Training(_add_formulas(encoder, images, options), *rest, lam, results)
-
-
-def _add_formulas(encoder, images, options):
-    """Join what was trained and what is known beforehand, if that counts."""
-    if not options.has_formulas:
-        return encoder
-    height, width, n_channels = images.image_shape
-    known = make_formula_encoder(n_channels, (height, width))
-    return known if encoder is None else JointEncoder([encoder, known])
+    frozen = [x.adapt(images, setting) for x in frozen]
+    return Training(join_encoders([encoder, *frozen]), *rest, lam, results)
 
 
 def undo_training(training):
     """Return a training with the weights it began with."""
     training.watch.kept = 0
     first, (_, *others) = training.watch.first_encoder, training.encoder.members
-    encoder = JointEncoder([first, *others]) if others else first
-    return training._replace(encoder=encoder)
+    return training._replace(encoder=join_encoders([first, *others]))
 
 
 def count_trainings(n_images, options):
