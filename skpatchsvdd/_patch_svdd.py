@@ -512,7 +512,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         "image_shape": ["array-like", None],
         "training": [StrOptions({"dense", "paper"})],
         "loss": [StrOptions({"patch_svdd", "svdd_prime", "svdd"})],
-        "encoder": [str, "array-like"],
+        "encoder": [str, "array-like", torch.nn.Module],
         "aggregation": [StrOptions({"multiply", "sum"})],
     }
 
@@ -635,7 +635,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         former = self._former_training()
         goes_on = former is not None
         options = resolve_options(self.get_params(deep=False), device, goes_on)
-        frozen, strides = self._make_frozen(images, options)
+        frozen, strides = self._make_frozen(images, options, device)
         roi = check_roi(self.roi, images)
         rng = check_random_state(self.random_state)
         known = digest_images(images)
@@ -1273,11 +1273,11 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         check_n_groups(groups)
         return images.hold(), groups
 
-    def _make_frozen(self, images, options):
+    def _make_frozen(self, images, options, device):
         """Return the encoders known beforehand, and the strides of all scales."""
         given, shape = self.strides, images.image_shape
         strides = check_strides(given, options.encoder, self.patch_size, shape)
-        frozen = make_frozen(options.frozen, images)
+        frozen = make_frozen(options.frozen, images, device)
         return frozen, strides + tuple(k for x in frozen for k in x.strides)
 
     def _split_groups(self, groups, known, options, rng):

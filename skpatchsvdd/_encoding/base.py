@@ -113,6 +113,9 @@ class PatchEncoder(nn.Module):
         ):
             raise ValueError("its encoder does not fit its weights")
 
+    def prepare(self):
+        """Make ready for inspection, on a device, what only inspects."""
+
     def adapt(self, images, setting):
         """Return the encoder as it is for these images; see `ModuleEncoder`."""
         return self

