@@ -15,7 +15,7 @@ __all__ = ["PatchSVDD", "__version__", "load"]
 _ESTIMATOR = ("PatchSVDD", "load")
 _MODULES = (
     *("analysis", "datasets", "drift", "metrics", "model_selection", "plotting"),
-    "report",
+    *("encoders", "report"),
 )
 
 

@@ -322,16 +322,22 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         pulls all features to one fixed centre, the mean of the initial features. `lam`
         has no effect on either.
 
-    encoder : str or list of str, default="auto"
+    encoder : str, torch.nn.Module or list of both, default="auto"
         What makes features of patches: "formulas", one of "hierarchical", "flat" and
-        "raw", or a list of both. "formulas" is a network that has seen nothing but
+        "raw", a network of your own, or a list of some. "formulas" is a network that has seen nothing but
         procedural images, and needs no training; it adds patches of 16, 24 and 48
         pixels. "hierarchical" is the paper's, trained on X: it builds the feature of a
         patch from those of its quarters. Beside "formulas" the maps of its scales
         enter the product with an exponent of 1/8. "flat" is the paper's
         non-hierarchical network for patches of 64 alone. "raw" takes the pixels of a
         patch as its feature: nothing is trained, and the bank takes K * K * channels
-        numbers a patch. "auto" is both "hierarchical" and "formulas" on a GPU. On a
+        numbers a patch. A module maps images, (n, channels, height, width) in 0..1, to
+        a feature map or a list of them; `fit` tries it on two images, and works with a
+        copy, frozen, in evaluation mode. Each map is a scale, whose features are means
+        over patches of 3 x 3 cells, brought to at most 128 numbers along the main axes
+        of the training images' features; beside modules, maps of "formulas" have an
+        exponent of 1/4, and those of others of 1/32. See :ref:`pretrained`. "auto" is
+        both "hierarchical" and "formulas" on a GPU. On a
         CPU, where training takes minutes and adds little, it is "formulas" alone,
         unless a parameter of the training is given: `max_iter`, `lam`,
         `embedding_dim`, `loss` or `early_stopping`, or there are weights that
@@ -344,7 +350,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     Attributes
     ----------
     encoder_ : torch.nn.Module
-        The encoder, on the CPU; if there are two, ``encoder_.members``.
+        The encoder, on the CPU; if there are several, ``encoder_.members``.
         ``encoder_(patches)`` maps (n, channels, K, K) to (n, D). The parameters of
         "hierarchical" are the small encoder's eight convolutions, then the two
         of each larger scale, weight before bias.
@@ -372,8 +378,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     groups_ : ndarray of shape (n_images,) or None
         The group of each training image, if `fit` was given groups.
 
-    usual_distances_ : dict of int to ndarray of shape (n_images, n_each), or None
-        By patch size, how far some patches of training images are from the nearest
+    usual_distances_ : dict of ndarray of shape (n_images, n_each), or None
+        By scale, how far some patches of training images are from the nearest
         patch of another image: the more unequal they are, the more the relative map
         differs from that of distances as they are. None with ``relative_weight=0``.
 
@@ -393,8 +399,12 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     patch_sizes_, strides_ : tuple of int
         The scales inspected, those of the trained encoder first, and their strides.
 
-    bank_size_ : dict of int to int
-        Number of normal patches kept, by patch size.
+    scales_ : tuple of int or str
+        What each scale is called: its patch size, or, for the maps of a module, whose
+        sizes may be those of other scales, "module0.map0", "module0.map1" and so on.
+
+    bank_size_ : dict of int or str to int
+        Number of normal patches kept, by scale.
 
     loss_curve_ : dict of str to ndarray of shape (n_steps,)
         Every loss term at every step, unweighted: "position_32", "svdd_32",
@@ -1175,8 +1185,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         ----------
         X : array-like of shape (n_images, height, width[, n_channels])
             Images, as for `fit`.
-        scale : int, default=None
-            One of `patch_sizes_`, for the map of that scale alone. None joins the
+        scale : int or str, default=None
+            One of `scales_`, for the map of that scale alone. None joins the
             maps of all scales.
 
         Returns
@@ -1214,8 +1224,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         ----------
         X : array-like of shape (n_images, height, width[, n_channels])
             Images, as for `fit`.
-        patch_size : int
-            One of `patch_sizes_`.
+        patch_size : int or str
+            One of `scales_`.
 
         Returns
         -------
@@ -1237,6 +1247,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         The file, in the layout of safetensors, holds arrays and text with checksums,
         and is loaded by :func:`skpatchsvdd.load` on any machine, with or without a GPU.
         It is written as a whole or not at all. Use joblib for pipelines and searches.
+        Of a module of your own that was passed as `encoder` it holds a checksum alone:
+        `load` needs that module again.
 
         Parameters
         ----------
@@ -1507,7 +1519,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         return tags
 
 
-def load(path, mmap=False):
+def load(path, mmap=False, encoder=None):
     """Load an estimator that `PatchSVDD.save` has written.
 
     Nothing in the file is run. Everything is checked, sizes before memory is taken for
@@ -1520,6 +1532,10 @@ def load(path, mmap=False):
     mmap : bool, default=False
         Whether to map the bank into memory instead of loading it, so that processes on
         one machine share it.
+    encoder : torch.nn.Module or list, default=None
+        What the estimator was fitted with, if that was a module of your own, or a list
+        that holds some: a file holds no code, but a checksum of a module's weights, by
+        which another one is refused.
 
     Returns
     -------
@@ -1539,7 +1555,7 @@ def load(path, mmap=False):
     >>> bool((loaded.score_samples(X) == est.score_samples(X)).all())
     True
     """
-    parameters, learnt = read_model(path, mmap)
+    parameters, learnt = read_model(path, mmap, encoder)
     check_content(path, parameters, learnt)
     try:
         est = PatchSVDD(**parameters)

@@ -55,7 +55,7 @@ def _learn(args):
     n_abnormal : int
         How many new images the model would have called abnormal.
     """
-    est = load_model(args.model)
+    est = load_model(args.model, encoder=args.encoder)
     if est.groups_ is not None and args.group is None:
         raise ValueError(
             f"{args.model} was fitted with groups of images that belong together. Pass "

@@ -22,7 +22,7 @@ _SMALLEST_STRIDE = 4
 # Pixels around the patches of a tile that a module sees, at least.
 _MARGIN = 128
 # Images are continued to a multiple of the cells' sizes, up to this many pixels.
-_LARGEST_MULTIPLE = 128
+LARGEST_MULTIPLE = 128
 # Pixels of a side that a module is tried on, at most: the size of a tile and its
 # margins, about.
 _TRIED = 1024
@@ -166,7 +166,8 @@ def make_module_encoder(module, number, images, device):
     module = copy_frozen(module)
     tried = images.take([0, 1]).pixels[:, :_TRIED, :_TRIED]
     tried = pixels_to_float(torch.tensor(tried, device=device)).permute(0, 3, 1, 2)
-    tried = tried.contiguous()
+    # The second as a negative: what mixes images of a batch shows it.
+    tried = torch.stack([tried[0], 1 - tried[1]])
     module.to(device)
     maps = try_module(module, tried)
     sizes = [
@@ -191,7 +192,7 @@ def _choose_patch(cell, shortest):
 def _find_multiple(module, images, sizes):
     """Return what images are continued to a multiple of: whole cells, if that works."""
     multiple = math.lcm(*(max(round(size), 1) for size in sizes))
-    if multiple == 1 or multiple > _LARGEST_MULTIPLE:
+    if multiple == 1 or multiple > LARGEST_MULTIPLE:
         return 1
     continued = _continue_edges(images, multiple)
     if continued.shape == images.shape:

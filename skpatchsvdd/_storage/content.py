@@ -8,6 +8,7 @@ from skpatchsvdd._bank import ApproximateIndex, ExactIndex
 from skpatchsvdd._encoding import (
     ENCODERS,
     JointEncoder,
+    ModuleEncoder,
     grid_shape,
 )
 from skpatchsvdd._inspection import FittedBank
@@ -42,7 +43,7 @@ def check_content(path, parameters, learnt):
 
 def _is_encoder_right(parameters, learnt):
     encoder = learnt["encoder_"]
-    known = tuple(ENCODERS.values())
+    known = (*ENCODERS.values(), ModuleEncoder)
     return (
         type(encoder) in (*known, JointEncoder)
         and all(type(x) in known for x in encoder.members)

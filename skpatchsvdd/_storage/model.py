@@ -4,15 +4,18 @@ import copy
 import json
 
 import numpy as np
+from torch import nn
 
 from skpatchsvdd._bank import ApproximateIndex, ExactIndex, PatchSample, Variation
 from skpatchsvdd._encoding import (
     ENCODERS,
     DenseSetting,
     JointEncoder,
+    ModuleEncoder,
     rebuild_encoder,
 )
 from skpatchsvdd._inspection import FittedBank
+from skpatchsvdd._storage.own_modules import GivenModules, describe_module
 from skpatchsvdd._storage.tensors import NAMES, read_tensors, write_tensors
 from skpatchsvdd._utils import check_file_name
 from skpatchsvdd._version import __version__
@@ -74,8 +77,10 @@ def write_model(path, parameters, learnt):
     write_tensors(path, packer.arrays, text)
 
 
-def read_model(path, mmap=False):
+def read_model(path, mmap=False, encoder=None):
     """Read a model; a ValueError names the file and says what is wrong with it.
+
+    `encoder` is what it was fitted with, if that holds modules of a user.
 
     Returns
     -------
@@ -93,10 +98,11 @@ def read_model(path, mmap=False):
                 "Install that version"
             )
         content = json.loads(text["content"])
-        unpacker = _Unpacker(arrays)
+        unpacker = _Unpacker(arrays, GivenModules(encoder))
         parts = [unpacker.unpack(content[x]) for x in ("parameters", "learnt")]
         if not all(isinstance(part, dict) for part in parts):
             raise ValueError("its content is not as it should be")
+        unpacker.modules.check_all_used()
     except (KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
         raise ValueError(f"{path} cannot be loaded: it is damaged.") from error
     except ValueError as error:
@@ -109,6 +115,7 @@ class _Packer:
 
     def __init__(self):
         self.arrays = {}
+        self._modules = []  # of the user, as parameters, in their order
 
     def pack_dict(self, values):
         pairs = []
@@ -159,6 +166,8 @@ class _Packer:
             return {"approximate": self.pack(value._exact)}
         if isinstance(value, JointEncoder):
             return {"joint": [self.pack(x) for x in value.members]}
+        if isinstance(value, ModuleEncoder):
+            return {"own": self.pack_dict(describe_module(value))}
         for kind, cls in ENCODERS.items():
             if type(value) is cls:
                 return {
@@ -166,6 +175,9 @@ class _Packer:
                     "config": value.config,
                     "of": self.pack(value.weights()),
                 }
+        if isinstance(value, nn.Module):
+            self._modules.append(value)
+            return {"module": len(self._modules) - 1}
         if type(value) not in _FIELDS:
             raise TypeError(f"a {type(value).__name__} has no place in a file")
         value = copy.copy(value)  # as it is now: a search may be sorting its rows
@@ -194,8 +206,9 @@ def _as_table(items):
 class _Unpacker:
     """The reverse of `_Packer`."""
 
-    def __init__(self, arrays):
+    def __init__(self, arrays, modules):
         self._arrays = arrays
+        self.modules = modules
 
     def unpack(self, value):
         if not isinstance(value, dict):
@@ -245,6 +258,12 @@ class _Unpacker:
 
     def _unpack_joint(self, members, _):
         return JointEncoder([self.unpack(x) for x in members]).eval()
+
+    def _unpack_module(self, number, _):
+        return self.modules.parameter(number)
+
+    def _unpack_own(self, fields, _):
+        return self.modules.make_encoder(self.unpack(fields))
 
     def _unpack_encoder(self, kind, value):
         n_channels, embedding_dim, patch_size = map(int, value["config"])
