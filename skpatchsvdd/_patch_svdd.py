@@ -324,11 +324,11 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
 
     encoder : str, torch.nn.Module or list of both, default="auto"
         What makes features of patches: "formulas", one of "hierarchical", "flat" and
-        "raw", a network of your own, or a list of some. "formulas" is a network that has seen nothing but
-        procedural images, and needs no training; it adds patches of 16, 24 and 48
-        pixels. "hierarchical" is the paper's, trained on X: it builds the feature of a
-        patch from those of its quarters. Beside "formulas" the maps of its scales
-        enter the product with an exponent of 1/8. "flat" is the paper's
+        "raw", a network of your own, or a list of some. "formulas" is a network that
+        has seen nothing but procedural images, and needs no training; it adds patches
+        of 16, 24 and 48 pixels. "hierarchical" is the paper's, trained on X: it builds
+        the feature of a patch from those of its quarters. Beside "formulas" the maps of
+        its scales enter the product with an exponent of 1/8. "flat" is the paper's
         non-hierarchical network for patches of 64 alone. "raw" takes the pixels of a
         patch as its feature: nothing is trained, and the bank takes K * K * channels
         numbers a patch. A module maps images, (n, channels, height, width) in 0..1, to
@@ -337,12 +337,12 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         over patches of 3 x 3 cells, brought to at most 128 numbers along the main axes
         of the training images' features; beside modules, maps of "formulas" have an
         exponent of 1/4, and those of others of 1/32. See :ref:`pretrained`. "auto" is
-        both "hierarchical" and "formulas" on a GPU. On a
-        CPU, where training takes minutes and adds little, it is "formulas" alone,
-        unless a parameter of the training is given: `max_iter`, `lam`,
-        `embedding_dim`, `loss` or `early_stopping`, or there are weights that
-        `warm_start` goes on from. With ``max_iter=0`` it is "formulas", and with
-        ``training="paper"`` "hierarchical" alone.
+        both "hierarchical" and "formulas" on a GPU. On a CPU, where training takes
+        minutes and adds little, it is "formulas" alone, unless a parameter of the
+        training is given: `max_iter`, `lam`, `embedding_dim`, `loss` or
+        `early_stopping`, or there are weights that `warm_start` goes on from. With
+        ``max_iter=0`` it is "formulas", and with ``training="paper"`` "hierarchical"
+        alone.
 
     aggregation : {"multiply", "sum"}, default="multiply"
         For ablations: how the maps of the scales are joined.
