@@ -38,9 +38,13 @@ def measure_inspection_floor(model, n_images, device):
     is_gpu = device.type == "cuda"
     product, _ = measure_speeds(device, torch.float16 if is_gpu else torch.float32)
     dense, units, _ = parts_of(model)
+    start = 0
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         image = torch.zeros(1, model.encoder_.config[0], *dense.image_size)
-        model.encoder_.encode_images(image, dense.strides)
+        for member in model.encoder_.members:
+            stop = start + len(member.patch_sizes)
+            member.encode_images(image, dense.strides[start:stop])
+            start = stop
     encoding = (3 if is_gpu else 1) * counter.get_total_flops()
     n_features = model.encoder_.config[1]
     search = sum(

@@ -16,6 +16,7 @@ the package changes this file alone.
 
 import copy
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 from _common import stopwatch
@@ -30,13 +31,14 @@ from skpatchsvdd._encoding.networks import FLAT_PATCH
 from skpatchsvdd._encoding.positions import find_units
 from skpatchsvdd._encoding.registry import make_encoder
 from skpatchsvdd._images.arrays import check_images
+from skpatchsvdd._inspection.context import FitContext
 from skpatchsvdd._inspection.inspector import Inspector
+from skpatchsvdd._inspection.learnt import describe_bank, set_learnt
 from skpatchsvdd._inspection.likeness import measure_grouping
-from skpatchsvdd._options import resolve_options
-from skpatchsvdd._training import trainer
+from skpatchsvdd._options import list_trial_lams, resolve_options
+from skpatchsvdd._training import lam_search, trainer, training
 from skpatchsvdd._training.crops import crop_size
 from skpatchsvdd._training.directions import DIRECTIONS
-from skpatchsvdd._training.lam_search import LAMS
 from skpatchsvdd._training.pairs import pairs_of_a_crop
 from skpatchsvdd._training.paper_losses import make_paper_objective
 from skpatchsvdd._training.validation import Watch
@@ -50,7 +52,6 @@ from skpatchsvdd._utils.progress import Report
 __all__ = [
     "DIRECTIONS",
     "FLAT_PATCH",
-    "LAMS",
     "Bank",
     "Watch",
     "check_device",
@@ -59,6 +60,7 @@ __all__ = [
     "damp_light",
     "encoder_of",
     "exact_convolutions",
+    "list_trial_lams",
     "make_encoder",
     "make_index",
     "make_paper_objective",
@@ -79,6 +81,7 @@ __all__ = [
 def training_seconds(device):
     """Yield a list that gets the seconds of every training inside of the context."""
     original, times = trainer.train_once, []
+    modules = (lam_search, training)
 
     def timed(*args, **kwargs):
         with stopwatch(device) as seconds:
@@ -86,11 +89,13 @@ def training_seconds(device):
         times.append(seconds[0])
         return result
 
-    trainer.train_once = timed
+    for module in modules:
+        module.train_once = timed
     try:
         yield times
     finally:
-        trainer.train_once = original
+        for module in modules:
+            module.train_once = original
 
 
 def resolve(est, device):
@@ -107,7 +112,8 @@ def train(est, images, watch, device, seed):
     original, trainer.make_watch = trainer.make_watch, lambda *args: watch
     try:
         rng = np.random.RandomState(seed)
-        trainer.train_once(images, setting, options, rng, Report("", 0))
+        context = FitContext(setting, options, rng, Report("", 0))
+        trainer.train_once(images, context)
     finally:
         trainer.make_watch = original
 
@@ -117,7 +123,7 @@ def score_with(encoder, train, test, center, options, strides, device):
     size = train.image_shape[:2]
     dense = DenseSetting(size, center, options.light, strides, device).make(encoder)
     rng = np.random.RandomState(0)
-    units = find_units(dense, train, options.place_weight, rng)
+    units = find_units(dense, train, options.position_weight, rng)
     banks = collect_banks(dense, train, units, None, rng)
     indexes = [make_index(bank, "exact", device, None, 0) for bank in banks]
     return Inspector(dense, indexes, units, options.aggregation).scores(test)
@@ -148,7 +154,10 @@ def rebuild_bank(est, images, bank_size, method, device):
         pairs = zip(samplers, indexes, strict=True)
         variations = [Variation(x.result(), index, device) for x, index in pairs]
     model = copy.copy(est)
-    model._set_bank(est._fitted.replace_bank(indexes, [], None, variations))
+    fitted = replace(
+        est._fitted, indexes=indexes, known=[], owners=None, variations=variations
+    )
+    set_learnt(model, describe_bank(fitted, est.encoder_))
     return model
 
 

@@ -19,6 +19,8 @@ SCENE, VIEW = 224, 128
 # radians, as a fraction and in pixels: more, and damage is seen less.
 _TURN, _ENLARGE, _SHIFT = 0.12, 0.1, 19.0
 _N_POINTS, _N_DAMAGED = 40, 16
+# Views of each scene, one after another: drawing a scene takes longest.
+N_EACH = 4
 
 
 class Views(NamedTuple):
@@ -47,10 +49,10 @@ class Views(NamedTuple):
 
 
 @torch.no_grad()
-def draw_views(generator, n, materials, n_each=3):
-    """Draw n scenes, and yield views of them and points, `n_each` times."""
+def draw_views(generator, n, materials):
+    """Draw n scenes, and yield views of them and points, `N_EACH` times."""
     first, second = draw_pairs(generator, n, SCENE, materials)
-    for _ in range(n_each):
+    for _ in range(N_EACH):
         yield _draw_pair(generator, first, second)
 
 

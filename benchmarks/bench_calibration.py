@@ -40,7 +40,7 @@ from _hooks import check_device
 from scipy import ndimage
 from scipy.stats import ks_2samp
 
-from skpatchsvdd import PatchSVDD
+from skpatchsvdd import PatchSVDD, Training
 from skpatchsvdd.datasets import load_mvtec_ad
 
 ALPHA = 0.05
@@ -122,9 +122,10 @@ def make_estimator(args, seed, **params):
     params["encoder"] = args.encoder
     params["strides"] = None if args.encoder == ["formulas"] else args.strides
     params["patch_size"] = 32 if args.quick else 64
-    for name in ("max_iter", "batch_size"):
-        if getattr(args, name) is not None:
-            params.setdefault(name, getattr(args, name))
+    if args.max_iter is not None:
+        params.setdefault("max_iter", args.max_iter)
+    if args.batch_size is not None:
+        params["training"] = Training(batch_size=args.batch_size)
     return PatchSVDD(**params)
 
 

@@ -46,13 +46,21 @@ BOTH = {"encoder": ["hierarchical", "formulas"]}
 # What differs in inspection alone.
 INSPECTIONS = {
     "trained": {"encoder": "hierarchical"},
-    "former": {"encoder": "hierarchical", "relative_weight": 0, "score_pixels": 1},
-    "absolute": {"relative_weight": 0, **BOTH},
-    "even": {"relative_weight": 0.5, "score_pixels": 625, **BOTH},
-    "maximum": {"score_pixels": 1, **BOTH},
+    "former": {
+        "encoder": "hierarchical",
+        "inspection__relative_weight": 0,
+        "inspection__score_pixels": 1,
+    },
+    "absolute": {"inspection__relative_weight": 0, **BOTH},
+    "even": {
+        "inspection__relative_weight": 0.5,
+        "inspection__score_pixels": 625,
+        **BOTH,
+    },
+    "maximum": {"inspection__score_pixels": 1, **BOTH},
 }
 # A CPU's training, of a few steps.
-SHORT = {"batch_size": 6, "learning_rate": 1.5e-3, **BOTH}
+SHORT = {"training__batch_size": 6, "training__learning_rate": 1.5e-3, **BOTH}
 SETTINGS = {
     "default": {},
     **INSPECTIONS,
@@ -81,11 +89,8 @@ def main():
         trained = {}
         for name, seed, parameters in list_fits(args):
             est = PatchSVDD(
-                contamination=0.05,
-                random_state=seed,
-                device=args.device,
-                **parameters,
-            )
+                contamination=0.05, random_state=seed, device=args.device
+            ).set_params(**parameters)
             if name in INSPECTIONS and seed in trained:
                 est.encoder_, est.lam_, est.lam_results_ = trained[seed]
                 est.set_params(warm_start=True, max_iter=0)

@@ -27,7 +27,7 @@ from _common import machine_name, make_parser, print_json, print_table, stopwatc
 from PIL import Image
 
 from skpatchsvdd import PatchSVDD
-from skpatchsvdd._cli.parser import main as run_command
+from skpatchsvdd._cli import main as run_command
 from skpatchsvdd._report import Page
 from skpatchsvdd.datasets import make_textures
 

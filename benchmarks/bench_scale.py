@@ -44,7 +44,7 @@ def main():
         "image_size": args.image_size,
         "bank_size": args.bank_size,
         "max_iter": args.steps,
-        "batch_size": args.batch_size,
+        "training__batch_size": args.batch_size,
         "strides": args.strides,
         "device": str(device),
         "random_state": 0,
@@ -130,7 +130,7 @@ def write_some(surfaces, size, file_size, paths, seed):
 
 def fit(paths, params, model, report):
     """Fit to files, save the model, and leave the seconds it took and a GPU's MB."""
-    est = skpatchsvdd.PatchSVDD(**params)
+    est = skpatchsvdd.PatchSVDD().set_params(**params)
     start = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # so short a training may fail

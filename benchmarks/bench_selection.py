@@ -31,7 +31,7 @@ from _common import (
     print_table,
     stopwatch,
 )
-from _hooks import LAMS, check_device
+from _hooks import check_device, list_trial_lams
 
 from skpatchsvdd import PatchSVDD
 from skpatchsvdd.datasets import load_mvtec_ad
@@ -109,7 +109,7 @@ def measure(train, test, seed, device, args):
     if args.max_iter is not None:
         params["max_iter"] = args.max_iter
     dets, seconds, scores = {}, {}, {}
-    for lam in (*LAMS["dense"], "auto"):
+    for lam in (*list_trial_lams("dense"), "auto"):
         est = PatchSVDD(encoder="hierarchical", lam=lam, **params)
         with stopwatch(device) as fit_s:
             est.fit(train[~is_left_out])
@@ -126,7 +126,7 @@ def measure(train, test, seed, device, args):
 
 def describe_choice(est, dets):
     """Return what was chosen, beside the best in hindsight and the trials."""
-    fixed = {lam: dets[lam] for lam in LAMS["dense"]}
+    fixed = {lam: dets[lam] for lam in list_trial_lams("dense")}
     best = max(fixed.values())
     choice = {f"lam={lam:g}": det for lam, det in fixed.items()}
     choice |= {

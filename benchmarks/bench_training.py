@@ -160,7 +160,7 @@ class ClockWatch(Watch):
 def warm_up(device):
     """Fit once to noise: a GPU's libraries are loaded on first use."""
     noise = np.random.default_rng(0).random((4, 72, 72, 3), dtype=np.float32)
-    PatchSVDD(encoder=TRAINED, max_iter=5, batch_size=1, device=device).fit(noise)
+    PatchSVDD(encoder=TRAINED, max_iter=5, device=device).fit(noise)
 
 
 def make_estimator(seed, args):

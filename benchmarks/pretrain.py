@@ -19,6 +19,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from _common import machine_name, make_parser, print_json
+from _drawing import stream_views
 from _views import draw_views, look_alike, sample
 from torch import nn
 
@@ -75,10 +76,10 @@ def main():
     tasks = nn.ModuleList(Tasks(n) for n in STAGES).to(device)
     state = State(network, tasks, args)
     start = time.perf_counter() - state.seconds
-    materials = make_materials(device)
     saved = time.perf_counter()
+    views = stream_views(args.seed, args.batch, device, state.step, args.workers)
     while state.step < args.steps:
-        losses = state.train_step(materials)
+        losses = state.train_step(next(views))
         now = time.perf_counter()
         if state.step % args.log_every == 0 or state.step == args.steps:
             texts = "  ".join(f"{k} {float(v):.3f}" for k, v in losses.items())
@@ -93,7 +94,7 @@ def main():
         "machine": machine_name(device),
     }
     folded = fold_norms(state.averaged)
-    write_known(folded, args.output, page, materials, args.measured)
+    write_known(folded, args.output, page, make_materials(device), args.measured)
     print_json(
         steps=args.steps,
         seconds=seconds,
@@ -105,8 +106,8 @@ def main():
 def parse_arguments():
     parser = make_parser(__doc__)
     parser.add_argument("-o", "--output", required=True, help="weights to write")
-    parser.add_argument("--steps", type=int, default=2910)
-    parser.add_argument("--batch", type=int, default=48, help="scenes a step")
+    parser.add_argument("--steps", type=int, default=10100)
+    parser.add_argument("--batch", type=int, default=96, help="scenes a step")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rate", type=float, default=2e-3, help="peak step size")
     parser.add_argument("--restart", help="file to go on from, kept up to date")
@@ -115,6 +116,9 @@ def parse_arguments():
         "--measured", type=int, default=96, help="scenes to find main axes on"
     )
     parser.add_argument("--device", default="cuda")
+    parser.add_argument(
+        "--workers", type=int, default=0, help="processes that draw, on the same device"
+    )
     parser.add_argument("--named", type=float, default=0.2, help="weight of tasks")
     parser.add_argument("--damage", type=float, default=2.0, help="weight of damage")
     parser.add_argument("--alike", type=int, default=1, help="spare what looks alike")
@@ -129,23 +133,17 @@ class State:
         self.averaged = copy.deepcopy(network).requires_grad_(False)
         parameters = [*network.parameters(), *tasks.parameters()]
         self.optimizer = torch.optim.AdamW(parameters, lr=0.0, weight_decay=0.02)
-        self.generator = torch.Generator(args.device).manual_seed(args.seed)
         self.step, self.seconds = 0, 0.0
-        self._views = iter(())
         if args.restart and Path(args.restart).exists():
             self._load(args.restart)
 
-    def train_step(self, materials):
-        """Draw views, take a step, and return the losses by name."""
+    def train_step(self, views):
+        """Take a step, and return the losses by name."""
         args = self.args
         warm = min(1.0, (self.step + 1) / _WARM_UP)
         rest = 0.5 * (1 + torch.cos(torch.tensor(torch.pi * self.step / args.steps)))
         for group in self.optimizer.param_groups:
             group["lr"] = args.rate * warm * float(rest)
-        views = next(self._views, None)
-        if views is None:
-            self._views = draw_views(self.generator, args.batch, materials)
-            views = next(self._views)
         losses = measure_losses(self.network, self.tasks, views, args)
         self.optimizer.zero_grad(set_to_none=True)
         losses["sum"].backward()
@@ -168,7 +166,6 @@ class State:
             "tasks": self.tasks.state_dict(),
             "averaged": self.averaged.state_dict(),
             "optimizer": self.optimizer.state_dict(),
-            "generator": self.generator.get_state(),
             "step": self.step,
             "seconds": seconds,
         }
@@ -180,14 +177,14 @@ class State:
         content = torch.load(path, map_location=self.args.device, weights_only=True)
         for name in ("network", "tasks", "averaged", "optimizer"):
             getattr(self, name).load_state_dict(content[name])
-        self.generator.set_state(content["generator"].cpu())
         self.step, self.seconds = content["step"], content["seconds"]
 
 
 def measure_losses(network, tasks, views, args):
     """Return all losses by name, and their weighted sum."""
     n = views.images.shape[1]
-    images = views.images.flatten(0, 1).contiguous(memory_format=torch.channels_last)
+    images = views.images.flatten(0, 1).float().div_(255)
+    images = images.contiguous(memory_format=torch.channels_last)
     device_type = images.device.type
     with torch.autocast(device_type, torch.bfloat16, enabled=device_type == "cuda"):
         stages = network(images)
@@ -208,49 +205,56 @@ def measure_losses(network, tasks, views, args):
 
 def _compare(told, views, i, args):
     """Return the losses of telling points apart, and from their damaged selves."""
+    first, second, damaged = (F.normalize(x.flatten(0, 1), dim=1) for x in told)
     valid = views.is_valid.flatten()
-    first, second, damaged = (F.normalize(x.flatten(0, 1)[valid], dim=1) for x in told)
-    n, p = views.is_valid.shape
-    alike = torch.zeros(n * p, n * p, dtype=torch.bool, device=valid.device)
-    if args.alike:
-        blocks = look_alike(views, _REACH[i]) & ~torch.eye(
-            p, dtype=torch.bool, device=valid.device
-        )
-        alike = torch.block_diag(*blocks)
-    alike = alike[valid][:, valid]
+    is_damaged = views.is_damaged.flatten() & valid
     logits = (first @ second.T) / _TEMPERATURE
     same = logits.diagonal()
-    logits = logits.masked_fill(alike, -torch.inf)
-    target = torch.arange(len(first), device=valid.device)
-    is_damaged = views.is_damaged.flatten()[valid]
+    left_out = _find_alike(views, _REACH[i]) if args.alike else False
+    left_out = left_out | ~valid | ~valid[:, None]
+    left_out.fill_diagonal_(False)
+    logits = logits.masked_fill(left_out, -torch.inf)
     foreign = (first @ damaged.T) / _TEMPERATURE
-    foreign = foreign.masked_fill(~is_damaged[None], -torch.inf)
-    both = torch.cat([logits, foreign], dim=1)
-    match = F.cross_entropy(both, target)
-    match = 0.5 * (match + F.cross_entropy(logits.T, target))
+    foreign = foreign.masked_fill(~is_damaged, -torch.inf)
+    target = torch.arange(len(first), device=valid.device)
+    match = F.cross_entropy(
+        torch.cat([logits, foreign], dim=1), target, reduction="none"
+    ) + F.cross_entropy(logits.T, target, reduction="none")
     own = (first * damaged).sum(1) / _TEMPERATURE
     beside = (second * damaged).sum(1) / _TEMPERATURE
     margin = F.softplus(own - same) + F.softplus(beside - same)
-    damage = (margin * is_damaged).sum() / is_damaged.sum().clamp(min=1)
-    return match, damage
+    return 0.5 * _mean(match, valid), _mean(margin, is_damaged)
+
+
+def _find_alike(views, reach):
+    """Return which points of a scene cannot be told from others, for all points."""
+    n, p = views.is_valid.shape
+    alike = torch.zeros(n, p, n, p, dtype=torch.bool, device=views.is_valid.device)
+    rows = torch.arange(n, device=alike.device)
+    alike[rows, :, rows] = look_alike(views, reach)
+    return alike.view(n * p, n * p)
+
+
+def _mean(x, chosen):
+    return torch.where(chosen, x, 0.0).sum() / chosen.sum().clamp(min=1)
 
 
 def _name(task, raw, views):
     """Return the losses of what the formulas know of points."""
-    first, second, damaged = (x.flatten(0, 1) for x in raw)
-    valid = views.is_valid.flatten()
-    both = torch.cat([first[valid], second[valid]])
-    labels = [
-        x.flatten()[valid].repeat(2)
-        for x in (views.material, views.shape, views.boundary)
-    ]
-    material = F.cross_entropy(task.material(both), labels[0])
-    shape = F.cross_entropy(task.shape(both), labels[1])
-    edge = F.smooth_l1_loss(task.edge(both)[:, 0], labels[2] / FAR * 4)
+    *both, damaged = (x.flatten(0, 1) for x in raw)
+    valid = views.is_valid.flatten().repeat(2)
+    points = torch.cat(both)
+    material, shape, boundary = (
+        x.flatten().repeat(2) for x in (views.material, views.shape, views.boundary)
+    )
+    named = 0.5 * F.cross_entropy(task.material(points), material, reduction="none")
+    named += 0.5 * F.cross_entropy(task.shape(points), shape, reduction="none")
+    edge = task.edge(points)[:, 0]
+    named += F.smooth_l1_loss(edge, boundary / FAR * 4, reduction="none")
     is_damaged = views.is_damaged.flatten().float()
     answers = task.damage(damaged)[:, 0]
     damage = F.binary_cross_entropy_with_logits(answers, is_damaged)
-    return 0.5 * material + 0.5 * shape + edge + damage
+    return _mean(named, valid) + damage
 
 
 @torch.no_grad()

@@ -3,30 +3,24 @@
 from dataclasses import dataclass, fields
 
 from skpatchsvdd._encoding import ENCODERS, check_encoder
+from skpatchsvdd._parameters import PAPER_INSPECTION, make_inspection, make_training
 
 # The default of `embedding_dim`: another one asks for a trained encoder.
 DEFAULT_LENGTH = 64
 
-# The paper's inspection: images as they are, positions that do not count, distances as
-# they are, and the largest pixel alone.
-_PLAIN = {
-    "light": 1.0,
-    "place_weight": 0.0,
-    "relative_weight": 0.0,
-    "score_pixels": 1,
-}
 # Dense training is as bench_quality.py found it best on a GPU, and on a CPU so that it
 # takes minutes: 21 instead of 230 TFLOP, as bench_training.py counts them. The paper's
 # training is the paper's, but for its 300 epochs, which are more steps.
 _DENSE = {
     "lam": 0.3,
     "light": 0.3,
-    "place_weight": "auto",
+    "position_weight": "auto",
     # More helps parts whose edges vary and harms materials: a compromise, with which
     # none of nine categories loses more than 0.008 of its AUROC.
     "relative_weight": 1 / 3,
     # 20 x 20 pixels: what a defect smaller than a patch lights up in a map.
     "score_pixels": 400,
+    "aggregation": "multiply",
 }
 _PAPER = {"lam": 1e-3, "max_iter": 12000, "batch_size": 64, "learning_rate": 1e-4}
 _AUTO = {
@@ -42,8 +36,8 @@ _AUTO = {
         "batch_size": 6,
         "learning_rate": 1.5e-3,
     },
-    ("paper", "gpu"): {**_PAPER, **_PLAIN},
-    ("paper", "cpu"): {**_PAPER, **_PLAIN},
+    ("paper", "gpu"): {**_PAPER, **PAPER_INSPECTION},
+    ("paper", "cpu"): {**_PAPER, **PAPER_INSPECTION},
 }
 
 
@@ -51,8 +45,9 @@ _AUTO = {
 class Options:
     """Parameters of the estimator with what "auto" means filled in.
 
-    What they mean is in the docstring of `PatchSVDD`. Three can still be "auto": `lam`,
-    until trials have chosen it; `place_weight`, which depends on the features of
+    What they mean is in the docstrings of `PatchSVDD`, `Training` and `Inspection`;
+    `training` is the `method` of the `Training`. Three can still be "auto": `lam`,
+    until trials have chosen it; `position_weight`, which depends on the features of
     training images; and `neighbors`, which depends on the size of a bank.
     """
 
@@ -67,7 +62,7 @@ class Options:
     validation_fraction: float
     damage_weight: float
     light: float
-    place_weight: float | str
+    position_weight: float | str
     relative_weight: float
     score_pixels: int
     neighbors: str
@@ -101,6 +96,7 @@ def resolve_options(parameters, device, goes_on=False):
     -------
     options : Options
     """
+    parameters = _unfold(parameters)
     given = {
         field.name: parameters[field.name]
         for field in fields(Options)
@@ -113,13 +109,42 @@ def resolve_options(parameters, device, goes_on=False):
     if given["encoder"] is None:
         given["max_iter"] = 0
     elif ENCODERS[given["encoder"]].is_plain and not given["frozen"]:
-        auto = auto | _PLAIN
+        auto = auto | PAPER_INSPECTION
     if given["lam"] is None:
         given["lam"] = auto["lam"]
     for name in auto.keys() - {"lam"}:
         if given[name] == "auto":
             given[name] = auto[name]
     return Options(**given)
+
+
+def default_lam(training):
+    """Return what None means for `lam`; it is the same on all devices."""
+    return _AUTO[training, "cpu"]["lam"]
+
+
+def list_trial_lams(training):
+    """Return the values tried for "auto": a factor of ten to both sides of the default.
+
+    Returns
+    -------
+    lams : tuple of float
+        In ascending order.
+    """
+    lam = default_lam(training)
+    return lam / 10, lam, 10 * lam
+
+
+def _unfold(parameters):
+    """Return parameters and, beside them, those of `Training` and `Inspection`."""
+    training = make_training(parameters["training"])
+    inspection = make_inspection(parameters["inspection"])
+    return (
+        parameters
+        | training.get_params(deep=False)
+        | inspection.get_params(deep=False)
+        | {"training": training.method}
+    )
 
 
 def _resolve_encoder(parameters, asks_for_training):

@@ -1,9 +1,9 @@
 """The estimator: parameters, fit in five steps, scores and maps."""
 
-import functools
 import reprlib
 from collections import Counter
 from contextlib import contextmanager
+from dataclasses import replace
 from numbers import Integral, Real
 
 import numpy as np
@@ -30,35 +30,42 @@ from skpatchsvdd._images import (
 )
 from skpatchsvdd._inspection import (
     MATCH,
+    Calibration,
     Copy,
+    FitContext,
+    NormalImages,
     are_tied,
     build_bank,
     check_copies,
     check_groups,
+    check_more_groups,
     check_n_groups,
     check_scores,
-    choose_aside,
     cut_map,
+    describe_bank,
+    describe_calibration,
     extend_bank,
     find_added,
     find_peaks,
     find_regions,
-    find_unseen,
     join_fitted,
-    number_owners,
-    p_values_from_scores,
+    on_snapshot,
     resize_boxes,
     resize_map,
     resize_regions,
-    threshold_from_scores,
+    set_learnt,
+    split_groups,
+    take_snapshot,
     warn_if_grouped,
     warn_of_collapse,
 )
 from skpatchsvdd._options import resolve_options
-from skpatchsvdd._storage import check_content, read_model, write_model
+from skpatchsvdd._parameters import make_inspection, make_training
+from skpatchsvdd._storage import load_estimator, save_estimator
 from skpatchsvdd._training import (
     count_trainings,
-    go_on_from,
+    describe_training,
+    resume_from,
     train_encoder,
     undo_training,
 )
@@ -68,7 +75,6 @@ from skpatchsvdd._utils import (
     check_device,
     computes,
     fallback_device,
-    make_lock,
     map_in_threads,
     open_report,
     safe_after_fork,
@@ -76,46 +82,8 @@ from skpatchsvdd._utils import (
 )
 from skpatchsvdd.drift import drift_test
 
-# What `fit` learns, besides `_fitted` and what is read off that: with it, all that the
-# file of a model holds.
-_LEARNT = [
-    "encoder_",
-    "lam_",
-    "lam_results_",
-    "offset_",
-    "training_scores_",
-    "calibrates_",
-    "groups_",
-    "roi_",
-    "center_",
-    "inspected_shape_",
-    "patch_sizes_",
-    "strides_",
-    "loss_curve_",
-    "n_iter_",
-    "best_iter_",
-    "validation_steps_",
-    "validation_scores_",
-    "n_features_in_",
-]
 # What dense training subtracts from images on the 0..1 scale.
 _MID_GREY = 0.5
-_LEARNING = make_lock()
-
-
-def _reads(method):
-    """Decorate a method that inspects images with what has been learnt.
-
-    It works with the estimator as it is when the call begins, whatever `fit` or
-    `partial_fit` do to it meanwhile in another thread.
-    """
-    computing = safe_after_fork(computes(method))
-
-    @functools.wraps(method)
-    def call(self, *args, **kwargs):
-        return computing(self._as_it_is(), *args, **kwargs)
-
-    return call
 
 
 class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
@@ -160,168 +128,6 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     embedding_dim : int, default=64
         The paper's D, the length of a feature.
 
-    patch_size : {32, 64, 128}, default=64
-        K, the size of the largest patches of the encoders "hierarchical", "flat" and
-        "raw". All smaller scales down to 32 are inspected too.
-
-    image_size : int or (int, int), default=None
-        Size (height, width) to which every image is resized, with anti-aliasing, before
-        anything else. None keeps the size. Sizes that memory is too small for are
-        refused.
-
-    contamination : "auto" or float in (0, 0.5], default="auto"
-        Where `predict` draws the line. Every training image is scored against a bank
-        that does not hold it. "auto" sets `offset_` to the lowest of these n scores: a
-        new normal image raises a false alarm with a probability of about 1 / (n + 1).
-        A float sets `offset_` so that at most this fraction of new normal images is
-        called abnormal, and about this fraction of the training images. Both hold for
-        images taken as the training images were; `p_values` lets you choose a fraction
-        later. With `groups`, see `fit`, both hold for images of new groups.
-
-    bank_size : int, float in (0, 1] or None, default=None
-        Number or fraction of the normal patches of each scale that are kept. Those kept
-        cover all others: patches are chosen one by one, always the one farthest from
-        those chosen so far (greedy k-centre), while the images stream by. A small bank
-        is searched faster and saved in a smaller file. None keeps everything up to
-        1 GiB a scale, which is four million patches, and a covering part beyond.
-
-    max_iter : "auto" or int, default="auto"
-        Optimisation steps. 0 trains nothing: with ``encoder="auto"`` the formulas do
-        without, and other encoders keep their random weights. "auto" is 1000 on a GPU
-        and, where an encoder is trained, 240 on a CPU; 12000 with
-        ``training="paper"``, whose
-        authors take ``300 * 100 * n_images / 64`` steps: 300 epochs of 100 pairs of
-        each image, 64 at a time.
-
-    device : str, default="auto"
-        "auto" (CUDA if there is a GPU, else the CPU), "cpu", "cuda", "cuda:1" or "mps".
-        A fitted estimator can be loaded on any machine: without the device it was
-        fitted on, it scores on the CPU.
-
-    random_state : int, RandomState instance or None, default=None
-        Seed of the initial weights and of all random draws. With the same seed, on the
-        same machine with the same number of threads, `fit` gives the same weights and
-        scores to the last bit. On another kind of processor the initial weights and
-        all draws are the same, and so, except for rounding, are the losses of the first
-        steps and all scores without training. Training amplifies rounding: trained
-        weights and their scores differ.
-
-    verbose : int, default=0
-        1 reports each step of `fit`, 2 also the losses during training. With
-        scikit-learn 1.9 or later ``set_callbacks(ProgressBar())`` draws its own bars,
-        see the :ref:`user guide <progress>`.
-
-    n_jobs : int, default=None
-        Threads of torch on the CPU, for calls of the thread that makes them, and of
-        building pynndescent's index. None leaves the choice to them. pynndescent's
-        queries always use its own choice.
-
-    batch_size : "auto" or int, default="auto"
-        Crops per step; with ``training="paper"``, pairs of patches per step for each
-        loss and scale. "auto" is 16 crops on a GPU and 6 on a CPU, or 64 pairs.
-
-    learning_rate : "auto" or float, default="auto"
-        Step size of Adam. In dense training this is its peak: it rises over the first
-        twentieth of the steps and falls to 0 along half a cosine. With
-        ``training="paper"`` it is constant. "auto" is 1e-3 on a GPU and 1.5e-3 on a
-        CPU, which takes fewer steps; 1e-4 with ``training="paper"``.
-
-    early_stopping : bool, default=False
-        Whether to hold out `validation_fraction` of the images, check a dozen times
-        during training how well synthetic defects on them are separated from changes of
-        light, stop after four checks without improvement, and keep the best weights.
-        Without it there are two checks, on training images, and the final weights are
-        kept, unless they have collapsed or do worse than the initial random weights:
-        then the best weights are kept, with a warning.
-
-    validation_fraction : float in (0, 1), default=0.1
-        Fraction of the images held out for early stopping, at least 2; of more than 100
-        a random 100 are looked at. They are in the bank nevertheless.
-
-    warm_start : bool, default=False
-        Whether `fit` continues from the weights in `encoder_`, or from those of a later
-        `fit` that was interrupted after its training, with a new optimiser, and builds
-        a new bank. With ``max_iter=0`` the weights stay as they are.
-
-    strides : tuple of int, default=None
-        Pixels from one patch to the next, one value for each scale, smallest scale
-        first. None is 4, 16, 16 for the scales 32, 64, 128. The formulas have their
-        own, 8, 8, 16 for the scales 16, 24, 48.
-
-    neighbors : {"auto", "exact", "pynndescent"}, default="auto"
-        How the nearest normal patch is found. "exact" sorts the bank into clusters and
-        skips those that cannot hold the nearest one. The distances pynndescent finds
-        are never too small, but some are too large; those that could raise the score of
-        an image are made exact, see `tolerance`. It compiles for about a minute in each
-        new process. "auto" is "pynndescent" on a CPU for banks of more than two million
-        patches per scale, and "exact" otherwise.
-
-    tolerance : float, default=0.0
-        Fraction by which the score of an image may be too abnormal because of
-        pynndescent's approximation. Distances are made exact from the largest pixel of
-        a map downwards until this is certain. 0 gives the scores of exact
-        search; smaller pixels of the map may be too large in any case.
-
-    light : "auto" or float in [0, 1], default="auto"
-        Fraction of slow changes of brightness across an image, over more than about 16
-        pixels, that the encoder sees. 1 leaves images as they are; 0 removes all of
-        them, and with them every smooth change of light, but also the colour of large
-        even areas. "auto" is 0.3, and 1 with ``training="paper"`` or
-        ``encoder="raw"``.
-
-    place_weight : "auto" or float, default="auto"
-        How much the position of a patch counts in the search for its nearest neighbour:
-        the distance between opposite edges of an image, in units of the median distance
-        from a normal patch to the nearest patch of another image. 0 compares features
-        alone, as the paper does. "auto" looks at where nearest neighbours lie: if for
-        three quarters of the patches they lie in the same position, the images are
-        aligned, as pictures of parts in a mount are, and the weight is 20; if for a
-        quarter or less, as in pictures of materials, it is 0; and it is interpolated
-        linearly in between. It is 0 with ``training="paper"`` or ``encoder="raw"``.
-
-    relative_weight : "auto" or float in [0, 1], default="auto"
-        How much distances count relative to what is usual. There are two maps: D, of
-        distances as they are, and R, of distances divided by those that normal patches
-        which look alike have to normal patches of other images. With the weight w, a
-        pixel of the anomaly map is D\ :sup:`1-w` R\ :sup:`w`, and so is the score of
-        an image, from the scores of both. A large weight suits parts whose edges never
-        look the same twice, 0 is the paper's, D alone. "auto" is 1/3, and 0 with
-        ``training="paper"`` or ``encoder="raw"``.
-
-    score_pixels : "auto" or int, default="auto"
-        How many of the largest pixels of a map the score of an image is the mean of; no
-        more than a quarter of the image. 1 is the maximum, as in the paper. "auto" is
-        400, which is 20 x 20 pixels, and 1 with ``training="paper"`` or
-        ``encoder="raw"``.
-
-    roi : array-like of shape (height, width), default=None
-        A mask, one for all images: pixels where it is 0 do not matter. They are not
-        seen, whatever they show: patches that hold no other pixels are neither trained
-        on nor compared, and the anomaly map is 0 there. Of the size in which images
-        come in, or of `image_size`. Where images are resized, pixels that would mix
-        with what does not matter are left out, too. None looks at all pixels.
-
-    damage_weight : float, default=1.0
-        Weight of the term that, in dense training, pushes patches with synthetic
-        defects away from all patches without them. 0 leaves it out: no defects are
-        drawn, and a step takes less time.
-
-    image_shape : tuple of (height, width) or (height, width, channels), default=None
-        How to read rows if X is two-dimensional.
-
-    training : {"dense", "paper"}, default="dense"
-        "dense" encodes crops of 128 x 128 pixels as whole maps and draws all pairs from
-        them; each crop is seen in two views under different light, of which the second
-        has synthetic defects and may be shifted. "paper" is the paper's training, on
-        pairs of patches cut out one by one, in float32: it needs many more steps, and
-        collapses on some images. The :ref:`user guide <paper_training>` lists what
-        differs from the authors' code.
-
-    loss : {"patch_svdd", "svdd_prime", "svdd"}, default="patch_svdd"
-        For ablations: "svdd_prime" is :math:`L_{SVDD'}` without the other tasks, "svdd"
-        pulls all features to one fixed centre, the mean of the initial features. `lam`
-        has no effect on either.
-
     encoder : str, torch.nn.Module or list of both, default="auto"
         What makes features of patches: "formulas", one of "hierarchical", "flat" and
         "raw", a network of your own, or a list of some. "formulas" is a network that
@@ -339,13 +145,115 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         exponent of 1/4, and those of others of 1/32. See :ref:`pretrained`. "auto" is
         both "hierarchical" and "formulas" on a GPU. On a CPU, where training takes
         minutes and adds little, it is "formulas" alone, unless a parameter of the
-        training is given: `max_iter`, `lam`, `embedding_dim`, `loss` or
-        `early_stopping`, or there are weights that `warm_start` goes on from. With
+        training is given: `max_iter`, `lam`, `embedding_dim`, `early_stopping` or the
+        loss of `training`, or there are weights that `warm_start` goes on from. With
         ``max_iter=0`` it is "formulas", and with ``training="paper"`` "hierarchical"
         alone.
 
-    aggregation : {"multiply", "sum"}, default="multiply"
-        For ablations: how the maps of the scales are joined.
+    training : {"dense", "paper"} or Training, default="dense"
+        How the encoder is trained. "dense" takes crops of images as whole maps, in two
+        views under different light, one with synthetic defects. "paper" is the paper's
+        training, on pairs of patches; it needs many more steps. A
+        :class:`~skpatchsvdd.Training` sets the loss, the size of steps and batches, and
+        what else those need who study training.
+
+    patch_size : {32, 64, 128}, default=64
+        K, the size of the largest patches of the encoders "hierarchical", "flat" and
+        "raw". All smaller scales down to 32 are inspected too.
+
+    strides : tuple of int, default=None
+        Pixels from one patch to the next, one value for each scale, smallest scale
+        first. None is 4, 16, 16 for the scales 32, 64, 128. The formulas have their
+        own, 8, 8, 16 for the scales 16, 24, 48.
+
+    image_size : int or (int, int), default=None
+        Size (height, width) to which every image is resized, with anti-aliasing, before
+        anything else. None keeps the size. Sizes that memory is too small for are
+        refused.
+
+    roi : array-like of shape (height, width), default=None
+        A mask, one for all images: pixels where it is 0 do not matter. They are not
+        seen, whatever they show: patches that hold no other pixels are neither trained
+        on nor compared, and the anomaly map is 0 there. Of the size in which images
+        come in, or of `image_size`. Where images are resized, pixels that would mix
+        with what does not matter are left out, too. None looks at all pixels.
+
+    max_iter : "auto" or int, default="auto"
+        Optimisation steps. 0 trains nothing: with ``encoder="auto"`` the formulas do
+        without, and other encoders keep their random weights. "auto" is 1000 on a GPU
+        and, where an encoder is trained, 240 on a CPU; 12000 with
+        ``training="paper"``, whose
+        authors take ``300 * 100 * n_images / 64`` steps: 300 epochs of 100 pairs of
+        each image, 64 at a time.
+
+    early_stopping : bool, default=False
+        Whether to hold out a tenth of the images, or the `validation_fraction` of a
+        :class:`~skpatchsvdd.Training`, check a dozen times during training how well
+        synthetic defects on them are separated from changes of light, stop after four
+        checks without improvement, and keep the best weights. Without it there are two
+        checks, on training images, and the final weights are kept, unless they have
+        collapsed or do worse than the initial random weights: then the best weights are
+        kept, with a warning.
+
+    warm_start : bool, default=False
+        Whether `fit` continues from the weights in `encoder_`, or from those of a later
+        `fit` that was interrupted after its training, with a new optimiser, and builds
+        a new bank. With ``max_iter=0`` the weights stay as they are.
+
+    bank_size : int, float in (0, 1] or None, default=None
+        Number or fraction of the normal patches of each scale that are kept. Those kept
+        cover all others: patches are chosen one by one, always the one farthest from
+        those chosen so far (greedy k-centre), while the images stream by. A small bank
+        is searched faster and saved in a smaller file. None keeps everything up to
+        1 GiB a scale, which is four million patches, and a covering part beyond.
+
+    neighbors : {"auto", "exact", "pynndescent"}, default="auto"
+        How the nearest normal patch is found. "exact" sorts the bank into clusters and
+        skips those that cannot hold the nearest one. The distances pynndescent finds
+        are never too small, but some are too large; those that could raise the score of
+        an image are made exact, so that it is the score of exact search, and smaller
+        pixels of the map may be too large. It compiles for about a minute in each new
+        process. "auto" is "pynndescent" on a CPU for banks of more than two million
+        patches per scale, and "exact" otherwise.
+
+    inspection : {"default", "paper"} or Inspection, default="default"
+        How scores are read. "default" counts positions where images are aligned, and
+        distances relative to what is usual, and takes the mean of the largest pixels.
+        "paper" is the paper's: distances as they are, and the largest pixel. With
+        ``training="paper"`` or ``encoder="raw"`` "default" is the paper's, too. An
+        :class:`~skpatchsvdd.Inspection` sets each of these by hand.
+
+    contamination : "auto" or float in (0, 0.5], default="auto"
+        Where `predict` draws the line. Every training image is scored against a bank
+        that does not hold it. "auto" sets `offset_` to the lowest of these n scores: a
+        new normal image raises a false alarm with a probability of about 1 / (n + 1).
+        A float sets `offset_` so that at most this fraction of new normal images is
+        called abnormal, and about this fraction of the training images. Both hold for
+        images taken as the training images were; `p_values` lets you choose a fraction
+        later. With `groups`, see `fit`, both hold for images of new groups.
+
+    device : str, default="auto"
+        "auto" (CUDA if there is a GPU, else the CPU), "cpu", "cuda", "cuda:1" or "mps".
+        A fitted estimator can be loaded on any machine: without the device it was
+        fitted on, it scores on the CPU.
+
+    n_jobs : int, default=None
+        Threads of torch on the CPU, for calls of the thread that makes them, and of
+        building pynndescent's index. None leaves the choice to them. pynndescent's
+        queries always use its own choice.
+
+    random_state : int, RandomState instance or None, default=None
+        Seed of the initial weights and of all random draws. With the same seed, on the
+        same machine with the same number of threads, `fit` gives the same weights and
+        scores to the last bit. On another kind of processor the initial weights and
+        all draws are the same, and so, except for rounding, are the losses of the first
+        steps and all scores without training. Training amplifies rounding: trained
+        weights and their scores differ.
+
+    verbose : int, default=0
+        1 reports each step of `fit`, 2 also the losses during training. With
+        scikit-learn 1.9 or later ``set_callbacks(ProgressBar())`` draws its own bars,
+        see the :ref:`user guide <progress>`.
 
     Attributes
     ----------
@@ -381,7 +289,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     usual_distances_ : dict of ndarray of shape (n_images, n_each), or None
         By scale, how far some patches of training images are from the nearest
         patch of another image: the more unequal they are, the more the relative map
-        differs from that of distances as they are. None with ``relative_weight=0``.
+        differs from that of distances as they are. None with the paper's inspection
+        and other ones of ``relative_weight=0``.
 
     roi_ : ndarray of bool of shape (height, width) or None
         The pixels that are looked at, at the size at which images are inspected.
@@ -466,7 +375,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     >>> test = make_textures(
     ...     n_samples=6, image_size=64, anomaly_fraction=0.5, random_state=1
     ... )
-    >>> est = PatchSVDD(patch_size=32, max_iter=5, batch_size=2, random_state=0)
+    >>> est = PatchSVDD(patch_size=32, max_iter=2, random_state=0)
     >>> est.fit(train.images).score_samples(test.images).shape
     (6,)
     >>> est.anomaly_map(test.images).shape
@@ -480,50 +389,30 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     _parameter_constraints = {  # noqa: RUF012
         "lam": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left"), None],
         "embedding_dim": [Interval(Integral, 1, None, closed="left")],
+        "encoder": [str, "array-like", torch.nn.Module],
+        "training": "no_validation",  # `_validate_params` checks both
         "patch_size": [Options(Integral, set(DEFAULT_STRIDES))],
+        "strides": ["array-like", None],
         "image_size": [Interval(Integral, 1, None, closed="left"), "array-like", None],
-        "contamination": [
-            StrOptions({"auto"}),
-            Interval(Real, 0, 0.5, closed="right"),
-        ],
+        "roi": ["array-like", None],
+        "max_iter": [StrOptions({"auto"}), Interval(Integral, 0, None, closed="left")],
+        "early_stopping": ["boolean"],
+        "warm_start": ["boolean"],
         "bank_size": [
             Interval(Integral, 1, None, closed="left"),
             Interval(RealNotInt, 0, 1, closed="right"),
             None,
         ],
-        "max_iter": [StrOptions({"auto"}), Interval(Integral, 0, None, closed="left")],
+        "neighbors": [StrOptions({"auto", "exact", "pynndescent"})],
+        "inspection": "no_validation",
+        "contamination": [
+            StrOptions({"auto"}),
+            Interval(Real, 0, 0.5, closed="right"),
+        ],
         "device": [str],
+        "n_jobs": [Integral, None],
         "random_state": ["random_state"],
         "verbose": ["verbose"],
-        "n_jobs": [Integral, None],
-        "batch_size": [
-            StrOptions({"auto"}),
-            Interval(Integral, 1, None, closed="left"),
-        ],
-        "learning_rate": [
-            StrOptions({"auto"}),
-            Interval(Real, 0, None, closed="neither"),
-        ],
-        "early_stopping": ["boolean"],
-        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
-        "warm_start": ["boolean"],
-        "strides": ["array-like", None],
-        "neighbors": [StrOptions({"auto", "exact", "pynndescent"})],
-        "tolerance": [Interval(Real, 0, None, closed="left")],
-        "light": [StrOptions({"auto"}), Interval(Real, 0, 1, closed="both")],
-        "place_weight": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
-        "relative_weight": [StrOptions({"auto"}), Interval(Real, 0, 1, closed="both")],
-        "score_pixels": [
-            StrOptions({"auto"}),
-            Interval(Integral, 1, None, closed="left"),
-        ],
-        "roi": ["array-like", None],
-        "damage_weight": [Interval(Real, 0, None, closed="left")],
-        "image_shape": ["array-like", None],
-        "training": [StrOptions({"dense", "paper"})],
-        "loss": [StrOptions({"patch_svdd", "svdd_prime", "svdd"})],
-        "encoder": [str, "array-like", torch.nn.Module],
-        "aggregation": [StrOptions({"multiply", "sum"})],
     }
 
     def __init__(
@@ -531,65 +420,68 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         *,
         lam=None,
         embedding_dim=64,
+        encoder="auto",
+        training="dense",
         patch_size=64,
+        strides=None,
         image_size=None,
-        contamination="auto",
-        bank_size=None,
+        roi=None,
         max_iter="auto",
+        early_stopping=False,
+        warm_start=False,
+        bank_size=None,
+        neighbors="auto",
+        inspection="default",
+        contamination="auto",
         device="auto",
+        n_jobs=None,
         random_state=None,
         verbose=0,
-        n_jobs=None,
-        batch_size="auto",
-        learning_rate="auto",
-        early_stopping=False,
-        validation_fraction=0.1,
-        warm_start=False,
-        strides=None,
-        neighbors="auto",
-        tolerance=0.0,
-        light="auto",
-        place_weight="auto",
-        relative_weight="auto",
-        score_pixels="auto",
-        roi=None,
-        damage_weight=1.0,
-        image_shape=None,
-        training="dense",
-        loss="patch_svdd",
-        encoder="auto",
-        aggregation="multiply",
     ):
         self.lam = lam
         self.embedding_dim = embedding_dim
+        self.encoder = encoder
+        self.training = training
         self.patch_size = patch_size
+        self.strides = strides
         self.image_size = image_size
-        self.contamination = contamination
-        self.bank_size = bank_size
+        self.roi = roi
         self.max_iter = max_iter
+        self.early_stopping = early_stopping
+        self.warm_start = warm_start
+        self.bank_size = bank_size
+        self.neighbors = neighbors
+        self.inspection = inspection
+        self.contamination = contamination
         self.device = device
+        self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
-        self.n_jobs = n_jobs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.warm_start = warm_start
-        self.strides = strides
-        self.neighbors = neighbors
-        self.tolerance = tolerance
-        self.light = light
-        self.place_weight = place_weight
-        self.relative_weight = relative_weight
-        self.score_pixels = score_pixels
-        self.roi = roi
-        self.damage_weight = damage_weight
-        self.image_shape = image_shape
-        self.training = training
-        self.loss = loss
-        self.encoder = encoder
-        self.aggregation = aggregation
+
+    def set_params(self, **params):
+        """Set parameters, among them those of `training` and `inspection`.
+
+        Parameters
+        ----------
+        **params : dict
+            Values by name. ``training__learning_rate`` and
+            ``inspection__relative_weight``, for instance, are values of these objects;
+            a name, such as "dense", becomes the object that it stands for.
+
+        Returns
+        -------
+        self : PatchSVDD
+        """
+        makers = {"training": make_training, "inspection": make_inspection}
+        for name, make in makers.items():
+            if any(x.startswith(f"{name}__") for x in params):
+                params[name] = make(params.get(name, getattr(self, name)))
+        return super().set_params(**params)
+
+    def _validate_params(self):
+        super()._validate_params()
+        make_training(self.training).check()
+        make_inspection(self.inspection).check()
 
     @_fit_context(prefer_skip_nested_validation=True)
     @safe_after_fork
@@ -612,10 +504,10 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         ----------
         X : array-like of shape (n_images, height, width[, n_channels])
             At least two normal images. uint8 is divided by 255 and uint16 by 65535;
-            floats are taken as they are and should lie in about 0..1. Also rows of
-            shape (n_images, n_features) with `image_shape`, a list of images, or a list
-            of paths of image files (``pip install pillow``), of unequal
-            size with `image_size`; the :ref:`user guide <images>` has the details.
+            floats are taken as they are and should lie in about 0..1. Also a list of
+            images, or a list of paths of image files (``pip install pillow``), of
+            unequal size with `image_size`; the :ref:`user guide <images>` has the
+            details.
             Files, and arrays mapped into memory, are read batch by batch, and files of
             up to 512 MiB once; up to 1 GiB of images, a random choice, is trained on.
         y : array-like of shape (n_images,) or (n_images, height, width), default=None
@@ -649,30 +541,33 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         roi = check_roi(self.roi, images)
         rng = check_random_state(self.random_state)
         known = digest_images(images)
-        owners, shown, calibrates = self._split_groups(groups, known, options, rng)
-        seen = images if len(shown) == len(images) else images.take(shown)
-        n_tasks = count_trainings(len(seen), options) + 2  # encoding and scoring
+        former_seen = self._former_images()
+        is_seen = np.array([x in former_seen for x in known])
+        split = split_groups(groups, is_seen, options.trains, rng)
+        normal = NormalImages(images, known, split.owners, split.shown)
+        shown = normal.shown_stack()
+        n_tasks = count_trainings(len(shown), options) + 2  # encoding and scoring
         report = open_report(self, X, y, n_tasks)
         if options.encoder is None:
             report.log(f"features from {_name_all(frozen)}: nothing is trained")
-        size, center = images.image_shape[:2], self._center_of(seen)
+        size, center = images.image_shape[:2], _center_of(shown, options.training)
         setting = DenseSetting(size, center, options.light, strides, device, roi)
-        parts = (seen, setting, options, rng, report, former, frozen)
-        training = train_encoder(*parts)
+        context = FitContext(setting, options, rng, report)
+        training = train_encoder(shown, context, former, frozen)
         with self._kept_if_unfinished(training):
-            parts = (images, shown, known, owners, training, setting, options, rng)
-            training, fitted, scores = self._build(*parts, report)
+            training, fitted, scores = self._build(normal, training, context)
             check_scores(scores)
             if groups is None:
                 warn_if_grouped(images)
-            calibrated = self._calibrate(scores, groups, calibrates)
-        fitted.seen = self._list_seen(training, known, shown)
-        self._learn(
+            calibration = Calibration(scores, groups, split.calibrates)
+            calibrated = describe_calibration(calibration, self.contamination)
+        set_learnt(
+            self,
             calibrated
             | {"inspected_shape_": tuple(images.image_shape), "center_": center}
             | {"n_features_in_": _n_values(images), "strides_": strides, "roi_": roi}
-            | _describe_training(training)
-            | _describe_bank(fitted, training.encoder)
+            | describe_training(training)
+            | describe_bank(fitted, training.encoder),
         )
         report.end()
         return self
@@ -686,9 +581,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         For normal images that look different from those of `fit`: another batch of
         material, another season's light. The encoder stays as it is, and with it what
         it takes for a difference: where much has changed, `fit` again. Of the
-        parameters only `bank_size`, `contamination`, `neighbors`, `tolerance`,
-        `device`, `n_jobs`, `random_state` and `verbose` are looked at. Nothing changes
-        until all is done: other threads may score meanwhile, but not fit.
+        parameters only `bank_size`, `contamination`, `neighbors`, `device`, `n_jobs`,
+        `random_state` and `verbose` are looked at. Nothing changes until all is done:
+        other threads may score meanwhile, but not fit.
 
         Parameters
         ----------
@@ -712,9 +607,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         if not hasattr(self, "encoder_"):
             return self.fit(X, y, groups)
         self._validate_params()  # which scikit-learn does before a first call alone
-        now = self._as_it_is()
+        now = take_snapshot(self)
         images = now._check_scored_images(X)
-        groups = now._check_more_groups(groups, len(images))
+        groups = check_more_groups(groups, now.groups_, len(images))
         normal = find_normal(y, len(images))
         images = images.take(normal).hold()
         groups = None if groups is None else groups[normal]
@@ -725,21 +620,21 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         new = sorted(i for digest, i in first.items() if digest not in in_bank)
         if not new:
             return self
-        images, known = images.take(new), former + [digests[i] for i in new]
-        groups, owners, calibrates = now._continue_groups(groups, new)
-        rng = check_random_state(self.random_state)
+        images, groups = images.take(new), None if groups is None else groups[new]
+        owners = now._calibration.owners_with(len(new), groups)[len(former) :]
+        added = NormalImages(images, [digests[i] for i in new], owners, np.arange(0))
         report = open_report(self, X, y, n_tasks=1)
-        encoder = now._inspector().encoder
-        options = resolve_options(now.get_params(deep=False), encoder.device)
-        parts = (now._fitted, images, known, owners, encoder)
-        fitted = extend_bank(*parts, options, rng, report)
-        inspector = fitted.inspector(now.encoder_, encoder.device, now.tolerance)
+        dense = now._inspector().encoder
+        context = now._make_context(dense.device, report)
+        fitted = extend_bank(now._fitted, added, dense, context)
+        inspector = fitted.inspector(now.encoder_, dense.device)
         scores = inspector.scores_of_known(images)
-        scores = np.concatenate([now.training_scores_, scores])
-        check_scores(scores)
-        self._learn(
-            now._calibrate(scores, groups, calibrates)
-            | _describe_bank(fitted, now.encoder_),
+        calibration = now._calibration.extend(scores, groups)
+        check_scores(calibration.scores)
+        set_learnt(
+            self,
+            describe_calibration(calibration, now.contamination)
+            | describe_bank(fitted, now.encoder_),
             now._fitted,
         )
         report.end()
@@ -772,31 +667,22 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         self._validate_params()
-        now = self._as_it_is()
+        now = take_snapshot(self)
         now._check_copies(others)
         former = now._fitted
         added = find_added(former, [x._fitted for x in others])
         if sum(map(len, added)) == 0:
             return self
-        pairs = list(zip(others, added, strict=True))
-        scores, calibrates = (
-            np.concatenate([getattr(now, x), *(getattr(a, x)[i] for a, i in pairs)])
-            for x in ("training_scores_", "calibrates_")
-        )
-        groups, owners = None, np.arange(len(scores))
-        if now.groups_ is not None:
-            groups = np.concatenate([now.groups_, *(a.groups_[i] for a, i in pairs)])
-            new = number_owners(groups[len(former.known) :], now.groups_)
-            owners = np.concatenate([former.owners, new])
-        rng = check_random_state(now.random_state)
-        report = Report(type(self).__name__, self.verbose)
+        calibration = now._calibration.join([x._calibration for x in others], added)
         dense = now._inspector().encoder
-        options = resolve_options(now.get_params(deep=False), dense.device)
-        parts = (former, [x._fitted for x in others], added, owners, dense)
-        fitted = join_fitted(*parts, options, rng, report)
-        self._learn(
-            now._calibrate(scores, groups, calibrates)
-            | _describe_bank(fitted, now.encoder_),
+        report = Report(type(self).__name__, self.verbose)
+        context = now._make_context(dense.device, report)
+        banks, owners = [x._fitted for x in others], calibration.owners
+        fitted = join_fitted(former, banks, added, owners, dense, context)
+        set_learnt(
+            self,
+            describe_calibration(calibration, now.contamination)
+            | describe_bank(fitted, now.encoder_),
             former,
         )
         return self
@@ -850,7 +736,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             scores[is_new] = self._inspector().scores(new)
         return _labels(scores - self.offset_)
 
-    @_reads
+    @on_snapshot
     def score_samples(self, X):
         """Score images: high is normal, low is abnormal.
 
@@ -862,14 +748,14 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         Returns
         -------
         scores : ndarray of shape (n_images,)
-            Minus the mean of the `score_pixels` largest pixels of an image's map, at
-            the size at which it is inspected, of both maps with their weights; see
-            `relative_weight`. At most 0.
+            Minus the mean of the largest pixels of an image's map, at the size at which
+            it is inspected, of both maps with their weights; see `score_pixels` and
+            `relative_weight` of :class:`~skpatchsvdd.Inspection`. At most 0.
         """
         images = self._check_scored_images(X)
         return self._inspector().scores(images)
 
-    @_reads
+    @on_snapshot
     def decision_function(self, X):
         """Score images relative to the threshold: negative is abnormal.
 
@@ -885,7 +771,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         """
         return self.score_samples(X) - self.offset_
 
-    @_reads
+    @on_snapshot
     def predict(self, X):
         """Label images as normal or abnormal.
 
@@ -901,7 +787,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         """
         return _labels(self.decision_function(X))
 
-    @_reads
+    @on_snapshot
     def p_values(self, X):
         """Compute how unusual images would be among normal ones.
 
@@ -923,10 +809,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             same for images of new groups.
         """
         check_is_fitted(self)
-        scores, groups = self._calibration_set()
-        return p_values_from_scores(scores, self.score_samples(X), groups)
+        return self._calibration.p_values(self.score_samples(X))
 
-    @_reads
+    @on_snapshot
     def check_drift(self, X, defect_fraction=0.2, level=0.01):
         """Test whether images still look as the threshold assumes.
 
@@ -952,16 +837,16 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             :func:`skpatchsvdd.drift.drift_test`.
         """
         check_is_fitted(self)
-        scores, groups = self._calibration_set()
+        known = self._calibration
         return drift_test(
-            scores,
+            known.used_scores,
             self.score_samples(X),
-            groups,
+            known.used_groups,
             defect_fraction=defect_fraction,
             level=level,
         )
 
-    @_reads
+    @on_snapshot
     def predict_mask(self, X, alpha=None):
         """Label pixels as normal or abnormal.
 
@@ -989,7 +874,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         ]
         return np.stack(masks) if images.came_in_one_size else masks
 
-    @_reads
+    @on_snapshot
     def predict_regions(self, X, alpha=None):
         """List the connected abnormal regions of each image.
 
@@ -1016,7 +901,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         scores, maps = self._look_at(images)
         return self._resize_regions(_cut_regions(maps, scores, offset), images)
 
-    @_reads
+    @on_snapshot
     def inspect(self, X, explain=False):
         """Compute all there is to say about images, in one pass.
 
@@ -1049,10 +934,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             matches = {"matches": self._match(images, highest, maps, abnormal)}
         maps = list(map(self._resize_map, maps, images.sizes))
         pairs = zip(maps, scores, strict=True)
-        calibration, groups = self._calibration_set()
         return Bunch(
             scores=scores,
-            p_values=p_values_from_scores(calibration, scores, groups),
+            p_values=self._calibration.p_values(scores),
             labels=labels,
             maps=maps,
             masks=[cut_map(x, -self.offset_, s < self.offset_) for x, s in pairs],
@@ -1060,7 +944,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             **matches,
         )
 
-    @_reads
+    @on_snapshot
     def explain(self, X, alpha=None):
         """Say with which normal patches the abnormal ones were compared.
 
@@ -1117,7 +1001,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             matches[i] = own
         return matches
 
-    @_reads
+    @on_snapshot
     def check_training_files(self, indices=None):
         """Say whether the files that were learnt from still hold the same images.
 
@@ -1161,8 +1045,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             return self.offset_
         if not isinstance(alpha, Real) or not 0 < alpha <= 0.5:
             raise ValueError(f"alpha must be in (0, 0.5], got {alpha!r}.")
-        scores, groups = self._calibration_set()
-        return threshold_from_scores(scores, alpha, groups, name="alpha")
+        return self._calibration.offset(alpha, name="alpha")
 
     def _look_at(self, images):
         """Return scores, and maps at the size at which images are inspected."""
@@ -1177,7 +1060,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         pairs = zip(regions, images.sizes, strict=True)
         return [resize_regions(own, size, image_size) for own, image_size in pairs]
 
-    @_reads
+    @on_snapshot
     def anomaly_map(self, X, scale=None):
         """Score every pixel: high is abnormal, low is normal.
 
@@ -1216,7 +1099,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             return resized
         return np.where(enlarge_roi(self.roi_, size), resized, np.float32(0))
 
-    @_reads
+    @on_snapshot
     def embed(self, X, patch_size):
         """Encode all patches of images.
 
@@ -1240,7 +1123,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         features = [dense.encode(batch)[scale].cpu() for _, batch in batches]
         return torch.cat(features).numpy()
 
-    @_reads
+    @on_snapshot
     def save(self, path):
         """Save the fitted estimator in a file that cannot run code.
 
@@ -1257,14 +1140,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             generator becomes None.
         """
         check_is_fitted(self)
-        self._fitted.check_file()
-        parameters = self.get_params(deep=False)
-        if not isinstance(self.random_state, Integral | None):
-            parameters["random_state"] = None
-        if self.roi is not None:
-            parameters["roi"] = np.asarray(self.roi)
-        learnt = {name: getattr(self, name) for name in [*_LEARNT, "_fitted"]}
-        write_model(path, parameters, learnt)
+        save_estimator(self, path)
 
     def _check_training_images(self, X, y, groups):
         images = self._check_images(X)
@@ -1292,29 +1168,6 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         frozen = make_frozen(options.frozen, images, device)
         return frozen, strides + tuple(k for x in frozen for k in x.strides)
 
-    def _split_groups(self, groups, known, options, rng):
-        """Choose the groups to train on and those to calibrate on.
-
-        Returns
-        -------
-        owners : ndarray of int of shape (n_images,)
-            The number of each image's group; without groups, its own.
-        shown : ndarray of int
-            Indices of the images to train on.
-        calibrates : ndarray of bool of shape (n_images,)
-        """
-        everyone = np.arange(len(known))
-        if groups is None:
-            return everyone, everyone, np.ones(len(known), dtype=bool)
-        owners = number_owners(groups)
-        goes_on = self.warm_start and hasattr(self, "_fitted")
-        former = self._fitted.seen if goes_on else set()
-        unseen = find_unseen(owners, np.array([x in former for x in known]))
-        if not options.trains:
-            return owners, everyone, np.isin(owners, unseen)
-        is_aside = np.isin(owners, choose_aside(owners, unseen, rng))
-        return owners, np.flatnonzero(~is_aside), is_aside
-
     def _former_training(self):
         """Return the training that a warm start goes on from, or None."""
         if not self.warm_start:
@@ -1323,7 +1176,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             return self._unfinished
         if not hasattr(self, "encoder_") or not is_trained(self.encoder_):
             return None
-        return go_on_from(self.encoder_, self.lam_, self.lam_results_)
+        return resume_from(self.encoder_, self.lam_, self.lam_results_)
 
     @contextmanager
     def _kept_if_unfinished(self, training):
@@ -1341,111 +1194,58 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
                 )
             raise
 
-    def _build(
-        self, images, shown, known, owners, training, setting, options, rng, report
-    ):
+    def _build(self, normal, training, context):
         """Build the bank and score all images; undo a training that has collapsed.
 
         Returns
         -------
-        training : Training
+        training : TrainedEncoder
             With the initial weights if the final ones score all images the same.
         fitted : FittedBank
         scores : ndarray of shape (n_images,)
             Each without its own patches.
         """
-        parts = (images, shown, known, owners, training.encoder)
-        fitted = build_bank(*parts, setting, options, rng, report)
-        inspector = fitted.inspector(training.encoder, setting.device, self.tolerance)
+        seen = self._list_seen(training, normal)
+        fitted = build_bank(normal, training.encoder, seen, context)
+        inspector = fitted.inspector(training.encoder, context.device)
         label = "scoring images, each without its own patches"
-        with report.progress(label, len(images)) as progress:
-            scores = inspector.scores_of_known(images, progress)
+        with context.report.progress(label, len(normal)) as progress:
+            scores = inspector.scores_of_known(normal.stack, progress)
         # Where every image has a copy, all of them find it, at a distance of 0.
-        is_collapsed = are_tied(scores) and min(Counter(known).values()) == 1
+        is_collapsed = are_tied(scores) and min(Counter(normal.known).values()) == 1
         if not training.curve or not is_collapsed or training.watch.kept == 0:
             return training, fitted, scores
-        warn_of_collapse(self.training)
-        training = undo_training(training)
-        parts = (images, shown, known, owners, training, setting, options, rng)
+        warn_of_collapse(context.options.training)
         # Callbacks have seen the tasks they were told of, and hear nothing of this.
-        return self._build(*parts, Report(type(self).__name__, self.verbose))
+        quiet = replace(context, report=Report(type(self).__name__, self.verbose))
+        return self._build(normal, undo_training(training), quiet)
 
-    def _list_seen(self, training, known, shown):
-        """Return the digests of all images that the encoder has been trained on."""
-        seen = {known[i] for i in shown} if training.curve else set()
+    def _make_context(self, device, report):
+        """Return how a fitted estimator learns more, without training."""
+        return FitContext(
+            self._fitted.setting._replace(device=device),
+            resolve_options(self.get_params(deep=False), device),
+            check_random_state(self.random_state),
+            report,
+        )
+
+    def _former_images(self):
+        """Return the digests of the images that a warm start's encoder has seen."""
         goes_on = self.warm_start and hasattr(self, "_fitted")
-        return seen | self._fitted.seen if goes_on else seen
+        return self._fitted.seen if goes_on else set()
 
-    def _learn(self, learnt, former=None):
-        """Set all that has been learnt at once: no other thread sees a part of it.
+    def _list_seen(self, training, normal):
+        """Return the digests of all images that the encoder has been trained on."""
+        seen = {normal.known[i] for i in normal.shown} if training.curve else set()
+        return seen | self._former_images()
 
-        If it continues from a `former` bank, that must still be there.
-        """
-        with _LEARNING:
-            before = vars(self).copy()  # kept until all is set: dropping takes time
-            if former is not None and before["_fitted"] is not former:
-                raise RuntimeError(
-                    "partial_fit must be the only call that fits an estimator, and "
-                    "another thread has fitted it meanwhile. Nothing was added: call "
-                    "partial_fit again, one call after the other."
-                )
-            vars(self).update(learnt)
-
-    def _as_it_is(self):
-        """Return a shallow copy, of one moment."""
-        copied = object.__new__(type(self))
-        vars(copied).update(vars(self).copy())
-        return copied
-
-    def _set_bank(self, fitted):
-        self._learn(_describe_bank(fitted, self.encoder_))
-
-    def _check_more_groups(self, groups, n_images):
-        if groups is None and self.groups_ is not None:
-            raise ValueError(
-                "fit was given groups, and partial_fit was not. Pass groups, such as "
-                "groups=['lot 7'] * len(X) for images of one new group."
-            )
-        if groups is not None and self.groups_ is None:
-            raise ValueError(
-                "partial_fit was given groups, and fit was not. Pass groups to fit "
-                "too, so that it calibrates on groups that the encoder has not seen."
-            )
-        return check_groups(groups, n_images)
-
-    def _continue_groups(self, groups, new):
-        """Return groups, owners and who calibrates, of former and new images."""
-        n_former = len(self._fitted.known)
-        if groups is None:
-            owners = np.arange(n_former + len(new))
-            return None, owners, np.ones(len(owners), dtype=bool)
-        owners = number_owners(groups[new], self.groups_)
-        # A group that the encoder has seen does not calibrate, nor do its new images.
-        seen = self._fitted.owners[~self.calibrates_]
-        calibrates = np.concatenate([self.calibrates_, ~np.isin(owners, seen)])
-        owners = np.concatenate([self._fitted.owners, owners])
-        return np.concatenate([self.groups_, groups[new]]), owners, calibrates
-
-    def _calibrate(self, scores, groups, calibrates):
-        """Return the threshold, and what it and p-values come from, by attribute."""
-        chosen = None if groups is None else groups[calibrates]
-        return {
-            "offset_": threshold_from_scores(
-                scores[calibrates], self.contamination, chosen
-            ),
-            "training_scores_": scores,
-            "groups_": groups,
-            "calibrates_": calibrates,
-        }
-
-    def _calibration_set(self):
-        """Return the scores that p-values come from, and their groups or None."""
-        chosen = self.calibrates_
-        groups = None if self.groups_ is None else self.groups_[chosen]
-        return self.training_scores_[chosen], groups
+    @property
+    def _calibration(self):
+        """What the threshold and p-values come from."""
+        return Calibration(self.training_scores_, self.groups_, self.calibrates_)
 
     def _check_images(self, X):
-        return check_images(X, image_shape=self.image_shape, image_size=self.image_size)
+        return check_images(X, image_size=self.image_size)
 
     def _check_scored_images(self, X):
         check_is_fitted(self)
@@ -1468,10 +1268,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     def _check_any_images(self, X):
         """Check images that need not have the shape of those that were learnt from."""
         return check_images(
-            X,
-            image_shape=self.image_shape,
-            image_size=self.image_size,
-            n_channels=self.inspected_shape_[2],
+            X, image_size=self.image_size, n_channels=self.inspected_shape_[2]
         )
 
     def _check_scale(self, value, name):
@@ -1479,15 +1276,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             raise ValueError(f"{name} must be one of {self.scales_}, got {value!r}.")
         return self.scales_.index(value)
 
-    def _center_of(self, images):
-        if self.training == "paper":
-            return images.mean_image()
-        return np.full((1, 1, 1), _MID_GREY, dtype=np.float32)
-
     def _inspector(self):
         """Return what inspects images."""
-        device = fallback_device(self.device)
-        return self._fitted.inspector(self.encoder_, device, self.tolerance)
+        return self._fitted.inspector(self.encoder_, fallback_device(self.device))
 
     @property
     def classes_(self):
@@ -1501,20 +1292,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         check_is_fitted(self)
         return self.encoder_.scale_names
 
-    @property
-    def image_shape_(self):
-        """The former name of `inspected_shape_`."""
-        check_is_fitted(self)
-        warn(
-            "image_shape_ has been renamed: it is the shape of images as they are "
-            "inspected, not the parameter image_shape. Use inspected_shape_.",
-            FutureWarning,
-        )
-        return self.inspected_shape_
-
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        tags.input_tags.two_d_array = self.image_shape is not None
+        tags.input_tags.two_d_array = False
         tags.input_tags.three_d_array = True
         return tags
 
@@ -1555,50 +1335,14 @@ def load(path, mmap=False, encoder=None):
     >>> bool((loaded.score_samples(X) == est.score_samples(X)).all())
     True
     """
-    parameters, learnt = read_model(path, mmap, encoder)
-    check_content(path, parameters, learnt)
-    try:
-        est = PatchSVDD(**parameters)
-        for name in _LEARNT:
-            setattr(est, name, learnt.pop(name))
-        est._set_bank(learnt.pop("_fitted"))
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} cannot be loaded: {error!r}.") from error
-    if learnt:
-        raise ValueError(f"{path} cannot be loaded: it holds {sorted(learnt)}.")
-    return est
+    return load_estimator(PatchSVDD, path, mmap, encoder)
 
 
-def _describe_training(training):
-    """Return what a training has taught, by attribute."""
-    watch = training.watch
-    return {
-        "encoder_": training.encoder.eval(),
-        "patch_sizes_": training.encoder.patch_sizes,
-        "lam_": training.lam,
-        "lam_results_": training.lam_results,
-        "loss_curve_": training.curve,
-        "n_iter_": len(next(iter(training.curve.values()), ())),
-        "best_iter_": watch.kept,
-        "validation_steps_": np.array(watch.steps, dtype=int),
-        "validation_scores_": np.array(watch.scores),
-        "_unfinished": None,
-    }
-
-
-def _describe_bank(fitted, encoder):
-    """Return a bank and what is read off it, by attribute."""
-    names, usual = encoder.scale_names, None
-    if fitted.variations is not None:
-        distances = [x.distances for x in fitted.variations]
-        usual = dict(zip(names, distances, strict=True))
-    sizes = map(len, fitted.indexes)
-    return {
-        "bank_size_": dict(zip(names, sizes, strict=True)),
-        "usual_distances_": usual,
-        "training_files_": list(fitted.files),
-        "_fitted": fitted,
-    }
+def _center_of(images, training):
+    """Return what is subtracted from every image."""
+    if training == "paper":
+        return images.mean_image()
+    return np.full((1, 1, 1), _MID_GREY, dtype=np.float32)
 
 
 def _cut_regions(maps, scores, offset):

@@ -13,6 +13,7 @@ from skpatchsvdd._images import (
     ENDINGS,
     check_image_size,
     find_all_files,
+    pixels_to_float,
     read_image,
     resize_image,
 )
@@ -328,7 +329,7 @@ def _make_alike(images):
     if len({image.ndim for image in images}) > 1:  # grey among colour
         images = [_as_colour(image) for image in images]
     if len({image.dtype for image in images}) > 1:
-        images = [_as_float(image) for image in images]
+        images = [pixels_to_float(image) for image in images]
     return _stack(images)
 
 
@@ -352,12 +353,6 @@ def _read_mask(file, size):
 
 def _as_colour(image):
     return image if image.ndim == 3 else np.repeat(image[:, :, None], 3, axis=2)
-
-
-def _as_float(image):
-    if image.dtype.kind != "u":
-        return image
-    return np.divide(image, np.iinfo(image.dtype).max, dtype=np.float32)
 
 
 def _resize(image, size):

@@ -3,7 +3,6 @@
 from skpatchsvdd._plotting import (
     AnomalyMapDisplay,
     DetectionCurveDisplay,
-    LamSearchDisplay,
     LossCurveDisplay,
     ScoreHistogramDisplay,
 )
@@ -11,7 +10,6 @@ from skpatchsvdd._plotting import (
 __all__ = [
     "AnomalyMapDisplay",
     "DetectionCurveDisplay",
-    "LamSearchDisplay",
     "LossCurveDisplay",
     "ScoreHistogramDisplay",
 ]

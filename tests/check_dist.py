@@ -25,7 +25,7 @@ TINY_FIT = """
 import skpatchsvdd
 from skpatchsvdd.datasets import make_textures
 X = make_textures(4, image_size=48, random_state=0).images
-est = skpatchsvdd.PatchSVDD(patch_size=32, embedding_dim=8, max_iter=1, batch_size=2)
+est = skpatchsvdd.PatchSVDD(patch_size=32, embedding_dim=8, max_iter=1)
 est.fit(X).save("tiny.model")
 assert (skpatchsvdd.load("tiny.model").score_samples(X) == est.score_samples(X)).all()
 from skpatchsvdd.report import write_report

@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 from settings import SEED, apply_settings, describe
 
-from skpatchsvdd import PatchSVDD
+from skpatchsvdd import PatchSVDD, Training
 from skpatchsvdd._bank import fused, fused_regression
 from skpatchsvdd._encoding import biases, networks
 from skpatchsvdd.datasets import make_textures
@@ -54,7 +54,7 @@ def quick():
         patch_size=32,
         embedding_dim=8,
         max_iter=2,
-        batch_size=4,
+        training=Training(batch_size=4),
         random_state=SEED,
     )
 
@@ -62,6 +62,10 @@ def quick():
 @pytest.fixture
 def untrained():
     """An estimator with random weights: a fit of it repeats on any machine."""
+    return make_untrained()
+
+
+def make_untrained():
     return PatchSVDD(
         encoder="hierarchical",
         patch_size=32,
@@ -79,9 +83,17 @@ def fitted(normal):
         patch_size=32,
         embedding_dim=8,
         max_iter=2,
-        batch_size=4,
+        training=Training(batch_size=4),
         random_state=SEED,
     ).fit(normal)
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory, normal):
+    """A model file of grey images of 48 x 48. Tests must not change it."""
+    path = tmp_path_factory.mktemp("models") / "part.model"
+    make_untrained().fit(normal[..., 0]).save(path)
+    return path
 
 
 @pytest.fixture

@@ -35,7 +35,6 @@ QUICK_LEFT_OUT = (
     "benchmarks",
     "inspection",
     "synthetic",
-    "test_analysis.py",
     "test_concurrency.py",
     "test_dask.py",
     "test_faults.py",

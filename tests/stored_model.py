@@ -26,7 +26,7 @@ def main():
         patch_size=32,
         embedding_dim=8,
         max_iter=3,
-        batch_size=4,
+        training=skpatchsvdd.Training(batch_size=4),
         roi=np.arange(44) < np.full((44, 1), 42),
         bank_size=60,
         random_state=0,

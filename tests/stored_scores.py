@@ -15,20 +15,25 @@ from pathlib import Path
 
 import numpy as np
 
-from skpatchsvdd import PatchSVDD
+from skpatchsvdd import PatchSVDD, Training
 from skpatchsvdd.datasets import make_textures
 
 STORED = Path(__file__).with_suffix(".json")
-SMALL = {"embedding_dim": 16, "batch_size": 2, "n_jobs": 1, "device": "cpu"}
+SMALL = {
+    "embedding_dim": 16,
+    "training": Training(batch_size=2),
+    "n_jobs": 1,
+    "device": "cpu",
+}
 # What each way is fitted with. Few steps: rounding has no time to grow.
 WAYS = {
     "default": {"max_iter": 3},
-    "paper": {"training": "paper", "max_iter": 3},
+    "paper": {"training": Training(method="paper", batch_size=2), "max_iter": 3},
     "random": {"max_iter": 0},
     "raw": {"encoder": "raw", "patch_size": 32},
     "reduced bank": {"max_iter": 0, "bank_size": 100},
     "pynndescent": {"max_iter": 0, "neighbors": "pynndescent"},
-    "svdd": {"loss": "svdd", "max_iter": 3},
+    "svdd": {"training": Training(loss="svdd", batch_size=2), "max_iter": 3},
     "flat": {"encoder": "flat", "max_iter": 3},
 }
 # Ways whose scores are, but for rounding, those of every processor. The others carry

@@ -1,6 +1,5 @@
 """Arbitrary input: it works, with finite scores and maps, or is refused by name."""
 
-import inspect
 import re
 import traceback
 import warnings
@@ -14,9 +13,11 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from skpatchsvdd import PatchSVDD
+from skpatchsvdd import Inspection, PatchSVDD, Training
 
-PARAMETERS = list(inspect.signature(PatchSVDD).parameters)
+PARAMETERS = [
+    x for cls in (PatchSVDD, Training, Inspection) for x in cls().get_params()
+]
 # One of these must be in every message.
 CULPRITS = re.compile(
     rf"\b(X|y|image \d+|images|groups|alpha|{'|'.join(PARAMETERS)})\b"
@@ -163,24 +164,24 @@ VALUES = {
     "max_iter": [0, 0, 1, -1],
     "random_state": [0, 7, -1],
     "n_jobs": [None, 1, -1, 0, 10**7],
-    "batch_size": [1, 2, 0],
-    "learning_rate": ["auto", 1e-3, 1e-9, 0],
+    "training__batch_size": [1, 2, 0],
+    "training__learning_rate": ["auto", 1e-3, 1e-9, 0],
     "early_stopping": [False, True, 1],
-    "validation_fraction": [0.1, 0.5, 0.99, 1],
+    "training__validation_fraction": [0.1, 0.5, 0.99, 1],
     "warm_start": [False, True],
     "strides": [None, (1000,), (16,), (7,), (4, 16), (0,), "x"],
-    "tolerance": [0.0, 0.5, -1],
-    "light": ["auto", 0, 1, 0.5, 2],
-    "place_weight": ["auto", 0, 5, 1e38, -1],
-    "relative_weight": ["auto", 0, 1, 0.5, 2],
-    "score_pixels": ["auto", 1, 5, 10**9, 0],
+    "inspection__light": ["auto", 0, 1, 0.5, 2],
+    "inspection__position_weight": ["auto", 0, 5, 1e38, -1],
+    "inspection__relative_weight": ["auto", 0, 1, 0.5, 2],
+    "inspection__score_pixels": ["auto", 1, 5, 10**9, 0],
     "roi": [None, np.eye(34), np.ones((34, 34)), np.zeros((34, 34)), np.ones((3, 3))],
-    "damage_weight": [0, 1.0, -1],
-    "image_shape": [None, (34, 34), (3, 34, 34), (34,)],
-    "training": ["dense", "paper", "x"],
-    "loss": ["patch_svdd", "svdd_prime", "svdd", "x"],
+    "training__damage_weight": [0, 1.0, -1],
+    "training": ["dense", "paper"],
+    "training__method": ["dense", "paper", "x"],
+    "inspection": ["default", "paper"],
+    "training__loss": ["patch_svdd", "svdd_prime", "svdd", "x"],
     "encoder": ["auto", "hierarchical", "raw", "flat", ["raw", "formulas"], "x"],
-    "aggregation": ["multiply", "sum", "x"],
+    "inspection__aggregation": ["auto", "multiply", "sum", "x"],
 }
 SETTINGS = st.lists(st.sampled_from(sorted(VALUES)), max_size=5, unique=True).flatmap(
     lambda names: st.fixed_dictionaries(
@@ -192,7 +193,7 @@ SETTINGS = st.lists(st.sampled_from(sorted(VALUES)), max_size=5, unique=True).fl
 @examples(100)
 @given(parameters=SETTINGS, n_images=st.integers(2, 4))
 def test_any_parameters_work_or_are_refused(tiny_fitted, tiny, parameters, n_images):
-    est = clone(tiny_fitted).set_params(**{"batch_size": 1, **parameters})
+    est = clone(tiny_fitted).set_params(**{"training__batch_size": 1, **parameters})
     X = tiny[:n_images]
     if call(est.fit, X) is None:
         assert not hasattr(est, "encoder_")

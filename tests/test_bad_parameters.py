@@ -10,7 +10,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from unchanged import check_stays_unfitted, refused
 
-from skpatchsvdd import PatchSVDD
+from skpatchsvdd import PatchSVDD, Training
 
 nan, inf = float("nan"), float("inf")
 
@@ -41,20 +41,22 @@ BAD_PARAMETERS = [
     ("n_jobs", 0, "has no meaning. Pass None, -1 or a positive"),
     ("n_jobs", 10**6, "threads are more than can be started. Pass -1"),
     *(("n_jobs", x, "an instance of 'int' or None") for x in (1.5, "x")),
-    *(("batch_size", x, r"int in the range \[1, inf\)") for x in (0, 1.5, "x")),
-    *(("learning_rate", x, r"\(0.0, inf\)") for x in (0, -1, nan, inf, "x")),
+    *(
+        ("training__batch_size", x, r"int in the range \[1, inf\)")
+        for x in (0, 1.5, "x")
+    ),
+    *(("training__learning_rate", x, r"\(0.0, inf\)") for x in (0, -1, nan, inf, "x")),
     *(("early_stopping", x, "instance of 'bool'") for x in ("yes", None, 2)),
-    *(("validation_fraction", x, r"\(0.0, 1.0\)") for x in (0, 1, nan, "x")),
+    *(("training__validation_fraction", x, r"\(0.0, 1.0\)") for x in (0, 1, nan, "x")),
     ("warm_start", "x", "instance of 'bool'"),
     *(("strides", x, "positive integers, one for") for x in ((0,), (4, 4), (1.5,), {})),
     *(("strides", x, "an array-like or None") for x in (5, "abc")),
     *(("neighbors", x, "must be a str among") for x in ("x", None)),
-    *(("tolerance", x, r"\[0.0, inf\)") for x in (-1, nan, inf, "x")),
-    *(("light", x, r"\[0.0, 1.0\]") for x in (-0.1, 1.1, nan, "x")),
-    *(("place_weight", x, r"\[0.0, inf\)") for x in (-1, nan, inf, "x")),
-    *(("relative_weight", x, r"\[0.0, 1.0\]") for x in (2, nan, "x")),
-    *(("score_pixels", x, r"\[1, inf\)") for x in (0, 1.5, "x")),
-    *(("damage_weight", x, r"\[0.0, inf\)") for x in (-1, nan, inf, "x")),
+    *(("inspection__light", x, r"\[0.0, 1.0\]") for x in (-0.1, 1.1, nan, "x")),
+    *(("inspection__position_weight", x, r"\[0.0, inf\)") for x in (-1, nan, inf, "x")),
+    *(("inspection__relative_weight", x, r"\[0.0, 1.0\]") for x in (2, nan, "x")),
+    *(("inspection__score_pixels", x, r"\[1, inf\)") for x in (0, 1.5, "x")),
+    *(("training__damage_weight", x, r"\[0.0, inf\)") for x in (-1, nan, inf, "x")),
     *(("roi", x, "an array-like or None") for x in ("abc", 5)),
     ("roi", np.ones((3, 3)), "images have 34 x 34. Pass a mask of that size"),
     ("roi", np.zeros((34, 34)), "leaves no pixel to look at"),
@@ -63,11 +65,13 @@ BAD_PARAMETERS = [
     ("roi", [[1, 2], [3]], "cannot be read as an array of numbers"),
     ("roi", np.full((34, 34), "a"), "has dtype <U1"),
     ("roi", np.ma.masked_equal(np.eye(34), 0), "is a masked array that hides"),
-    *(("image_shape", x, "an array-like or None") for x in (5, "abc")),
-    *(("image_shape", x, r"\(height, width\)") for x in ((34,), (34, -1), (1.5, 2))),
-    ("image_shape", (3, 34, 34), r"channels before.*np\.moveaxis\(X\.reshape"),
-    *(("training", x, "must be a str among") for x in ("x", None)),
-    *((name, "x", "must be a str among") for name in ("loss", "aggregation")),
+    *(("training", x, "must be one of 'dense', 'paper', or") for x in ("x", None, 5)),
+    *(
+        ("inspection", x, "must be one of 'default', 'pa")
+        for x in ("x", None, Training())
+    ),
+    *((f"training__{x}", "x", "must be a str among") for x in ("method", "loss")),
+    ("inspection__aggregation", "x", "must be a str among"),
     # Impossible together, or with these images
     ("encoder", "x", "encoder must be 'auto', one of"),
     ("encoder", "flat", "is for patches of 64.*Pass patch_size=64"),
@@ -87,12 +91,15 @@ def test_bad_parameters(tiny_fitted, tiny, name, value, match, monkeypatch):
     params = name if isinstance(name, dict) else {name: value}
     X = X[:2] if "early_stopping" in params else X
     changed = copy.deepcopy(est)
-    before = pickle.dumps(est), pickle.dumps({**vars(changed), **params})
+    before = pickle.dumps(est)
     changed.set_params(**params)
+    given = pickle.dumps(vars(changed))
     with pytest.raises(ValueError, match=f"(?s){match}") as caught:
         changed.fit(X)
-    assert next(iter(params)) in str(caught.value)
-    assert (pickle.dumps(est), pickle.dumps(vars(changed))) == before
+    owner, _, parameter = next(iter(params)).rpartition("__")
+    shown = f"{owner.capitalize()}({parameter}=...)" if owner else parameter
+    assert shown in str(caught.value)
+    assert (pickle.dumps(est), pickle.dumps(vars(changed))) == (before, given)
     if "warm_start" not in params:
         check_stays_unfitted(clone(est).set_params(**params), X)
 

@@ -11,9 +11,9 @@ from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
-from skpatchsvdd import PatchSVDD, _patch_svdd
+from skpatchsvdd import PatchSVDD, Training, _patch_svdd
 from skpatchsvdd._inspection import fitted as fitted_bank
 from skpatchsvdd._training import loop
 from skpatchsvdd._utils import open_report
@@ -88,8 +88,7 @@ def quick():
         patch_size=32,
         embedding_dim=4,
         max_iter=2,
-        batch_size=1,
-        training="paper",
+        training=Training(method="paper", batch_size=1),
         device="cpu",
         random_state=SEED,
     )
@@ -304,18 +303,22 @@ def test_callbacks_go_along_with_clones_and_pickles(quick, few, recorder):
     assert len(recorder.names()) == 2 * len(FIT) + 4
 
 
+@pytest.mark.filterwarnings("ignore:The estimator FunctionTransformer does not")
 def test_tasks_in_a_pipeline(quick, few, spread):
-    quick.set_params(image_shape=few.shape[1:])
-    pipeline = make_pipeline(StandardScaler(), quick).set_callbacks(spread)
+    def to_images(X):
+        return X.reshape(few.shape)
+
+    steps = StandardScaler(), FunctionTransformer(to_images), quick
+    pipeline = make_pipeline(*steps).set_callbacks(spread)
     pipeline.fit_predict(few.reshape(4, -1))
     calls = spread.read()
     assert_balanced(calls)
     recorded = [f"{x[0]} {x[2]}" for x in calls if x[1] == "PatchSVDD" and x[3] != 0]
     assert recorded == FIT
     n_parts = count_parts(calls)
-    assert n_parts[0,] == (2, 2)  # the steps
-    assert n_parts[0, 1] == (3, 3)
-    assert n_parts[0, 1, 2] == (4, 4)
+    assert n_parts[0,] == (3, 3)  # the steps
+    assert n_parts[0, 2] == (3, 3)
+    assert n_parts[0, 2, 2] == (4, 4)
     hooks = Counter(call[0] for call in calls)
     assert hooks["setup"] == hooks["teardown"] == 1
 

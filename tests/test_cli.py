@@ -1,6 +1,5 @@
 """The command line, as a user with a folder of photographs meets it."""
 
-import csv
 import os
 import pickle
 import subprocess
@@ -10,11 +9,12 @@ from pathlib import Path
 import joblib
 import numpy as np
 import pytest
+from commands import read_rows
 from PIL import Image
 from settings import SEED
 
 from skpatchsvdd import PatchSVDD, load
-from skpatchsvdd._cli import files, main, models, watch
+from skpatchsvdd._cli import fit, main, models, watch
 from skpatchsvdd._images import read_display
 from skpatchsvdd._report import save_overlay
 from skpatchsvdd.datasets import make_textures
@@ -29,13 +29,6 @@ def save_all(folder, images, sizes=(96,)):
         size = sizes[i % len(sizes)]
         picture = Image.fromarray(image).resize((size, size))
         picture.save(folder / f"{i:02d}.{ENDINGS[i % len(ENDINGS)]}")
-
-
-def read_rows(folder):
-    if not (folder / "results.csv").exists():
-        return []
-    with (folder / "results.csv").open() as stream:
-        return list(csv.DictReader(stream))
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +139,7 @@ def test_what_a_mask_hides_is_not_inspected(photos, tmp_path):
     assert main([*args, "--roi", str(tmp_path / "mask.png")]) == 0
     est = joblib.load(model)
     np.testing.assert_array_equal(est.roi_, mask > 0)
-    np.testing.assert_array_equal(files.read_roi(tmp_path / "mask.jpg"), mask > 0)
+    np.testing.assert_array_equal(fit.read_roi(tmp_path / "mask.jpg"), mask > 0)
     assert main([*args, "--roi", str(tmp_path / "none.png")]) == 1
 
 

@@ -1,7 +1,5 @@
 """The command inspect, with files, disks and users that are not as they should be."""
 
-import csv
-import io
 import json
 import os
 import re
@@ -10,50 +8,24 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import read_rows, save_images
 from PIL import Image
 from settings import SEED
 
 from skpatchsvdd import PatchSVDD, load
 from skpatchsvdd._cli import main
 from skpatchsvdd._cli.maps import KINDS, in_thresholds
-from skpatchsvdd._cli.parser import _KINDS
 from skpatchsvdd._cli.text import printable
+from skpatchsvdd._cli.values import KINDS as NAMES
 from skpatchsvdd._utils import hold_lock
 from skpatchsvdd.datasets import make_textures
 
 FEW = ["--no-maps", "--no-report"]
 
 
-def save_images(folder, images):
-    folder.mkdir(parents=True, exist_ok=True)
-    for i, image in enumerate(images):
-        Image.fromarray(image).save(folder / f"{i:02d}.png")
-
-
-def read_rows(folder):
-    text = (folder / "results.csv").read_bytes().decode("utf-8")  # and nothing else
-    return list(csv.DictReader(io.StringIO(text, newline="")))
-
-
 def read_page(folder):
     text = (folder / "report.html").read_text("utf-8")
     return json.loads(re.search(r"\{\"title\".*\}", text)[0])
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    """A model of grey images of 48 x 48."""
-    path = tmp_path_factory.mktemp("models") / "part.model"
-    images = make_textures(8, image_size=48, random_state=SEED).images[..., 0]
-    est = PatchSVDD(
-        encoder="hierarchical",
-        patch_size=32,
-        embedding_dim=8,
-        max_iter=0,
-        random_state=SEED,
-    )
-    est.fit(images).save(path)
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -167,6 +139,16 @@ def test_any_failure_is_that_of_its_image(lenient, new, tmp_path, monkeypatch):
         "normal"
     ] * 2
     assert "03.png cannot be inspected: no kernel" in rows[3]["reason"]
+
+
+def test_a_reason_names_its_file_whatever_it_says(lenient, new, tmp_path, monkeypatch):
+    (new / "00.png").rename(tmp_path / "no")  # a word of the message
+    monkeypatch.chdir(tmp_path)
+    fail_at(monkeypatch, "no", RuntimeError("no kernel"))
+    assert main(["inspect", str(lenient), "no", "-o", "out", *FEW]) == 4
+    assert read_rows(tmp_path / "out")[0]["reason"] == (
+        "no cannot be inspected: no kernel"
+    )
 
 
 def test_a_device_that_fails_is_no_fault_of_images(
@@ -355,7 +337,7 @@ def test_options_of_inspect_are_checked(capsys, options, message):
 
 
 def test_maps_are_saved_as_numbers_and_masks(model, new, tmp_path):
-    assert tuple(KINDS) == _KINDS
+    assert tuple(KINDS) == NAMES
     out, est = tmp_path / "out", load(model)
     args = ["inspect", str(model), str(new), "-o", str(out), "--no-report"]
     assert main([*args, "--threshold", "0.5", "--maps", "npy,png,mask"]) == 3

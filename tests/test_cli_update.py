@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from PIL import Image
+from commands import save_images
 from settings import SEED
 
 from skpatchsvdd import PatchSVDD, load
@@ -15,22 +15,15 @@ from skpatchsvdd._utils import hold_lock
 from skpatchsvdd.datasets import make_textures
 
 
-def save_all(folder, images):
-    folder.mkdir(parents=True)
-    for i, image in enumerate(images):
-        Image.fromarray(image).save(folder / f"{i:02}.png")
-    return [str(folder / f"{i:02}.png") for i in range(len(images))]
-
-
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory):
     """Folders: good images, more of them, broken ones, and a model of the good ones."""
     root = tmp_path_factory.mktemp("photos")
     images = make_textures(8, image_size=48, random_state=SEED).images
-    good = save_all(root / "good", images[:6])
-    save_all(root / "more", images[6:])
+    good = save_images(root / "good", images[:6])
+    save_images(root / "more", images[6:])
     noise = np.random.default_rng(SEED).integers(0, 256, (2, 48, 48, 3), np.uint8)
-    save_all(root / "broken", noise)
+    save_images(root / "broken", noise)
     est = PatchSVDD(
         encoder="hierarchical", patch_size=32, max_iter=0, random_state=0, verbose=3
     ).fit(good)

@@ -9,12 +9,13 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from commands import read_rows, save_images
 from PIL import Image
 from settings import SEED
 
 from skpatchsvdd import PatchSVDD, load
 from skpatchsvdd._cli import batches, main, watch
-from skpatchsvdd._cli.files import find_state, find_states
+from skpatchsvdd._cli.states import find_state, find_states
 from skpatchsvdd._cli.table import COLUMNS, Table
 from skpatchsvdd._report import Page
 from skpatchsvdd.datasets import make_textures
@@ -23,28 +24,11 @@ N_KILLS = 5
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    """A model of grey images of 48 x 48."""
-    path = tmp_path_factory.mktemp("models") / "part.model"
-    images = make_textures(8, image_size=48, random_state=SEED).images[..., 0]
-    est = PatchSVDD(
-        encoder="hierarchical",
-        patch_size=32,
-        embedding_dim=8,
-        max_iter=0,
-        random_state=SEED,
-    )
-    est.fit(images).save(path)
-    return path
-
-
-@pytest.fixture(scope="module")
 def photos(tmp_path_factory):
     """A folder of new images."""
     folder = tmp_path_factory.mktemp("photos")
     images = make_textures(24, image_size=48, random_state=SEED + 1).images[..., 0]
-    for i, image in enumerate(images):
-        Image.fromarray(image).save(folder / f"{i:02d}.png")
+    save_images(folder, images)
     return folder
 
 
@@ -81,11 +65,6 @@ def run_watch(model, line, out, monkeypatch):
 
 def look():
     """Do nothing but look again."""
-
-
-def read_rows(folder):
-    text = (folder / "results.csv").read_bytes().decode("utf-8")
-    return list(csv.DictReader(io.StringIO(text, newline="")))
 
 
 def put(file, folder, name=None, n_bytes=None):

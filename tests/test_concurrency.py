@@ -13,7 +13,7 @@ from joblib import Parallel, delayed
 from settings import SEED
 
 import skpatchsvdd
-from skpatchsvdd import PatchSVDD, _patch_svdd
+from skpatchsvdd import PatchSVDD, Training, _patch_svdd
 from skpatchsvdd._bank import ExactIndex
 from skpatchsvdd._bank.exact import Bank
 from skpatchsvdd._inspection import Inspector
@@ -72,7 +72,11 @@ def test_joblib_s_threads_score_as_one(est, images):
 
 def test_threads_that_fit_do_not_meet(narrow, images):
     def fit(seed):
-        options = QUICK | {"max_iter": 1, "batch_size": 2, "random_state": seed}
+        options = QUICK | {
+            "max_iter": 1,
+            "training": Training(batch_size=2),
+            "random_state": seed,
+        }
         return PatchSVDD(encoder="hierarchical", **options).fit(images).training_scores_
 
     alone = [fit(seed) for seed in range(2)]
@@ -141,7 +145,7 @@ def assert_same_results(results, others):
 def test_scores_during_partial_fit_are_the_former_ones(est, images, halted):
     former = est.inspect(images)
     new = copy.deepcopy(est).partial_fit(images[4:]).inspect(images)
-    arrived, go_on = halted(_patch_svdd, "_describe_bank")  # all but set
+    arrived, go_on = halted(_patch_svdd, "describe_bank")  # all but set
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(est.partial_fit, images[4:])
         assert arrived.wait(WAIT)

@@ -114,7 +114,7 @@ def test_search_on_dask_finds_what_it_finds_here(cluster, data, est):
 
 def test_workers_train(cluster, data, est):
     X = data.images[data.labels == 1]
-    est = clone(est).set_params(max_iter=2, batch_size=2)
+    est = clone(est).set_params(max_iter=2, training__batch_size=2)
     there = cluster["client"].submit(est.fit, X).result()
     here = clone(est).fit(X)
     assert there.n_iter_ == 2
@@ -157,7 +157,7 @@ def test_parts_that_workers_have_learnt_are_joined(cluster, data, est, tmp_path)
     files = [str(tmp_path / f"{i:02}.png") for i in range(16)]
     for file, pixels in zip(files, data.images[data.labels == 1], strict=True):
         image.fromarray(pixels).save(file)
-    est = clone(est).set_params(relative_weight=0)
+    est = clone(est).set_params(inspection__relative_weight=0)
     names = {**cluster, "est": est, "files": files}
     joined = run_recipe("est.join", names, ("500", "4"))["est"]
     alone = clone(est).fit(files[:4]).partial_fit(files[4:])

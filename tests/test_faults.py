@@ -15,11 +15,11 @@ from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 from sklearn.model_selection import GridSearchCV, HalvingGridSearchCV
 
 import skpatchsvdd
-from skpatchsvdd import PatchSVDD, _patch_svdd
+from skpatchsvdd import PatchSVDD, Training, _patch_svdd
 from skpatchsvdd._bank import approximate
 from skpatchsvdd._encoding.dense import DenseEncoder
 from skpatchsvdd._images import stack
-from skpatchsvdd._inspection import Inspector, fitted
+from skpatchsvdd._inspection import Inspector, calibration, fitted
 from skpatchsvdd._training import loop, trainer
 from skpatchsvdd.datasets import make_textures
 from skpatchsvdd.model_selection import NormalOnlyKFold, detection_scorer
@@ -32,8 +32,8 @@ BANK_STAGES = [
     (fitted, "Variation"),
     (Inspector, "_inspect"),
     (_patch_svdd, "check_scores"),
-    (_patch_svdd, "threshold_from_scores"),
-    (_patch_svdd, "_describe_bank"),
+    (calibration, "threshold_from_scores"),
+    (_patch_svdd, "describe_bank"),
 ]
 FIT_STAGES = [
     (_patch_svdd, "check_images"),
@@ -42,7 +42,7 @@ FIT_STAGES = [
     (trainer, "_make_sampler"),
     (fitted, "find_units"),
     *BANK_STAGES,
-    (_patch_svdd, "_describe_training"),
+    (_patch_svdd, "describe_training"),
 ]
 PARTIAL_FIT_STAGES = [(_patch_svdd, "list_digests"), *BANK_STAGES]
 
@@ -70,13 +70,13 @@ def run_out_of_memory(*args, **kwargs):
 def test_an_interrupted_fit_leaves_the_estimator(
     narrow, images, monkeypatch, where, name
 ):
-    options = QUICK | {"max_iter": 1, "batch_size": 2}
+    options = QUICK | {"max_iter": 1, "training": Training(batch_size=2)}
     est = PatchSVDD(encoder="hierarchical", **options)
     before = PatchSVDD(encoder="hierarchical", **QUICK).fit(images[:4])
     scores = before.score_samples(images)
     with monkeypatch.context() as patch:
         patch.setattr(where, name, interrupt)
-        for one in (est, before.set_params(max_iter=1, batch_size=2)):
+        for one in (est, before.set_params(max_iter=1, training__batch_size=2)):
             with pytest.raises(KeyboardInterrupt):
                 one.fit(images[2:])
     with pytest.raises(NotFittedError):
@@ -230,7 +230,7 @@ def test_a_worker_that_dies_ends_a_search_and_nothing_else(images):
     X, y = images.copy(), [1, 1, 1, 1, -1, -1]
     X[4:, 10:30, 10:30] = 0
     options = {"cv": NormalOnlyKFold(2), "scoring": detection_scorer}
-    grid = {"light": [0.3, 1.0]}
+    grid = {"inspection__light": [0.3, 1.0]}
     with pytest.raises(TerminatedWorkerError, match="unexpectedly terminated"):
         GridSearchCV(est, grid, **options | {"scoring": die}, n_jobs=2).fit(X, y)
     alone = GridSearchCV(est, grid, **options).fit(X, y)
@@ -246,8 +246,10 @@ def labelled():
 
 def test_halving_by_steps_rates_all_images(narrow, labelled):
     search = HalvingGridSearchCV(
-        PatchSVDD(encoder="hierarchical", **QUICK | {"batch_size": 2}),
-        {"light": [0.3, 1.0]},
+        PatchSVDD(
+            encoder="hierarchical", **QUICK | {"training": Training(batch_size=2)}
+        ),
+        {"inspection__light": [0.3, 1.0]},
         resource="max_iter",
         max_resources=2,
         factor=2,
@@ -264,7 +266,7 @@ def test_halving_by_images_says_why_there_is_no_score(narrow, labelled):
     """Parts of the test images may hold no abnormal one; training images hold none."""
     search = HalvingGridSearchCV(
         PatchSVDD(encoder="hierarchical", **QUICK),
-        {"light": [0.3, 1.0]},
+        {"inspection__light": [0.3, 1.0]},
         cv=NormalOnlyKFold(2),
         scoring=detection_scorer,
         random_state=SEED,
@@ -283,7 +285,7 @@ from skpatchsvdd.datasets import make_textures
 
 X = make_textures(3, image_size=40, random_state=0).images
 est = PatchSVDD(
-    encoder="hierarchical", patch_size=32, embedding_dim=8, max_iter=1, batch_size=2
+    encoder="hierarchical", patch_size=32, embedding_dim=8, max_iter=1
 ).fit(X)
 maps = est.anomaly_map(X)
 

@@ -117,7 +117,7 @@ def test_a_missing_file(tiny_fitted, tiny, good, tmp_path):
 
 
 def test_a_file_that_goes_while_it_is_read(tiny_fitted, tiny, good, monkeypatch):
-    est = clone(tiny_fitted).set_params(max_iter=1, batch_size=1)
+    est = clone(tiny_fitted).set_params(max_iter=1, training__batch_size=1)
     original = type(est)._check_training_images
 
     def check_and_remove(*args):

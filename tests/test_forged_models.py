@@ -24,7 +24,7 @@ def pairs_of(content, part):
     if part in ("parameters", "learnt"):
         return content[part]["dict"]
     bank = dict(content["learnt"]["dict"])["_fitted"]["of"]["dict"]
-    return bank if part == "bank" else dict(bank)["_setting"]["of"]["dict"]
+    return bank if part == "bank" else dict(bank)["setting"]["of"]["dict"]
 
 
 def forge(model, path, changes):
@@ -92,3 +92,13 @@ def test_a_stride_that_is_larger_than_the_image_is_none_that_was_forged(tmp_path
     est = PatchSVDD(encoder="hierarchical", **params, random_state=SEED).fit(images)
     est.save(tmp_path / "a.model")
     assert load(tmp_path / "a.model").strides_ == (1000,)
+
+
+@pytest.mark.parametrize("name", ["training_scores_", "calibrates_", "groups_"])
+def test_a_calibration_of_other_images_is_refused(model, tmp_path, name):
+    path = tmp_path / "forged.model"
+    forge(model, path, {("learnt", name): {"list": [0.5] * 7}})
+    with pytest.raises(
+        ValueError, match=r"forged.model cannot be loaded: .*one length"
+    ):
+        load(path)

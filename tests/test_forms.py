@@ -8,6 +8,7 @@ import pytest
 import torch
 from PIL import Image
 from settings import SEED
+from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
@@ -105,24 +106,18 @@ def test_the_display_takes_every_form(tiny_fitted, given, tiny):
 
 
 @pytest.mark.parametrize("form", [np.asarray, torch.tensor, Table])
-def test_rows_are_read_by_all(tiny, form, tmp_path):
+def test_rows_are_refused_by_all(tiny_fitted, tiny, form, tmp_path):
     X = form(tiny.reshape(len(tiny), -1))
-    est = PatchSVDD(
-        encoder="hierarchical",
-        patch_size=32,
-        max_iter=0,
-        image_shape=tiny.shape[1:],
-        random_state=SEED,
-    ).fit(X)
-    plain = PatchSVDD(
-        encoder="hierarchical", patch_size=32, max_iter=0, random_state=SEED
-    ).fit(tiny)
-    scorer = SyntheticDefectScorer(n_copies=1)
-    assert scorer(est, X) == scorer(plain, tiny)
-    write_report(est, X, tmp_path / "page.html")
-    display = AnomalyMapDisplay.from_estimator(est, X)
-    np.testing.assert_array_equal(display.images, tiny)
-    plt.close(display.figure_)
+    calls = [
+        lambda: clone(tiny_fitted).fit(X),
+        lambda: tiny_fitted.score_samples(X),
+        lambda: SyntheticDefectScorer(n_copies=1)(tiny_fitted, X),
+        lambda: write_report(tiny_fitted, X, tmp_path / "page.html"),
+        lambda: AnomalyMapDisplay.from_estimator(tiny_fitted, X),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match=r"Reshape it to \(n_images, height"):
+            call()
 
 
 def test_a_pipeline_gets_tensors_back_as_tensors(tiny):

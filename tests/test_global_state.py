@@ -14,7 +14,7 @@ import torch
 from settings import SEED
 
 import skpatchsvdd
-from skpatchsvdd import PatchSVDD
+from skpatchsvdd import PatchSVDD, Training
 from skpatchsvdd._inspection import Inspector
 from skpatchsvdd._training import loop
 from skpatchsvdd._utils import exact_convolutions
@@ -26,7 +26,7 @@ QUICK = {
     "patch_size": 32,
     "embedding_dim": 4,
     "max_iter": 1,
-    "batch_size": 2,
+    "training": Training(batch_size=2),
     "random_state": SEED,
     "image_size": 36,
 }
@@ -90,7 +90,7 @@ def save_and_load(est, X, folder):
 ACTIONS = {
     "fit": lambda est, X, _: PatchSVDD(encoder="hierarchical", **QUICK).fit(X),
     "fit, paper": lambda est, X, _: PatchSVDD(
-        encoder="hierarchical", training="paper", **QUICK
+        encoder="hierarchical", **QUICK | {"training": "paper"}
     ).fit(X),
     "fit, lam": lambda est, X, _: PatchSVDD(
         encoder="hierarchical", lam="auto", **QUICK

@@ -5,8 +5,9 @@ import copy
 import numpy as np
 import pytest
 from settings import SEED
+from sklearn.base import clone
 
-from skpatchsvdd import PatchSVDD, load
+from skpatchsvdd import Inspection, PatchSVDD, load
 from skpatchsvdd.datasets import make_textures
 
 pytestmark = [
@@ -37,7 +38,8 @@ def grow(est, *parts, groups=None):
 
 
 def test_joined_copies_score_as_one_that_has_learnt_all(images, new):
-    est = PatchSVDD(encoder="hierarchical", **QUICK, relative_weight=0).fit(images[:4])
+    est = PatchSVDD(encoder="hierarchical", **QUICK)
+    est.set_params(inspection__relative_weight=0).fit(images[:4])
     others = grow(est, images[4:9], images[9:])
     alone = copy.deepcopy(est).partial_fit(images[4:])
     assert est.join(others) is est
@@ -117,7 +119,10 @@ MASK = np.pad(np.ones((40, 40)), 2)
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"light": 1.0}, r"another light than this one \(1\.0 instead of 0\.0\)"),
+        (
+            {"inspection__light": 1.0},
+            r"another light .*\(1\.0 instead of 0\.0\)",
+        ),
         ({"strides": (8,)}, r"another strides than this one \(\(8,\) instead"),
         ({"encoder": "raw"}, r"another encoder than this one \('raw' instead of 'hier"),
         ({"patch_size": 64, "image_size": 72}, r"another patch_size .*\(64 instead"),
@@ -125,29 +130,31 @@ MASK = np.pad(np.ones((40, 40)), 2)
         ({"embedding_dim": 4}, r"another embedding_dim .*\(4 instead of 8\)"),
         ({"roi": MASK}, "another roi than this one, so that"),
         ({"training": "paper"}, "another training than this one, so that"),
-        ({"aggregation": "sum"}, "another aggregation .*'sum' instead of 'multiply'"),
-        ({"relative_weight": 0.0}, "another relative_weight"),
-        ({"score_pixels": 9}, "another score_pixels"),
-        ({"place_weight": 5.0}, "another place_weight than this one, so that"),
+        ({"inspection__aggregation": "sum"}, "aggregation .*'sum' instead of 'mult"),
+        ({"inspection__relative_weight": 0.0}, "another relative_weight"),
+        ({"inspection__score_pixels": 9}, "another score_pixels"),
+        ({"inspection__position_weight": 5.0}, "another position_weight than this one"),
     ],
 )
 def test_copies_fitted_differently_are_refused_by_name(images, params, message):
-    given = QUICK | {"light": 0.0, "place_weight": 0.0}
-    given |= {"relative_weight": 0.5, "score_pixels": 100}
-    est = PatchSVDD(**KIND | given).fit(images[:4])
+    inspection = Inspection(light=0.0, position_weight=0.0)
+    inspection.set_params(relative_weight=0.5, score_pixels=100)
+    est = PatchSVDD(**KIND | QUICK, inspection=inspection).fit(images[:4])
     before = est.score_samples(images[4:6])
-    other = PatchSVDD(**KIND | given | params).fit(images[:4]).partial_fit(images[4:])
+    other = clone(est).set_params(**params).fit(images[:4]).partial_fit(images[4:])
     with pytest.raises(ValueError, match=f"estimator 0 of others was .* {message}"):
         est.join([other])
     np.testing.assert_array_equal(est.score_samples(images[4:6]), before)
 
 
-@pytest.mark.parametrize("params", [{"light": 1.0}, {"strides": (8,)}])
+@pytest.mark.parametrize("params", [{"inspection__light": 1.0}, {"strides": (8,)}])
 def test_raw_patches_which_have_no_weights_are_compared_too(images, params):
-    given = {"encoder": "raw", "patch_size": 32, "max_iter": 0, "light": 0.0}
-    est = PatchSVDD(**KIND | given).fit(images[:3])
-    other = PatchSVDD(**KIND | given | params).fit(images[:3]).partial_fit(images[3:4])
-    with pytest.raises(ValueError, match=f"another {next(iter(params))} than"):
+    est = PatchSVDD(encoder="raw", patch_size=32, inspection=Inspection(light=0.0))
+    est.fit(images[:3])
+    other = clone(est).set_params(**params).fit(images[:3]).partial_fit(images[3:4])
+    with pytest.raises(
+        ValueError, match=f"another {next(iter(params)).split('__')[-1]} than"
+    ):
         est.join([other])
 
 
@@ -162,7 +169,9 @@ def test_copies_with_other_groups_are_refused(images, groups):
 
 
 def test_parameters_that_change_no_score_may_differ(images):
-    est = PatchSVDD(encoder="hierarchical", **QUICK, light=0.3).fit(images[:4])
+    est = PatchSVDD(encoder="hierarchical", **QUICK, inspection=Inspection(light=0.3))
+    est.fit(images[:4])
     [other] = grow(est, images[4:6])
-    other.set_params(device="cpu", verbose=0, n_jobs=1, contamination=0.5, light=1.0)
+    other.set_params(device="cpu", verbose=0, n_jobs=1, contamination=0.5)
+    other.set_params(inspection__light=1.0)
     assert len(est.join([other]).training_scores_) == 6  # light as it was fitted

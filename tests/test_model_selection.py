@@ -50,7 +50,6 @@ def detector():
         patch_size=32,
         embedding_dim=8,
         max_iter=0,
-        batch_size=2,
         n_jobs=1,
         random_state=SEED,
     )
@@ -500,9 +499,6 @@ def test_copies_come_as_the_images_did(data, tmp_path):
     scorer(watcher, bytes_.astype(np.uint16) * 257)
     assert watcher.seen.dtype == np.uint16
     np.testing.assert_array_equal(watcher.seen[:8], bytes_.astype(np.uint16) * 257)
-    rows = Watcher(image_shape=(64, 64, 3))
-    scorer(rows, bytes_.reshape(8, -1))
-    np.testing.assert_array_equal(rows.seen[:8], bytes_.reshape(8, -1))
     for kind in (list, tuple):
         scorer(watcher, kind(bytes_[..., 0]))
         np.testing.assert_array_equal(watcher.seen[:8], bytes_[..., 0])

@@ -3,9 +3,10 @@ import warnings
 import numpy as np
 import pytest
 from settings import SEED
+from sklearn.base import clone
 from sklearn.utils._param_validation import InvalidParameterError
 
-from skpatchsvdd import PatchSVDD
+from skpatchsvdd import Inspection, PatchSVDD
 from skpatchsvdd._inspection import Inspector
 from skpatchsvdd.datasets import make_textures
 
@@ -18,11 +19,12 @@ def images():
 
 
 def test_more_images_join_the_bank(images):
-    est = PatchSVDD(encoder="hierarchical", place_weight=0, **QUICK).fit(images[:8])
+    est = PatchSVDD(encoder="hierarchical", **QUICK)
+    est.set_params(inspection__position_weight=0).fit(images[:8])
     scores = est.training_scores_.copy()
     assert est.partial_fit(images[8:]) is est
     # Without training, and where places do not count, all images at once are the same.
-    whole = PatchSVDD(encoder="hierarchical", place_weight=0, **QUICK).fit(images)
+    whole = clone(est).fit(images)
     assert est.bank_size_ == whole.bank_size_ == {32: 12 * 81}
     np.testing.assert_array_equal(est.training_scores_[:8], scores)
     np.testing.assert_allclose(
@@ -51,7 +53,10 @@ def test_images_known_to_be_abnormal_do_not_join(images):
 @pytest.mark.parametrize("training", ["dense", "paper"])
 def test_more_images_are_scored_without_themselves(images, training):
     est = PatchSVDD(
-        encoder="hierarchical", training=training, relative_weight=0, **QUICK
+        encoder="hierarchical",
+        training=training,
+        inspection=Inspection(relative_weight=0),
+        **QUICK,
     ).fit(images[:8])
     before = est.score_samples(images[8:])
     est.partial_fit(images[8:9])

@@ -3,6 +3,7 @@ import pickle
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import joblib
@@ -24,19 +25,24 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from skpatchsvdd import PatchSVDD
+from skpatchsvdd import Inspection, PatchSVDD, Training
 from skpatchsvdd import _patch_svdd as patch_svdd
 from skpatchsvdd._images.arrays import check_images
 from skpatchsvdd._inspection import fitted as fitted_bank
 from skpatchsvdd._inspection.maps import resize_map
 from skpatchsvdd._inspection.threshold import threshold_from_scores
 from skpatchsvdd._options import resolve_options
-from skpatchsvdd._training import loop, trainer, validation
+from skpatchsvdd._training import lam_search, loop, trainer, training, validation
 from skpatchsvdd.datasets import make_textures
 from skpatchsvdd.metrics import detection_auroc, segmentation_auroc
 from skpatchsvdd.model_selection import SyntheticDefectScorer
 
-QUICK = {"embedding_dim": 8, "max_iter": 2, "batch_size": 4, "random_state": SEED}
+QUICK = {
+    "embedding_dim": 8,
+    "max_iter": 2,
+    "training": Training(batch_size=4),
+    "random_state": SEED,
+}
 
 
 def encoder_input(est, X):
@@ -106,8 +112,10 @@ def test_maps_equal_the_plain_way(encoder, aggregation):
     X_train, X_new = X[:3, :, :69], X[3:, :, :69]
     est = PatchSVDD(
         encoder=encoder,
-        aggregation=aggregation,
-        place_weight=5.0 if encoder == "hierarchical" else "auto",
+        inspection=Inspection(
+            aggregation=aggregation,
+            position_weight=5.0 if encoder == "hierarchical" else "auto",
+        ),
         strides=(16,) if encoder == "flat" else (8, 4),
         **QUICK,
     ).fit(X_train)
@@ -128,7 +136,8 @@ def test_maps_equal_the_plain_way(encoder, aggregation):
 
 @pytest.mark.parametrize("n_pixels", [1, 40, 10**6])
 def test_score_without_what_is_usual(quick, normal, mixed, n_pixels):
-    est = quick.set_params(relative_weight=0, score_pixels=n_pixels).fit(normal)
+    quick.set_params(inspection=Inspection(relative_weight=0, score_pixels=n_pixels))
+    est = quick.fit(normal)
     maps, scores = est.anomaly_map(mixed.images), est.score_samples(mixed.images)
     largest = mean_of_largest(maps, min(n_pixels, 48 * 48 // 4))
     np.testing.assert_allclose(-scores, largest, rtol=1e-5)
@@ -136,7 +145,7 @@ def test_score_without_what_is_usual(quick, normal, mixed, n_pixels):
 
 
 def test_usual_distances_are_those_to_other_images(quick, normal):
-    est = quick.set_params(place_weight=0).fit(normal)
+    est = quick.set_params(inspection__position_weight=0).fit(normal)
     (distances,) = est.usual_distances_.values()
     assert distances.shape == (8, 25)  # fewer than there is room for: all patches
     features = est.embed(normal, 32).reshape(8, 25, -1)
@@ -199,7 +208,7 @@ def test_learnt_attributes(normal):
     est = PatchSVDD(
         encoder="hierarchical", patch_size=128, strides=(16, 16, 32), **QUICK
     )
-    est.set_params(batch_size=1)
+    est.set_params(training=Training(batch_size=1))
     est.fit(make_textures(3, image_size=130, random_state=SEED).images)
     assert est.inspected_shape_ == (130, 130, 3)
     assert est.n_features_in_ == 130 * 130 * 3
@@ -242,7 +251,7 @@ def test_zero_steps_keep_random_weights(normal, mixed):
 
 @pytest.mark.parametrize("loss", ["patch_svdd", "svdd_prime", "svdd"])
 def test_fitting_twice_gives_the_same_scores(quick, normal, mixed, loss):
-    quick.set_params(loss=loss)
+    quick.set_params(training__loss=loss)
     before = torch.random.get_rng_state()
     first = quick.fit(normal).score_samples(mixed.images)
     second = clone(quick).fit(normal).score_samples(mixed.images)
@@ -264,14 +273,17 @@ def test_scores_do_not_depend_on_the_other_images(fitted, normal, mixed):
 
 @pytest.mark.parametrize("training", ["dense", "paper"])
 def test_training_images_are_scored_without_themselves(quick, normal, training):
-    est = quick.set_params(training=training, relative_weight=0).fit(normal)
+    quick.set_params(training__method=training, inspection__relative_weight=0)
+    est = quick.fit(normal)
     for i in range(len(normal)):
         others = np.delete(normal, i, axis=0)
         # The same encoder, but a bank without image i, and for image i, where a mean
         # is subtracted, the mean of the others.
         alone = copy.deepcopy(est)
         indexes = _indexes_of(est, others)
-        alone._fitted = alone._fitted.replace_bank(indexes, [], None, None)
+        alone._fitted = replace(
+            alone._fitted, indexes=indexes, known=[], owners=None, variations=None
+        )
         is_mean = training == "paper"
         shift = est.center_ - others.mean(axis=0) / 255 if is_mean else 0
         expected = alone.score_samples(normal[i : i + 1] / 255 + shift)[0]
@@ -435,11 +447,13 @@ def test_lam_is_chosen_by_made_up_defects(quick, normal, monkeypatch):
     tried = []
     original = trainer.train_once
 
-    def watch(images, setting, options, *args):
+    def watch(images, context, *args, **kwargs):
+        options = context.options
         tried.append((options.lam, options.max_iter, len(images)))
-        return original(images, setting, options, *args)
+        return original(images, context, *args, **kwargs)
 
-    monkeypatch.setattr(trainer, "train_once", watch)
+    for module in (lam_search, training):
+        monkeypatch.setattr(module, "train_once", watch)
     give_scores(monkeypatch, [0.6, 0.9, 0.7])
     quick.set_params(lam="auto", max_iter=8).fit(normal)
     n = len(normal)
@@ -522,9 +536,12 @@ def test_an_interrupt_while_lam_is_chosen_changes_nothing(quick, normal, monkeyp
 
 
 def test_what_a_fit_cannot_do_is_said_before_lam_is_chosen(quick, normal, monkeypatch):
-    monkeypatch.setattr(trainer, "train_once", None)
-    quick.set_params(lam="auto", early_stopping=True, validation_fraction=0.9)
-    with pytest.raises(ValueError, match="too few to train on"):
+    for module in (lam_search, training):
+        monkeypatch.setattr(module, "train_once", None)
+    quick.set_params(lam="auto", early_stopping=True, training__validation_fraction=0.9)
+    with pytest.raises(
+        ValueError, match=r"too few.*a smaller Training\(validation_fraction=\.\.\.\)"
+    ):
         quick.fit(normal[:4])
 
 
@@ -609,7 +626,7 @@ def test_tied_scores_are_warned_about(quick):
 
 
 def test_scores_that_are_not_finite_are_an_error(quick, normal):
-    quick.set_params(max_iter=1, learning_rate=1e30)
+    quick.set_params(max_iter=1, training__learning_rate=1e30)
     with pytest.raises(FloatingPointError, match=r"not finite.*learning_rate"):
         quick.fit(normal)
     assert not hasattr(quick, "offset_")
@@ -637,7 +654,8 @@ def test_auto_settings_depend_on_training_and_device():
     assert resolve("cuda") == (1000, 16, 1e-3)
     assert resolve("cpu") == (240, 6, 1.5e-3)
     assert resolve("cpu", training="paper") == (12000, 64, 1e-4)
-    assert resolve("cpu", max_iter=7, batch_size=2, learning_rate=0.5) == (7, 2, 0.5)
+    given = Training(batch_size=2, learning_rate=0.5)
+    assert resolve("cpu", max_iter=7, training=given) == (7, 2, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -661,13 +679,13 @@ def test_the_default_lam_is_that_of_the_training(
 
     monkeypatch.setattr(loop, "descend", watched)
     assert PatchSVDD(encoder="hierarchical").lam is None
-    quick.set_params(training=training, lam=given, max_iter=1).fit(normal[:2])
+    quick.set_params(training__method=training, lam=given, max_iter=1).fit(normal[:2])
     assert quick.lam_ == used
     assert weights == [used]
 
 
 def test_the_paper_s_training_subtracts_the_mean_image(quick, normal):
-    quick.set_params(training="paper").fit(normal)
+    quick.set_params(training__method="paper").fit(normal)
     np.testing.assert_allclose(quick.center_, normal.mean(axis=0) / 255, rtol=1e-5)
     assert set(quick.loss_curve_) == {"position_32", "svdd_32"}
     assert quick._inspector().encoder.light == 1
@@ -678,7 +696,7 @@ def test_without_slow_changes_an_even_change_of_light_changes_nothing(
 ):
     X = mixed.images / 255
     for light, is_blind in ((0.0, True), (1.0, False)):
-        quick.set_params(light=light).fit(normal)
+        quick.set_params(inspection__light=light).fit(normal)
         change = quick.score_samples(X + 0.05) / quick.score_samples(X) - 1
         assert (np.abs(change).max() < 1e-3) == is_blind
 
@@ -733,7 +751,7 @@ def test_early_stopping_keeps_the_best_weights(normal, monkeypatch):
     monkeypatch.setattr(validation.DefectCheck, "__call__", check)
     monkeypatch.setattr(trainer, "_CHECK_EVERY", 2)
     est = PatchSVDD(encoder="hierarchical", patch_size=32, early_stopping=True, **QUICK)
-    est.set_params(max_iter=36, batch_size=1).fit(normal)
+    est.set_params(max_iter=36, training=Training(batch_size=1)).fit(normal)
     assert est.n_iter_ == 6 * 3
     assert est.validation_steps_.tolist() == [3 * i for i in range(7)]
     assert est.validation_scores_.tolist() == [0.5, 0.8, 0.9, 0.7, 0.7, 0.7, 0.7]
@@ -758,7 +776,7 @@ def test_a_failed_training_falls_back_to_the_best_weights(
     monkeypatch.setattr(
         validation.DefectCheck, "__call__", lambda self, encoder: next(answers)
     )
-    quick.set_params(max_iter=50, batch_size=1)
+    quick.set_params(max_iter=50, training__batch_size=1)
     with pytest.warns(ConvergenceWarning, match=r"training has failed.*best weights"):
         quick.fit(normal)
     assert quick.best_iter_ == best
@@ -770,7 +788,7 @@ def test_a_drop_within_noise_is_no_failure(quick, normal, monkeypatch):
     monkeypatch.setattr(
         validation.DefectCheck, "__call__", lambda self, encoder: next(scores)
     )
-    quick.set_params(max_iter=50, batch_size=1).fit(normal)
+    quick.set_params(max_iter=50, training__batch_size=1).fit(normal)
     assert quick.best_iter_ == 50
 
 
@@ -803,7 +821,7 @@ def test_no_lambda_ties_scores(normal, mixed, lam, seed):
         lam=lam,
         patch_size=32,
         max_iter=24,
-        batch_size=2,
+        training=Training(batch_size=2),
         random_state=seed,
     ).fit(normal[:, :, :, :1])
     scores = est.score_samples(mixed.images[:, :, :, :1])
@@ -852,7 +870,8 @@ def test_images_are_resized_and_maps_resized_back(normal):
 
 def test_score_is_the_maximum_before_resizing_back(untrained, normal, mixed):
     X = mixed.images[:, ::2, ::2]
-    untrained.set_params(image_size=96, relative_weight=0, score_pixels=1)
+    inspection = Inspection(relative_weight=0, score_pixels=1)
+    untrained.set_params(image_size=96, inspection=inspection)
     untrained.fit(normal[:, ::2, ::2])
     scores, maps = untrained.score_samples(X), untrained.anomaly_map(X)
     # Images that come in this size have maps of it, which are not resized.
@@ -913,15 +932,15 @@ def test_images_of_another_shape_cannot_be_scored(fitted):
             {"encoder": "flat"},
             r"encoder='flat' is for patches of 64, got patch_size=32",
         ),
-        ({"loss": "mse"}, "'loss' parameter"),
+        ({"training__loss": "mse"}, r"Training\(loss=\.\.\.\) must be"),
         ({"contamination": 0.6}, "'contamination' parameter"),
         ({"device": "tpu"}, "device must be 'auto', 'cpu', 'cuda'"),
         ({"device": "cuda:99"}, "device='cuda:99' is not available"),
         ({"image_size": (0, 4)}, "image_size must be"),
         ({"max_iter": -1}, "'max_iter' parameter"),
-        ({"light": 1.5}, "'light' parameter"),
-        ({"training": "fast"}, "'training' parameter"),
-        ({"validation_fraction": 0.0}, "'validation_fraction' parameter"),
+        ({"inspection__light": 1.5}, r"Inspection\(light=\.\.\.\) must be"),
+        ({"training": "fast"}, r"training must be .*Training\(\.\.\.\), got 'fast'"),
+        ({"training__validation_fraction": 0.0}, "'validation_fraction' parameter"),
     ],
 )
 def test_wrong_parameters_are_named(quick, normal, parameters, message):
@@ -1034,7 +1053,8 @@ def test_kept_weights_hold_no_images(quick, normal, monkeypatch):
 def test_training_goes_on_from_kept_weights(quick, normal, monkeypatch):
     fail_after_training(quick, normal, monkeypatch)
     kept = quick._unfinished.encoder
-    quick.set_params(warm_start=True, max_iter=1, learning_rate=1e-9).fit(normal)
+    quick.set_params(warm_start=True, max_iter=1, training__learning_rate=1e-9)
+    quick.fit(normal)
     assert quick.n_iter_ == 1
     torch.testing.assert_close(quick.encoder_.small[0].weight, kept.small[0].weight)
 
@@ -1092,7 +1112,7 @@ def test_n_jobs_sets_threads_for_the_call_alone(quick, normal, monkeypatch):
         seen.append(torch.get_num_threads())
         return original(*args)
 
-    monkeypatch.setattr(trainer, "train_once", watch)
+    monkeypatch.setattr(training, "train_once", watch)
     before = torch.get_num_threads()
     quick.set_params(n_jobs=1).fit(normal)
     assert seen == [1]
@@ -1100,7 +1120,8 @@ def test_n_jobs_sets_threads_for_the_call_alone(quick, normal, monkeypatch):
 
 
 def test_parameters_set_after_fit_do_not_change_the_scores(fitted, mixed):
-    changed = copy.deepcopy(fitted).set_params(aggregation="sum", strides=(16,), lam=1)
+    changed = copy.deepcopy(fitted).set_params(strides=(16,), lam=1)
+    changed.set_params(inspection__aggregation="sum", training__method="paper")
     np.testing.assert_array_equal(
         changed.score_samples(mixed.images), fitted.score_samples(mixed.images)
     )

@@ -8,7 +8,6 @@ from PIL import Image
 from scipy.integrate import trapezoid
 from sklearn.ensemble import IsolationForest
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.neighbors import LocalOutlierFactor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -19,11 +18,9 @@ import matplotlib.pyplot as plt
 from skpatchsvdd import PatchSVDD
 from skpatchsvdd._cli import demo, main
 from skpatchsvdd.metrics import detection_auroc
-from skpatchsvdd.model_selection import SyntheticDefectScorer
 from skpatchsvdd.plotting import (
     AnomalyMapDisplay,
     DetectionCurveDisplay,
-    LamSearchDisplay,
     LossCurveDisplay,
     ScoreHistogramDisplay,
 )
@@ -109,7 +106,7 @@ def test_missing_matplotlib_is_named():
     )
     assert result.returncode == 1
     assert result.stderr.strip() == (
-        "error: the demo draws with matplotlib: pip install matplotlib"
+        "error: drawing needs matplotlib: pip install matplotlib"
     )
 
 
@@ -271,11 +268,10 @@ def test_pictures_of_training_need_a_fitted_patch_svdd(mixed):
     forest = IsolationForest(n_estimators=2).fit(mixed.images.reshape(8, -1))
     with pytest.raises(TypeError, match="training_scores_, as PatchSVDD has; Isola"):
         ScoreHistogramDisplay.from_estimator(forest, mixed.images)
-    for display in (LossCurveDisplay, LamSearchDisplay):
-        with pytest.raises(NotFittedError):
-            display.from_estimator(PatchSVDD(encoder="hierarchical"))
-        with pytest.raises(TypeError, match="estimator must have"):
-            display.from_estimator(make_pipeline(forest))
+    with pytest.raises(NotFittedError):
+        LossCurveDisplay.from_estimator(PatchSVDD(encoder="hierarchical"))
+    with pytest.raises(TypeError, match="estimator must have"):
+        LossCurveDisplay.from_estimator(make_pipeline(forest))
 
 
 def test_detection_curve_has_abnormal_as_positive():
@@ -373,65 +369,6 @@ def test_loss_curve_of_an_estimator_shows_its_checks(fitted):
 def test_loss_curve_needs_training(two_scales):
     with pytest.raises(ValueError, match=r"without training.*max_iter above 0"):
         LossCurveDisplay.from_estimator(two_scales)
-
-
-def test_lam_search_marks_what_was_chosen(normal, quick):
-    est = quick.set_params(lam="auto").fit(normal)
-    display = LamSearchDisplay.from_estimator(est)
-    np.testing.assert_array_equal(display.line_.get_xdata(), [0.03, 0.3, 3])
-    np.testing.assert_array_equal(display.line_.get_ydata(), est.lam_results_["score"])
-    score = est.lam_results_["score"][est.lam_results_["lam"] == est.lam_]
-    np.testing.assert_array_equal(display.point_.get_xydata(), [[est.lam_, *score]])
-    assert legend_of(display.ax_) == [f"chosen: {est.lam_:g}"]
-    times = [text.get_text() for text in display.ax_.texts]
-    assert times == [f"{time:.3g} s" for time in est.lam_results_["fit_time"]]
-    assert display.ax_.get_xscale() == "log"
-    ticks = [tick.get_text() for tick in display.ax_.get_xticklabels()]
-    assert ticks == ["0.03", "0.3", "3"]
-
-
-def test_lam_search_needs_trials(fitted):
-    with pytest.raises(ValueError, match=r'lam_results_ is None.*lam="auto"'):
-        LamSearchDisplay.from_estimator(fitted)
-    with pytest.raises(ValueError, match="chosen must be one of lam"):
-        LamSearchDisplay([0.1, 1], [0.5, 0.6], chosen=2).plot()
-
-
-@pytest.mark.parametrize("prefix", ["", "patchsvdd__"])
-def test_lam_search_takes_a_search_of_scikit_learn(normal, untrained, prefix):
-    est = make_pipeline("passthrough", untrained) if prefix else untrained
-    grid = {f"{prefix}lam": [0.3, 0, 3]}
-    search = GridSearchCV(est, grid, scoring=SyntheticDefectScorer(), cv=KFold(2))
-    results = search.fit(normal).cv_results_
-    results["mean_test_score"][:] = [0.7, 0.8, 0.6]  # without training all are equal
-    results["rank_test_score"][:] = [2, 1, 3]
-    display = LamSearchDisplay.from_cv_results(results)
-    np.testing.assert_array_equal(
-        display.line_.get_xydata(), [[0, 0.8], [0.3, 0.7], [3, 0.6]]
-    )
-    np.testing.assert_array_equal(display.point_.get_xydata(), [[0, 0.8]])
-    assert display.ax_.get_xscale() == "symlog"
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"param_patch_size": [32, 64]}, "search over lam alone"),
-        ({"param_lam": ["auto", 1.0]}, "numbers as values of lam"),
-        ({"mean_test_score": None}, "by one metric"),
-    ],
-)
-def test_other_searches_are_refused(change, message):
-    results = {
-        "param_lam": [0.1, 1.0],
-        "mean_test_score": [0.5, 0.6],
-        "mean_fit_time": [1, 1],
-        "rank_test_score": [2, 1],
-    }
-    results |= change
-    results = {name: x for name, x in results.items() if x is not None}
-    with pytest.raises(ValueError, match=message):
-        LamSearchDisplay.from_cv_results(results)
 
 
 def test_missing_matplotlib_is_named_by_every_display():

@@ -232,19 +232,6 @@ def test_settings_of_a_page(tmp_path, normal):
     assert len(data["training"]) == 8
 
 
-def test_rows_are_images_too(tmp_path, normal):
-    est = PatchSVDD(
-        encoder="hierarchical",
-        embedding_dim=8,
-        max_iter=0,
-        patch_size=32,
-        image_shape=normal.shape[1:],
-    )
-    rows = normal.reshape(len(normal), -1)
-    write_report(est.fit(rows), rows, tmp_path / "page.html")
-    assert len(read_data(tmp_path / "page.html")["images"]) == 8
-
-
 @pytest.mark.parametrize(
     ("X", "message"),
     [

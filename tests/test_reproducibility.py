@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from skpatchsvdd import PatchSVDD
+from skpatchsvdd import PatchSVDD, Training
 
 # As an ARM processor computed them (Neoverse-N1, torch 2.13).
 FIRST_LOSSES = {
@@ -37,7 +37,7 @@ def test_training_repeats_to_the_last_bit_on_two_threads():
         PatchSVDD(
             encoder="hierarchical",
             max_iter=3,
-            batch_size=4,
+            training=Training(batch_size=4),
             n_jobs=2,
             device="cpu",
             random_state=0,
@@ -52,7 +52,7 @@ def test_training_repeats_to_the_last_bit_on_two_threads():
 
 @pytest.fixture(scope="module")
 def one_step():
-    params = {"embedding_dim": 16, "device": "cpu", "batch_size": 6}
+    params = {"embedding_dim": 16, "device": "cpu", "training": Training(batch_size=6)}
     return PatchSVDD(encoder="hierarchical", max_iter=1, random_state=0, **params).fit(
         make_images(4, 100, 0)
     )

@@ -4,13 +4,14 @@ import pytest
 from settings import SEED
 from sklearn.base import clone
 
-from skpatchsvdd import PatchSVDD
+from skpatchsvdd import Inspection, PatchSVDD, Training
 from skpatchsvdd._encoding.dense import find_cells
 from skpatchsvdd.datasets import make_textures
 
 pytestmark = pytest.mark.usefixtures("narrow")
 
-QUICK = {"embedding_dim": 8, "batch_size": 4, "random_state": SEED}
+QUICK = {"embedding_dim": 8, "training": Training(batch_size=4), "random_state": SEED}
+PAPER = Training(method="paper", batch_size=4)
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +38,9 @@ def change_outside(images, roi):
     "options",
     [
         {"max_iter": 3},
-        {"max_iter": 2, "damage_weight": 0},
-        {"max_iter": 2, "loss": "svdd"},
-        {"max_iter": 2, "training": "paper", "patch_size": 32},
+        {"max_iter": 2, "training": Training(damage_weight=0, batch_size=4)},
+        {"max_iter": 2, "training": Training(loss="svdd", batch_size=4)},
+        {"max_iter": 2, "training": PAPER, "patch_size": 32},
         {"max_iter": 0, "encoder": "raw", "patch_size": 32},
         {"encoder": "formulas"},
     ],
@@ -101,7 +102,8 @@ def test_defects_outside_raise_no_alarm_and_inside_do(images, roi):
 
 
 def test_pynndescent_keeps_to_the_mask(images, roi):
-    options = QUICK | {"max_iter": 0, "roi": roi, "score_pixels": 20}
+    options = QUICK | {"max_iter": 0, "roi": roi}
+    options["inspection"] = Inspection(score_pixels=20)
     exact = PatchSVDD(encoder="hierarchical", **options).fit(images[:4])
     found = PatchSVDD(encoder="hierarchical", neighbors="pynndescent", **options).fit(
         images[:4]

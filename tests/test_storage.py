@@ -13,12 +13,20 @@ import numpy as np
 import pytest
 from settings import SEED
 
-from skpatchsvdd import PatchSVDD, load
-from skpatchsvdd._storage import read_model, tensors, write_model
+from skpatchsvdd import Inspection, PatchSVDD, Training, load
+from skpatchsvdd._storage import tensors
+from skpatchsvdd._storage.model import read_model, write_model
+from skpatchsvdd._storage.schema import LEARNT, OBJECTS, take_apart
 from skpatchsvdd._storage.tensors import read_tensors, write_tensors
 from skpatchsvdd.datasets import make_textures
 
-QUICK = {"embedding_dim": 8, "max_iter": 1, "batch_size": 2, "random_state": SEED}
+QUICK = {
+    "embedding_dim": 8,
+    "max_iter": 1,
+    "training": Training(batch_size=2),
+    "random_state": SEED,
+}
+PAPER = Training(method="paper", batch_size=2)
 N_MUTATIONS = 500
 
 
@@ -55,8 +63,8 @@ def assert_same(value, other):
         {},
         {"encoder": "flat"},
         {"encoder": "raw", "patch_size": 32, "bank_size": 50},
-        {"training": "paper", "image_size": (80, 72)},
-        {"lam": "auto", "relative_weight": 0},
+        {"training": PAPER, "image_size": (80, 72)},
+        {"lam": "auto", "inspection": Inspection(relative_weight=0)},
         {"roi": np.triu(np.ones((80, 80), dtype=bool)), "strides": [8, 16]},
     ],
 )
@@ -77,8 +85,37 @@ def test_a_loaded_model_is_the_same(images, tmp_path, options):
             loaded.explain(images), est.explain(images), strict=True
         ):
             np.testing.assert_array_equal(match, other)
-    for name, value in est.get_params().items():
+    given = est.get_params()  # those of `training` and `inspection` among them
+    assert str(loaded.training) == str(given.pop("training"))
+    assert str(loaded.inspection) == str(given.pop("inspection"))
+    for name, value in given.items():
         np.testing.assert_array_equal(loaded.get_params()[name], value)
+
+
+def test_all_that_is_learnt_is_saved(path):
+    est = load(path)
+    learnt = {x for x in vars(est) if x.endswith("_")} | {"_fitted"}
+    read_off = {"bank_size_", "usual_distances_", "training_files_"}
+    assert learnt == {*LEARNT, *read_off}
+
+
+def test_pickles_and_files_hold_the_same_of_an_object(path):
+    fitted = load(path)._fitted
+    fitted.indexes[0]._searches["cuda"] = object()  # what cannot be saved
+    objects = [fitted, fitted.setting, fitted.indexes[0], fitted.variations[0]]
+    for one in (*objects, fitted.variations[0].sample):
+        assert OBJECTS[type(one).__name__] is type(one)
+        other = pickle.loads(pickle.dumps(one))
+        assert list(take_apart(other)) == list(take_apart(one))
+        assert set(vars(other)) == set(vars(one)) if hasattr(one, "__dict__") else True
+
+
+def test_a_pickle_of_other_fields_is_refused(path):
+    index = load(path)._fitted.indexes[0]
+    state = index.__getstate__()
+    state.pop("centers")
+    with pytest.raises(ValueError, match="ExactIndex is not as it should be"):
+        index.__setstate__(state)
 
 
 def test_groups_and_more_images_go_on(images, tmp_path):
@@ -238,6 +275,7 @@ def test_damaged_files_are_refused(path, tmp_path, rng):
         lambda content: content["parameters"]["dict"].append(["evil", 1]),
         lambda content: content.update(learnt={"eval": "1"}),
         lambda content: content.update(learnt={"object": "Popen", "of": {}}),
+        lambda content: content.update(learnt={}),
         lambda content: content.update(learnt=[1]),
         lambda content: content.update(learnt={"array": "no such"}),
         lambda content: content["learnt"]["dict"][-1].__setitem__(1, 5),

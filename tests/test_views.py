@@ -4,17 +4,16 @@ import matplotlib
 import numpy as np
 import pytest
 
-from skpatchsvdd import PatchSVDD
+from skpatchsvdd import PatchSVDD, Training
 from skpatchsvdd._images.arrays import check_images
 from skpatchsvdd._images.digests import list_digests
-from skpatchsvdd.analysis import PatchEmbeddingDisplay, intrinsic_dimension
 from skpatchsvdd.metrics import best_f1, detection_auroc, pro_score, segmentation_auroc
 from skpatchsvdd.model_selection import SyntheticDefectScorer
 from skpatchsvdd.plotting import AnomalyMapDisplay
 
 matplotlib.use("Agg")
 
-PARAMS = {"patch_size": 32, "embedding_dim": 8, "batch_size": 2, "random_state": 0}
+PARAMS = {"patch_size": 32, "embedding_dim": 8, "random_state": 0}
 
 
 def read_only(X):
@@ -123,21 +122,12 @@ def test_views_are_scored_as_their_copies(model, view):
 def test_views_are_fitted_as_their_copies(view, training):
     results = []
     for X in (view, plain(view)):
-        est = PatchSVDD(encoder="hierarchical", max_iter=1, training=training, **PARAMS)
+        est = PatchSVDD(encoder="hierarchical", max_iter=1, **PARAMS)
+        est.set_params(training=Training(method=training, batch_size=2))
         labels = est.fit_predict(X[:3])
         scores = est.partial_fit(X[1:]).training_scores_
         results.append(np.concatenate([labels, scores, est.score_samples(X)]))
     np.testing.assert_array_equal(*results)
-
-
-def test_rows_may_be_views(images):
-    rows = images.reshape(len(images), -1)
-    est = PatchSVDD(
-        encoder="hierarchical", max_iter=0, image_shape=(40, 40, 3), **PARAMS
-    )
-    expected = est.fit(rows[:, ::-1].copy()).score_samples(rows)
-    scores = est.fit(rows[:, ::-1]).score_samples(np.asfortranarray(rows))
-    np.testing.assert_array_equal(scores, expected)
 
 
 @pytest.mark.filterwarnings("ignore:all training images score the same")
@@ -158,21 +148,9 @@ def test_displays_draw_views(model, view):
     for display in (
         AnomalyMapDisplay.from_estimator(model, view[:1]),
         AnomalyMapDisplay.from_predictions(view[:2], maps[:, ::-1], masks=masks),
-        PatchEmbeddingDisplay.from_estimator(model, view, n_samples=8, random_state=0),
     ):
         display.figure_.canvas.draw()
         matplotlib.pyplot.close(display.figure_)
-
-
-@pytest.mark.parametrize(
-    "change", [lambda x: x[..., ::-1], np.asfortranarray, lambda x: x.astype(">f4")]
-)
-def test_dimension_takes_views(rng, change):
-    features = change(rng.normal(size=(10, 3, 3, 4)).astype(np.float32))
-    dimensions = [
-        intrinsic_dimension(x, random_state=0) for x in (features, plain(features))
-    ]
-    assert dimensions[0] == pytest.approx(dimensions[1])
 
 
 @pytest.mark.parametrize("change", [lambda x: x[:, ::-1], lambda x: x.astype(">f4")])

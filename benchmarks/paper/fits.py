@@ -8,10 +8,10 @@ from _common import machine_name, stopwatch
 from sklearn.exceptions import ConvergenceWarning
 
 from paper.baselines import make_baseline
+from paper.dimension import intrinsic_dimension
 from paper.images import spread
 from paper.tables import JOINED, PATCH_SVDD
 from skpatchsvdd import PatchSVDD
-from skpatchsvdd.analysis import intrinsic_dimension
 from skpatchsvdd.metrics import detection_auroc, segmentation_auroc
 
 # Images inspected together, and one by one, for the times of one.
@@ -34,7 +34,7 @@ def run_fit(images, line, seed, device):
 def fit_patch_svdd(line, seed, train, device):
     """Fit a line's PatchSVDD; return it, whether its training was undone, seconds."""
     params = {"encoder": "hierarchical"} | line.params
-    est = PatchSVDD(random_state=seed, device=str(device), **params)
+    est = PatchSVDD(random_state=seed, device=str(device)).set_params(**params)
     with warnings.catch_warnings(record=True) as caught, stopwatch(device) as seconds:
         warnings.simplefilter("always")
         # Half-trained figures must not be kept.

@@ -40,7 +40,8 @@ class Line:
     model : str
         "PatchSVDD" or a name of `paper.baselines.BASELINES`.
     params : dict
-        Parameters of the model. Lines of the same model and parameters share a fit.
+        Parameters of the model, as `set_params` takes them. Lines of the same model and
+        parameters share a fit.
     part : {"joined", "32", "64"}
         Which map is rated.
     paper : dict of str to dict
@@ -83,7 +84,7 @@ class Choice:
         """Join the parameters of all fits and a line's own."""
         params = {"training": self.training}
         if self.quick:
-            params |= {"max_iter": QUICK_STEPS, "batch_size": QUICK_BATCH}
+            params |= {"max_iter": QUICK_STEPS, "training__batch_size": QUICK_BATCH}
         return params | own
 
     @property
@@ -99,17 +100,21 @@ def table1_lines(choice):
 def losses_lines(choice):
     both = "svdd' + ssl"
     lines = [
-        Line("svdd", params=choice.params(loss="svdd"), paper=published.SVDD_LOSS),
+        Line(
+            "svdd",
+            params=choice.params(training__loss="svdd"),
+            paper=published.SVDD_LOSS,
+        ),
         Line(
             "svdd'",
-            params=choice.params(loss="svdd_prime"),
+            params=choice.params(training__loss="svdd_prime"),
             paper=published.SVDD_PRIME_LOSS,
         ),
     ]
     own = Line(both, params=choice.params(), paper=published.PATCH_SVDD)
     if choice.training == "paper":
         return [*lines, own]
-    bare = choice.params(damage_weight=0.0)
+    bare = choice.params(training__damage_weight=0.0)
     lines.append(replace(own, params=bare))
     return [*lines, replace(own, label=f"{both} + defects", paper={})]
 

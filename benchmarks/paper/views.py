@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from paper.embedding import embed_patches
 from paper.fits import fit_patch_svdd
 from paper.tables import losses_lines, table1_lines
-from skpatchsvdd.analysis import PatchEmbeddingDisplay
 
 INCHES = 2.6  # of a part of a picture
 N_POINTS = 1000
@@ -118,22 +118,13 @@ def draw_features(axes, images, lines, fit):
         est = fit(line)
         ax.set_title(line.label, fontsize="small")
         try:
-            x = project(est, train[:N_EMBEDDED])
+            x = embed_patches(est, train[:N_EMBEDDED], N_POINTS, random_state=0)
         except ValueError:  # all the same
             ax.text(0.5, 0.5, "collapsed", ha="center", va="center")
             continue
         sizes = 1 + 15 * x.r / x.r.max()
         ax.scatter(*x.points.T, c=x.theta, s=sizes, cmap="hsv", linewidths=0)
         ax.set_aspect("equal", adjustable="datalim")
-
-
-def project(est, images):
-    """Return a display of features, with its points and their places."""
-    from matplotlib.figure import Figure
-
-    return PatchEmbeddingDisplay.from_estimator(
-        est, images, n_samples=N_POINTS, random_state=0, axes=Figure().subplots(1, 2)
-    )
 
 
 VIEWS = {

@@ -51,13 +51,20 @@ print(pipeline[-1].anomaly_map(images).shape)
 AnomalyMapDisplay.from_estimator(pipeline[-1], images[-3:])
 
 # %%
-# Steps that know rows only, such as a scaler, give rows to the estimator:
-# ``image_shape`` says how to read them. The images have to become rows first.
+# Steps that know rows only, such as a scaler, give rows, of which a function makes
+# images again. The images have to become rows first.
+
+
+def to_images(X):
+    """Make images of rows."""
+    return X.reshape(len(X), 96, 96, 3)
+
 
 rows = train.images.reshape(len(train.images), -1)
 scaled = make_pipeline(
     MinMaxScaler(clip=True),
-    PatchSVDD(image_shape=(96, 96, 3), patch_size=32, max_iter=0, random_state=0),
+    FunctionTransformer(to_images),
+    PatchSVDD(patch_size=32, max_iter=0, random_state=0),
 )
 scaled.fit(rows)
 print(scaled.predict(test.images.reshape(len(test.images), -1)))

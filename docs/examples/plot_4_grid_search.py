@@ -24,7 +24,7 @@ from skpatchsvdd.model_selection import NormalOnlyKFold
 
 data = make_textures(12, image_size=48, anomaly_fraction=0.5, random_state=0)
 X, y = data.images, data.labels
-est = PatchSVDD(patch_size=32, max_iter=2, batch_size=1, random_state=0)
+est = PatchSVDD(patch_size=32, max_iter=2, random_state=0)
 
 # %%
 # Every fold trains on normal images and is tested on the normal images it left out and

@@ -2,13 +2,14 @@
 What the features look like
 ===========================
 
-The features of patches, on how many coordinates they depend, and a picture of them.
+The features of patches, and a picture of them.
 """
 
 import matplotlib.pyplot as plt
+import numpy as np
+from sklearn.manifold import TSNE
 
 from skpatchsvdd import PatchSVDD
-from skpatchsvdd.analysis import PatchEmbeddingDisplay, intrinsic_dimension
 from skpatchsvdd.datasets import make_textures
 
 # %%
@@ -33,19 +34,21 @@ for kind in ("gear", "wood"):
 # ``embed`` gives one feature for each patch. Patches of 32 pixels begin every 8 pixels
 # here, so that an image of 64 has 5 x 5 of them.
 
-for kind, (est, X) in models.items():
-    features = est.embed(X, patch_size=32)
-    dimension = intrinsic_dimension(features, n_samples=500, random_state=0)
-    print(f"{kind}: features {features.shape}, intrinsic dimension {dimension:.1f}")
+features = {kind: est.embed(X, patch_size=32) for kind, (est, X) in models.items()}
+for kind, x in features.items():
+    print(f"{kind}: features {x.shape}")
 
 # %%
-# Each point is a patch, coloured by the angle and by the distance of its position from
-# the centre of the image. Patches of aligned parts form clusters by position; those of
-# a material mix.
+# Each point is a patch, coloured by the row and by the column that it lies in. Patches
+# of aligned parts form clusters by position; those of a material mix.
 
-for kind, (est, X) in models.items():
-    display = PatchEmbeddingDisplay.from_estimator(
-        est, X, n_samples=500, random_state=0, s=10
-    )
-    display.figure_.suptitle(kind)
+figure, axes = plt.subplots(2, 2, figsize=(8, 7), layout="constrained")
+for kind, (by_row, by_column) in zip(features, axes, strict=True):
+    n_images, rows, cols, n_features = features[kind].shape
+    points = TSNE(random_state=0).fit_transform(features[kind].reshape(-1, n_features))
+    row, column = np.indices((rows, cols)).reshape(2, -1)
+    by_row.scatter(*points.T, c=np.tile(row, n_images), s=10)
+    by_row.set_title(f"{kind}, by row")
+    by_column.scatter(*points.T, c=np.tile(column, n_images), s=10)
+    by_column.set_title(f"{kind}, by column")
 plt.show()

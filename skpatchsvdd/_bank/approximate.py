@@ -8,7 +8,7 @@ import torch
 
 from skpatchsvdd._bank.copies import find_needed
 from skpatchsvdd._bank.exact import ExactIndex
-from skpatchsvdd._utils import count_threads, make_lock
+from skpatchsvdd._utils import Saved, count_threads, make_lock
 
 # How many neighbours pynndescent is asked for. It could be told to look more widely,
 # but then takes many times as long where many patches are almost the same.
@@ -18,7 +18,7 @@ _QUERYING = make_lock()
 _built_in = None  # the process in which an index was built first
 
 
-class ApproximateIndex:
+class ApproximateIndex(Saved):
     """pynndescent's search: its distances are never too small, but some are too large.
 
     Parameters
@@ -32,6 +32,8 @@ class ApproximateIndex:
     """
 
     gives_bounds = True
+    # In a model file, which must not run code, there is the exact index alone.
+    _saved = ("_exact", "_owners", "_index")
 
     def __init__(self, bank, n_jobs, seed):
         import numba  # slow to import: only for those who need it
@@ -118,10 +120,11 @@ class ApproximateIndex:
     def __getstate__(self):
         # As bytes, since pynndescent writes into its arrays: memory-mapped for reading
         # only, as joblib would map them, they would crash the interpreter.
-        packed = self._index
-        if not isinstance(packed, bytes):
-            packed = pickle.dumps(packed, protocol=pickle.HIGHEST_PROTOCOL)
-        return self.__dict__ | {"_index": packed}
+        state = super().__getstate__()
+        if not isinstance(state["_index"], bytes):
+            packed = pickle.dumps(state["_index"], protocol=pickle.HIGHEST_PROTOCOL)
+            state["_index"] = packed
+        return state
 
 
 def _take_needed(bank):

@@ -5,8 +5,8 @@ import torch
 # A row that is nearer by less than this fraction of the distance may be missed: far
 # below what a score is read to, and above the rounding of a float32 sum.
 _TOLERANCE = 1e-5
-# Numbers of differences held at a time, on a CPU as many as stay in its cache.
-_CPU_NUMBERS = 2**20
+# Numbers of differences held at a time: on a CPU as many as stay in a core's cache.
+_CPU_NUMBERS = 2**17
 _GPU_NUMBERS = 2**24
 # Added where errors are none, so that a number is below its sum with one.
 TINY = torch.finfo(torch.float32).tiny
@@ -86,16 +86,19 @@ class Nearest:
 
     def offer(self, queries, rows):
         """Look at pairs of a query and a row, given by their indices."""
-        while len(queries):
-            query, queries = queries[: self._n_pairs], queries[self._n_pairs :]
-            row, rows = rows[: self._n_pairs], rows[self._n_pairs :]
+        parts = zip(
+            queries.split(self._n_pairs), rows.split(self._n_pairs), strict=True
+        )
+        for i, (query, row) in enumerate(parts):
+            if i > 0:  # Copies of a row would make for pairs without end.
+                is_open = self.half_squares[query] > 0
+                query, row = query[is_open], row[is_open]
+                if len(query) == 0:
+                    continue
             difference = self.queries.index_select(0, query)
             difference -= self._rows.index_select(0, row)
             half_squares = torch.linalg.vecdot(difference, difference) / 2
             self.half_squares.scatter_reduce_(0, query, half_squares, "amin")
-            if len(queries):  # Copies of a row would make for pairs without end.
-                is_open = self.half_squares[queries] > 0
-                queries, rows = queries[is_open], rows[is_open]
 
     def limits(self, queries, own, errors):
         """Return what products must fall below for their rows to be looked at.

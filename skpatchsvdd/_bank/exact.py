@@ -10,7 +10,7 @@ from skpatchsvdd._bank.copies import find_needed
 from skpatchsvdd._bank.exact_cpu import ClusterSearch
 from skpatchsvdd._bank.exact_gpu import TileSearch, WholeSearch
 from skpatchsvdd._bank.fused import FusedSearch, make_fused
-from skpatchsvdd._utils import as_writable, check_mapped, make_lock
+from skpatchsvdd._utils import Saved, as_writable, check_mapped, make_lock
 
 # Up to this many rows a GPU compares with all of them: a product of this size takes no
 # longer than sorting queries into clusters, by estimate. The first is for kernels,
@@ -39,7 +39,7 @@ class Bank(NamedTuple):
     places: np.ndarray | None = None
 
 
-class ExactIndex:
+class ExactIndex(Saved):
     """Exact search in torch.
 
     From the first search on, the rows lie in clusters, most of which can be skipped.
@@ -56,13 +56,22 @@ class ExactIndex:
     """
 
     gives_bounds = False
+    _saved = (
+        "rows",
+        "owners",
+        "places",
+        "centers",
+        "starts",
+        "_seed",
+        "_has_others",
+    )
 
     def __init__(self, bank, seed=0):
         self.rows, self.owners, self.places = bank
         self._has_others = bool((bank.owners != bank.owners[0]).any())
         self.centers = self.starts = None  # of clusters, as long as there is no need
         self._seed = seed
-        self._searches = {}
+        vars(self).update(self._unsaved())
 
     def __len__(self):
         return len(self.rows)
@@ -176,8 +185,8 @@ class ExactIndex:
             centers=clusters.centers,
         )
 
-    def __getstate__(self):
-        return self.__dict__ | {"_searches": {}}
+    def _unsaved(self):
+        return {"_searches": {}}
 
 
 def _make_search(device, *parts):

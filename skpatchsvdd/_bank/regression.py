@@ -10,8 +10,11 @@ import torch
 from skpatchsvdd._bank.clusters import ClusterBounds, Clusters
 from skpatchsvdd._bank.distances import as_columns, expand, halve_squares, product_error
 
-# Products held at a time: on a CPU as many as stay in its cache.
-_CPU_PRODUCTS, _GPU_PRODUCTS = 2**20, 2**27
+# Products held at a time: on a CPU as many as stay in the cache of a core.
+_CPU_PRODUCTS, _GPU_PRODUCTS = 2**18, 2**27
+# Exponents are no less than this beside the largest: what has them weighs nothing, and
+# smaller results would be denormal, which take a CPU many times as long.
+_LEAST = -60.0
 # Rows of a cluster, about, and rows and queries from which on clusters pay.
 _CLUSTER_ROWS = 128
 _FEWEST_ROWS, _FEWEST_QUERIES = 1024, 1024
@@ -50,8 +53,9 @@ def regress(model, features):
     products = _CPU_PRODUCTS if is_cpu else _GPU_PRODUCTS
     usual = []
     for part in features.split(max(products // len(model.distances), 1)):
-        away = expand(model.half_squares, part - model.origin, model.columns)
-        usual.append(torch.softmax(away.neg_(), dim=1) @ model.distances)
+        near = expand(model.half_squares, part - model.origin, model.columns).neg_()
+        near.clamp_(min=near.amax(dim=1, keepdim=True) + _LEAST)
+        usual.append(torch.softmax(near, dim=1) @ model.distances)
     return torch.cat(usual)
 
 
@@ -182,7 +186,8 @@ class ClusterRegression:
             if len(kept) < len(highest):
                 products = products.index_select(0, torch.from_numpy(kept))
                 highest = highest[kept]
-            weights = products.sub_(torch.from_numpy(highest)[:, None]).exp_()
+            products.sub_(torch.from_numpy(highest)[:, None]).clamp_(min=_LEAST)
+            weights = products.exp_()
             sums.add(queries[part][kept], highest, (weights @ values).numpy())
 
     def _cut_runs(self, numbers):

@@ -10,7 +10,7 @@ from skpatchsvdd._bank.distances import halve_squares, product_error
 # Axes of a cluster that are kept, and rounds of orthogonal iteration in which they are
 # found: of a thousand rows they leave a few. They decide how fast a search is, not what
 # it finds.
-_N_AXES = 12
+_N_AXES = 20
 
 _N_ROUNDS = 2
 

@@ -13,6 +13,7 @@ from skpatchsvdd._bank.regression import (
     make_cluster_regression,
     regress,
 )
+from skpatchsvdd._utils import Saved
 
 # Normal patches whose distances are measured, about, and twice as many at most: with a
 # quarter of them figures are a little worse, and comparing a patch with these takes a
@@ -99,7 +100,7 @@ def _join_samples(samples, rng):
     return PatchSample(rows, owners)
 
 
-class Variation:
+class Variation(Saved):
     """The distance that is usual for a normal patch, from what it looks like.
 
     That of some normal patches to the nearest normal patch of another image is
@@ -129,13 +130,15 @@ class Variation:
         Variance of the Gaussian kernel that weighs them.
     """
 
+    _saved = ("sample", "distances", "width")
+
     def __init__(self, sample, index, device):
         self.sample = sample
         rows = torch.from_numpy(sample.rows).to(device)
         distances = index.query_exactly(rows, sample.owners.tolist())
         self.distances = distances.cpu().numpy()
         self.width = _find_width(rows.flatten(0, 1))
-        self._on_device = None
+        vars(self).update(self._unsaved())
 
     def usual(self, features, left_out):
         """Return the usual distance of patches, plus that of all normal patches.
@@ -200,8 +203,8 @@ class Variation:
             model = model._replace(clusters=make_cluster_regression(rows, self.width))
         return model._replace(fused=make_fused_regression(model, rows))
 
-    def __getstate__(self):
-        return self.__dict__ | {"_on_device": None}
+    def _unsaved(self):
+        return {"_on_device": None}
 
 
 def _find_typical(distances):

@@ -1,5 +1,5 @@
 """The command line, a thin layer over the public interface."""
 
-from skpatchsvdd._cli.parser import main
+from skpatchsvdd._cli.start import main
 
 __all__ = ["main"]

@@ -5,7 +5,9 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.utils import Bunch
 
-from skpatchsvdd._cli.files import find_state, read_fitting
+from skpatchsvdd._cli.files import read_fitting
+from skpatchsvdd._cli.states import find_state
+from skpatchsvdd._images import ChangedFileError, ImageFileError
 
 # Images inspected at a time, and their pixels, about: so much is done again after an
 # interruption, and so many maps are in memory.
@@ -23,7 +25,7 @@ class Outcome(NamedTuple):
     file : str
         Its name.
     state : int or None
-        Its state before it was read; see `files.find_state`.
+        Its state before it was read; see `states.find_state`.
     reason : str or None
         Why it cannot be inspected.
     results : Bunch or None
@@ -87,4 +89,6 @@ def _check_model(est):
 def _tell_reason(file, error):
     """Return a reason that names its file."""
     reason = str(error) or type(error).__name__
-    return reason if file in reason else f"{file} cannot be inspected: {reason}"
+    if isinstance(error, FileNotFoundError | ImageFileError | ChangedFileError):
+        return reason
+    return f"{file} cannot be inspected: {reason}"

@@ -7,6 +7,7 @@ import numpy as np
 
 from skpatchsvdd._cli.maps import in_thresholds
 from skpatchsvdd._patch_svdd import PatchSVDD
+from skpatchsvdd._plotting import import_pyplot
 from skpatchsvdd.datasets import make_textures
 from skpatchsvdd.metrics import detection_auroc, segmentation_auroc
 
@@ -70,6 +71,7 @@ def print_rows(rows):
 def draw(panels, output):
     """Draw a normal image and one of each defect, and below each its map."""
     plt = import_pyplot()
+    plt.switch_backend("Agg")  # which draws to files, where there is no screen, too
     size = (2.1 * _N_SHOWN, 4.8 * len(panels))
     figure, axes = plt.subplots(
         2 * len(panels), _N_SHOWN, figsize=size, dpi=80, layout="constrained"
@@ -108,17 +110,3 @@ def draw_image(axis, image, found, mask):
         if area.any() and not area.all():
             lines = {"colors": color, "linestyles": style, "linewidths": width}
             axis.contour(area, levels=[0.5], **lines)
-
-
-def import_pyplot():
-    """Return matplotlib's pyplot, drawing to files."""
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise ImportError(
-            "the demo draws with matplotlib: pip install matplotlib"
-        ) from error
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    return plt

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from skpatchsvdd._cli.files import check_sizes
+from skpatchsvdd._cli.files import check_sizes, tell_skipped
 from skpatchsvdd._cli.models import load_model
 from skpatchsvdd._cli.status import OK
-from skpatchsvdd._cli.text import ListedError, printable, tell
+from skpatchsvdd._cli.text import printable
 from skpatchsvdd._report import Page
 from skpatchsvdd._utils import replaced_when_whole
 from skpatchsvdd._version import __version__
@@ -61,11 +61,7 @@ def _load_test(folder, strict):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # what is skipped is told below
         test = load_mvtec_ad(folder, split="test", on_error="skip")
-    reasons = [reason for _, reason in test.skipped]
-    if reasons and strict:
-        raise ListedError("--strict ends at what would be skipped:", reasons)
-    for reason in reasons:
-        tell(f"skipped: {reason}")
+    tell_skipped([reason for _, reason in test.skipped], strict)
     return test
 
 

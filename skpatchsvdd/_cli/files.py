@@ -1,31 +1,18 @@
-"""Images on a disk, for the command line."""
+"""Finding the images that a command is given, and whether a model takes them."""
 
 import functools
-import hashlib
 import os
-from collections import Counter
 from pathlib import Path
 
 from skpatchsvdd._cli.maps import MAPS
 from skpatchsvdd._cli.table import TABLE, is_table
 from skpatchsvdd._cli.text import ListedError, tell
-from skpatchsvdd._images import (
-    check_image_size,
-    find_all_files,
-    read_display,
-    read_image,
-    read_shape,
-)
+from skpatchsvdd._images import find_all_files, read_image, read_shape
 
-_HALF_WHITE = 127
-# Size of images that do not have one in common.
-_COMMON_SIZE = 256
 # To whatever size an image is resized: all of it is read, and nothing looked at.
 _ANY_SIZE = (1, 1)
 # Files that a line names, at most.
 _N_NAMED = 5
-# Bytes of a state: two of a million differ, but for a chance of one in 30 million.
-_N_STATE = 8
 
 
 def find_images(sources, strict, est=None):
@@ -44,7 +31,7 @@ def find_images(sources, strict, est=None):
     est : PatchSVDD or None
         The model.
     """
-    files, unreadable, others = list_images(sources)
+    files, unreadable, others = list_files(sources)
     fits, reasons = [], [reason for _, reason in unreadable]
     for file in files:
         reason = _find_fault(file, est)
@@ -52,17 +39,22 @@ def find_images(sources, strict, est=None):
             fits.append(file)
         else:
             reasons.append(reason)
-    if reasons and strict:
-        raise ListedError("--strict ends at what would be skipped:", reasons)
-    for reason in reasons:
-        tell(f"skipped: {reason}")
+    tell_skipped(reasons, strict)
     tell_others(others)
     if not fits:
         raise ValueError("there is no image left to look at.")
     return fits
 
 
-def list_images(sources):
+def tell_skipped(reasons, strict):
+    """Say what is skipped, and why, or with `strict` raise if anything is."""
+    if reasons and strict:
+        raise ListedError("--strict ends at what would be skipped:", reasons)
+    for reason in reasons:
+        tell(f"skipped: {reason}")
+
+
+def list_files(sources):
     """List image files, each once, by their names alone.
 
     Returns
@@ -142,51 +134,3 @@ def _find_misfit(file, shape, est):
             "without colour, or fit to coloured ones."
         )
     return None
-
-
-def find_state(file):
-    """Return a number for a file's name, size and time of change, or None if gone.
-
-    The name is that from the root on, links to folders followed: the same file has the
-    same state from wherever it is looked at.
-    """
-    return find_states([file])[file]
-
-
-def find_states(files):
-    """Return the state of each of some files."""
-    real_path = functools.cache(os.path.realpath)
-    return {file: _find_state(file, real_path) for file in files}
-
-
-def _find_state(file, real_path):
-    folder, name = os.path.split(file)
-    try:
-        found = os.stat(file)
-    except OSError:
-        return None
-    path = os.path.join(real_path(folder), name)
-    text = os.fsencode(f"{found.st_size}/{found.st_mtime_ns}/{path}")
-    return int.from_bytes(hashlib.blake2b(text, digest_size=_N_STATE).digest(), "big")
-
-
-def choose_size(files, given):
-    """Return the size that images are resized to, or None to leave them as they are."""
-    if given is not None:
-        return check_image_size(given)
-    sizes = Counter(read_shape(file)[:2] for file in files)
-    if len(sizes) == 1:
-        return None
-    print(
-        f"images have {len(sizes)} sizes: all are resized to {_COMMON_SIZE} x "
-        f"{_COMMON_SIZE}. Pass --image-size for another one."
-    )
-    return _COMMON_SIZE, _COMMON_SIZE
-
-
-def read_roi(file):
-    """Read a mask of what to inspect, black where nothing matters, or None."""
-    if file is None:
-        return None
-    mask = read_display(file).max(axis=2)
-    return mask > _HALF_WHITE  # a JPEG is not quite black, nor quite white

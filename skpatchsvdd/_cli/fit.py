@@ -2,18 +2,23 @@
 
 import time
 import warnings
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 
 from skpatchsvdd._cli.encoders import find_encoder
-from skpatchsvdd._cli.files import choose_size, find_images, read_roi
+from skpatchsvdd._cli.files import find_images
 from skpatchsvdd._cli.learning import check_layout, print_least_normal
 from skpatchsvdd._cli.models import check_output, save_model
 from skpatchsvdd._cli.status import OK
+from skpatchsvdd._images import check_image_size, read_display, read_shape
 from skpatchsvdd._patch_svdd import PatchSVDD
 from skpatchsvdd._utils import TrainingInterrupted
 
+# Size of images that do not have one in common.
+_COMMON_SIZE = 256
+_HALF_WHITE = 127
 # The group of an image, by the parameter --group-by: the folder it is in, or what its
 # name has before the last "_", as in "sheet7_003.png".
 _GROUP_OF = {
@@ -31,7 +36,7 @@ def run(args):
     files = find_images(args.images, args.strict)
     groups = _group_files(files, args.group_by)
     est = PatchSVDD(
-        image_size=choose_size(files, args.image_size),
+        image_size=_choose_size(files, args.image_size),
         contamination="auto" if args.contamination is None else args.contamination,
         max_iter="auto" if args.max_iter is None else args.max_iter,
         encoder="auto" if encoder is None else encoder,
@@ -67,6 +72,28 @@ def _group_files(files, by):
         )
     print(f"{n_groups} groups of images, by {by}")
     return groups
+
+
+def _choose_size(files, given):
+    """Return the size that images are resized to, or None to leave them as they are."""
+    if given is not None:
+        return check_image_size(given)
+    sizes = Counter(read_shape(file)[:2] for file in files)
+    if len(sizes) == 1:
+        return None
+    print(
+        f"images have {len(sizes)} sizes: all are resized to {_COMMON_SIZE} x "
+        f"{_COMMON_SIZE}. Pass --image-size for another one."
+    )
+    return _COMMON_SIZE, _COMMON_SIZE
+
+
+def read_roi(file):
+    """Read a mask of what to inspect, black where nothing matters, or None."""
+    if file is None:
+        return None
+    mask = read_display(file).max(axis=2)
+    return mask > _HALF_WHITE  # a JPEG is not quite black, nor quite white
 
 
 def _fit_or_end(est, files, groups, output):

@@ -3,13 +3,13 @@
 from pathlib import Path
 
 from skpatchsvdd._cli.batches import Outcome, cut_batches, inspect_batch
-from skpatchsvdd._cli.files import find_images, list_images, tell_others
+from skpatchsvdd._cli.files import find_images, list_files, tell_others
 from skpatchsvdd._cli.interrupts import finish_first
 from skpatchsvdd._cli.models import load_model
 from skpatchsvdd._cli.record import Record
 from skpatchsvdd._cli.table import TABLE
 from skpatchsvdd._cli.watch import watch_folder
-from skpatchsvdd._inspection import threshold_from_scores
+from skpatchsvdd._inspection import Calibration
 from skpatchsvdd._report import Page
 from skpatchsvdd._utils import hold_lock
 
@@ -43,7 +43,7 @@ def _list_files(args, est):
     """Return the files to inspect, and what cannot be looked at, with reasons."""
     if args.strict:
         return find_images(args.images, args.strict, est), []
-    files, unreadable, others = list_images(args.images)
+    files, unreadable, others = list_files(args.images)
     tell_others(others)
     return files, unreadable
 
@@ -78,9 +78,8 @@ def _inspect_looks(looks, est, record, is_watch):
 def _choose_offset(est, alpha, factor):
     """Return the score below which an image is abnormal: a model's own, or another."""
     if alpha is not None:
-        groups = None if est.groups_ is None else est.groups_[est.calibrates_]
-        scores = est.training_scores_[est.calibrates_]
-        offset = threshold_from_scores(scores, alpha, groups, name="alpha")
+        known = Calibration(est.training_scores_, est.groups_, est.calibrates_)
+        offset = known.offset(alpha, name="alpha")
     elif factor is not None:
         if est.offset_ >= 0:
             raise ValueError(

@@ -1,66 +1,21 @@
-"""The command line's parser; a command's own module is imported when it is run."""
+"""The parser of all commands and their options."""
 
 import argparse
-import importlib
-import math
-import sys
-import warnings
 
-from skpatchsvdd._cli.status import FAILED, INTERRUPTED
-from skpatchsvdd._cli.text import printable, tell, tell_error
+from skpatchsvdd._cli.text import printable
+from skpatchsvdd._cli.values import (
+    parse_count,
+    parse_factor,
+    parse_fraction,
+    parse_kinds,
+    parse_size,
+)
 from skpatchsvdd._version import __version__
 
-# What can go wrong with files, parameters, memory and numbers: a line says what.
-_EXPECTED = (
-    *(ImportError, OSError, ValueError),
-    *(RuntimeError, MemoryError, ArithmeticError),
-)
-# What --maps takes, each of which `maps.KINDS` knows; that module is slow to import.
-_KINDS = ("overlay", "npy", "png", "mask")
 _STATUS = (
     "Exit status: 0 if all images are normal, 3 if one is abnormal, 4 if none is but "
     "some could not be inspected, 1 if something went wrong, 130 after Ctrl-C."
 )
-
-
-def main(argv=None):
-    """Run the command line; return its exit status."""
-    try:
-        args = make_parser().parse_args(argv)
-        if hasattr(sys.stdout, "reconfigure"):
-            # A log shows how far it has come, and any name of a file can be printed.
-            sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
-        with warnings.catch_warnings():
-            warnings.simplefilter("always", UserWarning)  # of every batch
-            warnings.showwarning = _print_warning
-            return _run(args)
-    except _EXPECTED as error:
-        tell_error(error)
-        return FAILED
-    except KeyboardInterrupt as error:
-        tell(": ".join(["interrupted", *map(str, error.args)]))
-        return INTERRUPTED
-
-
-def _run(args):
-    """Run a command: the function `run` of the module of its name."""
-    module = importlib.import_module(f"skpatchsvdd._cli.{args.command}")
-    if "max_pixels" not in args:
-        return module.run(args)
-    from skpatchsvdd._images import limited_pixels
-
-    with limited_pixels(args.max_pixels):
-        return module.run(args)
-
-
-def _print_warning(message, *_, **__):
-    tell(f"warning: {message}")
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message):
-        """End with a message; what was typed, or matched by a shell, stays a line."""
-        super().error(printable(message))
 
 
 class _HelpFormatter(argparse.HelpFormatter):
@@ -77,6 +32,15 @@ class _HelpFormatter(argparse.HelpFormatter):
         return f"{text} (default: %(default)s)"
 
 
+class _Parser(argparse.ArgumentParser):
+    def __init__(self, **kwargs):
+        super().__init__(formatter_class=_HelpFormatter, **kwargs)
+
+    def error(self, message):
+        """End with a message; what was typed, or matched by a shell, stays a line."""
+        super().error(printable(message))
+
+
 def make_parser():
     """Make the parser of all commands."""
     parser = _Parser(
@@ -87,74 +51,15 @@ def make_parser():
         ),
         epilog="Example: skpatchsvdd fit good/ -o part.model && "
         "skpatchsvdd inspect part.model new/ -o results",
-        formatter_class=_HelpFormatter,
     )
     parser.add_argument("--version", action="version", version=__version__)
-    commands = parser.add_subparsers(
-        required=True, metavar="command", dest="command", parser_class=_make_one
-    )
+    commands = parser.add_subparsers(required=True, metavar="command", dest="command")
     _add_fit(commands)
     _add_inspect(commands)
     _add_evaluate(commands)
     _add_update(commands)
     _add_demo(commands)
     return parser
-
-
-def _make_one(**kwargs):
-    """Make the parser of a command."""
-    return argparse.ArgumentParser(formatter_class=_HelpFormatter, **kwargs)
-
-
-def _parse_size(text):
-    parts = text.lower().split("x")
-    if len(parts) > 2 or not all(part.isdecimal() for part in parts):
-        raise argparse.ArgumentTypeError(
-            f"must be one number, or height and width as in 192x256, got {text!r}"
-        )
-    return int(text) if len(parts) == 1 else tuple(map(int, parts))
-
-
-def _parse_count(text):
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"must be a number above 0, got {text!r}")
-    return int(text)
-
-
-def _parse_fraction(text):
-    value = _parse_number(text)
-    if not 0 < value <= 0.5:
-        raise argparse.ArgumentTypeError(
-            f"must be above 0 and at most 0.5, such as 0.01, got {text!r}"
-        )
-    return value
-
-
-def _parse_factor(text):
-    value = _parse_number(text)
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(
-            f"must be above 0, such as 0.80, which alone is 0.80 x the model's "
-            f"threshold, got {text!r}"
-        )
-    return value
-
-
-def _parse_number(text):
-    try:
-        return float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"must be a number, got {text!r}") from None
-
-
-def _parse_kinds(text):
-    kinds = list(dict.fromkeys(text.split(",")))
-    if not set(kinds) <= set(_KINDS):
-        raise argparse.ArgumentTypeError(
-            f"must be one or more of {', '.join(_KINDS)}, parted by commas, got "
-            f"{text!r}"
-        )
-    return kinds
 
 
 def _add_fit(commands):
@@ -171,7 +76,7 @@ def _add_fit(commands):
     fit.add_argument("-o", "--output", required=True, help="model file to write")
     fit.add_argument(
         "--image-size",
-        type=_parse_size,
+        type=parse_size,
         metavar="PIXELS",
         help="what images are resized to: one number, or height and width as in "
         "192x256; by default they stay as they are, and become 256 x 256 if they "
@@ -243,7 +148,7 @@ def _add_inspect(commands):
     _add_threshold(inspect)
     inspect.add_argument(
         "--maps",
-        type=_parse_kinds,
+        type=parse_kinds,
         default=["overlay"],
         metavar="KINDS",
         help="what to write of each map, parted by commas: overlay, a picture of it "
@@ -262,14 +167,14 @@ def _add_threshold(parser):
     group = parser.add_mutually_exclusive_group()
     group.add_argument(
         "--alpha",
-        type=_parse_fraction,
+        type=parse_fraction,
         metavar="P",
         help="raise an alarm at p-values of at most P: for about this fraction of new "
         "normal images; by default as the model was fitted",
     )
     group.add_argument(
         "--threshold",
-        type=_parse_factor,
+        type=parse_factor,
         metavar="FACTOR",
         help="multiply the model's threshold, as the slider of the page does: less "
         "than 1 raises more alarms",
@@ -363,7 +268,7 @@ def _add_encoder(parser):
 def _add_max_pixels(parser):
     parser.add_argument(
         "--max-pixels",
-        type=_parse_count,
+        type=parse_count,
         default=100_000_000,
         metavar="PIXELS",
         help="files of more pixels are not decoded, which can take minutes and all "

@@ -4,8 +4,8 @@ import math
 import time
 from contextlib import contextmanager
 
-from skpatchsvdd._cli.files import find_state
 from skpatchsvdd._cli.maps import name_maps, remove_maps, save_maps
+from skpatchsvdd._cli.states import find_state
 from skpatchsvdd._cli.status import ABNORMAL, OK, UNREADABLE
 from skpatchsvdd._cli.table import TABLE, Table, is_table
 from skpatchsvdd._cli.text import printable, tell

@@ -51,7 +51,7 @@ class Table:
     n_rows : int
         Rows so far, those of the former table included if it goes on.
     known : set of int
-        The states of the files that have a row; see `files.find_state`.
+        The states of the files that have a row; see `states.find_state`.
     """
 
     def __init__(self, path, goes_on):

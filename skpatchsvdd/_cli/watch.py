@@ -3,7 +3,8 @@
 import time
 from pathlib import Path
 
-from skpatchsvdd._cli.files import find_state, find_states, without_drawn
+from skpatchsvdd._cli.files import without_drawn
+from skpatchsvdd._cli.states import find_state, find_states
 from skpatchsvdd._cli.text import printable, tell
 from skpatchsvdd._images import find_files
 
@@ -23,7 +24,7 @@ def watch_folder(folder, known):
     folder : str
         The folder.
     known : set of int
-        The states of files that were inspected; see `files.find_state`. Who inspects
+        The states of files that were inspected; see `states.find_state`. Who inspects
         adds to it.
     """
     if not Path(folder).is_dir():

@@ -62,7 +62,7 @@ def add_positions(features, stride, image_size, unit):
     return torch.cat([features, positions.expand(n_images, -1, -1, -1)], dim=3)
 
 
-def find_unit(features, cells, stride, place_weight, rng):
+def find_unit(features, cells, stride, position_weight, rng):
     """Choose the unit in which positions are appended to the features of a bank.
 
     Parameters
@@ -73,7 +73,7 @@ def find_unit(features, cells, stride, place_weight, rng):
         Numbers of the patches that count.
     stride : int
         Pixels from one patch to the next.
-    place_weight : "auto" or float
+    position_weight : "auto" or float
         The unit, compared with the typical distance of features. "auto" is 20 where
         the images show the same things in the same positions, and 0 where they do not.
     rng : RandomState
@@ -83,13 +83,13 @@ def find_unit(features, cells, stride, place_weight, rng):
     -------
     unit : float
     """
-    if place_weight == 0:
+    if position_weight == 0:
         return 0.0
     distance, alignment = compare_images(features, cells, stride, rng)
-    if place_weight == "auto":
+    if position_weight == "auto":
         counted = (alignment - _BEGIN) / (_FULL - _BEGIN)
-        place_weight = _FULL_WEIGHT * min(max(counted, 0.0), 1.0)
-    return place_weight * distance
+        position_weight = _FULL_WEIGHT * min(max(counted, 0.0), 1.0)
+    return position_weight * distance
 
 
 def compare_images(features, counted, stride, rng):
@@ -152,7 +152,7 @@ def _fraction_within(n, reach):
     return float(np.mean(abs(position[:, None] - position) <= reach))
 
 
-def find_units(encoder, images, place_weight, rng):
+def find_units(encoder, images, position_weight, rng):
     """Choose for each scale the unit in which positions are appended to features.
 
     Parameters
@@ -161,7 +161,7 @@ def find_units(encoder, images, place_weight, rng):
         Encodes the images.
     images : ImageStack
         At least two normal images.
-    place_weight : "auto" or float
+    position_weight : "auto" or float
         How much the position of a patch counts; see `find_unit`.
     rng : RandomState
         Draws the patches that are looked at.
@@ -170,13 +170,13 @@ def find_units(encoder, images, place_weight, rng):
     -------
     units : list of float
     """
-    if place_weight == 0:
+    if position_weight == 0:
         return [0.0] * len(encoder.strides)
     n_bytes = sum(4 * x.numel() for x in encoder.encode_stack(images.take([0])))
     n_compared = min(_N_COMPARED, max(_COMPARED_BYTES // n_bytes, 2), len(images))
     spaced = np.linspace(0, len(images) - 1, n_compared).astype(int)
     scales = encoder.encode_stack(images.take(spaced))
     return [
-        find_unit(x, cells, stride, place_weight, rng)
+        find_unit(x, cells, stride, position_weight, rng)
         for x, cells, stride in zip(scales, encoder.cells, encoder.strides, strict=True)
     ]

@@ -5,6 +5,8 @@ from skpatchsvdd._images.digests import KnownImages, digest_images, list_digests
 from skpatchsvdd._images.display import read_display
 from skpatchsvdd._images.files import (
     MAX_PIXELS,
+    ChangedFileError,
+    ImageFileError,
     limited_pixels,
     read_image,
     read_shape,
@@ -18,11 +20,19 @@ from skpatchsvdd._images.labels import (
     read_labels,
 )
 from skpatchsvdd._images.roi import check_roi, enlarge_roi
-from skpatchsvdd._images.stack import pixels_to_float, resize_image, stack_images
+from skpatchsvdd._images.stack import (
+    ImageStack,
+    pixels_to_float,
+    resize_image,
+    stack_images,
+)
 
 __all__ = [
     "ENDINGS",
     "MAX_PIXELS",
+    "ChangedFileError",
+    "ImageFileError",
+    "ImageStack",
     "KnownImages",
     "as_images",
     "check_image_size",

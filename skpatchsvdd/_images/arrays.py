@@ -1,28 +1,20 @@
 """Images in any accepted form, checked and stacked."""
 
 import math
-import os
 from numbers import Integral
 
 import numpy as np
 
-from skpatchsvdd._images.files import (
-    find_max_pixels,
-    has_bytes,
-    read_image,
-    read_shape,
-)
+from skpatchsvdd._images.files import ImageFileError, has_bytes, read_image, read_shape
 from skpatchsvdd._images.forms import as_images, is_path
-from skpatchsvdd._images.scale import check_scale, to_scale, warn_if_not_scaled
-from skpatchsvdd._images.stack import ImageStack, resize_image, stack_pixels
-from skpatchsvdd._utils import check_mapped, map_in_threads, memory_size
+from skpatchsvdd._images.scale import check_scales
+from skpatchsvdd._images.stack import ImageStack
+from skpatchsvdd._utils import map_in_threads, memory_size
 
 # No image has so few rows: an axis this short holds channels.
 _FEW_CHANNELS = 4
-# Threads that read the sizes of files, which is done in Python but for the disk. And
-# pixels that take as long to decode as what is done in Python for a file: files are
-# read by a thread for each time so many, if there are as many cores.
-_N_READERS, _PIXELS_PER_READER = 4, 2**14
+# Threads that read the sizes of files, which is done in Python but for the disk.
+_N_READERS = 4
 # Arrays of floats of an image's size, at least, while one is inspected: as it was
 # resized, as it is encoded, its light taken out, and its map.
 _N_COPIES = 4
@@ -30,18 +22,15 @@ _N_COPIES = 4
 _N_LOOKED_AT = 8
 
 
-def check_images(X, *, image_shape=None, image_size=None, n_channels=1):
+def check_images(X, *, image_size=None, n_channels=1):
     """Check images in any accepted form and return them as one stack.
 
     Parameters
     ----------
     X : array-like or list
-        Arrays or tensors (n, height, width) or (n, height, width, channels), rows (n,
-        features) with `image_shape`, or a list of single images, pillow's among them,
-        or of paths of image files. Neither an array that is mapped into memory nor
-        files are read as a whole.
-    image_shape : tuple or None
-        How to read rows.
+        Arrays or tensors (n, height, width) or (n, height, width, channels), or a list
+        of single images, pillow's among them, or of paths of image files. Neither an
+        array that is mapped into memory nor files are read as a whole.
     image_size : int, pair or None
         Size to which every image is resized.
     n_channels : int
@@ -52,23 +41,34 @@ def check_images(X, *, image_shape=None, image_size=None, n_channels=1):
     images : ImageStack
     """
     size = check_image_size(image_size)
-    _check_image_shape(image_shape)
-    X = as_images(X)
+    X, least = as_images(X), 1
     if isinstance(X, np.ndarray):
-        return _stack_array(X, image_shape, size)
-    if is_path(X[0]):
-        return _stack_files(X, size, n_channels)
-    return _stack_list(X, size)
+        X = _check_array(X)
+        shapes = [X.shape[1:]] * len(X)
+    elif is_path(X[0]):
+        shapes = _check_files(X)
+        least = 3 if n_channels == 3 else 1  # grey among colour becomes colour
+    else:
+        X = _check_list(X)
+        shapes = [x.shape for x in X]
+    n_channels = max(least, *(shape[2] for shape in shapes))
+    if size is None:
+        _check_one_size(X, shapes)
+        size = shapes[0][:2]
+    else:
+        _check_memory(size, n_channels)
+    return ImageStack(X, shapes, (*size, n_channels))
 
 
-def list_images(X, image_shape=None):
+def list_images(X):
     """Return images in any accepted form so that each element is one of them.
 
-    An array, a list of arrays or a list of paths. Rows are read by `image_shape`.
+    An array, a list of arrays or a list of paths.
     """
     X = as_images(X)
-    is_rows = isinstance(X, np.ndarray) and X.ndim == 2
-    return _read_rows(X, image_shape) if is_rows else X
+    if isinstance(X, np.ndarray):
+        _refuse_rows(X)
+    return X
 
 
 def check_image_size(image_size):
@@ -85,48 +85,12 @@ def check_image_size(image_size):
     return tuple(int(length) for length in image_size)
 
 
-def _check_memory(size, n_channels):
-    """Return a size, or raise if a single image of it would not fit into memory."""
-    n_bytes, there = _N_COPIES * 4 * math.prod(size) * n_channels, memory_size()
-    if there is not None and n_bytes > there:
-        raise ValueError(
-            f"image_size={size} makes images that take {n_bytes / 2**30:,.1f} GiB each "
-            f"while they are inspected, and there are {there / 2**30:,.1f} GiB of "
-            "memory. Pass a smaller image_size."
-        )
-    return size
-
-
-def _check_image_shape(image_shape):
-    if image_shape is None:
-        return
-    if not _are_positive_integers(image_shape, lengths=(2, 3)):
-        raise ValueError(
-            "image_shape must be None, (height, width) or (height, width, channels) in "
-            f"positive integers, got {image_shape!r}."
-        )
-    if _has_channels_first(image_shape):
-        shape = ", ".join(map(str, image_shape))
-        raise ValueError(
-            f"image_shape=({shape}) looks like channels before height and width. Pass "
-            f"np.moveaxis(X.reshape(-1, {shape}), 1, -1) without image_shape."
-        )
-
-
-def _stack_array(X, image_shape, size):
+def _check_array(X):
+    """Return an array of images as (n, height, width, channels)."""
     _check_axes(X)
-    X = _add_axes(X, image_shape)
-    warn_if_not_scaled([X.dtype], [check_scale(X, "X")])
-    size = X.shape[1:3] if size is None else _check_memory(size, X.shape[3])
-
-    def read(indices):
-        check_mapped(X, "X")
-        pixels = to_scale(X[indices])
-        if size == X.shape[1:3]:
-            return pixels
-        return np.stack([resize_image(image, size) for image in pixels])
-
-    return ImageStack(read, (*size, X.shape[3]), [X.shape[1:3]] * len(X))
+    X = _add_axes(X)
+    check_scales([X], ["X"])
+    return X
 
 
 def _check_axes(X):
@@ -163,113 +127,76 @@ def _check_one(x, i):
     return x if x.ndim == 3 else x[:, :, None]
 
 
-def _stack_list(images, size):
+def _check_list(images):
+    """Return a list of images, each as (height, width, channels)."""
     images = [_check_one(x, i) for i, x in enumerate(images)]
-    names = [f"image {i}" for i in range(len(images))]
-    shapes = [image.shape for image in images]
-    for name, shape in zip(names, shapes, strict=True):
-        if shape[2] != shapes[0][2]:
+    n_channels = images[0].shape[2]
+    for i, image in enumerate(images):
+        if image.shape[2] != n_channels:
             raise ValueError(
-                f"{name} has {shape[2]} channels and image 0 has {shapes[0][2]}. All "
-                "images must have the same channels."
+                f"image {i} has {image.shape[2]} channels and image 0 has "
+                f"{n_channels}. All images must have the same channels."
             )
-    ranges = [check_scale(x, name) for x, name in zip(images, names, strict=True)]
-    warn_if_not_scaled([image.dtype for image in images], ranges)
-    return _stack_singly(images.__getitem__, names, shapes, size)
+    check_scales(images, [f"image {i}" for i in range(len(images))])
+    return images
 
 
-def _stack_files(files, size, n_channels):
+def _check_files(files):
+    """Return the shapes of files; only where these are no bytes, some are read."""
     shapes = map_in_threads(read_shape, files, _N_READERS)
     if not has_bytes(files[0]):
-        some = files[:: -(-len(files) // _N_LOOKED_AT)]
-        images = [read_image(file) for file in some]
-        ranges = [
-            check_scale(x, str(file)) for x, file in zip(images, some, strict=True)
-        ]
-        warn_if_not_scaled([image.dtype for image in images], ranges)
-    # Grey among colour becomes colour.
-    n_channels = max(3 if n_channels == 3 else 1, *(shape[2] for shape in shapes))
-
-    def load(i):
-        image = read_image(files[i], size=size)
-        image = image if image.ndim == 3 else image[:, :, None]
-        if image.shape != _decoded_shape(before[i], image.shape):
-            raise RuntimeError(
-                f"{files[i]} has changed while it was read: its shape was {before[i]} "
-                f"and is {image.shape}. Call again when nothing writes to the files."
-            )
-        return np.broadcast_to(image, (*image.shape[:2], n_channels))
-
-    before = shapes
-    shapes = [(height, width, n_channels) for height, width, _ in shapes]
-    # Found again from another folder, too.
-    whole = list(map(os.path.abspath, files))
-    return _stack_singly(load, list(map(str, files)), shapes, size, files=whole)
+        chosen = files[:: -(-len(files) // _N_LOOKED_AT)]
+        images = [read_image(file) for file in chosen]
+        try:
+            check_scales(images, chosen)
+        except ValueError as error:
+            raise ImageFileError(str(error)) from error
+    return shapes
 
 
-def _decoded_shape(shape, found):
-    """Return the shape of a file once it is decoded, at a part of its size if large."""
-    if shape[0] * shape[1] <= find_max_pixels():
-        return shape
-    ratio = max(round(shape[0] / found[0]), 1)
-    return -(-shape[0] // ratio), -(-shape[1] // ratio), shape[2]
-
-
-def _stack_singly(load, names, shapes, size, files=None):
-    """Stack images that are loaded one by one."""
-    for name, shape in zip(names, shapes, strict=True):
-        if size is None and shape != shapes[0]:
+def _check_one_size(X, shapes):
+    for i, shape in enumerate(shapes):
+        if shape[:2] != shapes[0][:2]:
+            name, first = (X[k] if is_path(X[k]) else f"image {k}" for k in (i, 0))
             raise ValueError(
-                f"{name} has size {_times(shape)} and {names[0]} has "
-                f"{_times(shapes[0])}. Pass images of one size, or image_size to "
-                "have all of them resized."
+                f"{name} has size {_times(shape)} and {first} has {_times(shapes[0])}. "
+                "Pass images of one size, or image_size to have all of them resized."
             )
-    size = shapes[0][:2] if size is None else _check_memory(size, shapes[0][2])
-    n_pixels = max(height * width for height, width, _ in shapes)
-    n_threads = 1 if files is None else max(n_pixels // _PIXELS_PER_READER, 1)
-
-    sizes = [shape[:2] for shape in shapes]
-    resizes = any(x != size for x in sizes)
-
-    def prepare(i):
-        image = to_scale(load(i))
-        return image if image.shape[:2] == size else resize_image(image, size)
-
-    def read(indices):
-        indices = np.arange(len(names))[indices]
-        return stack_pixels(map_in_threads(prepare, indices, n_threads, resizes))
-
-    return ImageStack(read, (*size, shapes[0][2]), sizes, files)
 
 
-def _add_axes(X, image_shape):
+def _check_memory(size, n_channels):
+    """Raise if a single image of a size would not fit into memory."""
+    n_bytes, there = _N_COPIES * 4 * math.prod(size) * n_channels, memory_size()
+    if there is not None and n_bytes > there:
+        raise ValueError(
+            f"image_size={size} makes images that take {n_bytes / 2**30:,.1f} GiB each "
+            f"while they are inspected, and there are {there / 2**30:,.1f} GiB of "
+            "memory. Pass a smaller image_size."
+        )
+
+
+def _add_axes(X):
     """Return X as (n, height, width, channels)."""
-    if X.ndim == 2:
-        X = _read_rows(X, image_shape)
+    _refuse_rows(X)
     if X.ndim == 3:
         X = X[..., None]
     if X.ndim == 4:
         return X
     raise ValueError(
-        f"X has {X.ndim} dimensions. Reshape your data to (n_images, height, width), "
-        "(n_images, height, width, n_channels), or to rows (n_images, n_features) "
-        "together with image_shape."
+        f"X has {X.ndim} dimensions. Reshape your data to (n_images, height, width) or "
+        "(n_images, height, width, n_channels)."
     )
 
 
-def _read_rows(X, image_shape):
-    if image_shape is None:
+def _refuse_rows(X):
+    if X.ndim == 2:
         raise ValueError(
-            f"X has shape {X.shape}, one row for each image. Pass image_shape=(height, "
-            "width) or (height, width, channels) to say how to read a row, or pass X "
-            "as (n_images, height, width[, n_channels]); one grey image is X[None]."
+            f"X has shape {X.shape}, one row for each image. Reshape it to (n_images, "
+            "height, width[, n_channels]); one grey image is X[None]. In a Pipeline "
+            "whose steps give rows, put FunctionTransformer(to_images) before the "
+            "estimator, with a function to_images(X) that returns X.reshape(len(X), "
+            "height, width[, n_channels])."
         )
-    if X.shape[1] != np.prod(image_shape):
-        raise ValueError(
-            f"X has {X.shape[1]} features, but image_shape={tuple(image_shape)} "
-            f"makes {np.prod(image_shape)}."
-        )
-    return X.reshape(len(X), *image_shape)
 
 
 def _are_positive_integers(values, lengths):

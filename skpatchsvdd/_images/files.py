@@ -53,6 +53,26 @@ def read_image(file, max_pixels=None, size=None):
         return _to_array(opened)
 
 
+def read_known(file, shape, size):
+    """Read a file of a known shape, to be resized, as (height, width, channels)."""
+    image = read_image(file, size=size)
+    image = image if image.ndim == 3 else image[:, :, None]
+    if image.shape != _decoded_shape(shape, image.shape):
+        raise ChangedFileError(
+            f"{file} has changed while it was read: its shape was {shape} and is "
+            f"{image.shape}. Call again when nothing writes to the files."
+        )
+    return image
+
+
+def _decoded_shape(shape, found):
+    """Return the shape of a file once it is decoded, at a part of its size if large."""
+    if shape[0] * shape[1] <= find_max_pixels():
+        return shape
+    ratio = max(round(shape[0] / found[0]), 1)
+    return -(-shape[0] // ratio), -(-shape[1] // ratio), shape[2]
+
+
 def read_small(file, size):
     """Read a file as `read_image` does, to look at.
 
@@ -152,9 +172,17 @@ def _named(name):
             reason, way_out = error.strerror, ". Allow it to be read, or leave it out."
         elif not isinstance(error, _Refused):
             way_out = ". Leave it out, or save it again."
-        raise ValueError(
+        raise ImageFileError(
             f"{name} cannot be read as an image: {reason}{way_out}"
         ) from error
+
+
+class ImageFileError(ValueError):
+    """A file cannot be read as an image, or not be used; the message names it."""
+
+
+class ChangedFileError(RuntimeError):
+    """A file is not what it was; the message names it."""
 
 
 class _Refused(ValueError):

@@ -36,15 +36,17 @@ def as_images(X):
             "skpatchsvdd.datasets.load_images finds in it."
         )
     X = _as_list(X)
-    if _is_list_of_pairs(X):
-        raise ValueError(
-            "X is a list of pairs, such as (image, label). Pass the images alone: "
-            "[image for image, _ in X]."
-        )
-    if _is_list_of_paths(X):
-        return _check_paths(X)
-    if _is_list_of_images(X):
-        return [_check_image(x, i) for i, x in enumerate(X)]
+    if isinstance(X, list | tuple) and len(X) > 0:
+        if all(map(_is_pair, X)):
+            raise ValueError(
+                "X is a list of pairs, such as (image, label). Pass the images alone: "
+                "[image for image, _ in X]."
+            )
+        if is_path(X[0]):
+            return _check_paths(X)
+        # Nested lists of numbers are one array written out.
+        if not isinstance(X[0], list | tuple) and any(map(_is_image, X)):
+            return [_check_image(x, i) for i, x in enumerate(X)]
     if isinstance(X, np.ndarray):
         check_mapped(X, "X")
     array = as_array(X, "X")
@@ -71,29 +73,14 @@ def _as_list(X):
     return column.tolist() if column.ndim == 1 else X
 
 
-def _is_list_of_pairs(X):
-    if not isinstance(X, list | tuple) or len(X) == 0:
-        return False
-    return all(
-        isinstance(x, tuple) and len(x) == 2 and _n_axes(x[0]) >= 2 > _n_axes(x[1])
-        for x in X
-    )
-
-
-def _is_list_of_paths(X):
-    return isinstance(X, list | tuple) and len(X) > 0 and is_path(X[0])
+def _is_pair(x):
+    is_pair = isinstance(x, tuple) and len(x) == 2
+    return is_pair and _n_axes(x[0]) >= 2 > _n_axes(x[1])
 
 
 def is_path(x):
     """Whether something names a file."""
     return isinstance(x, str | os.PathLike)
-
-
-def _is_list_of_images(X):
-    if not isinstance(X, list | tuple) or len(X) == 0:
-        return False
-    # Nested lists of numbers are one array written out.
-    return any(_is_image(x) for x in X) and not isinstance(X[0], list | tuple)
 
 
 def _is_image(x):

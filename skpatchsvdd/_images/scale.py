@@ -1,4 +1,4 @@
-"""The scale of pixels: what each type of numbers means, and values it cannot mean."""
+"""The scale of pixels: values that those of a type cannot mean."""
 
 import numpy as np
 
@@ -12,7 +12,21 @@ _IS_NO_PIXEL = 1e6
 _EIGHT_BITS, _TWELVE_BITS = 255, 4095
 
 
-def check_scale(pixels, name):
+def check_scales(images, names):
+    """Raise if images are on no known scale, warn if they look as if on another."""
+    ranges = [_check_scale(x, str(name)) for x, name in zip(images, names, strict=True)]
+    pairs = [(x.dtype, found) for x, found in zip(images, ranges, strict=True)]
+    integers = [x for dtype, x in pairs if _has_sixteen_bits(dtype)]
+    floats = [x for dtype, x in pairs if dtype.kind == "f"]
+    if integers:
+        _warn_if_not_sixteen_bits(max(high for _, high in integers))
+    if floats:
+        _warn_if_not_unit(
+            min(low for low, _ in floats), max(high for _, high in floats)
+        )
+
+
+def _check_scale(pixels, name):
     """Raise if pixels are on no known scale; return their lowest and highest value.
 
     Bytes and booleans are always on theirs, and are not looked at.
@@ -42,27 +56,6 @@ def check_scale(pixels, name):
             "no scale. Divide them by what is white to get floats of 0..1."
         )
     return lowest, highest
-
-
-def warn_if_not_scaled(dtypes, ranges):
-    """Warn where all images of a type look as if they were on another scale than its.
-
-    Parameters
-    ----------
-    dtypes : list of dtype
-        That of each image.
-    ranges : list of (lowest, highest)
-        What `check_scale` has found in each.
-    """
-    pairs = list(zip(dtypes, ranges, strict=True))
-    integers = [x for dtype, x in pairs if _has_sixteen_bits(dtype)]
-    floats = [x for dtype, x in pairs if dtype.kind == "f"]
-    if integers:
-        _warn_if_not_sixteen_bits(max(high for _, high in integers))
-    if floats:
-        _warn_if_not_unit(
-            min(low for low, _ in floats), max(high for _, high in floats)
-        )
 
 
 def _warn_if_not_sixteen_bits(highest):
@@ -100,12 +93,3 @@ def _warn_if_not_unit(lowest, highest):
 
 def _has_sixteen_bits(dtype):
     return dtype.kind == "u" and dtype.itemsize == 2  # in any order of bytes
-
-
-def to_scale(pixels):
-    """Bring pixels to uint8 or to float32 on the 0..1 scale."""
-    if pixels.dtype == np.uint8:
-        return pixels
-    if pixels.dtype.kind == "u":
-        return np.divide(pixels, 65535, dtype=np.float32)
-    return pixels.astype(np.float32, copy=False)

@@ -1,54 +1,117 @@
-"""A stack of checked images, read, scaled and resized when asked for."""
+"""From what came in to pixels: images loaded, scaled and resized when asked for."""
 
 import math
+import os
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
-from skpatchsvdd._utils import map_ahead, safe_after_fork
+from skpatchsvdd._images.files import read_known
+from skpatchsvdd._images.forms import is_path
+from skpatchsvdd._utils import check_mapped, map_ahead, map_in_threads, safe_after_fork
 
 # Bytes of images that are kept, at most, where they are read several times.
 _HELD_BYTES = 2**29
+# Pixels that take as long to decode as what is done in Python for a file: files are
+# read by a thread for each time so many, if there are as many cores.
+_PIXELS_PER_READER = 2**14
 
 
+@dataclass(frozen=True, eq=False)
 class ImageStack:
-    """Checked images of one size, brought to it and to their scale when asked for.
+    """Checked images of one shape, loaded, scaled and resized when asked for.
 
     So images on a disk, mapped or in files, are never in memory all at once.
 
     Parameters
     ----------
-    read : callable
-        ``read(indices)``, with a slice or an array of int, gives those images as an
-        array of shape (n, height, width, n_channels), uint8, or float32 on the 0..1
-        scale, in any layout: the stack hands out contiguous ones.
-    image_shape : tuple of (height, width, n_channels)
-        Shape of every image.
-    sizes : list of (height, width)
-        The size each image came in.
-    files : list of str or None
-        The paths of images that came as files.
+    items : ndarray of shape (n, height, width, n_channels), or list
+        What came in: an array, or a list of arrays or of paths.
+    shapes, full_shape : list of tuple, tuple of (height, width, n_channels)
+        The shape that each of them came in, and that all are brought to.
+    indices : ndarray of int or None
+        Which of them are in the stack; None is all.
+    roi : ndarray of bool of shape (height, width) or None
+        Where images are not grey.
+    window : pair of slice
+        Which part of the images is in the stack.
+    kept : dict or None
+        Where images are kept for those who load them several times.
     """
 
-    def __init__(self, read, image_shape, sizes, files=None):
-        self._source = read
-        self.image_shape = tuple(image_shape)
-        self.sizes = sizes
-        self.files = [None] * len(sizes) if files is None else files
+    items: np.ndarray | list
+    shapes: list
+    full_shape: tuple
+    indices: np.ndarray | None = None
+    roi: np.ndarray | None = None
+    window: tuple = (slice(None), slice(None))
+    kept: dict | None = None
+
+    @cached_property
+    def image_shape(self):
+        """Height, width and channels of every image."""
+        *size, n_channels = self.full_shape
+        pairs = zip(size, self.window, strict=True)
+        return (*(len(range(length)[part]) for length, part in pairs), n_channels)
+
+    @cached_property
+    def sizes(self):
+        """The (height, width) each image came in."""
+        return [self.shapes[i][:2] for i in self._indices]
+
+    @cached_property
+    def files(self):
+        """The paths of images that came as files, from the root on; None of others."""
+        items = (self.items[i] for i in self._indices)
+        return [os.path.abspath(x) if is_path(x) else None for x in items]
+
+    @property
+    def _indices(self):
+        return np.arange(len(self.items)) if self.indices is None else self.indices
 
     def __len__(self):
-        return len(self.sizes)
+        return len(self.items if self.indices is None else self.indices)
 
-    def _read(self, indices):
+    def read(self, chosen):
+        """Return some images of the stack, by a slice or an array of int."""
+        pixels = self._load(chosen)
+        if self.roi is not None:
+            grey = np.array(128 if pixels.dtype == np.uint8 else 0.5, pixels.dtype)
+            pixels = np.where(self.roi[:, :, None], pixels, grey)
         # X may be any view: with negative strides, which torch refuses, or in another
         # order of memory, in which a network would round differently.
-        return np.ascontiguousarray(self._source(indices))
+        return np.ascontiguousarray(pixels[(slice(None), *self.window)])
+
+    def _load(self, chosen):
+        if isinstance(self.items, np.ndarray):
+            check_mapped(self.items, "X")
+            if self.items.shape[1:] == self.full_shape:
+                # Of all images, a slice copies nothing.
+                chosen = chosen if self.indices is None else self.indices[chosen]
+                return to_scale(self.items[chosen])
+        indices = self._indices[chosen]
+        images = {} if self.kept is None else self.kept
+        new = [i for i in dict.fromkeys(indices) if i not in images]
+        images.update(zip(new, self._load_singly(new), strict=True))
+        return stack_pixels([images[i] for i in indices])
+
+    def _load_singly(self, indices):
+        sizes = {self.shapes[i][:2] for i in indices}
+        n_threads = 1
+        if is_path(self.items[0]):
+            n_pixels = max(map(math.prod, sizes), default=0)
+            n_threads = max(n_pixels // _PIXELS_PER_READER, 1)
+        items = [(self.items[i], self.shapes[i], self.full_shape) for i in indices]
+        resizes = sizes != {self.full_shape[:2]}
+        return map_in_threads(lambda x: load_image(*x), items, n_threads, resizes)
 
     @property
     def pixels(self):
         """All images at once, uint8, or float32 on the 0..1 scale."""
-        return self._read(slice(None))
+        return self.read(slice(None))
 
     @property
     def came_in_one_size(self):
@@ -56,56 +119,28 @@ class ImageStack:
         return len(set(self.sizes)) == 1
 
     def take(self, indices):
-        """Return the images at some indices as a stack of their own."""
-        indices = np.asarray(indices)
-
-        def read(own):
-            return self._read(indices[own])
-
-        sizes, files = ([x[i] for i in indices] for x in (self.sizes, self.files))
-        return ImageStack(read, self.image_shape, sizes, files)
+        """Return the images at some indices as a stack of their chosen."""
+        return replace(self, indices=self._indices[np.asarray(indices, dtype=int)])
 
     def hold(self):
         """Return a stack that keeps what had to be decoded or resized, if it is little.
 
         For those who read all images several times; others would keep them in vain.
         """
-        are_decoded = any(file is not None for file in self.files)
-        are_resized = any(tuple(x) != self.image_shape[:2] for x in self.sizes)
-        n_bytes = 4 * len(self) * math.prod(self.image_shape)
+        are_decoded = is_path(self.items[0])
+        are_resized = any(size != self.full_shape[:2] for size in self.sizes)
+        n_bytes = 4 * len(self) * math.prod(self.full_shape)
         if not (are_decoded or are_resized) or n_bytes > _HELD_BYTES:
             return self
-        held = {}
-
-        def read(indices):
-            indices = np.arange(len(self))[indices]
-            new = [i for i in indices if i not in held]
-            if new:
-                held.update(zip(new, self._read(np.array(new)), strict=True))
-            return stack_pixels([held[i] for i in indices])
-
-        return ImageStack(read, self.image_shape, self.sizes, self.files)
+        return replace(self, kept={})
 
     def crop(self, window):
         """Return the part of all images in a window, a pair of slices, as a stack."""
-
-        def read(indices):
-            return self._read(indices)[(slice(None), *window)]
-
-        *size, n_channels = self.image_shape
-        pairs = zip(window, size, strict=True)
-        size = tuple(len(range(length)[part]) for part, length in pairs)
-        return ImageStack(read, (*size, n_channels), [size] * len(self))
+        return replace(self, window=window)
 
     def hide_outside(self, roi):
         """Return the images with all pixels outside a mask (height, width) grey."""
-
-        def read(indices):
-            pixels = self._read(indices)
-            grey = np.array(128 if pixels.dtype == np.uint8 else 0.5, pixels.dtype)
-            return np.where(roi[:, :, None], pixels, grey)
-
-        return ImageStack(read, self.image_shape, self.sizes, self.files)
+        return replace(self, roi=roi)
 
     def batches(self, batch_size, is_ahead=False):
         """Yield (start, images of shape (n, height, width, n_channels)).
@@ -117,9 +152,9 @@ class ImageStack:
         batch_size = max(-(-len(self) // n_batches), 1)
         starts = range(0, len(self), batch_size)
         slices = [slice(start, start + batch_size) for start in starts]
-        is_slow = len(slices) > 1 and any(file is not None for file in self.files)
+        is_slow = len(slices) > 1 and is_path(self.items[0])
         read = map_ahead if is_ahead and is_slow else map
-        yield from zip(starts, read(self._read, slices), strict=True)
+        yield from zip(starts, read(self.read, slices), strict=True)
 
     def mean_image(self):
         """Mean of the images on the 0..1 scale, float32."""
@@ -127,6 +162,19 @@ class ImageStack:
         for _, images in self.batches(16):
             total += pixels_to_float(images).sum(axis=0, dtype=np.float64)
         return (total / len(self)).astype(np.float32)
+
+
+def load_image(item, shape, image_shape):
+    """Bring one image, an array or a file of a known shape, to `image_shape`.
+
+    Its pixels are uint8, or float32 on the 0..1 scale.
+    """
+    *size, n_channels = image_shape
+    image = read_known(item, shape, size) if is_path(item) else item
+    if image.shape[2] != n_channels:  # grey among colour becomes colour
+        image = np.broadcast_to(image, (*image.shape[:2], n_channels))
+    image = to_scale(image)
+    return image if [*image.shape[:2]] == size else resize_image(image, size)
 
 
 def stack_pixels(images):
@@ -138,8 +186,17 @@ def stack_pixels(images):
 
 def stack_images(pixels):
     """Make a stack of an array (n, height, width, n_channels), uint8 or 0..1 floats."""
-    sizes = [pixels.shape[1:3]] * len(pixels)
-    return ImageStack(pixels.__getitem__, pixels.shape[1:], sizes)
+    shape = pixels.shape[1:]
+    return ImageStack(pixels, [shape] * len(pixels), shape)
+
+
+def to_scale(pixels):
+    """Bring pixels to uint8 or to float32 on the 0..1 scale."""
+    if pixels.dtype == np.uint8:
+        return pixels
+    if pixels.dtype.kind == "u":
+        return np.divide(pixels, 65535, dtype=np.float32)
+    return pixels.astype(np.float32, copy=False)
 
 
 @safe_after_fork
@@ -153,7 +210,9 @@ def resize_image(image, size):
 
 
 def pixels_to_float(pixels):
-    """Bring bytes, in an array or a tensor, to the 0..1 scale; floats stay."""
+    """Bring integers, in an array or a tensor, to the 0..1 scale; floats stay."""
     if isinstance(pixels, torch.Tensor):
         return pixels.float() / 255 if pixels.dtype == torch.uint8 else pixels
-    return np.divide(pixels, 255, dtype=np.float32) if pixels.dtype == "u1" else pixels
+    if pixels.dtype == np.uint8:
+        return np.divide(pixels, 255, dtype=np.float32)
+    return to_scale(pixels) if pixels.dtype.kind == "u" else pixels

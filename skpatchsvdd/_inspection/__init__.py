@@ -1,12 +1,13 @@
 """From features to maps, scores and thresholds."""
 
+from skpatchsvdd._inspection.calibration import Calibration
+from skpatchsvdd._inspection.context import FitContext, NormalImages
 from skpatchsvdd._inspection.fitted import FittedBank, build_bank, extend_bank
 from skpatchsvdd._inspection.groups import (
     check_groups,
+    check_more_groups,
     check_n_groups,
-    choose_aside,
-    find_unseen,
-    number_owners,
+    split_groups,
 )
 from skpatchsvdd._inspection.inspector import Inspector
 from skpatchsvdd._inspection.joining import (
@@ -15,6 +16,13 @@ from skpatchsvdd._inspection.joining import (
     find_added,
     join_fitted,
 )
+from skpatchsvdd._inspection.learnt import (
+    describe_bank,
+    describe_calibration,
+    on_snapshot,
+    set_learnt,
+    take_snapshot,
+)
 from skpatchsvdd._inspection.likeness import warn_if_grouped
 from skpatchsvdd._inspection.maps import cut_map, resize_map
 from skpatchsvdd._inspection.matches import MATCH, find_peaks, resize_boxes
@@ -22,36 +30,39 @@ from skpatchsvdd._inspection.regions import find_regions, resize_regions
 from skpatchsvdd._inspection.threshold import (
     are_tied,
     check_scores,
-    p_values_from_scores,
-    threshold_from_scores,
     warn_of_collapse,
 )
 
 __all__ = [
     "MATCH",
+    "Calibration",
     "Copy",
+    "FitContext",
     "FittedBank",
     "Inspector",
+    "NormalImages",
     "are_tied",
     "build_bank",
     "check_copies",
     "check_groups",
+    "check_more_groups",
     "check_n_groups",
     "check_scores",
-    "choose_aside",
     "cut_map",
+    "describe_bank",
+    "describe_calibration",
     "extend_bank",
     "find_added",
     "find_peaks",
     "find_regions",
-    "find_unseen",
     "join_fitted",
-    "number_owners",
-    "p_values_from_scores",
+    "on_snapshot",
     "resize_boxes",
     "resize_map",
     "resize_regions",
-    "threshold_from_scores",
+    "set_learnt",
+    "split_groups",
+    "take_snapshot",
     "warn_if_grouped",
     "warn_of_collapse",
 ]

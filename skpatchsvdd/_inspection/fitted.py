@@ -1,16 +1,24 @@
 """What a fitted estimator knows of normal images, and the inspector made of it."""
 
 import copy
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 
 from skpatchsvdd._bank import Sampler, Variation, collect_banks, make_index
-from skpatchsvdd._encoding import find_units
+from skpatchsvdd._encoding import DenseSetting, find_units
 from skpatchsvdd._inspection.inspector import Inspector
-from skpatchsvdd._utils import draw_seed
+from skpatchsvdd._utils import Saved, draw_seed
 
 
-class FittedBank:
+class _Memory:
+    """Holds the last inspector, and what it was made for."""
+
+    last = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FittedBank(Saved):
     """The indexed bank of a fitted estimator, and all that inspection needs besides.
 
     `inspector` makes it work on a device, and remembers the last inspector for as long
@@ -20,7 +28,7 @@ class FittedBank:
     Parameters
     ----------
     setting : DenseSetting
-        How images are encoded. Its device is forgotten.
+        How images are encoded, on no device.
     indexes : list of indexes
         One for each scale.
     units : list of float
@@ -45,43 +53,22 @@ class FittedBank:
         The size that each known image came in, and its path or None.
     """
 
-    def __init__(
-        self,
-        setting,
-        indexes,
-        units,
-        aggregation,
-        known,
-        owners,
-        n_averaged,
-        seen,
-        variations=None,
-        relative_weight=0.0,
-        score_pixels=1,
-        sizes=(),
-        files=(),
-    ):
-        self._setting = setting._replace(device=None)
-        self.sizes = sizes
-        self.files = files
-        self.indexes = indexes
-        self.units = units
-        self.aggregation = aggregation
-        self.known = known
-        self.owners = owners
-        self.n_averaged = n_averaged
-        self.seen = seen
-        self.variations = variations
-        self.relative_weight = relative_weight
-        self.score_pixels = score_pixels
-        self._last = None
+    setting: DenseSetting
+    indexes: list
+    units: list
+    aggregation: str
+    known: list
+    owners: np.ndarray
+    n_averaged: int
+    seen: set
+    variations: list | None
+    relative_weight: float
+    score_pixels: int
+    sizes: list
+    files: list
+    _memory: _Memory = field(default_factory=_Memory, init=False, repr=False)
 
-    @property
-    def setting(self):
-        """How images are encoded, on no device."""
-        return self._setting
-
-    def inspector(self, encoder, device, tolerance):
+    def inspector(self, encoder, device):
         """Return an `Inspector` on a device, the last one if nothing has changed.
 
         Parameters
@@ -90,15 +77,14 @@ class FittedBank:
             The trained encoder; its weights may have been changed since.
         device : torch.device
             Where to compute.
-        tolerance : float
-            See `Inspector`.
         """
         self.check_file()
         versions = [p._version for p in encoder.parameters()]  # count changes
-        made_for = (encoder, versions, device, tolerance)
-        last = self._last
+        made_for = (encoder, versions, device)
+        last = self._memory.last
         if last is None or last[0] != made_for:
-            last = self._last = made_for, self._make(encoder, device, tolerance)
+            last = made_for, self._make(encoder, device)
+            self._memory.last = last
         return last[1]
 
     def check_file(self):
@@ -106,71 +92,59 @@ class FittedBank:
         for index in self.indexes:
             index.check_file()
 
-    def _make(self, encoder, device, tolerance):
+    def _make(self, encoder, device):
         return Inspector(
-            self._setting._replace(device=device).make(encoder),
+            self.setting._replace(device=device).make(encoder),
             self.indexes,
             self.units,
             self.aggregation,
-            self.known,
-            self.owners,
-            self.n_averaged,
-            tolerance,
-            self.variations,
-            self.relative_weight,
-            self.score_pixels,
+            known=self.known,
+            owners=self.owners,
+            n_averaged=self.n_averaged,
+            variations=self.variations,
+            relative_weight=self.relative_weight,
+            score_pixels=self.score_pixels,
         )
 
-    def replace_bank(self, indexes, known, owners, variations):
-        """Return a copy with another bank."""
-        other = copy.copy(self)
-        other.indexes, other.known, other.owners = indexes, known, owners
-        other.variations = variations
-        return other
+    @classmethod
+    def saved_names(cls):
+        """Return the names of what is saved: all that it is made of."""
+        return tuple(x.name for x in fields(cls) if x.init)
 
-    def __getstate__(self):
-        return self.__dict__ | {"_last": None}
+    def _unsaved(self):
+        return {"_memory": _Memory()}
 
 
-def build_bank(images, shown, known, owners, encoder, setting, options, rng, report):
+def build_bank(normal, encoder, seen, context):
     """Encode and index the patches of normal images.
 
     Parameters
     ----------
-    images : ImageStack
-        All normal images, which form the bank.
-    shown : ndarray of int
-        Indices of those the encoder was trained on, which decide how much positions
-        count.
-    known, owners : list of bytes, ndarray of int
-        See `FittedBank`.
+    normal : NormalImages
+        The images, all of which form the bank. Those that the encoder was trained on
+        decide how much positions count.
     encoder : PatchEncoder
         The trained encoder.
-    setting : DenseSetting
-        How images are encoded.
-    options : Options
-        How the bank is built and searched.
-    rng : RandomState
-        The source of all randomness.
-    report : Report
-        Says how far it has come.
+    seen : set of bytes
+        See `FittedBank`.
+    context : FitContext
+        How to do it.
 
     Returns
     -------
     fitted : FittedBank
     """
-    dense = setting.make(encoder)
-    is_whole = len(shown) == len(images)
-    compared = images if is_whole else images.take(shown)
-    units = find_units(dense, compared, options.place_weight, rng)
+    images, options, rng = normal.stack, context.options, context.rng
+    dense = context.setting.make(encoder)
+    units = find_units(dense, normal.shown_stack(), options.position_weight, rng)
     for size, unit in zip(dense.patch_sizes, units, strict=True):
         counts = "count" if unit > 0 else "do not count"
-        report.log(f"positions of patches of {size} {counts}")
+        context.report.log(f"positions of patches of {size} {counts}")
     samplers = None
     if options.relative_weight > 0:
         sampler_rng = _fork(rng)
         samplers = [Sampler(len(images), sampler_rng) for _ in units]
-    with report.progress("encoding images", len(images)) as progress:
+    with context.report.progress("encoding images", len(images)) as progress:
         banks = collect_banks(
             dense,
             images,
@@ -178,69 +152,82 @@ def build_bank(images, shown, known, owners, encoder, setting, options, rng, rep
             options.bank_size,
             rng,
             progress=progress,
-            owners=owners,
+            owners=normal.owners,
             samplers=samplers,
         )
-    indexes = index_banks(banks, setting.device, options, rng, report)
+    indexes = index_banks(banks, context)
     variations = None
-    if options.relative_weight > 0:
+    if samplers is not None:
         samples = [sampler.result() for sampler in samplers]
-        variations = _measure_variations(samples, indexes, setting.device, report)
+        variations = _measure_variations(samples, indexes, context)
     return FittedBank(
-        setting,
-        indexes,
-        units,
-        options.aggregation,
-        known,
-        owners,
+        setting=context.setting._replace(device=None),
+        indexes=indexes,
+        units=units,
+        aggregation=options.aggregation,
+        known=normal.known,
+        owners=normal.owners,
         # With groups, the mean is that of the images trained on: no other image has a
         # part in it.
-        len(known) if is_whole else 0,
-        set(),
-        variations,
-        options.relative_weight,
-        options.score_pixels,
-        images.sizes,
-        images.files,
+        n_averaged=len(normal) if normal.all_are_shown else 0,
+        seen=seen,
+        variations=variations,
+        relative_weight=options.relative_weight,
+        score_pixels=options.score_pixels,
+        sizes=images.sizes,
+        files=images.files,
     )
 
 
-def extend_bank(fitted, images, known, owners, dense, options, rng, report):
+def extend_bank(fitted, new, dense, context):
     """Let the patches of more images join a bank; return another `FittedBank`.
 
-    `known` and `owners` are those of former and new images, `dense` is a
-    `DenseEncoder`.
+    Parameters
+    ----------
+    fitted : FittedBank
+        The bank as it is.
+    new : NormalImages
+        What joins it. The encoder is not trained on any of them.
+    dense : DenseEncoder
+        Encodes them.
+    context : FitContext
+        How to do it.
     """
-    n_former = len(fitted.known)
+    images, rng = new.stack, context.rng
     former = fitted.variations
     samplers = None
     if former is not None:
         sampler_rng = _fork(rng)
         n_each = [x.sample.rows.shape[1] for x in former]
         samplers = [Sampler(len(images), sampler_rng, n) for n in n_each]
-    with report.progress("adding images", len(images)) as progress:
+    with context.report.progress("adding images", len(images)) as progress:
         banks = collect_banks(
             dense,
             images,
             fitted.units,
-            options.bank_size,
+            context.options.bank_size,
             rng,
             former=[index.bank() for index in fitted.indexes],
-            n_former=n_former,
+            n_former=len(fitted.known),
             progress=progress,
-            owners=owners[n_former:],
+            owners=new.owners,
             samplers=samplers,
         )
-    indexes = index_banks(banks, dense.device, options, rng, report)
+    indexes = index_banks(banks, context)
     variations = None
     if former is not None:
         pairs = zip(former, samplers, strict=True)
         samples = [x.sample.join(sampler.result(), sampler_rng) for x, sampler in pairs]
-        variations = _measure_variations(samples, indexes, dense.device, report)
-    extended = fitted.replace_bank(indexes, known, owners, variations)
-    extended.sizes = [*fitted.sizes, *images.sizes]
-    extended.files = [*fitted.files, *images.files]
-    return extended
+        variations = _measure_variations(samples, indexes, context)
+    return replace(
+        fitted,
+        indexes=indexes,
+        known=[*fitted.known, *new.known],
+        owners=np.concatenate([fitted.owners, new.owners]),
+        variations=variations,
+        sizes=[*fitted.sizes, *images.sizes],
+        files=[*fitted.files, *images.files],
+    )
 
 
 def _fork(rng):
@@ -248,21 +235,21 @@ def _fork(rng):
     return np.random.RandomState(draw_seed(copy.deepcopy(rng)))
 
 
-def _measure_variations(samples, indexes, device, report):
-    report.log("measuring how much normal patches vary")
+def _measure_variations(samples, indexes, context):
+    context.report.log("measuring how much normal patches vary")
     pairs = zip(samples, indexes, strict=True)
-    return [Variation(sample, index, device) for sample, index in pairs]
+    return [Variation(sample, index, context.device) for sample, index in pairs]
 
 
-def index_banks(banks, device, options, rng, report):
+def index_banks(banks, context):
     """Index the bank of every scale."""
-    indexes = []
+    options, log, indexes = context.options, context.report.log, []
     for bank in banks:
-        seed = draw_seed(rng)
-        report.log(f"indexing {len(bank.rows):,} patches")
+        seed = draw_seed(context.rng)
+        log(f"indexing {len(bank.rows):,} patches")
         indexes.append(
             make_index(
-                bank, options.neighbors, device, options.n_jobs, seed, report.log
+                bank, options.neighbors, context.device, options.n_jobs, seed, log
             )
         )
     return indexes

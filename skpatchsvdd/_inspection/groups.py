@@ -2,6 +2,7 @@
 
 import reprlib
 from collections.abc import Mapping, Set
+from typing import NamedTuple
 
 import numpy as np
 
@@ -57,17 +58,76 @@ def check_n_groups(groups):
         )
 
 
-def number_owners(groups, former=None):
+def check_more_groups(groups, former, n_images):
+    """Check the groups of images that join others, whose groups are `former`."""
+    if groups is None and former is not None:
+        raise ValueError(
+            "fit was given groups, and partial_fit was not. Pass groups, such as "
+            "groups=['lot 7'] * len(X) for images of one new group."
+        )
+    if groups is not None and former is None:
+        raise ValueError(
+            "partial_fit was given groups, and fit was not. Pass groups to fit "
+            "too, so that it calibrates on groups that the encoder has not seen."
+        )
+    return check_groups(groups, n_images)
+
+
+def number_owners(groups):
     """Return, for each image, the number of its group.
 
-    Groups are numbered in the order in which they come in. Those that go on from
-    `former` ones keep their numbers.
+    Groups are numbered in the order in which they come in, so that more of them change
+    no number.
     """
-    labels = groups if former is None else np.concatenate([former, groups])
-    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
-    # In the order in which groups come in, so that more of them change no number.
-    numbers = np.argsort(np.argsort(first))
-    return numbers[inverse][len(labels) - len(groups) :]
+    _, first, inverse = np.unique(groups, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[inverse]
+
+
+class Split(NamedTuple):
+    """Who is trained on, and who calibrates.
+
+    Attributes
+    ----------
+    owners : ndarray of int of shape (n_images,)
+        The number of each image's group; without groups, its own.
+    shown : ndarray of int
+        Indices of the images to train on.
+    calibrates : ndarray of bool of shape (n_images,)
+        Whether thresholds come from an image.
+    """
+
+    owners: np.ndarray
+    shown: np.ndarray
+    calibrates: np.ndarray
+
+
+def split_groups(groups, is_seen, trains, rng):
+    """Choose the groups to train on and those to calibrate on.
+
+    Parameters
+    ----------
+    groups : ndarray of shape (n_images,) or None
+        The group of each image.
+    is_seen : ndarray of bool of shape (n_images,)
+        Whether a former training has seen an image.
+    trains : bool
+        Whether an encoder is to be trained.
+    rng : RandomState
+        Draws the groups that are set aside.
+
+    Returns
+    -------
+    split : Split
+    """
+    everyone = np.arange(len(is_seen))
+    if groups is None:
+        return Split(everyone, everyone, np.ones(len(is_seen), dtype=bool))
+    owners = number_owners(groups)
+    unseen = find_unseen(owners, is_seen)
+    if not trains:
+        return Split(owners, everyone, np.isin(owners, unseen))
+    is_aside = np.isin(owners, choose_aside(owners, unseen, rng))
+    return Split(owners, np.flatnonzero(~is_aside), is_aside)
 
 
 def find_unseen(owners, is_seen):

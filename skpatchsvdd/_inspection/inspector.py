@@ -45,8 +45,6 @@ class Inspector:
         out when it is scored. None leaves out its own.
     n_averaged : int
         The centre is the mean of the first `n_averaged` known images.
-    tolerance : float
-        Fraction by which a score may be too large where an index is approximate.
     variations : list of Variation or None
         For each scale, the distances that are usual. With them there are two maps, of
         distances as they are and in units of what is usual for such patches; a pixel,
@@ -66,7 +64,6 @@ class Inspector:
         known=(),
         owners=None,
         n_averaged=0,
-        tolerance=0.0,
         variations=None,
         relative_weight=0.0,
         score_pixels=1,
@@ -75,7 +72,6 @@ class Inspector:
         self.indexes = indexes
         self.units = units
         self.aggregation = aggregation
-        self.tolerance = tolerance
         self.variations = variations
         self.weights = (1 - relative_weight, relative_weight)
         # No more than a quarter of what is looked at.
@@ -266,8 +262,8 @@ class Inspector:
         """Lower the bounds of one image, in place, until its score is certain.
 
         From the top down: the patches that cover the largest pixels of a map are
-        decided exactly, until the largest pixels are, up to the tolerance, those all of
-        whose patches are decided. A map in units of what is usual is a bound wherever
+        decided exactly, until the largest pixels are those all of whose patches are
+        decided. A map in units of what is usual is a bound wherever
         the distances are.
         """
         is_open = {
@@ -294,8 +290,7 @@ class Inspector:
         """Return the largest open pixels of a map if they may change its score."""
         n = self.score_pixels
         settled = bounds.masked_fill(open_pixels, 0)
-        limit = (1 + self.tolerance) * mean_of_largest(settled[None], n)
-        if mean_of_largest(bounds[None], n) <= limit:
+        if mean_of_largest(bounds[None], n) <= mean_of_largest(settled[None], n):
             return torch.zeros(0, dtype=torch.long, device=bounds.device)
         least = settled.flatten().topk(n).values[-1]  # what it takes to count
         doubtful = bounds.masked_fill(~open_pixels, 0).flatten()

@@ -1,5 +1,6 @@
 """One bank of several that have grown from the same one."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -53,7 +54,7 @@ def _find_difference(own, other):
     if other.fitted.known[:n_former] != own.fitted.known:
         return "has not grown from this one: its bank begins with other images"
     if other.fitted.units != own.fitted.units:
-        return "was fitted with another place_weight than this one"
+        return "was fitted with another position_weight than this one"
     if _list_labels(own.groups) != _list_labels(other.groups)[:n_former]:
         return "was given other groups than this one"
     return None
@@ -99,7 +100,7 @@ def find_added(fitted, others):
     return added
 
 
-def join_fitted(fitted, others, added, owners, dense, options, rng, report):
+def join_fitted(fitted, others, added, owners, dense, context):
     """Let what was added to copies of a bank join it; return another `FittedBank`.
 
     Parameters
@@ -113,10 +114,11 @@ def join_fitted(fitted, others, added, owners, dense, options, rng, report):
     owners : ndarray of int
         Those of former and new images, in the order of `others` and `added`.
     dense : DenseEncoder
-        Where to search, and which patches count.
-    options, rng, report
-        As for `build_bank`.
+        Which patches count.
+    context : FitContext
+        How to do it.
     """
+    rng, device = context.rng, context.device
     banks = [[index.bank()] for index in fitted.indexes]
     samples = fitted.variations and [[x.sample] for x in fitted.variations]
     known, sizes, files = (list(x) for x in (fitted.known, fitted.sizes, fitted.files))
@@ -136,19 +138,26 @@ def join_fitted(fitted, others, added, owners, dense, options, rng, report):
     joined = []
     for parts, cells in zip(banks, dense.cells, strict=True):
         n_features = parts[0].rows.shape[1]
-        size = rows_to_keep(options.bank_size, len(known) * len(cells), n_features)
-        joined.append(join_banks(parts, size, rng, dense.device))
-    indexes = index_banks(joined, dense.device, options, rng, report)
+        n_rows = len(known) * len(cells)
+        size = rows_to_keep(context.options.bank_size, n_rows, n_features)
+        joined.append(join_banks(parts, size, rng, device))
+    indexes = index_banks(joined, context)
     variations = None
     if samples is not None:
         variations = []
         for (first, *rest), index in zip(samples, indexes, strict=True):
             for sample in rest:
                 first = first.join(sample, rng)
-            variations.append(Variation(first, index, dense.device))
-    result = fitted.replace_bank(indexes, known, owners, variations)
-    result.sizes, result.files = sizes, files
-    return result
+            variations.append(Variation(first, index, device))
+    return replace(
+        fitted,
+        indexes=indexes,
+        known=known,
+        owners=owners,
+        variations=variations,
+        sizes=sizes,
+        files=files,
+    )
 
 
 def _renumber(bank, numbers, owners):

@@ -18,7 +18,7 @@ def check_scores(scores):
     if not np.isfinite(scores).all():
         raise FloatingPointError(
             "the scores of the training images are not finite. Pass a smaller "
-            "learning_rate, and images scaled to about 0..1."
+            "Training(learning_rate=...), and images scaled to about 0..1."
         )
     if are_tied(scores):
         warn(
@@ -39,7 +39,7 @@ def warn_of_collapse(training):
     warn(
         "training has collapsed all features to one point, and all training images "
         "score the same. Continuing with the weights before training. Pass a smaller "
-        f"lam or learning_rate{other}, or early_stopping=True.",
+        f"lam or Training(learning_rate=...){other}, or early_stopping=True.",
         ConvergenceWarning,
     )
 

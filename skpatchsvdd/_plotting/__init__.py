@@ -2,7 +2,6 @@
 
 from skpatchsvdd._plotting.axes import import_pyplot
 from skpatchsvdd._plotting.detection import DetectionCurveDisplay
-from skpatchsvdd._plotting.lam_search import LamSearchDisplay
 from skpatchsvdd._plotting.losses import LossCurveDisplay
 from skpatchsvdd._plotting.maps import AnomalyMapDisplay
 from skpatchsvdd._plotting.scores import ScoreHistogramDisplay
@@ -10,7 +9,6 @@ from skpatchsvdd._plotting.scores import ScoreHistogramDisplay
 __all__ = [
     "AnomalyMapDisplay",
     "DetectionCurveDisplay",
-    "LamSearchDisplay",
     "LossCurveDisplay",
     "ScoreHistogramDisplay",
     "import_pyplot",

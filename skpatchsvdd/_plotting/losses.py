@@ -50,7 +50,7 @@ class LossCurveDisplay:
     >>> from skpatchsvdd.datasets import make_textures
     >>> from skpatchsvdd.plotting import LossCurveDisplay
     >>> X = make_textures(4, image_size=48, random_state=0).images
-    >>> est = PatchSVDD(patch_size=32, max_iter=3, batch_size=2, random_state=0).fit(X)
+    >>> est = PatchSVDD(patch_size=32, max_iter=3, random_state=0).fit(X)
     >>> display = LossCurveDisplay.from_estimator(est)
     >>> list(display.lines_)
     ['position_32', 'svdd_32', 'damage_32', 'scale_32']

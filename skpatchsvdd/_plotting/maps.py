@@ -6,7 +6,7 @@ from sklearn.utils.validation import check_consistent_length
 from skpatchsvdd._images import list_images, read_display
 from skpatchsvdd._plotting.axes import import_pyplot
 from skpatchsvdd._plotting.learnt import read_learnt
-from skpatchsvdd._utils import detector_of, maps_of, offset_of
+from skpatchsvdd._utils import maps_of, offset_of
 
 
 class AnomalyMapDisplay:
@@ -91,7 +91,7 @@ class AnomalyMapDisplay:
         if options.get("vmax") is None and offset is not None and offset < 0:
             options["vmax"] = -2 * offset
         return cls.from_predictions(
-            list_images(X, getattr(detector_of(estimator), "image_shape", None)),
+            list_images(X),
             maps,
             masks=masks,
             titles=titles,

@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from skpatchsvdd._images import list_images, read_display
-from skpatchsvdd._inspection import p_values_from_scores
+from skpatchsvdd._inspection import Calibration
 from skpatchsvdd._report.patches import PatchPairs
 from skpatchsvdd._report.pictures import OVERLAY_SIZE, encode_map, encode_picture
 from skpatchsvdd._utils import map_in_threads, replaced_when_whole
@@ -71,7 +71,7 @@ def write_report(estimator, X, path, *, y=None, title="Inspection report"):
             "Of a Pipeline, pass its last step, and X as the steps before it give it."
         )
     check_is_fitted(estimator)
-    X = list_images(X, estimator.image_shape)
+    X = list_images(X)
     if y is not None:
         y = np.asarray(y)
         check_consistent_length(X, y)
@@ -214,15 +214,18 @@ class Page:
 
     def _list_training(self):
         """Return the values of training images, their p-values, and the lowest."""
-        est = self._est
-        scores = est.training_scores_[est.calibrates_]
-        groups = None if est.groups_ is None else est.groups_[est.calibrates_]
-        p_values = p_values_from_scores(scores, np.append(scores, -np.inf), groups)
+        known = self._calibration()
+        scores = known.used_scores
+        p_values = known.p_values(np.append(scores, -np.inf))
         return {
             "training": (-scores).tolist(),
             "training_p": p_values[:-1].tolist(),
             "least_p": float(p_values[-1]),
         }
+
+    def _calibration(self):
+        est = self._est
+        return Calibration(est.training_scores_, est.groups_, est.calibrates_)
 
     def _test_drift(self):
         """Test the images that may be normal: where it is known, those that are."""
@@ -236,9 +239,10 @@ class Page:
         if any(x["label"] is None for x in images):
             # A batch of many defects is no drift, but one of nothing else is.
             share = float(np.clip(np.mean(scores < est.offset_), *_DEFECTS))
-        groups = None if est.groups_ is None else est.groups_[est.calibrates_]
-        training_scores = est.training_scores_[est.calibrates_]
-        result = drift_test(training_scores, scores, groups, defect_fraction=share)
+        known = self._calibration()
+        result = drift_test(
+            known.used_scores, scores, known.used_groups, defect_fraction=share
+        )
         verdict = result.verdict
         if n_left_out := int(share * len(scores)):
             verdict += f" (Not counted, as possibly defective: {n_left_out}.)"

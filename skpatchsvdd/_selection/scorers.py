@@ -241,19 +241,17 @@ def _check_masks(y):
 def _read_images(estimator, X):
     """Read an array or a list by the parameters of an estimator, if it has any."""
     detector = detector_of(estimator)
-    shape = getattr(detector, "image_shape", None)
     size = getattr(detector, "image_size", None)
     is_pipeline = isinstance(getattr(estimator, "best_estimator_", estimator), Pipeline)
     if is_pipeline and isinstance(X, np.ndarray):
         size = None  # its steps may want images as they are
-    return check_images(X, image_shape=shape, image_size=size)
+    return check_images(X, image_size=size)
 
 
 def _like(X, copies, dtype):
     """Return copies of images in the form in which X came, which a pipeline may want.
 
-    As rows, or without an axis of channels, as integers, as a tensor; `dtype` is that
-    of files.
+    Without an axis of channels, as integers, as a tensor; `dtype` is that of files.
     """
     given = as_images(X)
     is_list = isinstance(given, list)
@@ -261,10 +259,7 @@ def _like(X, copies, dtype):
     dtype = getattr(first, "dtype", dtype)
     if dtype.kind == "u":
         copies = (np.iinfo(dtype).max * copies).round().astype(dtype)
-    n_axes = np.ndim(first) + is_list
-    if n_axes == 2:
-        copies = copies.reshape(len(copies), -1)
-    elif n_axes == 3:
+    if np.ndim(first) + is_list == 3:
         copies = copies[..., 0]
     if isinstance(X, torch.Tensor):
         return torch.from_numpy(np.ascontiguousarray(copies)).to(X.device)

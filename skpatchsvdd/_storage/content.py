@@ -11,7 +11,7 @@ from skpatchsvdd._encoding import (
     ModuleEncoder,
     grid_shape,
 )
-from skpatchsvdd._inspection import FittedBank
+from skpatchsvdd._inspection import Calibration, FittedBank
 
 # Pixels of an inspected image, at most: 16,384 x 16,384, whose features fill a memory.
 _MAX_PIXELS = 2**28
@@ -82,7 +82,7 @@ def _are_strides_right(parameters, learnt):
 
 
 def _is_setting_right(parameters, learnt):
-    setting = learnt["_fitted"]._setting
+    setting = learnt["_fitted"].setting
     shape, roi = tuple(learnt["inspected_shape_"]), setting.roi
     return (
         tuple(setting.image_size) == shape[:2]
@@ -104,7 +104,6 @@ def _is_bank_right(parameters, learnt):
         isinstance(fitted, FittedBank)
         and lengths == [n_known] * 3
         and all(len(x) == n_scales for x in by_scale)
-        and len(learnt["training_scores_"]) == len(learnt["calibrates_"]) == n_known
         and 0 <= fitted.n_averaged <= n_known
         and all(
             _are_places_right(index, patch_size, stride, n_known, learnt)
@@ -112,6 +111,17 @@ def _is_bank_right(parameters, learnt):
                 fitted.indexes, learnt["patch_sizes_"], learnt["strides_"], strict=True
             )
         )
+    )
+
+
+def _is_calibration_right(parameters, learnt):
+    scores, calibrates = learnt["training_scores_"], learnt["calibrates_"]
+    known = Calibration(scores, learnt["groups_"], calibrates)
+    return (
+        len(known) == len(learnt["_fitted"].known)
+        and scores.dtype == np.float64
+        and calibrates.dtype == bool
+        and calibrates.any()
     )
 
 
@@ -138,4 +148,5 @@ _CHECKS = {
     "strides": _are_strides_right,
     "setting": _is_setting_right,
     "bank": _is_bank_right,
+    "calibration": _is_calibration_right,
 }

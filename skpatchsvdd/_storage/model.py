@@ -1,65 +1,29 @@
 """A fitted estimator as arrays and text, and back."""
 
-import copy
 import json
 
 import numpy as np
 from torch import nn
 
-from skpatchsvdd._bank import ApproximateIndex, ExactIndex, PatchSample, Variation
+from skpatchsvdd._bank import ApproximateIndex, ExactIndex
 from skpatchsvdd._encoding import (
     ENCODERS,
-    DenseSetting,
     JointEncoder,
     ModuleEncoder,
     rebuild_encoder,
 )
-from skpatchsvdd._inspection import FittedBank
+from skpatchsvdd._parameters import Inspection, Training
 from skpatchsvdd._storage.own_modules import GivenModules, describe_module
+from skpatchsvdd._storage.schema import OBJECTS, put_together, take_apart
 from skpatchsvdd._storage.tensors import NAMES, read_tensors, write_tensors
 from skpatchsvdd._utils import check_file_name
 from skpatchsvdd._version import __version__
 
 # Counts up when files change so that an older package cannot read them.
 _FORMAT = 1
-# What objects of the package are made of. Files hold no others.
-_FIELDS = {
-    FittedBank: [
-        "_setting",
-        "indexes",
-        "units",
-        "aggregation",
-        "known",
-        "owners",
-        "n_averaged",
-        "seen",
-        "variations",
-        "relative_weight",
-        "score_pixels",
-        "sizes",
-        "files",
-    ],
-    ExactIndex: [
-        "rows",
-        "owners",
-        "places",
-        "centers",
-        "starts",
-        "_seed",
-        "_has_others",
-    ],
-    Variation: ["sample", "distances", "width"],
-    DenseSetting: DenseSetting._fields,
-    PatchSample: PatchSample._fields,
-}
-_CLASSES = {cls.__name__: cls for cls in _FIELDS}
+# Parameters that are objects: a file holds their values, by name.
+_SETTINGS = {cls.__name__: cls for cls in (Training, Inspection)}
 _CONTAINERS = {"list": list, "tuple": tuple, "set": set}
-# What is not saved of an object, and is made when there is need.
-_EMPTY = {
-    FittedBank: {"_last": None},
-    ExactIndex: {"_searches": {}},
-    Variation: {"_on_device": None},
-}
 
 
 def write_model(path, parameters, learnt):
@@ -164,6 +128,9 @@ class _Packer:
     def _pack_object(self, value):
         if isinstance(value, ApproximateIndex):
             return {"approximate": self.pack(value._exact)}
+        if type(value) in _SETTINGS.values():
+            values = self.pack_dict(value.get_params(deep=False))
+            return {"settings": type(value).__name__, "of": values}
         if isinstance(value, JointEncoder):
             return {"joint": [self.pack(x) for x in value.members]}
         if isinstance(value, ModuleEncoder):
@@ -178,11 +145,10 @@ class _Packer:
         if isinstance(value, nn.Module):
             self._modules.append(value)
             return {"module": len(self._modules) - 1}
-        if type(value) not in _FIELDS:
-            raise TypeError(f"a {type(value).__name__} has no place in a file")
-        value = copy.copy(value)  # as it is now: a search may be sorting its rows
-        fields = {name: getattr(value, name) for name in _FIELDS[type(value)]}
-        return {"object": type(value).__name__, "of": self.pack_dict(fields)}
+        name = type(value).__name__
+        if type(value) is not OBJECTS.get(name):
+            raise TypeError(f"a {name} has no place in a file")
+        return {"object": name, "of": self.pack_dict(take_apart(value))}
 
 
 def _as_table(items):
@@ -213,9 +179,9 @@ class _Unpacker:
     def unpack(self, value):
         if not isinstance(value, dict):
             if isinstance(value, list):
-                raise TypeError("a list has to say so")
+                raise TypeError("lists carry a tag")
             return value
-        kind = next(iter(value))
+        kind = next(iter(value), None)
         return getattr(self, f"_unpack_{kind}")(value[kind], value)
 
     def _unpack_dict(self, pairs, _):
@@ -265,6 +231,9 @@ class _Unpacker:
     def _unpack_own(self, fields, _):
         return self.modules.make_encoder(self.unpack(fields))
 
+    def _unpack_settings(self, name, value):
+        return _SETTINGS[name](**self.unpack(value["of"]))
+
     def _unpack_encoder(self, kind, value):
         n_channels, embedding_dim, patch_size = map(int, value["config"])
         arrays = self.unpack(value["of"])
@@ -273,14 +242,8 @@ class _Unpacker:
         return rebuild_encoder(ENCODERS[kind], config, arrays).eval()
 
     def _unpack_object(self, name, value):
-        cls, fields = _CLASSES[name], self.unpack(value["of"])
-        if set(fields) != set(_FIELDS[cls]):
-            raise ValueError(f"its {name} is not as it should be")
-        if issubclass(cls, tuple):
-            return cls(**fields)
-        made = cls.__new__(cls)
-        made.__dict__.update(fields, **_EMPTY[cls])
-        if cls is ExactIndex:
+        made = put_together(name, self.unpack(value["of"]))
+        if isinstance(made, ExactIndex):
             _check_index(made)
         return made
 

@@ -3,7 +3,8 @@
 import numpy as np
 from scipy import ndimage
 
-# Smallest change of a pixel, on the 0..1 scale, that is visible.
+# Smallest change of a pixel, on the 0..1 scale, that is visible: about eight grey
+# levels of 255. Masks reach to the soft edges of defects.
 VISIBLE = 0.03
 
 

@@ -1,15 +1,17 @@
 """How an encoder is trained: what is drawn, minimised and checked."""
 
-from skpatchsvdd._training.trainer import (
+from skpatchsvdd._training.training import (
     count_trainings,
-    go_on_from,
+    describe_training,
+    resume_from,
     train_encoder,
     undo_training,
 )
 
 __all__ = [
     "count_trainings",
-    "go_on_from",
+    "describe_training",
+    "resume_from",
     "train_encoder",
     "undo_training",
 ]

@@ -24,8 +24,8 @@ _CROP_SIZE = 128
 SHIFT = 2
 
 # Smallest change of a pixel, on the 0..1 scale, that counts as damage: ten grey levels
-# of 255, which is visible.
-_VISIBLE = 0.04
+# of 255, which is clearly visible, and twice the noise of pixels.
+_DAMAGE = 0.04
 
 
 def draw_corners(n, shape, size, draws, seen=None):
@@ -128,7 +128,7 @@ class CropSampler:
         change = change[:, :, REACH:-REACH, REACH:-REACH]
         views = self._finish(torch.cat([first, damaged]), corners)
         is_seen = self._cut_seen(corners[:n_crops])
-        is_damaged = (change > _VISIBLE).float()
+        is_damaged = (change > _DAMAGE).float()
         if is_seen is not None:
             is_damaged = is_damaged * self._cut_seen(corners[n_crops:])
         return Crops(*views.chunk(2), is_damaged, is_seen)

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from skpatchsvdd._options import default_lam, list_trial_lams
 from skpatchsvdd._synthetic import make_probes
+from skpatchsvdd._training.trainer import train_once
 from skpatchsvdd._training.validation import DefectCheck
 from skpatchsvdd._utils import draw_seed
 
-# The values tried, by `training`: a factor of ten to both sides of the default.
-LAMS = {"dense": (0.03, 0.3, 3.0), "paper": (1e-4, 1e-3, 1e-2)}
-_MIN_TRIED = 4  # images; with fewer the middle value is taken
+_MIN_TRIED = 4  # images; with fewer the default is taken
 # A trial takes this fraction of the steps; half of them chose no better. So large a
 # fraction of the images, at most so many, is held out, and each gets so many copies
 # with a synthetic defect.
@@ -24,38 +24,43 @@ _N_PROBES = 8
 _CLEARLY = 0.05
 
 
-def choose_lam(train_once, images, setting, options, rng, report, former):
+def choose_lam(images, context, former):
     """Return `lam` and, if it was chosen here, the table of trials.
 
-    ``train_once(images, setting, options, rng, report, former, is_trial)`` trains with
-    a given value; the other parameters are those of `train_encoder`.
+    The parameters are those of `train_encoder`.
     """
+    options, rng = context.options, context.rng
     if options.lam != "auto":
         return options.lam, None
     if former is not None and options.max_iter == 0:
         return former.lam, former.lam_results
-    values = LAMS[options.training]
+    values = list_trial_lams(options.training)
     if count_trials(len(images), options) == 0:
-        return values[1], None
+        return default_lam(options.training), None
     n_aside = min(max(round(_SET_ASIDE * len(images)), 1), _MAX_SET_ASIDE)
     order = rng.permutation(len(images))
     aside, others = np.sort(order[:n_aside]), np.sort(order[n_aside:])
     draw_probes = functools.partial(make_probes, n_damaged=_N_PROBES, rng=rng)
-    check = DefectCheck(images, aside, setting, options, draw_probes)
+    check = DefectCheck(images, aside, context.setting, options, draw_probes)
     n_steps = max(round(_TRIAL * options.max_iter), 1)
     options = replace(options, max_iter=n_steps, early_stopping=False)
     seed = draw_seed(rng)
     table = {"lam": [], "score": [], "fit_time": []}
     for lam in values:
         start = time.perf_counter()
-        trial = (images.take(others), setting, replace(options, lam=lam))
-        trial_rng = np.random.RandomState(seed)
-        encoder, *_ = train_once(*trial, trial_rng, report, None, True)
+        trial = replace(
+            context,
+            options=replace(options, lam=lam),
+            rng=np.random.RandomState(seed),
+        )
+        encoder, *_ = train_once(images.take(others), trial, is_trial=True)
         score = check(encoder)
         row = (lam, score, time.perf_counter() - start)
         for column, value in zip(table.values(), row, strict=True):
             column.append(value)
-        report.log(f"lam={lam:g} finds synthetic defects with an AUROC of {score:.3f}")
+        context.report.log(
+            f"lam={lam:g} finds synthetic defects with an AUROC of {score:.3f}"
+        )
     table = {name: np.array(column) for name, column in table.items()}
     is_good = table["score"] >= table["score"].max() - _CLEARLY
     return float(table["lam"][is_good.argmax()]), table
@@ -66,4 +71,4 @@ def count_trials(n_images, options):
     matters = options.loss == "patch_svdd" and options.trains
     if options.lam != "auto" or not matters or n_images < _MIN_TRIED:
         return 0
-    return len(LAMS[options.training])
+    return len(list_trial_lams(options.training))

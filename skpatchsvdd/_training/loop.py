@@ -262,6 +262,7 @@ def check_curve(curve):
     if not finite.all():
         raise FloatingPointError(
             f"the loss was not finite at step {int(finite.argmin()) + 1}. "
-            "Pass a smaller learning_rate, and images scaled to about 0..1."
+            "Pass a smaller Training(learning_rate=...), and images scaled to about "
+            "0..1."
         )
     return curve

@@ -1,19 +1,16 @@
-"""Training an encoder: from options and images to the weights that stay."""
+"""One training with a given `lam`: from options and images to the weights."""
 
 import copy
 import functools
-from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
 
-from skpatchsvdd._encoding import join_encoders, make_encoder
+from skpatchsvdd._encoding import make_encoder
 from skpatchsvdd._images import pixels_to_float
 from skpatchsvdd._training.crops import CropSampler
 from skpatchsvdd._training.dense_losses import make_dense_objective
-from skpatchsvdd._training.lam_search import choose_lam, count_trials
 from skpatchsvdd._training.loop import run_training
 from skpatchsvdd._training.pairs import PairSampler
 from skpatchsvdd._training.paper_losses import make_paper_objective
@@ -39,92 +36,14 @@ _N_LOADED = 64
 _N_STANDARD = 16
 
 
-class Training(NamedTuple):
-    """A finished training: the encoder, on the CPU, and how it came about.
-
-    Attributes
-    ----------
-    encoder : PatchEncoder
-        With the weights that stay.
-    curve : dict of str to ndarray
-        Every loss term at every step; empty without training.
-    watch : Watch
-        What was seen while training.
-    lam : float
-        The weight of the SVDD' term.
-    lam_results : dict or None
-        The trials it was chosen by.
-    """
-
-    encoder: torch.nn.Module
-    curve: dict
-    watch: Watch
-    lam: float
-    lam_results: dict | None
-
-
-def train_encoder(images, setting, options, rng, report, former=None, frozen=()):
-    """Train an encoder, with a `lam` that is chosen first if it is "auto".
-
-    Parameters
-    ----------
-    images : ImageStack
-        The images to train on.
-    setting : DenseSetting
-        How they are encoded.
-    options : Options
-        How to train.
-    rng : RandomState
-        The source of all randomness.
-    report : Report
-        Says how far it has come.
-    former : Training or None
-        A training to go on from.
-    frozen : list of PatchEncoder
-        Encoders that are known beforehand, which join the trained one.
-
-    Returns
-    -------
-    training : Training
-    """
-    if setting.roi is not None:  # defects, too, are made of what is seen
-        images = images.hide_outside(setting.roi)
-    if options.trains:
-        split_images(len(images), options, copy.deepcopy(rng))  # it may raise
-    # A copy, so that what follows is as if this lam had been given.
-    lam, results = choose_lam(
-        train_once, images, setting, options, copy.deepcopy(rng), report, former
-    )
-    options = replace(options, lam=lam)
-    encoder, *rest = train_once(images, setting, options, rng, report, former)
-    frozen = [x.adapt(images, setting) for x in frozen]
-    return Training(join_encoders([encoder, *frozen]), *rest, lam, results)
-
-
-def undo_training(training):
-    """Return a training with the weights it began with."""
-    training.watch.kept = 0
-    first, (_, *others) = training.watch.first_encoder, training.encoder.members
-    return training._replace(encoder=join_encoders([first, *others]))
-
-
-def count_trainings(n_images, options):
-    """Return how often `train_encoder` trains, trials of `lam` included."""
-    return count_trials(n_images, options) + int(options.trains)
-
-
-def go_on_from(encoder, lam, lam_results):
-    """Return the training that a fitted encoder stands for, to go on from."""
-    return Training(encoder, {}, Watch(None, 1), lam, lam_results)
-
-
-def train_once(images, setting, options, rng, report, former=None, is_trial=False):
+def train_once(images, context, former=None, is_trial=False):
     """Train with a given `lam`; return encoder or None, loss curve and watch.
 
     An interrupt ends the training early, but is raised in a trial, which does not warn
     of failure either. The other parameters are those of `train_encoder`.
     """
-    device = setting.device
+    setting, options, rng = context.setting, context.options, context.rng
+    device = context.device
     cpu = torch.Generator().manual_seed(draw_seed(rng))
     generator = torch.Generator(device).manual_seed(draw_seed(rng))
     encoder = _initial_encoder(options, images.image_shape[2], former, cpu)
@@ -142,7 +61,7 @@ def train_once(images, setting, options, rng, report, former=None, is_trial=Fals
     if options.training == "dense" and former is None:
         encoder.standardize(sampler.plain(_N_STANDARD))
     objective = _make_objective(encoder, sampler, options, cpu)
-    log = report.training_log(list(objective.weights), options.max_iter)
+    log = context.report.training_log(list(objective.weights), options.max_iter)
     steps, rate = options.max_iter, options.learning_rate
     curve = run_training(
         encoder, objective, sampler, steps, rate, watch, log, not is_trial
@@ -167,7 +86,7 @@ def split_images(n_images, options, rng):
         raise ValueError(
             f"early_stopping=True sets {n_checked} of {n_images} images aside and "
             "leaves too few to train on. Pass more images, a smaller "
-            "validation_fraction, or early_stopping=False."
+            "Training(validation_fraction=...), or early_stopping=False."
         )
     checked = order[: min(n_checked, _MAX_CHECKED)]
     return np.sort(checked), np.sort(order[n_checked:])
@@ -284,6 +203,7 @@ def _warn_of_failure(watch):
         "training has failed: synthetic defects were found with an AUROC of "
         f"{scores[0]:.2f} before it{between} and {scores[-1]:.2f} after "
         f"{watch.steps[-1]} steps. Continuing with the best weights. Pass a larger "
-        "batch_size or max_iter, another random_state, or early_stopping=True.",
+        "max_iter or Training(batch_size=...), another random_state, or "
+        "early_stopping=True.",
         ConvergenceWarning,
     )

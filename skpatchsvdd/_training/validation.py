@@ -65,7 +65,7 @@ class DefectCheck:
         strides = tuple(k // 4 for k in encoder.patch_sizes)
         dense = self._setting.within(self._window, strides).make(encoder)
         rng = np.random.RandomState(0)  # the same encoder scores the same
-        weight = self._options.place_weight
+        weight = self._options.position_weight
         units = find_units(dense, self._compared, weight, rng)
         banks = collect_banks(dense, self._bank, units, None, rng)
         indexes = [make_index(x, "exact", dense.device, None, 0) for x in banks]

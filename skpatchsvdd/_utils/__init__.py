@@ -25,6 +25,7 @@ from skpatchsvdd._utils.memory import memory_size
 from skpatchsvdd._utils.pipelines import detector_of, maps_of, offset_of
 from skpatchsvdd._utils.progress import Report
 from skpatchsvdd._utils.random import Draws, draw_seed
+from skpatchsvdd._utils.saved import Saved
 from skpatchsvdd._utils.scores import check_finite_scores
 from skpatchsvdd._utils.warnings import (
     TrainingInterrupted,
@@ -37,6 +38,7 @@ __all__ = [
     "CallbackSupportMixin",
     "Draws",
     "Report",
+    "Saved",
     "TrainingInterrupted",
     "as_current",
     "as_writable",

@@ -23,8 +23,8 @@ _HOPELESS = 0.25
 _MOST_THREADS = 1024
 # How to need less of a GPU's memory, by the method that ran out of it.
 _LESS_MEMORY = {
-    "fit": "Pass a smaller batch_size if it was training, a smaller bank_size or "
-    "image_size if it was after training, or device='cpu'.",
+    "fit": "Pass a smaller Training(batch_size=...) if it was training, a smaller "
+    "bank_size or image_size if it was after training, or device='cpu'.",
     "partial_fit": "set_params(bank_size=...) with fewer patches, or device='cpu'.",
 }
 _LESS_TO_SCORE = (

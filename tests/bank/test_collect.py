@@ -4,7 +4,7 @@ import torch
 from scipy.stats import spearmanr
 from settings import SEED
 
-from skpatchsvdd import PatchSVDD
+from skpatchsvdd import Inspection, PatchSVDD
 from skpatchsvdd._bank import collect as collecting
 from skpatchsvdd._bank.collect import collect_banks, rows_to_keep
 from skpatchsvdd._encoding import positions
@@ -94,7 +94,7 @@ def test_bank_size_is_obeyed(images, bank_size, kept):
 def test_a_covering_part_tells_much_of_the_whole():
     train = make_textures(12, image_size=96, random_state=SEED).images
     test = make_textures(20, image_size=96, anomaly_fraction=0.5, random_state=SEED + 1)
-    options = QUICK | {"relative_weight": 0}
+    options = QUICK | {"inspection": Inspection(relative_weight=0)}
     whole, part, tiny = (
         PatchSVDD(encoder="hierarchical", bank_size=size, **options)
         .fit(train)

@@ -12,7 +12,7 @@ from conftest import save
 from joblib.externals.loky import get_reusable_executor
 from settings import SEED
 
-from skpatchsvdd import PatchSVDD
+from skpatchsvdd import PatchSVDD, Training
 from skpatchsvdd._encoding import FormulaEncoder
 from skpatchsvdd._encoding.known import read_known
 from skpatchsvdd.datasets import make_textures
@@ -30,7 +30,7 @@ def run(monkeypatch, capsys, request):
     """Run a script with a small estimator; return the figures of its last line."""
     defaults = PatchSVDD.__init__.__kwdefaults__
     monkeypatch.setitem(defaults, "embedding_dim", 8)
-    monkeypatch.setitem(defaults, "batch_size", 1)
+    monkeypatch.setitem(Training.__init__.__kwdefaults__, "batch_size", 1)
 
     def call(script, *arguments):
         if script not in WIDE:

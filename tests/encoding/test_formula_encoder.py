@@ -8,7 +8,7 @@ import torch
 from settings import SEED
 
 import skpatchsvdd
-from skpatchsvdd import PatchSVDD
+from skpatchsvdd import Inspection, PatchSVDD, Training
 from skpatchsvdd._encoding import JointEncoder, dense, make_formula_encoder
 from skpatchsvdd._encoding.formulas import PATCHES, FormulaEncoder
 from skpatchsvdd._encoding.known import KnownNetwork, fold_norms, read_known
@@ -16,9 +16,9 @@ from skpatchsvdd._options import resolve_options
 from skpatchsvdd.datasets import make_textures
 from skpatchsvdd.metrics import detection_auroc, segmentation_auroc
 
-SHA256 = "f8c9d1210be5e108856082331019d41daa7b4f9364091e43919c3403f0fa2aff"
+SHA256 = "e469a2b2a45b400c531e7bae5052a085d82af8d4d373f771b1e2fd1026373fbf"
 # Mean length of the features of a fixed image, by stage.
-EXPECTED = (10.5884, 9.5888, 9.4906)
+EXPECTED = (11.9264, 12.4617, 14.1076)
 STRIDES = tuple(PATCHES.values())
 
 
@@ -140,7 +140,11 @@ def test_both_encoders_make_one_map(parts):
     train, test = parts
     both = ["hierarchical", "formulas"]
     est = PatchSVDD(
-        encoder=both, max_iter=1, batch_size=1, relative_weight=0, random_state=SEED
+        encoder=both,
+        max_iter=1,
+        training=Training(batch_size=1),
+        inspection=Inspection(relative_weight=0),
+        random_state=SEED,
     )
     est.fit(train)
     assert isinstance(est.encoder_, JointEncoder)
@@ -189,13 +193,14 @@ def test_groups_and_masks_of_what_matters(parts):
         ({"max_iter": 0}, (16, 24, 48)),
         ({"max_iter": 1}, (32, 64, 16, 24, 48)),
         ({"max_iter": 1, "encoder": "hierarchical"}, (32, 64)),
-        ({"max_iter": 1, "training": "paper"}, (32, 64)),
+        ({"max_iter": 1, "training": Training(method="paper", batch_size=1)}, (32, 64)),
         ({"encoder": ["raw", "formulas"], "patch_size": 32}, (32, 16, 24, 48)),
         ({"encoder": ("formulas",)}, (16, 24, 48)),
     ],
 )
 def test_what_auto_means_on_a_cpu(parts, given, sizes):
-    est = PatchSVDD(device="cpu", batch_size=1, random_state=SEED, **given)
+    given = {"training": Training(batch_size=1)} | given
+    est = PatchSVDD(device="cpu", random_state=SEED, **given)
     if given.get("encoder") == ["raw", "formulas"]:
         est.set_params(strides=(32,))
     assert est.fit(parts[0][:3]).patch_sizes_ == sizes
@@ -237,7 +242,8 @@ def test_images_without_room_for_a_patch_are_refused():
 
 
 def test_a_warm_start_keeps_what_was_trained(parts):
-    est = PatchSVDD(max_iter=1, batch_size=1, warm_start=True, random_state=SEED)
+    est = PatchSVDD(max_iter=1, warm_start=True, random_state=SEED)
+    est.set_params(training__batch_size=1)
     first = est.fit(parts[0][:3]).encoder_.members[0]
     est.set_params(max_iter=0).fit(parts[0][:4])
     assert est.patch_sizes_ == (32, 64, 16, 24, 48)
@@ -246,7 +252,8 @@ def test_a_warm_start_keeps_what_was_trained(parts):
 
 
 def test_a_warm_start_begins_to_train_beside_formulas(parts):
-    est = PatchSVDD(warm_start=True, batch_size=1, random_state=SEED, device="cpu")
+    est = PatchSVDD(warm_start=True, random_state=SEED, device="cpu")
+    est.set_params(training__batch_size=1)
     assert est.fit(parts[0][:3]).patch_sizes_ == (16, 24, 48)
     est.set_params(max_iter=1).fit(parts[0][:3])
     assert est.patch_sizes_ == (32, 64, 16, 24, 48)

@@ -4,7 +4,7 @@ import torch
 from scipy.spatial.distance import cdist
 from settings import SEED
 
-from skpatchsvdd import PatchSVDD
+from skpatchsvdd import Inspection, PatchSVDD
 from skpatchsvdd._encoding import positions
 from skpatchsvdd._encoding.positions import add_positions, compare_images, find_unit
 from skpatchsvdd.metrics import detection_auroc
@@ -120,7 +120,7 @@ def test_a_misplaced_part_stands_out_only_where_places_count(rng):
             encoder="hierarchical",
             patch_size=32,
             max_iter=0,
-            place_weight=weight,
+            inspection=Inspection(position_weight=weight),
             random_state=SEED,
         )
         .fit(train)
@@ -142,7 +142,7 @@ def test_places_do_not_change_features(rng):
             encoder="hierarchical",
             patch_size=32,
             max_iter=0,
-            place_weight=weight,
+            inspection=Inspection(position_weight=weight),
             random_state=SEED,
         )
         .fit(images)

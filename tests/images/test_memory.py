@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from skpatchsvdd import PatchSVDD
-from skpatchsvdd._images import arrays
+from skpatchsvdd._images import arrays, files, stack
 from skpatchsvdd._images.arrays import check_images
 from skpatchsvdd._utils import memory, memory_size
 
@@ -14,7 +14,7 @@ from skpatchsvdd._utils import memory, memory_size
 def little(monkeypatch):
     """A machine of 16 GiB, and images that must not be resized."""
     monkeypatch.setattr(arrays, "memory_size", lambda: 2**34)
-    monkeypatch.setattr(arrays, "resize_image", None)
+    monkeypatch.setattr(stack, "resize_image", None)
 
 
 @pytest.mark.parametrize("image_size", [100_000, (32, 10**9)])
@@ -30,7 +30,7 @@ def test_sizes_beyond_memory_are_refused_before_any_work(little, image_size):
 
 def test_files_are_refused_before_they_are_read(little, tmp_path, monkeypatch):
     Image.new("RGB", (8, 8)).save(tmp_path / "x.png")
-    monkeypatch.setattr(arrays, "read_image", None)
+    monkeypatch.setattr(files, "read_image", None)
     with pytest.raises(ValueError, match=r"take 447\.0 GiB each"):
         check_images([tmp_path / "x.png"] * 2, image_size=100_000)
 

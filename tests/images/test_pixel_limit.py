@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 from settings import SEED
 
-from skpatchsvdd._cli.parser import main
+from skpatchsvdd._cli import main
 from skpatchsvdd._images import check_images, limited_pixels, read_display, read_image
 from skpatchsvdd.datasets import load_images, load_mvtec_ad, make_textures
 

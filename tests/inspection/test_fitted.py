@@ -3,6 +3,7 @@
 import copy
 import pickle
 import threading
+from dataclasses import FrozenInstanceError
 
 import numpy as np
 import pytest
@@ -28,7 +29,8 @@ def test_the_inspector_is_kept_while_nothing_changes(est, mixed):
     kept = est._inspector()
     est.score_samples(mixed.images)
     assert est._inspector() is kept
-    est.set_params(tolerance=0.5)
+    with torch.no_grad():
+        next(est.encoder_.parameters()).mul_(2)
     assert est._inspector() is not kept
 
 
@@ -51,12 +53,30 @@ def test_a_clone_is_not_fitted(est):
 def test_copies_score_the_same_and_are_their_own(est, mixed, duplicate):
     scores = est.score_samples(mixed.images)
     other = duplicate(est)
-    assert other._fitted._last is None  # nothing of a device travels
+    assert other._fitted._memory.last is None  # nothing of a device travels
     np.testing.assert_array_equal(other.score_samples(mixed.images), scores)
     with torch.no_grad():
         other.encoder_.small[0].weight *= 2
     assert (other.score_samples(mixed.images) != scores).any()
     np.testing.assert_array_equal(est.score_samples(mixed.images), scores)
+
+
+def test_a_bank_cannot_be_changed(est, mixed):
+    former = est._fitted
+    with pytest.raises(FrozenInstanceError):
+        former.seen = {b"another"}
+    known = list(former.known)
+    copy.copy(est).partial_fit(mixed.images)
+    assert former.known == known
+    assert former.setting.device is None
+
+
+def test_a_bank_remembers_what_the_encoder_was_trained_on(est, normal):
+    assert est._fitted.seen == set()
+    groups = np.arange(len(normal)) % 4
+    est.set_params(max_iter=1, batch_size=2).fit(normal, groups=groups)
+    known = np.array(est._fitted.known, dtype=object)
+    assert est._fitted.seen == set(known[~est.calibrates_])
 
 
 def test_a_shallow_copy_shares_the_bank_until_it_is_extended(est, mixed):
@@ -85,8 +105,3 @@ def test_threads_share_an_estimator(est, mixed):
     assert len(found) == 4
     for scores in found:
         np.testing.assert_array_equal(scores, expected)
-
-
-def test_the_former_name_of_the_shape_still_works(est, normal):
-    with pytest.warns(FutureWarning, match="Use inspected_shape_"):
-        assert est.image_shape_ == est.inspected_shape_ == normal.shape[1:]

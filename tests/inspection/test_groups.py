@@ -10,7 +10,7 @@ from sklearn.model_selection import GridSearchCV, GroupKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from skpatchsvdd import PatchSVDD
+from skpatchsvdd import Inspection, PatchSVDD, Training
 from skpatchsvdd._inspection.groups import check_groups, choose_aside
 from skpatchsvdd.datasets import make_textures
 from skpatchsvdd.model_selection import (
@@ -22,7 +22,12 @@ from skpatchsvdd.model_selection import (
 # Lots look grouped, and many tests fit to them without groups to compare.
 pytestmark = pytest.mark.filterwarnings("ignore:images look like the ones before")
 
-QUICK = {"embedding_dim": 8, "patch_size": 32, "batch_size": 2, "n_jobs": 1}
+QUICK = {
+    "embedding_dim": 8,
+    "patch_size": 32,
+    "training": Training(batch_size=2),
+    "n_jobs": 1,
+}
 QUICK |= {"strides": (8,), "random_state": 0}
 N_GROUPS, N_EACH = 8, 3
 # Like no image that is trained on.
@@ -57,7 +62,7 @@ def trained(lots):
 def score_without(est, images, is_kept):
     """Score images against the bank of others, by an encoder as it is."""
     other = pickle.loads(pickle.dumps(est))
-    other.set_params(warm_start=True, max_iter=0, place_weight=0)
+    other.set_params(warm_start=True, max_iter=0, inspection__position_weight=0)
     return other.fit(images[is_kept]).score_samples(images[~is_kept])
 
 
@@ -87,10 +92,13 @@ def test_the_encoder_sees_no_group_that_calibrates(trained, lots):
 def test_images_are_scored_without_their_group(lots, neighbors):
     images, groups = lots
     est = PatchSVDD(
-        encoder="hierarchical", max_iter=0, place_weight=0, neighbors=neighbors, **QUICK
-    )
-    # What is usual is measured on all images, and changes if some are missing.
-    est.set_params(relative_weight=0).fit(images, groups=groups)
+        encoder="hierarchical",
+        max_iter=0,
+        # What is usual is measured on all images, and changes if some are missing.
+        inspection=Inspection(position_weight=0, relative_weight=0),
+        neighbors=neighbors,
+        **QUICK,
+    ).fit(images, groups=groups)
     assert est.calibrates_.all()  # an encoder that is not trained has seen none
     assert est.bank_size_ == {32: len(images) * 9}
     is_first = np.array(groups) == groups[0]
@@ -101,7 +109,8 @@ def test_images_are_scored_without_their_group(lots, neighbors):
 
 def test_the_order_of_images_does_not_matter(lots):
     images, groups = lots[0], np.array(lots[1])
-    est = PatchSVDD(encoder="hierarchical", max_iter=0, place_weight=0, **QUICK)
+    est = PatchSVDD(encoder="hierarchical", max_iter=0, **QUICK)
+    est.set_params(inspection__position_weight=0)
     scores = est.fit(images, groups=groups).training_scores_
     order = np.roll(np.random.RandomState(0).permutation(len(images)), 1)
     order = np.append(order[order != 1], 1)  # the first and the last of one group
@@ -113,8 +122,8 @@ def test_the_order_of_images_does_not_matter(lots):
 def test_a_small_bank_leaves_groups_out_too(lots):
     images, groups = lots
     est = PatchSVDD(
-        encoder="hierarchical", max_iter=0, bank_size=60, relative_weight=0, **QUICK
-    )
+        encoder="hierarchical", max_iter=0, bank_size=60, **QUICK
+    ).set_params(inspection__relative_weight=0)
     own = clone(est).fit(images)
     est.fit(images, groups=groups)
     assert est.bank_size_ == {32: 60}
@@ -139,8 +148,8 @@ def test_new_groups_raise_fewer_alarms_with_groups(lots):
     images, groups = lots
     new = make_lots(16, 2, 7)
     est = PatchSVDD(
-        encoder="hierarchical", max_iter=0, contamination=0.12, light=1, **QUICK
-    )
+        encoder="hierarchical", max_iter=0, contamination=0.12, **QUICK
+    ).set_params(inspection__light=1)
     without = (clone(est).fit(images).predict(new) == -1).mean()
     with_groups = (clone(est).fit(images, groups=groups).predict(new) == -1).mean()
     assert without > 0.15
@@ -269,9 +278,9 @@ def test_warm_start_calibrates_on_what_the_encoder_has_not_seen(trained, lots):
 
 def test_paper_training_takes_groups(lots):
     images, groups = lots
-    est = PatchSVDD(encoder="hierarchical", training="paper", max_iter=2, **QUICK).fit(
-        images, groups=groups
-    )
+    given = QUICK | {"training": Training(method="paper", batch_size=2)}
+    est = PatchSVDD(encoder="hierarchical", max_iter=2, **given)
+    est.fit(images, groups=groups)
     seen = images[~est.calibrates_] / 255
     np.testing.assert_allclose(est.center_, seen.mean(axis=0), atol=1e-5)
     np.testing.assert_array_equal(est.score_samples(images), est.training_scores_)
@@ -286,7 +295,8 @@ def test_fit_predict_takes_groups(lots):
 
 def test_check_drift(lots):
     images, groups = lots
-    est = PatchSVDD(encoder="hierarchical", max_iter=0, light=1, **QUICK).fit(images)
+    est = PatchSVDD(encoder="hierarchical", max_iter=0, **QUICK)
+    est.set_params(inspection__light=1).fit(images)
     changed = 255 - images
     result = est.check_drift(changed)
     assert result.drifted

@@ -8,7 +8,7 @@ from skpatchsvdd._images.arrays import check_images
 from skpatchsvdd._inspection.likeness import describe_windows, measure_grouping
 from skpatchsvdd.datasets import make_textures
 
-QUICK = {"embedding_dim": 8, "patch_size": 32, "batch_size": 2, "n_jobs": 1}
+QUICK = {"embedding_dim": 8, "patch_size": 32, "n_jobs": 1}
 QUICK |= {"strides": (8,), "random_state": 0, "max_iter": 0}
 
 

@@ -3,12 +3,17 @@ import pytest
 import torch
 from settings import SEED
 
-from skpatchsvdd import PatchSVDD
+from skpatchsvdd import Inspection, PatchSVDD
 from skpatchsvdd._inspection.matches import MATCH, find_peaks, resize_boxes
 from skpatchsvdd._inspection.regions import find_regions
 from skpatchsvdd.datasets import make_textures
 
-PLAIN = {"embedding_dim": 8, "max_iter": 0, "place_weight": 0, "random_state": SEED}
+PLAIN = {
+    "embedding_dim": 8,
+    "max_iter": 0,
+    "inspection": Inspection(position_weight=0),
+    "random_state": SEED,
+}
 BOX = ("top", "left", "bottom", "right")
 
 
@@ -70,7 +75,8 @@ def test_a_training_image_is_not_compared_with_itself(train):
 
 
 def test_a_copy_of_a_training_patch_is_found_where_it_is(train):
-    est = PatchSVDD(encoder="hierarchical", patch_size=32, light=1, **PLAIN).fit(train)
+    given = PLAIN | {"inspection": Inspection(position_weight=0, light=1)}
+    est = PatchSVDD(encoder="hierarchical", patch_size=32, **given).fit(train)
     image = train[4].copy()
     image[:, 40:] = 0  # another image, whose left is the same
     match = est.explain(image[None])[0][0, 0]
@@ -100,7 +106,8 @@ def test_boxes_have_the_sizes_that_images_came_in(train, test):
 
 
 def test_more_images_are_numbered_on(train, test):
-    options = PLAIN | {"patch_size": 32, "relative_weight": 0}
+    inspection = Inspection(position_weight=0, relative_weight=0)
+    options = PLAIN | {"patch_size": 32, "inspection": inspection}
     est = (
         PatchSVDD(encoder="hierarchical", **options)
         .fit(train[:3])

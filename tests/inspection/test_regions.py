@@ -125,7 +125,7 @@ def test_inspect_explains_its_alarms_from_what_it_has_at_hand(
 ):
     from PIL import Image
 
-    from skpatchsvdd._images import arrays
+    from skpatchsvdd._images import files as image_files
 
     files = [tmp_path / f"{i}.png" for i in range(len(mixed.images))]
     for file, image in zip(files, mixed.images, strict=True):
@@ -134,9 +134,9 @@ def test_inspect_explains_its_alarms_from_what_it_has_at_hand(
     est = PatchSVDD(random_state=SEED, **options).fit(normal)
     est.offset_ = np.median(est.score_samples(files))
     expected, read = est.explain(files), []
-    original = arrays.read_image
+    original = image_files.read_image
     monkeypatch.setattr(
-        arrays, "read_image", lambda x, **kw: read.append(x) or original(x, **kw)
+        image_files, "read_image", lambda x, **kw: read.append(x) or original(x, **kw)
     )
     results = est.inspect(files, explain=True)
     assert sorted(read) == sorted(files)  # each once

@@ -219,5 +219,5 @@ def test_diverged_training_is_an_error():
     curve = np.ones((4, 2))
     assert check_curve(curve) is curve
     curve[2, 1] = np.nan
-    with pytest.raises(FloatingPointError, match=r"step 3.*smaller learning_rate"):
+    with pytest.raises(FloatingPointError, match=r"step 3.*smaller Training"):
         check_curve(curve)

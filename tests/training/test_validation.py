@@ -68,9 +68,9 @@ def test_how_much_positions_count_is_seen_between_images(
     seen = []
     find_units = validation.find_units
 
-    def watched(encoder, images, place_weight, rng):
+    def watched(encoder, images, position_weight, rng):
         seen.append(len(images))
-        return find_units(encoder, images, place_weight, rng)
+        return find_units(encoder, images, position_weight, rng)
 
     monkeypatch.setattr(validation, "find_units", watched)
     make_check(n_images=n_images, chosen=[1])(make_small_encoder())

@@ -1,10 +1,8 @@
-"""The intrinsic dimension of features."""
-
-from numbers import Integral
+"""The intrinsic dimension of features, by which the paper compares encoders."""
 
 import numpy as np
 from sklearn.neighbors import NearestNeighbors
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import check_random_state
 
 # Fraction of the points, those with the largest ratios, of which only the number
 # counts.
@@ -71,41 +69,20 @@ def intrinsic_dimension(features, *, n_samples=2000, random_state=None):
     .. [3] E. Facco, M. d'Errico, A. Rodriguez and A. Laio, "Estimating the intrinsic
        dimension of datasets by a minimal neighborhood information", Scientific Reports,
        2017.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skpatchsvdd.analysis import intrinsic_dimension
-    >>> angle, height = np.random.RandomState(0).rand(2, 1000)
-    >>> tube = np.column_stack([np.cos(6 * angle), np.sin(6 * angle), height])
-    >>> round(intrinsic_dimension(tube))
-    2
     """
-    features = check_features(features)
+    features = group_by_image(np.asarray(features))
     rng = check_random_state(random_state)
-    drawn = draw_evenly(features.shape[:2], n_samples, _MIN_POINTS, rng)
+    drawn = draw_evenly(features.shape[:2], n_samples, rng)
     return _dimension_of_ratios(_neighbor_ratios(features[drawn]))
 
 
-def check_features(features):
+def group_by_image(features):
     """Return features as an array of shape (n_images, n_positions, D)."""
-    features = check_array(
-        features,
-        dtype=[np.float64, np.float32],
-        ensure_2d=False,
-        allow_nd=True,
-        input_name="features",
-    )
-    if features.ndim not in (2, 4):
-        raise ValueError(
-            "features must have shape (n, D) or (n_images, rows, cols, D), got "
-            f"{features.shape}. Reshape them to (-1, D)."
-        )
     n_features = features.shape[-1]
     return features.reshape(len(features), -1, n_features)
 
 
-def draw_evenly(shape, n_samples, lowest, rng):
+def draw_evenly(shape, n_samples, rng):
     """Draw positions of (n_images, n_positions), as many of an image as of any other.
 
     Returns
@@ -113,13 +90,6 @@ def draw_evenly(shape, n_samples, lowest, rng):
     drawn : tuple of two ndarray of shape (n_drawn,)
         Images, and positions in them, in random order.
     """
-    if n_samples is not None and (
-        not isinstance(n_samples, Integral) or n_samples < lowest
-    ):
-        raise ValueError(
-            f"n_samples must be an integer of at least {lowest}, or None for all, got "
-            f"{n_samples!r}."
-        )
     # One position of each image comes first, then a second one of each, and so on.
     turn = rng.random_sample(shape).argsort(axis=1) + rng.random_sample(shape)
     order = turn.argsort(axis=None)[:n_samples]
@@ -144,6 +114,7 @@ def _neighbor_ratios(points):
 
 
 def same_distance(points):
+    """Return how far apart features are, at most, that differ by rounding alone."""
     return _SAME * np.sqrt(np.mean(np.sum(points**2, axis=1)))
 
 

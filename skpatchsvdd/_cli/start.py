@@ -1,0 +1,49 @@
+"""Running a command: its module is imported when it is run."""
+
+import importlib
+import sys
+import warnings
+
+from skpatchsvdd._cli.parser import make_parser
+from skpatchsvdd._cli.status import FAILED, INTERRUPTED
+from skpatchsvdd._cli.text import tell, tell_error
+
+# What can go wrong with files, parameters, memory and numbers: a line says what.
+_EXPECTED = (
+    *(ImportError, OSError, ValueError),
+    *(RuntimeError, MemoryError, ArithmeticError),
+)
+
+
+def main(argv=None):
+    """Run the command line; return its exit status."""
+    try:
+        args = make_parser().parse_args(argv)
+        if hasattr(sys.stdout, "reconfigure"):
+            # A log shows how far it has come, and any name of a file can be printed.
+            sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", UserWarning)  # of every batch
+            warnings.showwarning = _print_warning
+            return _run(args)
+    except _EXPECTED as error:
+        tell_error(error)
+        return FAILED
+    except KeyboardInterrupt as error:
+        tell(": ".join(["interrupted", *map(str, error.args)]))
+        return INTERRUPTED
+
+
+def _run(args):
+    """Run a command: the function `run` of the module of its name."""
+    module = importlib.import_module(f"skpatchsvdd._cli.{args.command}")
+    if "max_pixels" not in args:
+        return module.run(args)
+    from skpatchsvdd._images import limited_pixels
+
+    with limited_pixels(args.max_pixels):
+        return module.run(args)
+
+
+def _print_warning(message, *_, **__):
+    tell(f"warning: {message}")

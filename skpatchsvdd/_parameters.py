@@ -1,0 +1,230 @@
+"""The two parameters that are objects: `Training` and `Inspection`."""
+
+from numbers import Integral, Real
+
+from sklearn.base import BaseEstimator
+from sklearn.utils._param_validation import (
+    Interval,
+    StrOptions,
+    validate_parameter_constraints,
+)
+
+
+class _Settings(BaseEstimator):
+    """Values that belong together, with names that `set_params` and searches know."""
+
+    def check(self):
+        """Raise a ValueError that names the first value that is not allowed."""
+        for name, value in self.get_params(deep=False).items():
+            validate_parameter_constraints(
+                {name: self._parameter_constraints[name]},
+                {name: value},
+                caller_name=f"{type(self).__name__}({name}=...)",
+            )
+
+
+class Training(_Settings):
+    r"""How the encoder is trained: for those who study training.
+
+    Passed to `PatchSVDD` as `training`, in place of "dense", which is ``Training()``,
+    or "paper", which is ``Training(method="paper")``. The values are checked by `fit`.
+
+    Parameters
+    ----------
+    method : {"dense", "paper"}, default="dense"
+        "dense" encodes crops of 128 x 128 pixels as whole maps and draws all pairs from
+        them; each crop is seen in two views under different light, of which the second
+        has synthetic defects and may be shifted. "paper" is the paper's training, on
+        pairs of patches cut out one by one, in float32: it needs many more steps, and
+        collapses on some images. The :ref:`user guide <paper_training>` lists what
+        differs from the authors' code.
+
+    loss : {"patch_svdd", "svdd_prime", "svdd"}, default="patch_svdd"
+        For ablations: "svdd_prime" is :math:`L_{SVDD'}` without the other tasks, "svdd"
+        pulls all features to one fixed centre, the mean of the initial features. `lam`
+        has no effect on either.
+
+    damage_weight : float, default=1.0
+        Weight of the term that, in dense training, pushes patches with synthetic
+        defects away from all patches without them. 0 leaves it out: no defects are
+        drawn, and a step takes less time.
+
+    batch_size : "auto" or int, default="auto"
+        Crops per step; with ``method="paper"``, pairs of patches per step for each
+        loss and scale. "auto" is 16 crops on a GPU and 6 on a CPU, or 64 pairs.
+
+    learning_rate : "auto" or float, default="auto"
+        Step size of Adam. In dense training this is its peak: it rises over the first
+        twentieth of the steps and falls to 0 along half a cosine. With
+        ``method="paper"`` it is constant. "auto" is 1e-3 on a GPU and 1.5e-3 on a
+        CPU, which takes fewer steps; 1e-4 with ``method="paper"``.
+
+    validation_fraction : float in (0, 1), default=0.1
+        Fraction of the images held out for early stopping, at least 2; of more than 100
+        a random 100 are looked at. They are in the bank nevertheless.
+
+    See Also
+    --------
+    Inspection : How scores are read.
+
+    Examples
+    --------
+    >>> from skpatchsvdd import PatchSVDD, Training
+    >>> est = PatchSVDD(training=Training(batch_size=8, damage_weight=0))
+    >>> est.set_params(training__learning_rate=5e-4).training
+    Training(batch_size=8, damage_weight=0, learning_rate=0.0005)
+    """
+
+    _parameter_constraints = {  # noqa: RUF012
+        "method": [StrOptions({"dense", "paper"})],
+        "loss": [StrOptions({"patch_svdd", "svdd_prime", "svdd"})],
+        "damage_weight": [Interval(Real, 0, None, closed="left")],
+        "batch_size": [
+            StrOptions({"auto"}),
+            Interval(Integral, 1, None, closed="left"),
+        ],
+        "learning_rate": [
+            StrOptions({"auto"}),
+            Interval(Real, 0, None, closed="neither"),
+        ],
+        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
+    }
+
+    def __init__(
+        self,
+        *,
+        method="dense",
+        loss="patch_svdd",
+        damage_weight=1.0,
+        batch_size="auto",
+        learning_rate="auto",
+        validation_fraction=0.1,
+    ):
+        self.method = method
+        self.loss = loss
+        self.damage_weight = damage_weight
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.validation_fraction = validation_fraction
+
+
+class Inspection(_Settings):
+    r"""How scores are read off the distances of patches.
+
+    Passed to `PatchSVDD` as `inspection`, in place of "default", which is
+    ``Inspection()``, or "paper", which is the paper's: images as they are, positions
+    that do not count, distances as they are, and the largest pixel alone. With
+    ``training="paper"`` or ``encoder="raw"`` "auto" means the paper's, too. The values
+    are checked by `fit`.
+
+    Parameters
+    ----------
+    light : "auto" or float in [0, 1], default="auto"
+        Fraction of slow changes of brightness across an image, over more than about 16
+        pixels, that the encoder sees. 1 leaves images as they are, as the paper does; 0
+        removes all of them, and with them every smooth change of light, but also the
+        colour of large even areas. "auto" is 0.3.
+
+    position_weight : "auto" or float, default="auto"
+        How much the position of a patch counts in the search for its nearest neighbour:
+        the distance between opposite edges of an image, in units of the median distance
+        from a normal patch to the nearest patch of another image. 0 compares features
+        alone, as the paper does. "auto" looks at where nearest neighbours lie: if for
+        three quarters of the patches they lie in the same position, the images are
+        aligned, as pictures of parts in a mount are, and the weight is 20; if for a
+        quarter or less, as in pictures of materials, it is 0; and it is interpolated
+        linearly in between.
+
+    relative_weight : "auto" or float in [0, 1], default="auto"
+        How much distances count relative to what is usual. There are two maps: D, of
+        distances as they are, and R, of distances divided by those that normal patches
+        which look alike have to normal patches of other images. With the weight w, a
+        pixel of the anomaly map is D\ :sup:`1-w` R\ :sup:`w`, and so is the score of
+        an image, from the scores of both. A large weight suits parts whose edges never
+        look the same twice, 0 is the paper's, D alone. "auto" is 1/3.
+
+    score_pixels : "auto" or int, default="auto"
+        How many of the largest pixels of a map the score of an image is the mean of; no
+        more than a quarter of the image. 1 is the maximum, as in the paper. "auto" is
+        400, which is 20 x 20 pixels.
+
+    aggregation : {"auto", "multiply", "sum"}, default="auto"
+        For ablations: how the maps of the scales are joined. "auto" is "multiply", as
+        in the paper.
+
+    See Also
+    --------
+    Training : How the encoder is trained.
+
+    Examples
+    --------
+    >>> from skpatchsvdd import Inspection, PatchSVDD
+    >>> est = PatchSVDD(inspection=Inspection(relative_weight=0.5))
+    >>> est.set_params(inspection__score_pixels=1).inspection
+    Inspection(relative_weight=0.5, score_pixels=1)
+    """
+
+    _parameter_constraints = {  # noqa: RUF012
+        "light": [StrOptions({"auto"}), Interval(Real, 0, 1, closed="both")],
+        "position_weight": [
+            StrOptions({"auto"}),
+            Interval(Real, 0, None, closed="left"),
+        ],
+        "relative_weight": [StrOptions({"auto"}), Interval(Real, 0, 1, closed="both")],
+        "score_pixels": [
+            StrOptions({"auto"}),
+            Interval(Integral, 1, None, closed="left"),
+        ],
+        "aggregation": [StrOptions({"auto", "multiply", "sum"})],
+    }
+
+    def __init__(
+        self,
+        *,
+        light="auto",
+        position_weight="auto",
+        relative_weight="auto",
+        score_pixels="auto",
+        aggregation="auto",
+    ):
+        self.light = light
+        self.position_weight = position_weight
+        self.relative_weight = relative_weight
+        self.score_pixels = score_pixels
+        self.aggregation = aggregation
+
+
+# The paper's inspection: images as they are, positions that do not count, distances as
+# they are, and the largest pixel alone.
+PAPER_INSPECTION = {
+    "light": 1.0,
+    "position_weight": 0.0,
+    "relative_weight": 0.0,
+    "score_pixels": 1,
+    "aggregation": "multiply",
+}
+# What `training` and `inspection` may be called by name.
+_TRAININGS = {"dense": {}, "paper": {"method": "paper"}}
+_INSPECTIONS = {"default": {}, "paper": PAPER_INSPECTION}
+
+
+def make_training(training):
+    """Return the `Training` that the parameter `training` names or is."""
+    return _make("training", training, Training, _TRAININGS)
+
+
+def make_inspection(inspection):
+    """Return the `Inspection` that the parameter `inspection` names or is."""
+    return _make("inspection", inspection, Inspection, _INSPECTIONS)
+
+
+def _make(name, value, cls, named):
+    if isinstance(value, cls):
+        return value
+    if isinstance(value, str) and value in named:
+        return cls(**named[value])
+    names = ", ".join(map(repr, named))
+    raise ValueError(
+        f"{name} must be one of {names}, or a skpatchsvdd.{cls.__name__}(...), got "
+        f"{value!r}."
+    )

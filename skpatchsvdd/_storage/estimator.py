@@ -1,0 +1,38 @@
+"""Saving a fitted estimator in a model file, and loading it."""
+
+from numbers import Integral
+
+import numpy as np
+
+from skpatchsvdd._inspection import describe_bank, set_learnt
+from skpatchsvdd._storage.content import check_content
+from skpatchsvdd._storage.model import read_model, write_model
+from skpatchsvdd._storage.schema import LEARNT
+
+
+def save_estimator(estimator, path):
+    """Save a fitted estimator; see `PatchSVDD.save`."""
+    estimator._fitted.check_file()
+    parameters = estimator.get_params(deep=False)
+    if not isinstance(estimator.random_state, Integral | None):
+        parameters["random_state"] = None
+    if estimator.roi is not None:
+        parameters["roi"] = np.asarray(estimator.roi)
+    learnt = {name: getattr(estimator, name) for name in LEARNT}
+    write_model(path, parameters, learnt)
+
+
+def load_estimator(cls, path, mmap, encoder=None):
+    """Load an estimator of a class; see `skpatchsvdd.load`."""
+    parameters, learnt = read_model(path, mmap, encoder)
+    check_content(path, parameters, learnt)
+    if others := set(LEARNT) ^ set(learnt):
+        what = "holds" if others <= set(learnt) else "lacks"
+        raise ValueError(f"{path} cannot be loaded: it {what} {sorted(others)}.")
+    try:
+        estimator = cls(**parameters)
+        bank = describe_bank(learnt["_fitted"], learnt["encoder_"])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} cannot be loaded: {error!r}.") from error
+    set_learnt(estimator, learnt | bank)
+    return estimator
