@@ -220,8 +220,8 @@ def test_parameters_of_training_ask_for_it(given):
         ("resnet", r"encoder must be 'auto', one of 'hierarchical'.*got 'resnet'"),
         ([], r"encoder must be 'auto'"),
         ([1], r"encoder must be 'auto'"),
-        (["hierarchical", "flat"], r"may name 'formulas' and one of"),
-        (["formulas", "formulas"], r"may name 'formulas' and one of"),
+        (["hierarchical", "flat"], r"may name 'formulas', modules, and one of"),
+        (["formulas", "formulas"], r"may name 'formulas', modules, and one of"),
         (["auto", "formulas"], r"encoder must be 'auto'"),
     ],
 )

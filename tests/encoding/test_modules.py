@@ -11,7 +11,7 @@ from sklearn.model_selection import GridSearchCV
 from torch import nn
 
 import skpatchsvdd
-from skpatchsvdd import PatchSVDD
+from skpatchsvdd import PatchSVDD, Training
 from skpatchsvdd._encoding import dense, modules
 from skpatchsvdd._encoding.axes import LENGTH, AxesSum
 from skpatchsvdd._encoding.modules import make_module_encoder
@@ -91,7 +91,11 @@ def test_the_module_is_left_as_it_is(images):
 )
 def test_modules_stand_beside_other_encoders(images, others):
     est = PatchSVDD(
-        encoder=[Net(), *others], max_iter=1, batch_size=1, patch_size=32, device="cpu"
+        encoder=[Net(), *others],
+        max_iter=1,
+        training=Training(batch_size=1),
+        patch_size=32,
+        device="cpu",
     )
     est.fit(images[0])
     assert est.n_iter_ == ("hierarchical" in others)
