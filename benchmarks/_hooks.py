@@ -157,7 +157,7 @@ def rebuild_bank(est, images, bank_size, method, device):
     fitted = replace(
         est._fitted, indexes=indexes, known=[], owners=None, variations=variations
     )
-    set_learnt(model, describe_bank(fitted, est.patch_sizes_))
+    set_learnt(model, describe_bank(fitted, est.encoder_))
     return model
 
 

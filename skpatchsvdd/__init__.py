@@ -19,7 +19,10 @@ _LATER = {
     "Training": "_parameters",
     "load": "_patch_svdd",
 }
-_MODULES = ("datasets", "drift", "metrics", "model_selection", "plotting", "report")
+_MODULES = (
+    *("datasets", "drift", "encoders", "metrics", "model_selection", "plotting"),
+    "report",
+)
 
 
 def __getattr__(name):

@@ -2,12 +2,9 @@
 
 from dataclasses import dataclass, fields
 
+from skpatchsvdd._encoding import ENCODERS, check_encoder
 from skpatchsvdd._parameters import PAPER_INSPECTION, make_inspection, make_training
 
-# What `encoder` may name. At most one of the first three, which take patches apart in
-# the same sizes, and formulas.
-PATCH_ENCODERS = ("hierarchical", "flat", "raw")
-FORMULAS = "formulas"
 # The default of `embedding_dim`: another one asks for a trained encoder.
 DEFAULT_LENGTH = 64
 
@@ -74,12 +71,13 @@ class Options:
     loss: str
     encoder: str | None
     aggregation: str
-    has_formulas: bool = False
+    frozen: tuple = ()
 
     @property
     def trains(self):
         """Whether there is anything to train."""
-        return self.max_iter > 0 and self.encoder not in (None, "raw")
+        has_weights = self.encoder and ENCODERS[self.encoder].is_trainable
+        return self.max_iter > 0 and bool(has_weights)
 
 
 def resolve_options(parameters, device, goes_on=False):
@@ -107,10 +105,10 @@ def resolve_options(parameters, device, goes_on=False):
     kind = "cpu" if device.type == "cpu" else "gpu"
     auto = _AUTO[given["training"], kind]
     asks = goes_on or _asks_for_training(parameters, kind)
-    given["encoder"], given["has_formulas"] = _resolve_encoder(parameters, asks)
+    given["encoder"], given["frozen"] = _resolve_encoder(parameters, asks)
     if given["encoder"] is None:
         given["max_iter"] = 0
-    if given["encoder"] == "raw" and not given["has_formulas"]:
+    elif ENCODERS[given["encoder"]].is_plain and not given["frozen"]:
         auto = auto | PAPER_INSPECTION
     if given["lam"] is None:
         given["lam"] = auto["lam"]
@@ -149,38 +147,15 @@ def _unfold(parameters):
     )
 
 
-def check_encoder(encoder):
-    """Return the names that `encoder` holds, as a tuple; "auto" stays as it is."""
-    known = (*PATCH_ENCODERS, FORMULAS)
-    names = (encoder,) if isinstance(encoder, str) else tuple(encoder)
-    if names == ("auto",):
-        return names
-    if not names or not all(isinstance(x, str) and x in known for x in names):
-        raise ValueError(
-            f"encoder must be 'auto', one of {', '.join(map(repr, known))}, or a list "
-            f"of some of these, got {encoder!r}."
-        )
-    if len(set(names)) < len(names) or len(set(names) - {FORMULAS}) > 1:
-        raise ValueError(
-            "encoder may name 'formulas' and one of "
-            f"{', '.join(map(repr, PATCH_ENCODERS))}, which cut images into the same "
-            f"patches, got {encoder!r}."
-        )
-    return names
-
-
 def _resolve_encoder(parameters, asks_for_training):
-    """Return the name of the encoder of patches or None, and whether formulas count."""
-    names = check_encoder(parameters["encoder"])
-    if names == ("auto",):
+    """Return the encoder of patches or None, and those known beforehand."""
+    encoder = parameters["encoder"]
+    if isinstance(encoder, str) and encoder == "auto":
         if parameters["training"] == "paper":
-            names = ("hierarchical",)
-        elif asks_for_training:
-            names = ("hierarchical", FORMULAS)
+            encoder = "hierarchical"
         else:
-            names = (FORMULAS,)
-    patch_encoders = [x for x in names if x != FORMULAS]
-    return (patch_encoders or [None])[0], FORMULAS in names
+            encoder = ["hierarchical"] * asks_for_training + ["formulas"]
+    return check_encoder(encoder)
 
 
 def _asks_for_training(parameters, kind):

@@ -18,6 +18,7 @@ from skpatchsvdd._encoding import (
     DenseSetting,
     check_strides,
     is_trained,
+    make_frozen,
 )
 from skpatchsvdd._images import (
     check_images,
@@ -127,21 +128,27 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     embedding_dim : int, default=64
         The paper's D, the length of a feature.
 
-    encoder : str or list of str, default="auto"
+    encoder : str, torch.nn.Module or list of both, default="auto"
         What makes features of patches: "formulas", one of "hierarchical", "flat" and
-        "raw", or a list of both. "formulas" is a network that has seen nothing but
-        procedural images, and needs no training; it adds patches of 16, 24 and 48
-        pixels. "hierarchical" is the paper's, trained on X: it builds the feature of a
-        patch from those of its quarters. Beside "formulas" the maps of its scales
-        enter the product with an exponent of 1/8. "flat" is the paper's
+        "raw", a network of your own, or a list of some. "formulas" is a network that
+        has seen nothing but procedural images, and needs no training; it adds patches
+        of 16, 24 and 48 pixels. "hierarchical" is the paper's, trained on X: it builds
+        the feature of a patch from those of its quarters. Beside "formulas" the maps of
+        its scales enter the product with an exponent of 1/8. "flat" is the paper's
         non-hierarchical network for patches of 64 alone. "raw" takes the pixels of a
         patch as its feature: nothing is trained, and the bank takes K * K * channels
-        numbers a patch. "auto" is both "hierarchical" and "formulas" on a GPU. On a
-        CPU, where training takes minutes and adds little, it is "formulas" alone,
-        unless a parameter of the training is given: `max_iter`, `lam`,
-        `embedding_dim`, `early_stopping` or the loss of `training`, or there are
-        weights that `warm_start` goes on from. With ``max_iter=0`` it is "formulas",
-        and with ``training="paper"`` "hierarchical" alone.
+        numbers a patch. A module maps images, (n, channels, height, width) in 0..1, to
+        a feature map or a list of them; `fit` tries it on two images, and works with a
+        copy, frozen, in evaluation mode. Each map is a scale, whose features are means
+        over patches of 3 x 3 cells, brought to at most 128 numbers along the main axes
+        of the training images' features; beside modules, maps of "formulas" have an
+        exponent of 1/4, and those of others of 1/32. See :ref:`pretrained`. "auto" is
+        both "hierarchical" and "formulas" on a GPU. On a CPU, where training takes
+        minutes and adds little, it is "formulas" alone, unless a parameter of the
+        training is given: `max_iter`, `lam`, `embedding_dim`, `early_stopping` or the
+        loss of `training`, or there are weights that `warm_start` goes on from. With
+        ``max_iter=0`` it is "formulas", and with ``training="paper"`` "hierarchical"
+        alone.
 
     training : {"dense", "paper"} or Training, default="dense"
         How the encoder is trained. "dense" takes crops of images as whole maps, in two
@@ -251,7 +258,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     Attributes
     ----------
     encoder_ : torch.nn.Module
-        The encoder, on the CPU; if there are two, ``encoder_.members``.
+        The encoder, on the CPU; if there are several, ``encoder_.members``.
         ``encoder_(patches)`` maps (n, channels, K, K) to (n, D). The parameters of
         "hierarchical" are the small encoder's eight convolutions, then the two
         of each larger scale, weight before bias.
@@ -279,8 +286,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     groups_ : ndarray of shape (n_images,) or None
         The group of each training image, if `fit` was given groups.
 
-    usual_distances_ : dict of int to ndarray of shape (n_images, n_each), or None
-        By patch size, how far some patches of training images are from the nearest
+    usual_distances_ : dict of ndarray of shape (n_images, n_each), or None
+        By scale, how far some patches of training images are from the nearest
         patch of another image: the more unequal they are, the more the relative map
         differs from that of distances as they are. None with the paper's inspection
         and other ones of ``relative_weight=0``.
@@ -301,8 +308,12 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     patch_sizes_, strides_ : tuple of int
         The scales inspected, those of the trained encoder first, and their strides.
 
-    bank_size_ : dict of int to int
-        Number of normal patches kept, by patch size.
+    scales_ : tuple of int or str
+        What each scale is called: its patch size, or, for the maps of a module, whose
+        sizes may be those of other scales, "module0.map0", "module0.map1" and so on.
+
+    bank_size_ : dict of int or str to int
+        Number of normal patches kept, by scale.
 
     loss_curve_ : dict of str to ndarray of shape (n_steps,)
         Every loss term at every step, unweighted: "position_32", "svdd_32",
@@ -378,7 +389,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     _parameter_constraints = {  # noqa: RUF012
         "lam": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left"), None],
         "embedding_dim": [Interval(Integral, 1, None, closed="left")],
-        "encoder": [str, "array-like"],
+        "encoder": [str, "array-like", torch.nn.Module],
         "training": "no_validation",  # `_validate_params` checks both
         "patch_size": [Options(Integral, set(DEFAULT_STRIDES))],
         "strides": ["array-like", None],
@@ -526,13 +537,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         former = self._former_training()
         goes_on = former is not None
         options = resolve_options(self.get_params(deep=False), device, goes_on)
-        strides = check_strides(
-            self.strides,
-            options.encoder,
-            options.has_formulas,
-            self.patch_size,
-            images.image_shape,
-        )
+        frozen, strides = self._make_frozen(images, options, device)
         roi = check_roi(self.roi, images)
         rng = check_random_state(self.random_state)
         known = digest_images(images)
@@ -544,11 +549,11 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         n_tasks = count_trainings(len(shown), options) + 2  # encoding and scoring
         report = open_report(self, X, y, n_tasks)
         if options.encoder is None:
-            report.log("features from formulas: nothing is trained unless max_iter > 0")
+            report.log(f"features from {_name_all(frozen)}: nothing is trained")
         size, center = images.image_shape[:2], _center_of(shown, options.training)
         setting = DenseSetting(size, center, options.light, strides, device, roi)
         context = FitContext(setting, options, rng, report)
-        training = train_encoder(shown, context, former)
+        training = train_encoder(shown, context, former, frozen)
         with self._kept_if_unfinished(training):
             training, fitted, scores = self._build(normal, training, context)
             check_scores(scores)
@@ -562,7 +567,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             | {"inspected_shape_": tuple(images.image_shape), "center_": center}
             | {"n_features_in_": _n_values(images), "strides_": strides, "roi_": roi}
             | describe_training(training)
-            | describe_bank(fitted, training.encoder.patch_sizes),
+            | describe_bank(fitted, training.encoder),
         )
         report.end()
         return self
@@ -629,7 +634,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         set_learnt(
             self,
             describe_calibration(calibration, now.contamination)
-            | describe_bank(fitted, now.patch_sizes_),
+            | describe_bank(fitted, now.encoder_),
             now._fitted,
         )
         report.end()
@@ -677,7 +682,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         set_learnt(
             self,
             describe_calibration(calibration, now.contamination)
-            | describe_bank(fitted, now.patch_sizes_),
+            | describe_bank(fitted, now.encoder_),
             former,
         )
         return self
@@ -1063,8 +1068,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         ----------
         X : array-like of shape (n_images, height, width[, n_channels])
             Images, as for `fit`.
-        scale : int, default=None
-            One of `patch_sizes_`, for the map of that scale alone. None joins the
+        scale : int or str, default=None
+            One of `scales_`, for the map of that scale alone. None joins the
             maps of all scales.
 
         Returns
@@ -1075,7 +1080,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         """
         images = self._check_scored_images(X)
         if scale is not None:
-            self._check_scale(scale, "scale")
+            scale = self._check_scale(scale, "scale")
         batches = self._inspector().maps(images, scale)
         maps = (one_map for batch in batches for one_map in batch)
         pairs = zip(maps, images.sizes, strict=True)
@@ -1102,8 +1107,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         ----------
         X : array-like of shape (n_images, height, width[, n_channels])
             Images, as for `fit`.
-        patch_size : int
-            One of `patch_sizes_`.
+        patch_size : int or str
+            One of `scales_`.
 
         Returns
         -------
@@ -1125,6 +1130,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         The file, in the layout of safetensors, holds arrays and text with checksums,
         and is loaded by :func:`skpatchsvdd.load` on any machine, with or without a GPU.
         It is written as a whole or not at all. Use joblib for pipelines and searches.
+        Of a module of your own that was passed as `encoder` it holds a checksum alone:
+        `load` needs that module again.
 
         Parameters
         ----------
@@ -1153,6 +1160,13 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             )
         check_n_groups(groups)
         return images.hold(), groups
+
+    def _make_frozen(self, images, options, device):
+        """Return the encoders known beforehand, and the strides of all scales."""
+        given, shape = self.strides, images.image_shape
+        strides = check_strides(given, options.encoder, self.patch_size, shape)
+        frozen = make_frozen(options.frozen, images, device)
+        return frozen, strides + tuple(k for x in frozen for k in x.strides)
 
     def _former_training(self):
         """Return the training that a warm start goes on from, or None."""
@@ -1258,11 +1272,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         )
 
     def _check_scale(self, value, name):
-        if not isinstance(value, Integral) or value not in self.patch_sizes_:
-            raise ValueError(
-                f"{name} must be one of {self.patch_sizes_}, got {value!r}."
-            )
-        return self.patch_sizes_.index(value)
+        if not isinstance(value, Integral | str) or value not in self.scales_:
+            raise ValueError(f"{name} must be one of {self.scales_}, got {value!r}.")
+        return self.scales_.index(value)
 
     def _inspector(self):
         """Return what inspects images."""
@@ -1274,6 +1286,12 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         check_is_fitted(self)
         return np.array([-1, 1])
 
+    @property
+    def scales_(self):
+        """What the scales are called: sizes of patches, or maps of a module."""
+        check_is_fitted(self)
+        return self.encoder_.scale_names
+
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.input_tags.two_d_array = False
@@ -1281,7 +1299,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         return tags
 
 
-def load(path, mmap=False):
+def load(path, mmap=False, encoder=None):
     """Load an estimator that `PatchSVDD.save` has written.
 
     Nothing in the file is run. Everything is checked, sizes before memory is taken for
@@ -1294,6 +1312,10 @@ def load(path, mmap=False):
     mmap : bool, default=False
         Whether to map the bank into memory instead of loading it, so that processes on
         one machine share it.
+    encoder : torch.nn.Module or list, default=None
+        What the estimator was fitted with, if that was a module of your own, or a list
+        that holds some: a file holds no code, but a checksum of a module's weights, by
+        which another one is refused.
 
     Returns
     -------
@@ -1313,7 +1335,7 @@ def load(path, mmap=False):
     >>> bool((loaded.score_samples(X) == est.score_samples(X)).all())
     True
     """
-    return load_estimator(PatchSVDD, path, mmap)
+    return load_estimator(PatchSVDD, path, mmap, encoder)
 
 
 def _center_of(images, training):
@@ -1327,6 +1349,10 @@ def _cut_regions(maps, scores, offset):
     """Return the abnormal regions of maps, each cut where it is above a threshold."""
     pairs = zip(maps, scores, strict=True)
     return [find_regions(cut_map(x, -offset, s < offset), x) for x, s in pairs]
+
+
+def _name_all(encoders):
+    return " and ".join(x.name for x in encoders)
 
 
 def _labels(decision):

@@ -31,7 +31,7 @@ _TEXT = {"encoding": "utf-8", "errors": "backslashreplace"}
 
 def run(args):
     """Print how well a model separates images, and pixels, that are labelled."""
-    est = load_model(args.model, args.device)
+    est = load_model(args.model, args.device, args.encoder)
     test = _load_test(args.folder, args.strict)
     check_sizes(test.filenames, est)
     good = test.labels == 1

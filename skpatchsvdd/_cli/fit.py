@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from skpatchsvdd._cli.encoders import find_encoder
 from skpatchsvdd._cli.files import find_images
 from skpatchsvdd._cli.learning import check_layout, print_least_normal
 from skpatchsvdd._cli.models import check_output, save_model
@@ -31,12 +32,14 @@ def run(args):
     start = time.perf_counter()
     check_output(args.output)
     check_layout(args.images)
+    encoder = find_encoder(args.encoder)
     files = find_images(args.images, args.strict)
     groups = _group_files(files, args.group_by)
     est = PatchSVDD(
         image_size=_choose_size(files, args.image_size),
         contamination="auto" if args.contamination is None else args.contamination,
         max_iter="auto" if args.max_iter is None else args.max_iter,
+        encoder="auto" if encoder is None else encoder,
         device=args.device or "auto",
         random_state=args.random_state,
         roi=read_roi(args.roi),
@@ -108,13 +111,16 @@ def _fit_or_end(est, files, groups, output):
 
 def _print_summary(est, files):
     height, width, _ = est.inspected_shape_
-    patches = ", ".join(f"{n:,} of {k} x {k}" for k, n in est.bank_size_.items())
+    kept = zip(est.patch_sizes_, est.bank_size_.values(), strict=True)
+    patches = ", ".join(f"{n:,} of {k} x {k}" for k, n in kept)
     n_alarms = int(np.sum(est.training_scores_ < est.offset_))
     print(f"inspected at {height} x {width} pixels; patches kept: {patches}")
     if est.n_iter_:
         print(f"{est.n_iter_} training steps, lambda {est.lam_:g}")
-    else:
+    elif isinstance(est.encoder, str) and est.encoder == "auto":
         print("nothing was trained: --max-iter 240 trains an encoder on these images")
+    else:
+        print("nothing was trained")
     print(
         f"an image is abnormal below a score of {est.offset_:.4g}; "
         f"{n_alarms} of the images learnt from would be"

@@ -22,7 +22,7 @@ def run(args):
     """Inspect images; write a table and pictures, and print what is abnormal."""
     if bool(args.images) == bool(args.watch):
         raise ValueError("pass images to inspect, or --watch and a folder, not both.")
-    est = load_model(args.model, args.device)
+    est = load_model(args.model, args.device, args.encoder)
     model_offset = est.offset_
     est.offset_ = _choose_offset(est, args.alpha, args.threshold)
     files, unreadable = (None, []) if args.watch else _list_files(args, est)

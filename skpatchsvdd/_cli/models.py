@@ -8,6 +8,7 @@ import joblib
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
+from skpatchsvdd._cli.encoders import find_encoder
 from skpatchsvdd._patch_svdd import PatchSVDD, load
 from skpatchsvdd._storage import is_model_file
 from skpatchsvdd._utils import check_file_name, replaced_when_whole
@@ -51,13 +52,18 @@ def back_up(path):
     return backup
 
 
-def load_model(path, device=None):
+def load_model(path, device=None, encoder=None):
     """Load a model that the command line has saved.
 
-    Only what has the name of a pickle is unpickled, which can run code.
+    Only what has the name of a pickle is unpickled, which can run code. `encoder` is
+    what --encoder names, for models with a module of a user.
     """
     check_exists(path)
-    est = _unpickle(path) if _is_pickle(path) else load(path)
+    encoder = find_encoder(encoder)
+    if _is_pickle(path) and not is_model_file(path):
+        est = _unpickle(path)  # which holds the encoder
+    else:
+        est = load(path, encoder=encoder)
     return est if device is None else est.set_params(device=device)
 
 
@@ -66,8 +72,6 @@ def _is_pickle(path):
 
 
 def _unpickle(path):
-    if is_model_file(path):  # that was given another name
-        return load(path)
     try:
         est = joblib.load(path)
     except Exception as error:  # damaged bytes make it raise anything

@@ -112,6 +112,14 @@ def _add_fit(commands):
     fit.add_argument(
         "--random-state", type=int, default=0, metavar="SEED", help="seed of all draws"
     )
+    fit.add_argument(
+        "--encoder",
+        metavar="NAMES",
+        help="what makes features: formulas, hierarchical, flat, raw, or a torch "
+        "module of your own as package.module:name, which is imported, and called "
+        "without arguments if it is no module; several, parted by commas, stand beside "
+        "each other; by default auto",
+    )
     _add_max_pixels(fit)
     _add_common(fit, device="auto")
 
@@ -150,6 +158,7 @@ def _add_inspect(commands):
     )
     inspect.add_argument("--no-maps", action="store_true", help="write no maps")
     inspect.add_argument("--no-report", action="store_true", help="write no page")
+    _add_encoder(inspect)
     _add_max_pixels(inspect)
     _add_common(inspect)
 
@@ -191,6 +200,7 @@ def _add_evaluate(commands):
         "evaluation.csv, what was found of each image; by default they are only "
         "printed",
     )
+    _add_encoder(evaluate)
     _add_common(evaluate)
 
 
@@ -250,6 +260,7 @@ def _add_update(commands):
     update.add_argument(
         "--dry-run", action="store_true", help="say what would change, write nothing"
     )
+    _add_encoder(update)
     _add_common(update)
 
 
@@ -277,6 +288,15 @@ def _add_demo(commands):
     demo.add_argument("--output", default="demo.png", help="picture to write")
     demo.add_argument("--device", default="auto", help="auto, cpu, cuda, ...")
     demo.add_argument("--random-state", type=int, default=0, help="seed of all draws")
+
+
+def _add_encoder(parser):
+    parser.add_argument(
+        "--encoder",
+        metavar="NAMES",
+        help="the torch module that the model was fitted with, as package.module:name, "
+        "if it was; by default the model holds all it needs",
+    )
 
 
 def _add_max_pixels(parser):

@@ -67,7 +67,7 @@ def _learn(args):
     doubt : str or None
         What to do first if the model would have called new images abnormal.
     """
-    est = load_model(args.model)
+    est = load_model(args.model, encoder=args.encoder)
     check_group(est, args)
     files = find_images(args.images, args.strict, est)
     groups = None if args.group is None else [args.group] * len(files)

@@ -1,36 +1,46 @@
 """From images to features: networks, run densely, with light damped."""
 
+from skpatchsvdd._encoding.base import DEFAULT_STRIDES, grid_shape, rebuild_encoder
 from skpatchsvdd._encoding.dense import DenseSetting
+from skpatchsvdd._encoding.dry_run import copy_frozen, run_module, weights_digest
 from skpatchsvdd._encoding.formulas import FormulaEncoder, make_formula_encoder
 from skpatchsvdd._encoding.illumination import REACH, damp_windows
-from skpatchsvdd._encoding.networks import (
-    grid_shape,
-    rebuild_encoder,
-    reset_parameters,
-)
+from skpatchsvdd._encoding.modules import LARGEST_MULTIPLE, ModuleEncoder
+from skpatchsvdd._encoding.networks import reset_parameters
 from skpatchsvdd._encoding.positions import find_units
 from skpatchsvdd._encoding.registry import (
     ENCODERS,
     JointEncoder,
+    check_encoder,
     is_trained,
+    join_encoders,
     make_encoder,
+    make_frozen,
 )
-from skpatchsvdd._encoding.strides import DEFAULT_STRIDES, check_strides
+from skpatchsvdd._encoding.strides import check_strides
 
 __all__ = [
     "DEFAULT_STRIDES",
     "ENCODERS",
+    "LARGEST_MULTIPLE",
     "REACH",
     "DenseSetting",
     "FormulaEncoder",
     "JointEncoder",
+    "ModuleEncoder",
+    "check_encoder",
     "check_strides",
+    "copy_frozen",
     "damp_windows",
     "find_units",
     "grid_shape",
     "is_trained",
+    "join_encoders",
     "make_encoder",
     "make_formula_encoder",
+    "make_frozen",
     "rebuild_encoder",
     "reset_parameters",
+    "run_module",
+    "weights_digest",
 ]

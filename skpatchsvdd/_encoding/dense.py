@@ -9,10 +9,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from skpatchsvdd._encoding.formulas import MARGIN
+from skpatchsvdd._encoding.base import grid_shape
 from skpatchsvdd._encoding.fused import use_fused_layers
 from skpatchsvdd._encoding.illumination import REACH, damp_light, damp_windows
-from skpatchsvdd._encoding.networks import grid_shape
 from skpatchsvdd._encoding.positions import add_positions
 from skpatchsvdd._images import pixels_to_float
 from skpatchsvdd._utils import as_writable, exact_convolutions, halve_without_memory
@@ -82,6 +81,7 @@ class DenseEncoder:
     def __init__(self, encoder, image_size, center, light, strides, device, roi=None):
         self.patch_sizes = encoder.patch_sizes
         self.scale_weights = encoder.scale_weights
+        self.is_capturable = all(x.is_capturable for x in encoder.members)
         self.strides = strides
         self.center = center
         self.light = light
@@ -106,8 +106,8 @@ class DenseEncoder:
             stop = start + len(member.patch_sizes)
             self._members.append((member, slice(start, stop)))
             start = stop
-            if member.sees_light:
-                member.to(memory_format=torch.channels_last)  # twice as fast
+            if member.is_frozen:
+                member.prepare()
                 continue
             with torch.inference_mode(), exact_convolutions(device):
                 use_fused_layers(member)
@@ -192,7 +192,7 @@ class DenseEncoder:
         step *= max(_TILE // step, 1)
         length = self.image_size[axis]
         # The largest patch must fit into the last tile.
-        starts = range(0, length - self.patch_sizes[scales][-1] + 1, step)
+        starts = range(0, length - max(self.patch_sizes[scales]) + 1, step)
         return list(itertools.pairwise([*starts, length]))
 
     def _encode_tile(self, member, scales, padded, rows, cols):
@@ -212,14 +212,14 @@ class DenseEncoder:
 
         As many pixels around are there as its features depend on.
         """
-        (top, bottom), (left, right) = self._spans(scales, rows, cols, MARGIN)
+        (top, bottom), (left, right) = self._spans(scales, rows, cols, member.margin)
         window = images[:, :, top:bottom, left:right]
         features = member.encode_images(window, self.strides[scales])
         return self._cut_tile(scales, features, rows, cols, (top, left))
 
     def _spans(self, scales, rows, cols, margin):
         """Return the pixels that patches which begin in a tile depend on."""
-        reach = self.patch_sizes[scales][-1] - 1 + margin
+        reach = max(self.patch_sizes[scales]) - 1 + margin
         return [
             (max(start - margin, 0), min(stop + reach, length))
             for (start, stop), length in zip((rows, cols), self.image_size, strict=True)

@@ -7,8 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from skpatchsvdd._encoding.base import PatchEncoder, grid_shape
 from skpatchsvdd._encoding.known import LENGTH, STAGES, KnownNetwork, read_known
-from skpatchsvdd._encoding.networks import EmptyConv2d, PatchEncoder, grid_shape
+from skpatchsvdd._encoding.networks import EmptyConv2d
 
 # Pixels that a feature of each stage speaks for, no size of another encoder, and pixels
 # from one to the next. A patch of 24 or 48 lies between two cells of its stage: their
@@ -32,7 +33,12 @@ class FormulaEncoder(PatchEncoder):
         the patches of 16, 24 and 48 that fit into the images.
     """
 
+    name = "formulas"
+    is_frozen = True
+    is_trainable = False
     sees_light = True
+    margin = MARGIN
+    exponent = 1 / 4
 
     def __init__(self, n_channels, embedding_dim=LENGTH, patch_size=48):
         super().__init__(n_channels, LENGTH, patch_size)
@@ -43,6 +49,35 @@ class FormulaEncoder(PatchEncoder):
     def scales(patch_size):
         """Return the patch sizes that are inspected, up to a largest one."""
         return tuple(size for size in PATCHES if size <= patch_size)
+
+    @property
+    def strides(self):
+        """The strides of its scales, which are its own."""
+        return self.default_strides(self.config[2])
+
+    @classmethod
+    def check_size(cls, patch_size, image_size):
+        """Raise if images are smaller than the smallest patch."""
+        if patch_size == 0:
+            height, width = image_size
+            raise ValueError(
+                f"images of {height} x {width} are smaller than the smallest patch, "
+                f"{min(PATCHES)} x {min(PATCHES)}. Pass larger images, or image_size "
+                "to have them resized."
+            )
+
+    @classmethod
+    def default_strides(cls, patch_size):
+        """Return the stride of each scale, up to a largest one."""
+        return tuple(PATCHES[size] for size in cls.scales(patch_size))
+
+    @classmethod
+    def check_weights(cls, config, arrays):
+        """Pass: the network is of one size, which arrays have to fit."""
+
+    def prepare(self):
+        """Lay weights out as images are, which is twice as fast."""
+        self.to(memory_format=torch.channels_last)
 
     def encode_patches(self, batches):
         """Return features of patches as if they were whole images."""
@@ -104,6 +139,7 @@ def _read_shipped():
 def make_formula_encoder(n_channels, image_size):
     """Return the encoder with the weights of the package, for images of a size."""
     patch_size = largest_patch(image_size)
+    FormulaEncoder.check_size(patch_size, image_size)
     encoder = FormulaEncoder(n_channels, LENGTH, patch_size)
     arrays = _read_shipped()
     for name, parameter in encoder.named_parameters():

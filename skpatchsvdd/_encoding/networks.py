@@ -2,15 +2,14 @@
 
 import math
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+from skpatchsvdd._encoding.base import SMALLEST_PATCH, PatchEncoder, grid_shape
 from skpatchsvdd._encoding.biases import add_bias
 
-# The paper's patch sizes, channels and slope.
-SMALLEST_PATCH = 32
+# The paper's size of patches that are encoded as a whole, channels and slope.
 FLAT_PATCH = 64
 _SMALL_CHANNELS = (32, 64, 128, 128, 64, 32, 32)
 _FLAT_CHANNELS = (64, 64, 128)
@@ -40,54 +39,13 @@ class EmptyConv2d(nn.Conv2d):
         """Leave the weights as they are."""
 
 
-class PatchEncoder(nn.Module):
-    """What all encoders share: patch sizes, and pickles made of plain arrays.
-
-    An encoder maps a patch of one of its `patch_sizes` to a feature. It offers
-
-    - ``encoder(patches)``: features (n, D) of patches (n, c, K, K);
-    - ``encoder.encode_patches(batches)``: the same for several batches at once;
-    - ``encoder.encode_images(images, strides)``: for each scale, the features of all
-      patches of whole images, as (n, D, rows, cols);
-    - ``encoder.standardize(images)``: every layer rescaled, so that its outputs on
-      these images have mean 0 and standard deviation 1 before they are bent.
-
-    `dense_stride` is the distance in pixels at which features over whole images cost
-    least. `sees_light` says whether images are encoded as they are, on the 0..1 scale,
-    or centred and with slow changes of light damped.
-    """
-
-    dense_stride = 2
-    sees_light = False
+class _ConvEncoder(PatchEncoder):
+    """Convolutions without padding, run at any stride."""
 
     @staticmethod
     def run_layer(conv, x, stride, dilation, is_last):
         """Run a layer; what inspects on a GPU has a faster way."""
         return run_layer(conv, x, stride, dilation, is_last)
-
-    def __init__(self, n_channels, embedding_dim, patch_size):
-        super().__init__()
-        self.config = (n_channels, embedding_dim, patch_size)
-        self.patch_sizes = self.scales(patch_size)
-
-    @property
-    def members(self):
-        """The encoders that this one is made of: itself."""
-        return [self]
-
-    @property
-    def scale_weights(self):
-        """How much the map of each scale counts among all."""
-        return (1.0,) * len(self.patch_sizes)
-
-    @staticmethod
-    def scales(patch_size):
-        """Patch sizes an encoder of this largest patch size inspects."""
-        n_scales = int(math.log2(patch_size // SMALLEST_PATCH)) + 1
-        return tuple(SMALLEST_PATCH * 2**i for i in range(n_scales))
-
-    def forward(self, patches):
-        return self.encode_patches([patches])[0]
 
     def _run_stack(self, convs, x, step):
         """Run convolutions so that neighbouring outputs lie `step` pixels apart.
@@ -109,22 +67,15 @@ class PatchEncoder(nn.Module):
         x = self.run_layer(convs[0], x, stride, dilation, is_last=False)
         return self.run_layer(convs[1], x, stride=1, dilation=1, is_last=True)
 
-    def __reduce__(self):
-        # Arrays instead of tensors: loading never needs the device of the training,
-        # and joblib can memory-map them.
-        return rebuild_encoder, (type(self), self.config, self.weights())
 
-    def weights(self):
-        """Return all weights as arrays, in the order of `parameters`."""
-        return [p.detach().cpu().numpy() for p in self.parameters()]
-
-
-class HierarchicalEncoder(PatchEncoder):
+class HierarchicalEncoder(_ConvEncoder):
     r"""The paper's encoder: :math:`f_{big}(p) = g_{big}(f_{small}(p))`.
 
     A patch of 64 pixels is the 2 x 2 grid of the features of its quarters, joined by
     `g_big`; the same step repeats for 128.
     """
+
+    name = "hierarchical"
 
     def __init__(self, n_channels, embedding_dim, patch_size):
         super().__init__(n_channels, embedding_dim, patch_size)
@@ -176,10 +127,12 @@ class HierarchicalEncoder(PatchEncoder):
             x = _standardize_stack(big, x, dilation=size // self.dense_stride)
 
 
-class FlatEncoder(PatchEncoder):
+class FlatEncoder(_ConvEncoder):
     """The paper's non-hierarchical encoder for patches of 64, for the ablation."""
 
+    name = "flat"
     dense_stride = 8
+    sizes = (FLAT_PATCH,)
 
     def __init__(self, n_channels, embedding_dim, patch_size=FLAT_PATCH):
         super().__init__(n_channels, embedding_dim, patch_size)
@@ -190,6 +143,17 @@ class FlatEncoder(PatchEncoder):
     def scales(patch_size):
         """Patch sizes this encoder inspects: its own alone."""
         return (patch_size,)
+
+    @classmethod
+    def check_size(cls, patch_size, image_size):
+        """Raise if patches are not of the one size, or do not fit into images."""
+        if patch_size != FLAT_PATCH:
+            raise ValueError(
+                f"encoder='flat' is for patches of {FLAT_PATCH}, got "
+                f"patch_size={patch_size}. Pass patch_size={FLAT_PATCH}, or "
+                "encoder='hierarchical'."
+            )
+        super().check_size(patch_size, image_size)
 
     def encode_patches(self, batches):
         """Features of several batches of patches, in one pass."""
@@ -210,6 +174,14 @@ class FlatEncoder(PatchEncoder):
 class RawEncoder(PatchEncoder):
     """No encoder: the patch's own pixels are its feature."""
 
+    name = "raw"
+    is_trainable = False
+    is_plain = True
+
+    @classmethod
+    def check_weights(cls, config, arrays):
+        """Pass: there are none."""
+
     def encode_patches(self, batches):
         """Pixels of each patch as one row."""
         return [patches.flatten(1) for patches in batches]
@@ -222,22 +194,6 @@ class RawEncoder(PatchEncoder):
             x = F.unfold(images, size, stride=stride)  # (n, c * K * K, rows * cols)
             features.append(x.reshape(len(images), -1, rows, cols))
         return features
-
-
-def grid_shape(image_size, patch_size, stride):
-    """Rows and columns of the patches that fit into an image."""
-    return tuple((length - patch_size) // stride + 1 for length in image_size)
-
-
-def rebuild_encoder(cls, config, arrays):
-    """Make an encoder of a class and its configuration with these weights."""
-    encoder = cls(*config)
-    for parameter, array in zip(encoder.parameters(), arrays, strict=True):
-        if parameter.shape != array.shape:
-            raise ValueError(f"weights of {array.shape} are not {parameter.shape}")
-        # By numpy: torch's threads would wait for ever in a process that was forked.
-        parameter.data = torch.from_numpy(np.array(array, dtype=np.float32))
-    return encoder
 
 
 def _conv_stack(channels, kernel_sizes, strides):

@@ -95,7 +95,7 @@ class Inspector:
         images : ImageStack
             The images.
         scale : int or None
-            One patch size, for the map of that scale alone.
+            The index of a scale, for its map alone.
 
         Yields
         ------
@@ -147,13 +147,13 @@ class Inspector:
 
     def _inspect(self, images, scale=None):
         """Yield, batch by batch, maps and scores of images, and their known numbers."""
-        sizes = self.encoder.patch_sizes
-        chosen = range(len(sizes)) if scale is None else [sizes.index(scale)]
+        chosen = range(len(self.indexes)) if scale is None else [scale]
         is_gpu = self.encoder.device.type == "cuda"
         for _, batch in images.batches(self.encoder.batch_size, is_ahead=is_gpu):
             known = self._known.find(batch)
             batch = self.encoder.move(self._leave_out_of_mean(batch, known))
             is_usual = scale is None and len(batch) == 1 and known == [-1]
+            is_usual = is_usual and self.encoder.is_capturable
             if is_usual and all(x.never_waits(batch.device) for x in self.indexes):
                 maps, scores = self._inspect_recorded(batch)
             else:

@@ -7,10 +7,7 @@ import numpy as np
 import torch
 
 from skpatchsvdd._bank import Bank, PatchSample, Variation, join_banks, rows_to_keep
-from skpatchsvdd._encoding import ENCODERS
 from skpatchsvdd._inspection.fitted import FittedBank, index_banks
-
-_KINDS = {cls: kind for kind, cls in ENCODERS.items()}
 
 
 class Copy(NamedTuple):
@@ -73,7 +70,7 @@ def _list_settings(copy):
     _, embedding_dim, patch_size = encoder.config
     setting = fitted.setting
     return {
-        "encoder": " and ".join(_KINDS[type(x)] for x in encoder.members),
+        "encoder": " and ".join(x.name for x in encoder.members),
         "patch_size": patch_size,
         "embedding_dim": embedding_dim,
         "image_size": tuple(setting.image_size),

@@ -65,15 +65,15 @@ def describe_calibration(calibration, contamination):
     }
 
 
-def describe_bank(fitted, patch_sizes):
+def describe_bank(fitted, encoder):
     """Return a bank and what is read off it, by attribute."""
-    usual = None
+    names, usual = encoder.scale_names, None
     if fitted.variations is not None:
         distances = [x.distances for x in fitted.variations]
-        usual = dict(zip(patch_sizes, distances, strict=True))
+        usual = dict(zip(names, distances, strict=True))
     sizes = map(len, fitted.indexes)
     return {
-        "bank_size_": dict(zip(patch_sizes, sizes, strict=True)),
+        "bank_size_": dict(zip(names, sizes, strict=True)),
         "usual_distances_": usual,
         "training_files_": list(fitted.files),
         "_fitted": fitted,

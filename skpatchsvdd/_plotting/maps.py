@@ -71,8 +71,8 @@ class AnomalyMapDisplay:
             The images.
         masks, titles : object
             As for `from_predictions`.
-        scales : "all" or list of int, default=None
-            Patch sizes, of those in `patch_sizes_`, whose own maps are drawn beside the
+        scales : "all" or list, default=None
+            Names, of those in `scales_`, whose own maps are drawn beside the
             joined one. Images are inspected once more for each.
         axes : object
             As for `from_predictions`.
@@ -198,8 +198,8 @@ class AnomalyMapDisplay:
 
 
 def _check_scales(scales, estimator):
-    """Return the patch sizes whose maps are asked for."""
-    known = read_learnt(estimator, "patch_sizes_")
+    """Return the scales whose maps are asked for."""
+    known = read_learnt(estimator, "scales_")
     if isinstance(scales, str) and scales == "all":
         return known
     if not isinstance(scales, list | tuple) or not set(scales) <= set(known):

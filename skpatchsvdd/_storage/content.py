@@ -8,6 +8,7 @@ from skpatchsvdd._bank import ApproximateIndex, ExactIndex
 from skpatchsvdd._encoding import (
     ENCODERS,
     JointEncoder,
+    ModuleEncoder,
     grid_shape,
 )
 from skpatchsvdd._inspection import Calibration, FittedBank
@@ -42,12 +43,12 @@ def check_content(path, parameters, learnt):
 
 def _is_encoder_right(parameters, learnt):
     encoder = learnt["encoder_"]
-    known = tuple(ENCODERS.values())
+    known = (*ENCODERS.values(), ModuleEncoder)
     return (
         type(encoder) in (*known, JointEncoder)
         and all(type(x) in known for x in encoder.members)
         and len({x.config[0] for x in encoder.members}) == 1
-        and len(set(encoder.patch_sizes)) == len(encoder.patch_sizes) > 0
+        and len(set(encoder.scale_names)) == len(encoder.patch_sizes) > 0
         and learnt["patch_sizes_"] == encoder.patch_sizes
     )
 

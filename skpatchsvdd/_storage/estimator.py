@@ -22,16 +22,16 @@ def save_estimator(estimator, path):
     write_model(path, parameters, learnt)
 
 
-def load_estimator(cls, path, mmap):
+def load_estimator(cls, path, mmap, encoder=None):
     """Load an estimator of a class; see `skpatchsvdd.load`."""
-    parameters, learnt = read_model(path, mmap)
+    parameters, learnt = read_model(path, mmap, encoder)
     check_content(path, parameters, learnt)
     if others := set(LEARNT) ^ set(learnt):
         what = "holds" if others <= set(learnt) else "lacks"
         raise ValueError(f"{path} cannot be loaded: it {what} {sorted(others)}.")
     try:
         estimator = cls(**parameters)
-        bank = describe_bank(learnt["_fitted"], learnt["patch_sizes_"])
+        bank = describe_bank(learnt["_fitted"], learnt["encoder_"])
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} cannot be loaded: {error!r}.") from error
     set_learnt(estimator, learnt | bank)

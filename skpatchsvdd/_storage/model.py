@@ -3,10 +3,17 @@
 import json
 
 import numpy as np
+from torch import nn
 
 from skpatchsvdd._bank import ApproximateIndex, ExactIndex
-from skpatchsvdd._encoding import ENCODERS, JointEncoder, rebuild_encoder
+from skpatchsvdd._encoding import (
+    ENCODERS,
+    JointEncoder,
+    ModuleEncoder,
+    rebuild_encoder,
+)
 from skpatchsvdd._parameters import Inspection, Training
+from skpatchsvdd._storage.own_modules import GivenModules, describe_module
 from skpatchsvdd._storage.schema import OBJECTS, put_together, take_apart
 from skpatchsvdd._storage.tensors import NAMES, read_tensors, write_tensors
 from skpatchsvdd._utils import check_file_name
@@ -34,8 +41,10 @@ def write_model(path, parameters, learnt):
     write_tensors(path, packer.arrays, text)
 
 
-def read_model(path, mmap=False):
+def read_model(path, mmap=False, encoder=None):
     """Read a model; a ValueError names the file and says what is wrong with it.
+
+    `encoder` is what it was fitted with, if that holds modules of a user.
 
     Returns
     -------
@@ -53,10 +62,11 @@ def read_model(path, mmap=False):
                 "Install that version"
             )
         content = json.loads(text["content"])
-        unpacker = _Unpacker(arrays)
+        unpacker = _Unpacker(arrays, GivenModules(encoder))
         parts = [unpacker.unpack(content[x]) for x in ("parameters", "learnt")]
         if not all(isinstance(part, dict) for part in parts):
             raise ValueError("its content is not as it should be")
+        unpacker.modules.check_all_used()
     except (KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
         raise ValueError(f"{path} cannot be loaded: it is damaged.") from error
     except ValueError as error:
@@ -69,6 +79,7 @@ class _Packer:
 
     def __init__(self):
         self.arrays = {}
+        self._modules = []  # of the user, as parameters, in their order
 
     def pack_dict(self, values):
         pairs = []
@@ -122,6 +133,8 @@ class _Packer:
             return {"settings": type(value).__name__, "of": values}
         if isinstance(value, JointEncoder):
             return {"joint": [self.pack(x) for x in value.members]}
+        if isinstance(value, ModuleEncoder):
+            return {"own": self.pack_dict(describe_module(value))}
         for kind, cls in ENCODERS.items():
             if type(value) is cls:
                 return {
@@ -129,6 +142,9 @@ class _Packer:
                     "config": value.config,
                     "of": self.pack(value.weights()),
                 }
+        if isinstance(value, nn.Module):
+            self._modules.append(value)
+            return {"module": len(self._modules) - 1}
         name = type(value).__name__
         if type(value) is not OBJECTS.get(name):
             raise TypeError(f"a {name} has no place in a file")
@@ -156,8 +172,9 @@ def _as_table(items):
 class _Unpacker:
     """The reverse of `_Packer`."""
 
-    def __init__(self, arrays):
+    def __init__(self, arrays, modules):
         self._arrays = arrays
+        self.modules = modules
 
     def unpack(self, value):
         if not isinstance(value, dict):
@@ -208,27 +225,21 @@ class _Unpacker:
     def _unpack_joint(self, members, _):
         return JointEncoder([self.unpack(x) for x in members]).eval()
 
+    def _unpack_module(self, number, _):
+        return self.modules.parameter(number)
+
+    def _unpack_own(self, fields, _):
+        return self.modules.make_encoder(self.unpack(fields))
+
     def _unpack_settings(self, name, value):
         return _SETTINGS[name](**self.unpack(value["of"]))
 
     def _unpack_encoder(self, kind, value):
         n_channels, embedding_dim, patch_size = map(int, value["config"])
         arrays = self.unpack(value["of"])
-        if kind not in (
-            "raw",
-            "formulas",
-        ):  # checked before a network of that size is made
-            first, (*_, last, bias) = arrays[0], arrays
-            if (
-                (first.shape[1], *bias.shape) != (n_channels, embedding_dim)
-                or last.size < 32 * embedding_dim
-                or patch_size > 128
-            ):
-                raise ValueError("its encoder does not fit its weights")
-        encoder = rebuild_encoder(
-            ENCODERS[kind], (n_channels, embedding_dim, patch_size), arrays
-        )
-        return encoder.eval()
+        config = n_channels, embedding_dim, patch_size
+        ENCODERS[kind].check_weights(config, arrays)  # before memory is taken for them
+        return rebuild_encoder(ENCODERS[kind], config, arrays).eval()
 
     def _unpack_object(self, name, value):
         made = put_together(name, self.unpack(value["of"]))

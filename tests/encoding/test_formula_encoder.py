@@ -12,7 +12,6 @@ from skpatchsvdd import Inspection, PatchSVDD, Training
 from skpatchsvdd._encoding import JointEncoder, dense, make_formula_encoder
 from skpatchsvdd._encoding.formulas import PATCHES, FormulaEncoder
 from skpatchsvdd._encoding.known import KnownNetwork, fold_norms, read_known
-from skpatchsvdd._encoding.registry import BESIDE
 from skpatchsvdd._options import resolve_options
 from skpatchsvdd.datasets import make_textures
 from skpatchsvdd.metrics import detection_auroc, segmentation_auroc
@@ -151,7 +150,7 @@ def test_both_encoders_make_one_map(parts):
     assert isinstance(est.encoder_, JointEncoder)
     assert est.patch_sizes_ == (32, 64, 16, 24, 48)
     maps = [est.anomaly_map(test.images[:2], scale=k) for k in est.patch_sizes_]
-    expected = (maps[0] * maps[1]) ** BESIDE * maps[2] * maps[3] * maps[4]
+    expected = (maps[0] * maps[1]) ** 0.125 * maps[2] * maps[3] * maps[4]
     np.testing.assert_allclose(est.anomaly_map(test.images[:2]), expected, rtol=1e-3)
     explained = est.explain(test.images[:2])
     assert explained[0].shape[1] == 5
@@ -212,7 +211,7 @@ def test_parameters_of_training_ask_for_it(given):
     options = resolve_options(PatchSVDD(**given).get_params(), torch.device("cpu"))
     assert options.encoder == "hierarchical"
     assert options.trains
-    assert options.has_formulas
+    assert options.frozen == ("formulas",)
 
 
 @pytest.mark.parametrize(
@@ -221,8 +220,8 @@ def test_parameters_of_training_ask_for_it(given):
         ("resnet", r"encoder must be 'auto', one of 'hierarchical'.*got 'resnet'"),
         ([], r"encoder must be 'auto'"),
         ([1], r"encoder must be 'auto'"),
-        (["hierarchical", "flat"], r"may name 'formulas' and one of"),
-        (["formulas", "formulas"], r"may name 'formulas' and one of"),
+        (["hierarchical", "flat"], r"may name 'formulas', modules, and one of"),
+        (["formulas", "formulas"], r"may name 'formulas', modules, and one of"),
         (["auto", "formulas"], r"encoder must be 'auto'"),
     ],
 )
@@ -232,7 +231,7 @@ def test_other_encoders_are_refused(parts, encoder, message):
 
 
 def test_strides_are_those_of_an_encoder_of_patches(parts):
-    with pytest.raises(ValueError, match="'formulas' has its own"):
+    with pytest.raises(ValueError, match="others have their own"):
         PatchSVDD(encoder="formulas", strides=(4, 16)).fit(parts[0])
 
 

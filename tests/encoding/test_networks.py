@@ -8,7 +8,7 @@ from reference import encode_patchwise
 from settings import SEED
 
 from skpatchsvdd._encoding.networks import grid_shape
-from skpatchsvdd._encoding.registry import encoder_scales, make_encoder
+from skpatchsvdd._encoding.registry import ENCODERS, make_encoder
 
 
 def make(kind, patch_size=64, n_channels=3, embedding_dim=8, seed=0):
@@ -140,8 +140,8 @@ def test_pickled_encoder_holds_arrays_and_the_same_weights():
 
 
 def test_scales_and_grids():
-    assert encoder_scales("hierarchical", 128) == (32, 64, 128)
-    assert encoder_scales("flat", 64) == (64,)
+    assert ENCODERS["hierarchical"].scales(128) == (32, 64, 128)
+    assert ENCODERS["flat"].scales(64) == (64,)
     assert grid_shape((256, 256), 32, 4) == (57, 57)
     assert grid_shape((256, 256), 64, 16) == (13, 13)
     assert grid_shape((33, 64), 32, 4) == (1, 9)

@@ -1,0 +1,149 @@
+"""What all encoders share, and what can be special about one."""
+
+import math
+
+import numpy as np
+import torch
+from torch import nn
+
+# Sizes of the largest patches, and the strides of all scales; those of 32 and 64 are
+# the paper's.
+DEFAULT_STRIDES = {32: 4, 64: 16, 128: 16}
+SMALLEST_PATCH = 32
+
+
+class PatchEncoder(nn.Module):
+    """What all encoders share: patch sizes, and pickles made of plain arrays.
+
+    An encoder maps a patch of one of its `patch_sizes` to a feature. It offers
+
+    - ``encoder(patches)``: features (n, D) of patches (n, c, K, K);
+    - ``encoder.encode_patches(batches)``: the same for several batches at once;
+    - ``encoder.encode_images(images, strides)``: for each scale, the features of all
+      patches of whole images, as (n, D, rows, cols);
+    - ``encoder.standardize(images)``: every layer rescaled, so that its outputs on
+      these images have mean 0 and standard deviation 1 before they are bent.
+
+    What is special about a kind of encoder:
+
+    - `name`: what the parameter `encoder` calls it;
+    - `is_frozen`: whether it is known beforehand, and stands beside any other one; of
+      those that are not there is one at most;
+    - `is_trainable`: whether it has weights that training changes;
+    - `is_plain`: whether it is inspected as in the paper if it is alone;
+    - `sees_light`: whether images are encoded as they are, on the 0..1 scale, or
+      centred and with slow changes of light damped;
+    - `margin`: pixels around a patch that its feature depends on, a multiple of all
+      strides;
+    - `is_capturable`: whether a CUDA graph may hold what it computes;
+    - `exponent`: how much the maps of its scales count beside those of other encoders;
+    - `dense_stride`: the distance in pixels at which features over whole images cost
+      least;
+    - `sizes`: of largest patches, those it can have;
+    - ``check_size(patch_size, image_size)``, ``default_strides(patch_size)`` and
+      ``check_weights(config, arrays)``: which images it is for, the strides it has
+      unless others are asked for, and whether weights from a file are its own.
+    """
+
+    name = None
+    is_frozen = False
+    is_trainable = True
+    is_plain = False
+    sees_light = False
+    margin = 0
+    is_capturable = True
+    exponent = 1 / 32
+    dense_stride = 2
+    sizes = tuple(DEFAULT_STRIDES)
+
+    def __init__(self, n_channels, embedding_dim, patch_size):
+        super().__init__()
+        self.config = (n_channels, embedding_dim, patch_size)
+        self.patch_sizes = self.scales(patch_size)
+
+    @property
+    def members(self):
+        """The encoders that this one is made of: itself."""
+        return [self]
+
+    @property
+    def scale_weights(self):
+        """How much the map of each scale counts among all."""
+        return (1.0,) * len(self.patch_sizes)
+
+    @staticmethod
+    def scales(patch_size):
+        """Patch sizes an encoder of this largest patch size inspects."""
+        n_scales = int(math.log2(patch_size // SMALLEST_PATCH)) + 1
+        return tuple(SMALLEST_PATCH * 2**i for i in range(n_scales))
+
+    @property
+    def scale_names(self):
+        """What each scale is called: its patch size."""
+        return self.patch_sizes
+
+    @classmethod
+    def check_size(cls, patch_size, image_size):
+        """Raise if patches of this size cannot be cut out of images."""
+        for name, length in zip(("height", "width"), image_size, strict=True):
+            if length < patch_size:
+                fitting = [x for x in DEFAULT_STRIDES if x <= min(image_size)]
+                way_out = "Pass larger images, or image_size to have them resized"
+                if fitting and fitting[-1] in cls.sizes:
+                    way_out += f", or patch_size={fitting[-1]}"
+                raise ValueError(
+                    f"image {name} {length} is smaller than patch_size={patch_size}. "
+                    f"{way_out}."
+                )
+
+    @classmethod
+    def default_strides(cls, patch_size):
+        """Return the stride of each scale."""
+        return tuple(DEFAULT_STRIDES[size] for size in cls.scales(patch_size))
+
+    @classmethod
+    def check_weights(cls, config, arrays):
+        """Raise if arrays are no weights of such an encoder, before it is made."""
+        n_channels, embedding_dim, patch_size = config
+        first, (*_, last, bias) = arrays[0], arrays
+        if (
+            (first.shape[1], *bias.shape) != (n_channels, embedding_dim)
+            or last.size < 32 * embedding_dim
+            or patch_size > max(DEFAULT_STRIDES)
+        ):
+            raise ValueError("its encoder does not fit its weights")
+
+    def prepare(self):
+        """Make ready for inspection, on a device, what only inspects."""
+
+    def adapt(self, images, setting):
+        """Return the encoder as it is for these images; see `ModuleEncoder`."""
+        return self
+
+    def forward(self, patches):
+        return self.encode_patches([patches])[0]
+
+    def __reduce__(self):
+        # Arrays instead of tensors: loading never needs the device of the training,
+        # and joblib can memory-map them.
+        return rebuild_encoder, (type(self), self.config, self.weights())
+
+    def weights(self):
+        """Return all weights as arrays, in the order of `parameters`."""
+        return [p.detach().cpu().numpy() for p in self.parameters()]
+
+
+def grid_shape(image_size, patch_size, stride):
+    """Rows and columns of the patches that fit into an image."""
+    return tuple((length - patch_size) // stride + 1 for length in image_size)
+
+
+def rebuild_encoder(cls, config, arrays):
+    """Make an encoder of a class and its configuration with these weights."""
+    encoder = cls(*config)
+    for parameter, array in zip(encoder.parameters(), arrays, strict=True):
+        if parameter.shape != array.shape:
+            raise ValueError(f"weights of {array.shape} are not {parameter.shape}")
+        # By numpy: torch's threads would wait for ever in a process that was forked.
+        parameter.data = torch.from_numpy(np.array(array, dtype=np.float32))
+    return encoder
