@@ -56,7 +56,7 @@ def learn_review(args):
         Why not to save it without being asked to.
     """
     review = read_review(args.review)
-    est = load_model(args.model)
+    est = load_model(args.model, encoder=args.encoder)
     _check_model(review, est, args)
     check_group(est, args)
     known = _find_known(review, est, args)
