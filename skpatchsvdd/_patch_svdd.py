@@ -549,7 +549,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         n_tasks = count_trainings(len(shown), options) + 2  # encoding and scoring
         report = open_report(self, X, y, n_tasks)
         if options.encoder is None:
-            report.log(f"features from {_name_all(frozen)}: nothing is trained")
+            unless = " unless max_iter > 0" if self.encoder == "auto" else ""
+            report.log(f"features from {_name_all(frozen)}: nothing is trained{unless}")
         size, center = images.image_shape[:2], _center_of(shown, options.training)
         setting = DenseSetting(size, center, options.light, strides, device, roi)
         context = FitContext(setting, options, rng, report)

@@ -1140,7 +1140,7 @@ def test_joblib_keeps_the_scores(quick, normal, mixed, tmp_path, neighbors, mmap
         np.testing.assert_array_equal(
             loaded.score_samples(normal), quick.training_scores_
         )
-    assert loaded.get_params() == quick.get_params()
+    assert repr(loaded) == repr(quick)
 
 
 def test_deepcopy_keeps_the_scores(fitted, mixed):
