@@ -8,6 +8,7 @@ import numpy as np
 from skpatchsvdd._bank import Sampler, Variation, collect_banks, make_index
 from skpatchsvdd._encoding import DenseSetting, find_units
 from skpatchsvdd._inspection.inspector import Inspector
+from skpatchsvdd._inspection.known_defects import KnownDefects
 from skpatchsvdd._utils import Saved, draw_seed
 
 
@@ -51,6 +52,10 @@ class FittedBank(Saved):
         See `Inspector`.
     sizes, files : list
         The size that each known image came in, and its path or None.
+    defects : KnownDefects or None
+        What is known of defects.
+    corrected : set of bytes
+        Digests of known images that raised a false alarm, and should not any more.
     """
 
     setting: DenseSetting
@@ -66,6 +71,8 @@ class FittedBank(Saved):
     score_pixels: int
     sizes: list
     files: list
+    defects: KnownDefects | None = None
+    corrected: set = field(default_factory=set)
     _memory: _Memory = field(default_factory=_Memory, init=False, repr=False)
 
     def inspector(self, encoder, device, tolerance):
@@ -107,6 +114,8 @@ class FittedBank(Saved):
             variations=self.variations,
             relative_weight=self.relative_weight,
             score_pixels=self.score_pixels,
+            defects=self.defects,
+            corrected=self.corrected,
         )
 
     @classmethod
@@ -116,6 +125,10 @@ class FittedBank(Saved):
 
     def _unsaved(self):
         return {"_memory": _Memory()}
+
+    def __setstate__(self, state):
+        # Files may be older than these two.
+        super().__setstate__({"defects": None, "corrected": set()} | state)
 
 
 def build_bank(normal, encoder, seen, context):

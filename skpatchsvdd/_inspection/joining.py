@@ -8,6 +8,7 @@ import torch
 
 from skpatchsvdd._bank import Bank, PatchSample, Variation, join_banks, rows_to_keep
 from skpatchsvdd._encoding import ENCODERS
+from skpatchsvdd._inspection.defect_patches import join_defects
 from skpatchsvdd._inspection.fitted import FittedBank, index_banks
 
 _KINDS = {cls: kind for kind, cls in ENCODERS.items()}
@@ -103,6 +104,15 @@ def find_added(fitted, others):
     return added
 
 
+def have_news(fitted, others):
+    """Whether other banks know of defects or corrections that one does not know of."""
+
+    def list_all(bank):
+        return bank.corrected | set(bank.defects.known if bank.defects else ())
+
+    return any(not list_all(other) <= list_all(fitted) for other in others)
+
+
 def join_fitted(fitted, others, added, owners, dense, context):
     """Let what was added to copies of a bank join it; return another `FittedBank`.
 
@@ -152,6 +162,7 @@ def join_fitted(fitted, others, added, owners, dense, context):
             for sample in rest:
                 first = first.join(sample, rng)
             variations.append(Variation(first, index, device))
+    defects = [x.defects for x in others]
     return replace(
         fitted,
         indexes=indexes,
@@ -160,6 +171,8 @@ def join_fitted(fitted, others, added, owners, dense, context):
         variations=variations,
         sizes=sizes,
         files=files,
+        defects=join_defects(fitted.defects, defects, indexes, context),
+        corrected=set().union(fitted.corrected, *(x.corrected for x in others)),
     )
 
 
