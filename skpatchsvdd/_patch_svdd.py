@@ -52,6 +52,7 @@ from skpatchsvdd._inspection import (
     have_news,
     join_fitted,
     learn_defects,
+    name_masks,
     on_snapshot,
     rescore,
     resize_boxes,
@@ -59,6 +60,7 @@ from skpatchsvdd._inspection import (
     resize_regions,
     set_learnt,
     split_groups,
+    split_regions,
     take_defective,
     take_snapshot,
     warn_if_grouped,
@@ -719,11 +721,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         now = take_snapshot(self)
         images = now._check_scored_images(X)
         told = check_defects(y, masks, images)
-        if len(told.normal) or groups is not None:
+        if len(told.normal):
             groups = check_more_groups(groups, now.groups_, len(images))
         known = now._calibration
-        if now.groups_ is not None and groups is None:
-            groups = np.full(len(images), known.groups[0])  # of no normal image
         news = find_news(images, told, groups, now._fitted, known, corrections)
         if not news:
             return self
@@ -1086,6 +1086,36 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         scores, maps = self._look_at(images)
         regions = _cut_regions(maps, scores, offset)
         return self._match(images, regions, maps, np.arange(len(images)))
+
+    @on_snapshot
+    def name_regions(self, X, alpha=None):
+        """Say which kind of known defects each abnormal region resembles.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_images, height, width[, n_channels])
+            Images, as for `fit`.
+        alpha : float in (0, 0.5], default=None
+            As for `predict_mask`.
+
+        Returns
+        -------
+        names : list of structured ndarray, each of shape (n_regions,)
+            One for each image, in its rows the regions of `predict_regions`. The
+            fields: `kind`, a name that y gave to `fit` or `partial_fit`, "defect" for
+            those labelled -1, or "unknown"; and `distance`, how far the region is from
+            the nearest known defect in units of how far it is from what is normal, the
+            geometric mean over the scales. From 1 on it is "unknown". Infinite if no
+            defects are known.
+        """
+        offset = self._offset_at(alpha)
+        images = self._check_scored_images(X).hold()
+        scores, maps = self._look_at(images)
+        masks = []
+        for one_map, score in zip(maps, scores, strict=True):
+            mask = cut_map(one_map, -offset, score < offset)
+            masks.append(split_regions(mask, find_regions(mask, one_map)))
+        return name_masks(images, masks, self._inspector(), self._fitted.defects)
 
     def _match(self, images, regions, maps, chosen):
         """Return the matches of some images of a stack, none of the others.

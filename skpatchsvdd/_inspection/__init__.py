@@ -3,8 +3,6 @@
 from skpatchsvdd._inspection.calibration import Calibration
 from skpatchsvdd._inspection.context import FitContext, NormalImages
 from skpatchsvdd._inspection.defect_patches import (
-    DefectiveImages,
-    choose_patches,
     learn_defects,
 )
 from skpatchsvdd._inspection.fitted import FittedBank, build_bank, extend_bank
@@ -20,6 +18,7 @@ from skpatchsvdd._inspection.growing import (
     grow,
     take_defective,
 )
+from skpatchsvdd._inspection.harmless import Harmless
 from skpatchsvdd._inspection.inspector import Inspector
 from skpatchsvdd._inspection.joining import (
     Copy,
@@ -39,7 +38,12 @@ from skpatchsvdd._inspection.learnt import (
 from skpatchsvdd._inspection.likeness import warn_if_grouped
 from skpatchsvdd._inspection.maps import cut_map, resize_map
 from skpatchsvdd._inspection.matches import MATCH, find_peaks, resize_boxes
-from skpatchsvdd._inspection.regions import find_regions, resize_regions
+from skpatchsvdd._inspection.naming import name_masks
+from skpatchsvdd._inspection.regions import (
+    find_regions,
+    resize_regions,
+    split_regions,
+)
 from skpatchsvdd._inspection.rescoring import rescore
 from skpatchsvdd._inspection.threshold import (
     are_tied,
@@ -52,9 +56,9 @@ __all__ = [
     "Calibration",
     "Copy",
     "DefectBank",
-    "DefectiveImages",
     "FitContext",
     "FittedBank",
+    "Harmless",
     "Inspector",
     "KnownDefects",
     "NormalImages",
@@ -66,7 +70,6 @@ __all__ = [
     "check_more_groups",
     "check_n_groups",
     "check_scores",
-    "choose_patches",
     "cut_map",
     "describe_bank",
     "describe_calibration",
@@ -79,6 +82,7 @@ __all__ = [
     "have_news",
     "join_fitted",
     "learn_defects",
+    "name_masks",
     "on_snapshot",
     "rescore",
     "resize_boxes",
@@ -86,6 +90,7 @@ __all__ = [
     "resize_regions",
     "set_learnt",
     "split_groups",
+    "split_regions",
     "take_defective",
     "take_snapshot",
     "warn_if_grouped",

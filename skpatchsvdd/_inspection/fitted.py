@@ -7,6 +7,7 @@ import numpy as np
 
 from skpatchsvdd._bank import Sampler, Variation, collect_banks, make_index
 from skpatchsvdd._encoding import DenseSetting, find_units
+from skpatchsvdd._inspection.harmless import Harmless
 from skpatchsvdd._inspection.inspector import Inspector
 from skpatchsvdd._inspection.known_defects import KnownDefects
 from skpatchsvdd._utils import Saved, draw_seed
@@ -56,6 +57,8 @@ class FittedBank(Saved):
         What is known of defects.
     corrected : set of bytes
         Digests of known images that raised a false alarm, and should not any more.
+    harmless : Harmless or None
+        What is known of their patches.
     """
 
     setting: DenseSetting
@@ -73,6 +76,7 @@ class FittedBank(Saved):
     files: list
     defects: KnownDefects | None = None
     corrected: set = field(default_factory=set)
+    harmless: Harmless | None = None
     _memory: _Memory = field(default_factory=_Memory, init=False, repr=False)
 
     def inspector(self, encoder, device, tolerance):
@@ -116,6 +120,7 @@ class FittedBank(Saved):
             score_pixels=self.score_pixels,
             defects=self.defects,
             corrected=self.corrected,
+            harmless=self.harmless,
         )
 
     @classmethod
@@ -127,8 +132,9 @@ class FittedBank(Saved):
         return {"_memory": _Memory()}
 
     def __setstate__(self, state):
-        # Files may be older than these two.
-        super().__setstate__({"defects": None, "corrected": set()} | state)
+        # Files may be older than these.
+        added = {"defects": None, "corrected": set(), "harmless": None}
+        super().__setstate__(added | state)
 
 
 def build_bank(normal, encoder, seen, context):

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from skpatchsvdd._images import list_digests
+from skpatchsvdd._images import ImageStack, list_digests
 from skpatchsvdd._inspection.context import NormalImages
 from skpatchsvdd._inspection.defect_patches import (
     DefectiveImages,
@@ -13,6 +13,7 @@ from skpatchsvdd._inspection.defect_patches import (
     measure_again,
 )
 from skpatchsvdd._inspection.fitted import extend_bank
+from skpatchsvdd._inspection.harmless import learn_harmless
 from skpatchsvdd._inspection.rescoring import rescore
 
 
@@ -31,7 +32,9 @@ class News:
     withdrawn : set of bytes
         Digests of images that were known as defective, and are now called normal.
     corrected : set of bytes
-        Digests of normal images that should raise no alarm any more.
+        Digests of normal images that should raise no alarm any more, known or not.
+    silenced : ImageStack
+        These images.
     are_corrections : bool
         Whether the normal images were chosen for their scores.
     """
@@ -41,6 +44,7 @@ class News:
     defective: DefectiveImages
     withdrawn: set
     corrected: set
+    silenced: ImageStack
     are_corrections: bool
 
     def __bool__(self):
@@ -58,7 +62,7 @@ def find_news(images, told, groups, fitted, calibration, are_corrections):
     told : Defects
         Which of them are defective.
     groups : ndarray of shape (n_images,) or None
-        The group of each image.
+        The group of each image; those of defective ones do not matter.
     fitted : FittedBank
         What is known.
     calibration : Calibration
@@ -75,18 +79,21 @@ def find_news(images, told, groups, fitted, calibration, are_corrections):
     first = {digest: i for i, digest in reversed(list(enumerate(digests)))}
     in_bank = set(fitted.known)
     new = sorted(i for digest, i in first.items() if digest not in in_bank)
-    groups = None if groups is None else groups[told.normal][new]
+    if calibration.groups is not None:
+        groups = groups[told.normal][new] if new else calibration.groups[:0]
     owners = calibration.owners_with(len(new), groups)[len(fitted.known) :]
     known = [digests[i] for i in new]
     defective = take_defective(images, told)
     check_apart(defective, in_bank | set(digests))
     former = set() if fitted.defects is None else set(fitted.defects.known)
+    corrected = set(digests) - fitted.corrected if are_corrections else set()
     return News(
         NormalImages(stack.take(new), known, owners, np.arange(0)),
         groups,
         defective.without(former),
         former & set(digests),
-        set(digests) - fitted.corrected if are_corrections else set(),
+        corrected,
+        stack.take(sorted(first[x] for x in corrected)),
         are_corrections,
     )
 
@@ -130,7 +137,9 @@ def grow(fitted, calibration, news, inspect, context):
     fitted : FittedBank
     calibration : Calibration
     """
-    n_former = len(calibration)
+    n_former, harmless = len(calibration), fitted.harmless
+    if news.corrected:
+        harmless = learn_harmless(harmless, news.silenced, inspect(fitted))
     kept = drop_defects(fitted.defects, news.withdrawn)
     fitted = replace(fitted, defects=kept)
     if len(news.normal):
@@ -151,5 +160,5 @@ def grow(fitted, calibration, news, inspect, context):
         )
         rescored[n_former:] = scores
         calibration = calibration.with_scores(rescored)
-    fitted = replace(fitted, corrected=fitted.corrected | news.corrected)
-    return fitted, calibration
+    corrected = fitted.corrected | news.corrected
+    return replace(fitted, corrected=corrected, harmless=harmless), calibration

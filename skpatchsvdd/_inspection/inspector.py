@@ -60,6 +60,8 @@ class Inspector:
         Patches that are nearer to these count as if they were farther from normal ones.
     corrected : set of bytes
         Digests of known images that are inspected with their own patches in the bank.
+    harmless : Harmless or None
+        Patches that are near to these count as if they were nearer to normal ones.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class Inspector:
         score_pixels=1,
         defects=None,
         corrected=(),
+        harmless=None,
     ):
         self.encoder = encoder
         self.indexes = indexes
@@ -97,6 +100,7 @@ class Inspector:
         self._known = KnownImages(known)
         self._owners = owners
         self._defects = defects
+        self._harmless = harmless
         self._is_corrected = [digest in corrected for digest in known]
         self._inspect_recorded = Recording(self._inspect_one)
 
@@ -221,15 +225,17 @@ class Inspector:
             is farthest from all normal ones, and the nearest of these. Boxes are those
             of images as they are inspected.
         """
-        matches = []
-        for start, batch in images.batches(self.encoder.batch_size):
+        pairs = zip(self.encode_each(images), pixels, strict=True)
+        return [self._explain_image(*encoded, own) for encoded, own in pairs]
+
+    def encode_each(self, images):
+        """Yield, for each image, its features by scale, (rows, cols, D), and owner."""
+        for _, batch in images.batches(self.encoder.batch_size):
             known = self._known.find(batch)
             features = self.encoder.encode(self._leave_out_of_mean(batch, known))
             features = self.encoder.add_positions(features, self.units)
             for k, owner in enumerate(self._own(known)):
-                own = [x[k] for x in features]
-                matches.append(self._explain_image(own, owner, pixels[start + k]))
-        return matches
+                yield [x[k] for x in features], owner
 
     def _explain_image(self, features, owner, pixels):
         matches = np.zeros((len(pixels), len(features)), dtype=MATCH)
@@ -254,9 +260,8 @@ class Inspector:
         covering = inside if len(inside) else covering
         some = features.flatten(0, 1)[covering.to(features.device)]
         distances = self.indexes[i].query_exactly(some[None], [owner])
-        if self._defects is not None:
-            near = self._defects.measure(i, some[None], [owner])
-            distances = raise_distances(distances, near)
+        told = self._find_told(i, some[None, None], [owner])[:, 0]
+        distances = _heed(distances, told)
         return int(covering[int(distances[0].argmax())])
 
     def _score(self, maps):
@@ -269,22 +274,23 @@ class Inspector:
         calls = [functools.partial(self._measure, *x) for x in scales.values()]
         if self.variations is not None:
             calls += [functools.partial(self._find_usual, *x) for x in scales.values()]
-        if self._defects is not None:
-            calls += [functools.partial(self._find_near, *x) for x in scales.values()]
+        is_told = self._defects is not None or self._harmless is not None
+        if is_told:
+            calls += [functools.partial(self._find_told, *x) for x in scales.values()]
         found = iter(run_beside(calls, features[0].device))
         distances = {i: next(found) for i in scales}
         usual = None if self.variations is None else {i: next(found) for i in scales}
-        near = None if self._defects is None else {i: next(found) for i in scales}
+        told = {i: next(found) for i in scales} if is_told else None
         if any(self.indexes[i].gives_bounds for i in chosen):
             for k, owner in enumerate(owners):
                 self._settle(
                     {i: features[i][k] for i in chosen},
                     {i: distances[i][k] for i in chosen},
                     usual and {i: usual[i][k] for i in chosen},
-                    near and {i: near[i][k] for i in chosen},
+                    told and {i: told[i][:, k] for i in chosen},
                     owner,
                 )
-        return self._join_all(distances, usual, near)
+        return self._join_all(distances, usual, told)
 
     def _measure(self, i, features, owners):
         """Return the distances of all patches of a scale, (n, rows, cols)."""
@@ -296,10 +302,19 @@ class Inspector:
         found = self.variations[i].usual(features.flatten(1, 2), owners)
         return found.view(features.shape[:3])
 
-    def _find_near(self, i, features, owners):
-        """Return how near all patches of a scale are to known defects."""
-        found = self._defects.measure(i, features.flatten(1, 2), owners)
-        return found.view(features.shape[:3])
+    def _find_told(self, i, features, owners):
+        """Return how far all patches of a scale are from what people know.
+
+        From what is harmless, and from known defects, (2, n, rows, cols); infinite
+        where nothing is known.
+        """
+        flat = features.flatten(1, 2)
+        told = flat.new_full((2, *flat.shape[:2]), torch.inf)
+        if self._harmless is not None:
+            told[0] = self._harmless.measure(i, flat)
+        if self._defects is not None:
+            told[1] = self._defects.measure(i, flat, owners)
+        return told.view(2, *features.shape[:3])
 
     def _own(self, known):
         """Return the owners, in the bank, of known images; -1 for the others.
@@ -311,7 +326,7 @@ class Inspector:
             return known
         return [i if i < 0 else int(self._owners[i]) for i in known]
 
-    def _settle(self, features, bounds, usual, near, owner):
+    def _settle(self, features, bounds, usual, told, owner):
         """Lower the bounds of one image, in place, until its score is certain.
 
         From the top down: the patches that cover the largest pixels of a map are
@@ -324,9 +339,9 @@ class Inspector:
             for i, x in bounds.items()
         }
         usual = usual and {i: x[None] for i, x in usual.items()}
-        near = near and {i: x[None] for i, x in near.items()}
+        told = told and {i: x[:, None] for i, x in told.items()}
         while True:
-            maps = self._join_all({i: x[None] for i, x in bounds.items()}, usual, near)
+            maps = self._join_all({i: x[None] for i, x in bounds.items()}, usual, told)
             pixels = [self._spread(i, x[None].float())[0] for i, x in is_open.items()]
             open_pixels = torch.stack(pixels).sum(dim=0) > 0
             chosen = torch.zeros_like(open_pixels)
@@ -352,10 +367,10 @@ class Inspector:
         largest, where = doubtful.topk(min(_N_SETTLED, len(doubtful)))
         return where[largest > least]
 
-    def _join_all(self, distances, usual, near):
+    def _join_all(self, distances, usual, told):
         """Return the joined maps: of distances, and in units of what is usual."""
-        if near is not None:
-            distances = {i: raise_distances(x, near[i]) for i, x in distances.items()}
+        if told is not None:
+            distances = {i: _heed(x, told[i]) for i, x in distances.items()}
         maps = [self._join(distances)]
         if usual is not None:
             maps.append(self._join({i: x / usual[i] for i, x in distances.items()}))
@@ -389,3 +404,12 @@ class Inspector:
         gain = gain.astype(np.float32)[:, None, None, None]
         batch, mean = pixels_to_float(batch), self.encoder.center
         return np.where(gain == 1, batch, mean + (batch - mean) * gain)
+
+
+def _heed(distances, told):
+    """Return the distances that count, given those from what people know.
+
+    A larger distance stays larger, so that a bound stays a bound.
+    """
+    harmless, defects = told
+    return raise_distances(torch.minimum(distances, harmless), defects)

@@ -10,6 +10,7 @@ from skpatchsvdd._bank import Bank, PatchSample, Variation, join_banks, rows_to_
 from skpatchsvdd._encoding import ENCODERS
 from skpatchsvdd._inspection.defect_patches import join_defects
 from skpatchsvdd._inspection.fitted import FittedBank, index_banks
+from skpatchsvdd._inspection.harmless import join_harmless
 
 _KINDS = {cls: kind for kind, cls in ENCODERS.items()}
 
@@ -173,6 +174,7 @@ def join_fitted(fitted, others, added, owners, dense, context):
         files=files,
         defects=join_defects(fitted.defects, defects, indexes, context),
         corrected=set().union(fitted.corrected, *(x.corrected for x in others)),
+        harmless=join_harmless([x.harmless for x in (fitted, *others)]),
     )
 
 

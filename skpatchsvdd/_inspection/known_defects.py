@@ -15,7 +15,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from skpatchsvdd._bank import as_columns, as_tensor, expand, halve_squares
+from skpatchsvdd._bank import as_tensor
+from skpatchsvdd._inspection.weighted import WeightedSearch
 from skpatchsvdd._utils import Saved
 
 # What this fraction of the normal images reach does not raise anything; patches of the
@@ -24,7 +25,7 @@ from skpatchsvdd._utils import Saved
 _REACHED = 0.5
 # The power of the ratio by which distances are raised, and the ratio from which on
 # nothing more is: a copy of a known defect would have an infinite one.
-_POWER, _LARGEST = 2, 10.0
+_POWER, _LARGEST = 2, 4.0
 # The least limit, in ratios: images that are all the same have none.
 _LEAST = 1e-6
 # Products held at a time, (patches, rows of defects).
@@ -157,11 +158,7 @@ class _DefectSearch:
 
     def __init__(self, bank, device):
         self._bank = bank
-        self._rows = as_tensor(bank.rows).to(device)
-        self._origin = self._rows.mean(dim=0)
-        centered = self._rows - self._origin
-        self._columns = as_columns(centered)
-        self._half_squares = halve_squares(centered)
+        self._search = WeightedSearch(bank.rows, device)
         limits = as_tensor(bank.limits).to(device).clamp(min=_LEAST)
         self._largest, self._second = limits
         self._holders = as_tensor(bank.holders).to(device)
@@ -172,18 +169,7 @@ class _DefectSearch:
         if owner >= 0:
             limits = torch.where(self._holders == owner, self._second, limits)
             reached = self._bank.limit_peaks(owner)
-        size = max(_PRODUCTS // len(limits), 1)
-        parts = [self._find_some(x, limits) for x in features.split(size)]
-        return reached * torch.cat(parts)
-
-    def _find_some(self, features, limits):
-        centered = features - self._origin
-        halves = expand(self._half_squares, centered, self._columns)
-        squares = (halves + halve_squares(centered)[:, None]).clamp(min=0)
-        nearest = (squares * limits.square()).argmin(dim=1)
-        # By the difference: an expanded square of what is near is a rounding error.
-        away = (features - self._rows[nearest]).square().sum(dim=1).sqrt()
-        return away * limits[nearest]
+        return reached * self._search.find_nearest(features, limits)
 
 
 def measure_limits(rows, places, index, device):
