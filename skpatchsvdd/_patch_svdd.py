@@ -21,11 +21,11 @@ from skpatchsvdd._encoding import (
     make_frozen,
 )
 from skpatchsvdd._images import (
+    check_defects,
     check_images,
     check_roi,
     digest_images,
     enlarge_roi,
-    find_normal,
     list_digests,
 )
 from skpatchsvdd._inspection import (
@@ -36,6 +36,7 @@ from skpatchsvdd._inspection import (
     NormalImages,
     are_tied,
     build_bank,
+    check_apart,
     check_copies,
     check_groups,
     check_more_groups,
@@ -44,17 +45,24 @@ from skpatchsvdd._inspection import (
     cut_map,
     describe_bank,
     describe_calibration,
-    extend_bank,
     find_added,
+    find_news,
     find_peaks,
     find_regions,
+    grow,
+    have_news,
     join_fitted,
+    learn_defects,
+    name_masks,
     on_snapshot,
+    rescore,
     resize_boxes,
     resize_map,
     resize_regions,
     set_learnt,
     split_groups,
+    split_regions,
+    take_defective,
     take_snapshot,
     warn_if_grouped,
     warn_of_collapse,
@@ -282,6 +290,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     calibrates_ : ndarray of bool of shape (n_images,)
         Which of these scores `offset_` and `p_values` are computed from. All without
         `groups`; with them, those of the groups that the encoder was not trained on.
+        Corrections, see `partial_fit`, do not.
 
     groups_ : ndarray of shape (n_images,) or None
         The group of each training image, if `fit` was given groups.
@@ -314,6 +323,12 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
 
     bank_size_ : dict of int or str to int
         Number of normal patches kept, by scale.
+
+    defect_kinds_ : ndarray of str of shape (n_defective,)
+        What each image of a known defect shows: its name, or "defect".
+
+    defect_bank_size_ : dict of int or str to int
+        Number of patches of known defects, by scale.
 
     loss_curve_ : dict of str to ndarray of shape (n_steps,)
         Every loss term at every step, unweighted: "position_32", "svdd_32",
@@ -486,7 +501,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     @_fit_context(prefer_skip_nested_validation=True)
     @safe_after_fork
     @computes
-    def fit(self, X, y=None, groups=None):
+    def fit(self, X, y=None, groups=None, masks=None):
         """Learn from normal images what normal patches look like.
 
         The estimator changes only when all is done: a call that fails leaves its scores
@@ -511,11 +526,15 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             Files, and arrays mapped into memory, are read batch by batch, and files of
             up to 512 MiB once; up to 1 GiB of images, a random choice, is trained on.
         y : array-like of shape (n_images,) or (n_images, height, width), default=None
-            Labels, 1 for normal and -1 for abnormal images, or masks. Images labelled
-            -1, and images whose mask has a pixel that is not 0, are left out: nothing
-            is learnt from images known to be abnormal, so that a search with labels may
-            refit. Other values, such as 0 and 1, which mean normal to some and abnormal
-            to others, are an error. None calls all images normal.
+            Labels, 1 for normal and -1 for abnormal images, or masks. Or names: "good"
+            and "normal", in small or capital letters, mean normal images, any other
+            name is that of a kind of defects. Images labelled -1 or with the name of a
+            kind, and images whose mask has a pixel that is not 0, are no part of what
+            is normal: their patches become known defects, and whatever resembles those
+            more than normal patches do is raised, see the
+            :ref:`user guide <feedback>`. Other values, such as 0 and 1, which mean
+            normal to some and abnormal to others, are an error. None calls all images
+            normal that have no mask.
         groups : array-like of shape (n_images,), default=None
             Which images belong together, as tiles of one sheet, frames of one video or
             pictures of one lot do: a number or a name for each, at least two different
@@ -525,14 +544,20 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             come from these scores alone; each group counts the same. All images join
             the bank. Without training (``max_iter=0``) all groups calibrate. Omit it if
             images are independent of each other; a warning tells you if they do not
-            look so.
+            look so. Those of abnormal images do not matter.
+        masks : array-like of shape (n_images, height, width) or list, default=None
+            Where abnormal images are defective: a mask for each image, not 0 at
+            defective pixels, of the size in which the image comes in, or None. Of an
+            abnormal image without a mask the pixels are taken that its score comes
+            from, where its own anomaly map is highest; with `verbose` a line says so.
+            A normal image has None, or a mask of zeros.
 
         Returns
         -------
         self : PatchSVDD
             The fitted estimator.
         """
-        images, groups = self._check_training_images(X, y, groups)
+        images, groups, defective = self._check_training_images(X, y, groups, masks)
         device = check_device(self.device)
         former = self._former_training()
         goes_on = former is not None
@@ -541,12 +566,14 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         roi = check_roi(self.roi, images)
         rng = check_random_state(self.random_state)
         known = digest_images(images)
+        check_apart(defective, set(known))
         former_seen = self._former_images()
         is_seen = np.array([x in former_seen for x in known])
         split = split_groups(groups, is_seen, options.trains, rng)
         normal = NormalImages(images, known, split.owners, split.shown)
         shown = normal.shown_stack()
         n_tasks = count_trainings(len(shown), options) + 2  # encoding and scoring
+        n_tasks += len(defective) > 0
         report = open_report(self, X, y, n_tasks)
         if options.encoder is None:
             unless = " unless max_iter > 0" if self.encoder == "auto" else ""
@@ -556,7 +583,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         context = FitContext(setting, options, rng, report)
         training = train_encoder(shown, context, former, frozen)
         with self._kept_if_unfinished(training):
-            training, fitted, scores = self._build(normal, training, context)
+            built = self._build(normal, defective, training, context)
+            training, fitted, scores = built
             check_scores(scores)
             if groups is None:
                 warn_if_grouped(images)
@@ -576,61 +604,68 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     @_fit_context(prefer_skip_nested_validation=True)
     @safe_after_fork
     @computes
-    def partial_fit(self, X, y=None, groups=None):
-        """Let the patches of more normal images join the bank, without training.
+    def partial_fit(self, X, y=None, groups=None, masks=None, corrections=False):
+        """Let what more images tell join what is known, without training.
 
         For normal images that look different from those of `fit`: another batch of
-        material, another season's light. The encoder stays as it is, and with it what
-        it takes for a difference: where much has changed, `fit` again. Of the
-        parameters only `bank_size`, `contamination`, `neighbors`, `device`, `n_jobs`,
-        `random_state` and `verbose` are looked at. Nothing changes until all is done:
-        other threads may score meanwhile, but not fit.
+        material, another season's light. For defects that were missed, and for normal
+        images that raised a false alarm, see the :ref:`user guide <feedback>`. The
+        encoder stays as it is, and with it what it takes for a difference: where much
+        has changed, `fit` again. Of the parameters only `bank_size`, `contamination`,
+        `neighbors`, `device`, `n_jobs`, `random_state` and `verbose` are looked at.
+        Nothing changes until all is done: other threads may score meanwhile, but not
+        fit.
 
         Parameters
         ----------
         X : array-like of shape (n_images, height, width[, n_channels])
-            Normal images of the shape of those of `fit`. Those that the bank holds
-            already are left out.
+            Images of the shape of those of `fit`. Those that are known already are left
+            out. An image that was known as defective and is now called normal is no
+            known defect any more; the reverse is an error, as what has once joined the
+            bank stays there.
         y : array-like of shape (n_images,) or (n_images, height, width), default=None
-            As for `fit`: images that it calls abnormal are left out.
+            As for `fit`: normal images join the bank, the others the known defects.
         groups : array-like of shape (n_images,), default=None
-            As for `fit`; needed if, and only if, `fit` was given groups. A label that
-            the estimator knows continues that group. Images of new groups calibrate:
-            the encoder has not seen them.
+            As for `fit`; needed for normal images if, and only if, `fit` was given
+            groups. A label that the estimator knows continues that group. Images of new
+            groups calibrate: the encoder has not seen them.
+        masks : array-like of shape (n_images, height, width) or list, default=None
+            As for `fit`.
+        corrections : bool, default=False
+            Whether the normal images were chosen for their scores, as those that raised
+            a false alarm. They join the bank, and raise it no more: unlike other known
+            images, they are inspected with their own patches in the bank. But they do
+            not calibrate, since the threshold promises something for images taken as
+            they come. Of images chosen for their scores, it would not hold.
 
         Returns
         -------
         self : PatchSVDD
             The estimator: `bank_size_`, `training_scores_`, to which the scores of the
-            new images are appended, `calibrates_`, `groups_` and `offset_` have
-            changed. One that is not fitted yet is fitted.
+            new images are appended, `calibrates_`, `groups_`, `offset_`,
+            `defect_kinds_` and `defect_bank_size_` have changed. Former scores stay,
+            unless defects are known. One that is not fitted yet is fitted.
         """
         if not hasattr(self, "encoder_"):
-            return self.fit(X, y, groups)
+            return self.fit(X, y, groups, masks)
         self._validate_params()  # which scikit-learn does before a first call alone
         now = take_snapshot(self)
         images = now._check_scored_images(X)
-        groups = check_more_groups(groups, now.groups_, len(images))
-        normal = find_normal(y, len(images))
-        images = images.take(normal).hold()
-        groups = None if groups is None else groups[normal]
-        digests = list_digests(images)
-        first = {digest: i for i, digest in reversed(list(enumerate(digests)))}
-        former = now._fitted.known
-        in_bank = set(former)
-        new = sorted(i for digest, i in first.items() if digest not in in_bank)
-        if not new:
+        told = check_defects(y, masks, images)
+        if len(told.normal):
+            groups = check_more_groups(groups, now.groups_, len(images))
+        known = now._calibration
+        news = find_news(images, told, groups, now._fitted, known, corrections)
+        if not news:
             return self
-        images, groups = images.take(new), None if groups is None else groups[new]
-        owners = now._calibration.owners_with(len(new), groups)[len(former) :]
-        added = NormalImages(images, [digests[i] for i in new], owners, np.arange(0))
-        report = open_report(self, X, y, n_tasks=1)
-        dense = now._inspector().encoder
-        context = now._make_context(dense.device, report)
-        fitted = extend_bank(now._fitted, added, dense, context)
-        inspector = fitted.inspector(now.encoder_, dense.device)
-        scores = inspector.scores_of_known(images)
-        calibration = now._calibration.extend(scores, groups)
+        n_tasks = (len(news.normal) > 0) + (len(news.defective) > 0)
+        report = open_report(self, X, y, n_tasks)
+        context = now._make_context(now._inspector().encoder.device, report)
+
+        def inspect(fitted):
+            return fitted.inspector(now.encoder_, context.device)
+
+        fitted, calibration = grow(now._fitted, known, news, inspect, context)
         check_scores(calibration.scores)
         set_learnt(
             self,
@@ -664,22 +699,28 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         -------
         self : PatchSVDD
             The estimator: what `partial_fit` changes has changed. The scores of images
-            are those that the copies gave them, against what they had learnt.
+            are those that the copies gave them, against what they had learnt, unless
+            defects are known. A defect that one of them knows all know.
         """
         check_is_fitted(self)
         self._validate_params()
         now = take_snapshot(self)
         now._check_copies(others)
         former = now._fitted
-        added = find_added(former, [x._fitted for x in others])
-        if sum(map(len, added)) == 0:
+        others_know = [x._fitted for x in others]
+        added = find_added(former, others_know)
+        if sum(map(len, added)) == 0 and not have_news(former, others_know):
             return self
         calibration = now._calibration.join([x._calibration for x in others], added)
         dense = now._inspector().encoder
         report = Report(type(self).__name__, self.verbose)
         context = now._make_context(dense.device, report)
-        banks, owners = [x._fitted for x in others], calibration.owners
-        fitted = join_fitted(former, banks, added, owners, dense, context)
+        owners = calibration.owners
+        fitted = join_fitted(former, others_know, added, owners, dense, context)
+        if fitted.defects is not None:
+            inspector = fitted.inspector(now.encoder_, dense.device)
+            scores = rescore(calibration.scores, fitted, inspector)
+            calibration = calibration.with_scores(scores)
         set_learnt(
             self,
             describe_calibration(calibration, now.contamination)
@@ -703,7 +744,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
 
     @safe_after_fork
     @computes
-    def fit_predict(self, X, y=None, groups=None):
+    def fit_predict(self, X, y=None, groups=None, masks=None):
         """Fit to images and label each of them as normal or abnormal.
 
         Each image is scored against a bank that does not hold it: those that are learnt
@@ -716,8 +757,10 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         X : array-like of shape (n_images, height, width[, n_channels])
             Images, as for `fit`.
         y : array-like of shape (n_images,) or (n_images, height, width), default=None
-            As for `fit`: images that it calls abnormal are not learnt from.
+            As for `fit`: those that it calls abnormal become known defects.
         groups : array-like of shape (n_images,), default=None
+            As for `fit`.
+        masks : array-like of shape (n_images, height, width) or list, default=None
             As for `fit`.
 
         Returns
@@ -725,7 +768,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         labels : ndarray of shape (n_images,)
             -1 for abnormal images, 1 for normal ones, of all images in X.
         """
-        self.fit(X, y, groups)
+        self.fit(X, y, groups, masks)
         if len(self.training_scores_) == len(X):  # all are learnt from
             return _labels(self.training_scores_ - self.offset_)
         images = self._check_images(X)
@@ -975,6 +1018,36 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         regions = _cut_regions(maps, scores, offset)
         return self._match(images, regions, maps, np.arange(len(images)))
 
+    @on_snapshot
+    def name_regions(self, X, alpha=None):
+        """Say which kind of known defects each abnormal region resembles.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_images, height, width[, n_channels])
+            Images, as for `fit`.
+        alpha : float in (0, 0.5], default=None
+            As for `predict_mask`.
+
+        Returns
+        -------
+        names : list of structured ndarray, each of shape (n_regions,)
+            One for each image, in its rows the regions of `predict_regions`. The
+            fields: `kind`, a name that y gave to `fit` or `partial_fit`, "defect" for
+            those labelled -1, or "unknown"; and `distance`, how far the region is from
+            the nearest known defect in units of how far it is from what is normal, the
+            geometric mean over the scales. From 1 on it is "unknown". Infinite if no
+            defects are known.
+        """
+        offset = self._offset_at(alpha)
+        images = self._check_scored_images(X).hold()
+        scores, maps = self._look_at(images)
+        masks = []
+        for one_map, score in zip(maps, scores, strict=True):
+            mask = cut_map(one_map, -offset, score < offset)
+            masks.append(split_regions(mask, find_regions(mask, one_map)))
+        return name_masks(images, masks, self._inspector(), self._fitted.defects)
+
     def _match(self, images, regions, maps, chosen):
         """Return the matches of some images of a stack, none of the others.
 
@@ -1143,11 +1216,12 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         check_is_fitted(self)
         save_estimator(self, path)
 
-    def _check_training_images(self, X, y, groups):
+    def _check_training_images(self, X, y, groups, masks):
         images = self._check_images(X)
         n_given = len(images)
         groups = check_groups(groups, n_given)
-        normal = find_normal(y, n_given)
+        told = check_defects(y, masks, images)
+        normal, defective = told.normal, take_defective(images, told)
         if len(normal) < n_given:
             images = images.take(normal)
             groups = None if groups is None else groups[normal]
@@ -1160,7 +1234,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
                 "not hold."
             )
         check_n_groups(groups)
-        return images.hold(), groups
+        return images.hold(), groups, defective.without(())
 
     def _make_frozen(self, images, options, device):
         """Return the encoders known beforehand, and the strides of all scales."""
@@ -1195,7 +1269,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
                 )
             raise
 
-    def _build(self, normal, training, context):
+    def _build(self, normal, defective, training, context):
         """Build the bank and score all images; undo a training that has collapsed.
 
         Returns
@@ -1209,6 +1283,10 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         seen = self._list_seen(training, normal)
         fitted = build_bank(normal, training.encoder, seen, context)
         inspector = fitted.inspector(training.encoder, context.device)
+        if len(defective):
+            defects = learn_defects(None, defective, inspector, context)
+            fitted = replace(fitted, defects=defects)
+            inspector = fitted.inspector(training.encoder, context.device)
         label = "scoring images, each without its own patches"
         with context.report.progress(label, len(normal)) as progress:
             scores = inspector.scores_of_known(normal.stack, progress)
@@ -1219,7 +1297,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         warn_of_collapse(context.options.training)
         # Callbacks have seen the tasks they were told of, and hear nothing of this.
         quiet = replace(context, report=Report(type(self).__name__, self.verbose))
-        return self._build(normal, undo_training(training), quiet)
+        return self._build(normal, defective, undo_training(training), quiet)
 
     def _make_context(self, device, report):
         """Return how a fitted estimator learns more, without training."""

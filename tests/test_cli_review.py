@@ -78,7 +78,7 @@ def calls(monkeypatch):
     """What a stand-in for `partial_fit` that learns nothing is called with."""
     calls = []
 
-    def partial_fit(est, X, y=None, *, masks=None, groups=None):
+    def partial_fit(est, X, y=None, *, masks=None, groups=None, corrections=False):
         calls.append({"X": X, "y": y, "masks": masks, "groups": groups})
         return est
 
@@ -171,7 +171,7 @@ def test_defects_are_handed_on_with_kinds_and_masks(
 def test_what_makes_reviewed_images_wrong_is_written_only_if_asked(
     model, review, monkeypatch, capsys
 ):
-    def partial_fit(est, X, y=None, *, masks=None, groups=None):
+    def partial_fit(est, X, y=None, *, masks=None, groups=None, corrections=False):
         est.offset_ *= 1e6  # nothing is abnormal any more
         return est
 

@@ -46,7 +46,8 @@ def test_images_known_to_be_abnormal_do_not_join(images):
     np.testing.assert_array_equal(
         est.score_samples(images[[8, 10]]), est.training_scores_[8:]
     )
-    est.partial_fit(images[8:], [-1, -1, -1, -1])
+    assert len(est.defect_kinds_) == 2
+    est.partial_fit(images[[9, 11]], [-1, -1])
     assert len(est.training_scores_) == 10
 
 

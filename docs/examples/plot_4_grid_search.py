@@ -61,7 +61,7 @@ axis.set(xlabel="lam", ylabel="embedding_dim")
 figure.colorbar(image, label="area under the ROC curve")
 
 # %%
-# The refit at the end leaves the images labelled -1 out.
+# To the refit at the end the images labelled -1 are known defects.
 
 best = search.best_estimator_
 print(best.lam_, best.embedding_dim, len(best.training_scores_), np.sum(y == 1))

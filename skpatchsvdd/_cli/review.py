@@ -99,7 +99,7 @@ def teach(est, known, group):
         est.partial_fit([x.file for x in some], y, groups=groups, **options)
 
     if good:
-        learn(good, [1] * len(good))
+        learn(good, [1] * len(good), corrections=True)
     if named:  # labels are names or numbers, and not both
         learn(named, [x.kind for x in named], masks=[x.mask for x in named])
     if unnamed:

@@ -14,11 +14,13 @@ from skpatchsvdd._images.files import (
 from skpatchsvdd._images.folders import ENDINGS, find_all_files, find_files
 from skpatchsvdd._images.forms import as_images
 from skpatchsvdd._images.labels import (
+    UNKNOWN_KIND,
     check_is_list,
     check_labels,
     find_normal,
     read_labels,
 )
+from skpatchsvdd._images.masks import Defects, check_defects
 from skpatchsvdd._images.roi import check_roi, enlarge_roi
 from skpatchsvdd._images.stack import (
     ImageStack,
@@ -30,11 +32,14 @@ from skpatchsvdd._images.stack import (
 __all__ = [
     "ENDINGS",
     "MAX_PIXELS",
+    "UNKNOWN_KIND",
     "ChangedFileError",
+    "Defects",
     "ImageFileError",
     "ImageStack",
     "KnownImages",
     "as_images",
+    "check_defects",
     "check_image_size",
     "check_images",
     "check_is_list",

@@ -1,4 +1,4 @@
-"""Labels of images: 1 for normal, -1 for abnormal ones, or masks of their pixels."""
+"""Labels of images: 1 for normal, -1 or a name for abnormal ones, or masks."""
 
 from collections.abc import Mapping, Set
 from numbers import Real
@@ -6,6 +6,14 @@ from numbers import Real
 import numpy as np
 
 from skpatchsvdd._images.forms import check_unmasked
+
+# Names that mean a normal image, in small or capital letters: those of folders of good
+# images. Any other name is that of a kind of defects.
+NORMAL_NAMES = ("good", "normal")
+# What images labelled -1 show: a defect without a name.
+UNNAMED_KIND = "defect"
+# What regions that resemble no known defect are called.
+UNKNOWN_KIND = "unknown"
 
 
 def labels_from_masks(masks):
@@ -80,8 +88,7 @@ def find_normal(y, n_images):
     Parameters
     ----------
     y : array-like or None
-        Labels 1 and -1, or masks of shape (n_images, height, width) or a list of them.
-        None calls all images normal.
+        As for `find_kinds`.
     n_images : int
         How many images there are.
 
@@ -89,12 +96,60 @@ def find_normal(y, n_images):
     -------
     indices : ndarray of int
     """
+    kinds = find_kinds(y, n_images)
+    return np.array([i for i, kind in enumerate(kinds) if kind is None], dtype=int)
+
+
+def find_kinds(y, n_images):
+    """Return what kind of defect each image shows, or None for normal images.
+
+    Parameters
+    ----------
+    y : array-like or None
+        Labels 1 and -1, names of kinds of defects, "good" and "normal" for normal
+        images, or masks of shape (n_images, height, width) or a list of them. None
+        calls all images normal.
+    n_images : int
+        How many images there are.
+
+    Returns
+    -------
+    kinds : list of str or None
+    """
     if y is None:
-        return np.arange(n_images)
+        return [None] * n_images
     labels = read_labels(y)
     if len(labels) != n_images:
         raise ValueError(
             "X and y have inconsistent numbers of samples: y must hold a label or a "
             f"mask for each image, got {len(labels)} for {n_images} images."
         )
-    return np.flatnonzero(check_labels(labels) == 1)
+    if labels and all(isinstance(label, str) for label in labels):
+        return [_read_kind(label) for label in labels]
+    return [None if x == 1 else UNNAMED_KIND for x in check_labels(labels)]
+
+
+def _read_kind(name):
+    """Return a name of a kind of defects, None if it means normal."""
+    name = name.strip()
+    if name.lower() in NORMAL_NAMES:
+        return None
+    if not name or _is_number(name):
+        raise ValueError(
+            "y must hold names of kinds of defects, with 'good' or 'normal' for normal "
+            f"images, or 1 and -1 as numbers, got {name!r}."
+        )
+    if name.lower() == UNKNOWN_KIND:
+        raise ValueError(
+            f"y must not call a kind of defects {name!r}: that is what regions which "
+            f"resemble no known kind are called. Pass {UNNAMED_KIND!r}, or -1 for all."
+        )
+    return name
+
+
+def _is_number(name):
+    try:
+        float(name)
+    except ValueError:
+        return False
+    return True

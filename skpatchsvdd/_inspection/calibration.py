@@ -1,6 +1,6 @@
 """The scores of normal images that thresholds and p-values come from, as one value."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,7 +23,7 @@ class Calibration:
         The group of each image. None makes each image its own group.
     calibrates : ndarray of bool of shape (n_images,)
         Whether thresholds and p-values come from an image: the encoder has seen no
-        image of its group.
+        image of its group, and it was not chosen for its score.
     """
 
     scores: np.ndarray
@@ -79,7 +79,7 @@ class Calibration:
         """Return how unusual images with these scores would be among normal ones."""
         return p_values_from_scores(self.used_scores, scores, self.used_groups)
 
-    def extend(self, scores, groups=None):
+    def extend(self, scores, groups=None, corrections=False):
         """Return the calibration with more images, that the encoder was not trained on.
 
         A group that does not calibrate, because the encoder has seen it, stays so with
@@ -91,18 +91,28 @@ class Calibration:
             Their scores.
         groups : ndarray of shape (n_new,) or None
             Their groups; None if, and only if, the former images have none.
+        corrections : bool
+            Whether they were chosen for their scores: those do not calibrate.
         """
         calibrates = np.ones(len(scores), dtype=bool)
         if self.groups is not None:
             n_former, groups = len(self), np.concatenate([self.groups, groups])
             owners = number_owners(groups)
-            seen = owners[:n_former][~self.calibrates]
+            # In a group that calibrates, a correction may be one that does not.
+            former = owners[:n_former]
+            seen = np.setdiff1d(former, former[self.calibrates])
             calibrates = ~np.isin(owners[n_former:], seen)
+        if corrections:
+            calibrates[:] = False
         return Calibration(
             np.concatenate([self.scores, scores]),
             groups,
             np.concatenate([self.calibrates, calibrates]),
         )
+
+    def with_scores(self, scores):
+        """Return the calibration with other scores of the same images."""
+        return replace(self, scores=scores)
 
     def join(self, others, added):
         """Return the calibration with images that were added to copies of it.

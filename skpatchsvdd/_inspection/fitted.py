@@ -7,7 +7,9 @@ import numpy as np
 
 from skpatchsvdd._bank import Sampler, Variation, collect_banks, make_index
 from skpatchsvdd._encoding import DenseSetting, find_units
+from skpatchsvdd._inspection.harmless import Harmless
 from skpatchsvdd._inspection.inspector import Inspector
+from skpatchsvdd._inspection.known_defects import KnownDefects
 from skpatchsvdd._utils import Saved, draw_seed
 
 
@@ -51,6 +53,12 @@ class FittedBank(Saved):
         See `Inspector`.
     sizes, files : list
         The size that each known image came in, and its path or None.
+    defects : KnownDefects or None
+        What is known of defects.
+    corrected : set of bytes
+        Digests of known images that raised a false alarm, and should not any more.
+    harmless : Harmless or None
+        What is known of their patches.
     """
 
     setting: DenseSetting
@@ -66,6 +74,9 @@ class FittedBank(Saved):
     score_pixels: int
     sizes: list
     files: list
+    defects: KnownDefects | None = None
+    corrected: set = field(default_factory=set)
+    harmless: Harmless | None = None
     _memory: _Memory = field(default_factory=_Memory, init=False, repr=False)
 
     def inspector(self, encoder, device):
@@ -104,6 +115,9 @@ class FittedBank(Saved):
             variations=self.variations,
             relative_weight=self.relative_weight,
             score_pixels=self.score_pixels,
+            defects=self.defects,
+            corrected=self.corrected,
+            harmless=self.harmless,
         )
 
     @classmethod
@@ -113,6 +127,11 @@ class FittedBank(Saved):
 
     def _unsaved(self):
         return {"_memory": _Memory()}
+
+    def __setstate__(self, state):
+        # Files may be older than these.
+        added = {"defects": None, "corrected": set(), "harmless": None}
+        super().__setstate__(added | state)
 
 
 def build_bank(normal, encoder, seen, context):

@@ -7,6 +7,7 @@ import torch
 
 from skpatchsvdd._images import KnownImages, pixels_to_float
 from skpatchsvdd._inspection.behind import fetch_behind
+from skpatchsvdd._inspection.known_defects import raise_distances
 from skpatchsvdd._inspection.maps import (
     find_covering,
     geometric_mean,
@@ -53,6 +54,12 @@ class Inspector:
         Weight of the second map in this mean; the first has the rest of 1.
     score_pixels : int
         How many of the largest pixels of a map the score of an image is the mean of.
+    defects : KnownDefects or None
+        Patches that are nearer to these count as if they were farther from normal ones.
+    corrected : set of bytes
+        Digests of known images that are inspected with their own patches in the bank.
+    harmless : Harmless or None
+        Patches that are near to these count as if they were nearer to normal ones.
     """
 
     def __init__(
@@ -67,6 +74,9 @@ class Inspector:
         variations=None,
         relative_weight=0.0,
         score_pixels=1,
+        defects=None,
+        corrected=(),
+        harmless=None,
     ):
         self.encoder = encoder
         self.indexes = indexes
@@ -85,6 +95,9 @@ class Inspector:
         self.n_averaged = n_averaged if encoder.center.size > 1 else 0
         self._known = KnownImages(known)
         self._owners = owners
+        self._defects = defects
+        self._harmless = harmless
+        self._is_corrected = [digest in corrected for digest in known]
         self._inspect_recorded = Recording(self._inspect_one)
 
     def maps(self, images, scale=None):
@@ -170,6 +183,27 @@ class Inspector:
     def _inspect_one(self, image):
         return self._inspect_batch(image, [-1], range(len(self.indexes)))
 
+    def score_features(self, features, owners):
+        """Return the scores of images whose features are known, (n,).
+
+        Parameters
+        ----------
+        features : list of tensors of shape (n, rows, cols, D)
+            One for each scale, with positions.
+        owners : list of int
+            The owner of each image.
+        """
+        maps = self._make_maps(features, owners, range(len(self.indexes)))
+        return self._score(maps).double().cpu().numpy()
+
+    def find_decisive(self, images):
+        """Return the pixels that the score of a single image comes from, a mask."""
+        (one_map,) = next(self.maps(images))
+        largest = np.argsort(-one_map, axis=None, kind="stable")[: self.score_pixels]
+        mask = np.zeros(one_map.shape, dtype=bool)
+        mask.flat[largest] = True
+        return mask
+
     def explain(self, images, pixels):
         """Find the normal patches that the patches of some pixels are compared with.
 
@@ -187,15 +221,17 @@ class Inspector:
             is farthest from all normal ones, and the nearest of these. Boxes are those
             of images as they are inspected.
         """
-        matches = []
-        for start, batch in images.batches(self.encoder.batch_size):
+        pairs = zip(self.encode_each(images), pixels, strict=True)
+        return [self._explain_image(*encoded, own) for encoded, own in pairs]
+
+    def encode_each(self, images):
+        """Yield, for each image, its features by scale, (rows, cols, D), and owner."""
+        for _, batch in images.batches(self.encoder.batch_size):
             known = self._known.find(batch)
             features = self.encoder.encode(self._leave_out_of_mean(batch, known))
             features = self.encoder.add_positions(features, self.units)
             for k, owner in enumerate(self._own(known)):
-                own = [x[k] for x in features]
-                matches.append(self._explain_image(own, owner, pixels[start + k]))
-        return matches
+                yield [x[k] for x in features], owner
 
     def _explain_image(self, features, owner, pixels):
         matches = np.zeros((len(pixels), len(features)), dtype=MATCH)
@@ -209,15 +245,20 @@ class Inspector:
         return matches
 
     def _find_farthest(self, i, features, owner, pixel):
-        """Return the number of the patch over a pixel that is farthest from normal."""
+        """Return the number of the patch over a pixel that is farthest from normal.
+
+        A patch that is near to a known defect counts as farther.
+        """
         chosen = torch.zeros(self.encoder.image_size, dtype=torch.bool)
         chosen[tuple(pixel)] = True
         covering = self._covering(i, chosen).flatten().nonzero()[:, 0]
         inside = covering[torch.isin(covering, torch.from_numpy(self.encoder.cells[i]))]
         covering = inside if len(inside) else covering
         some = features.flatten(0, 1)[covering.to(features.device)]
-        distances = self.indexes[i].query_exactly(some[None], [owner])[0]
-        return int(covering[int(distances.argmax())])
+        distances = self.indexes[i].query_exactly(some[None], [owner])
+        told = self._find_told(i, some[None, None], [owner])[:, 0]
+        distances = _heed(distances, told)
+        return int(covering[int(distances[0].argmax())])
 
     def _score(self, maps):
         largest = [mean_of_largest(x, self.score_pixels) for x in maps]
@@ -229,18 +270,23 @@ class Inspector:
         calls = [functools.partial(self._measure, *x) for x in scales.values()]
         if self.variations is not None:
             calls += [functools.partial(self._find_usual, *x) for x in scales.values()]
+        is_told = self._defects is not None or self._harmless is not None
+        if is_told:
+            calls += [functools.partial(self._find_told, *x) for x in scales.values()]
         found = iter(run_beside(calls, features[0].device))
         distances = {i: next(found) for i in scales}
         usual = None if self.variations is None else {i: next(found) for i in scales}
+        told = {i: next(found) for i in scales} if is_told else None
         if any(self.indexes[i].gives_bounds for i in chosen):
             for k, owner in enumerate(owners):
                 self._settle(
                     {i: features[i][k] for i in chosen},
                     {i: distances[i][k] for i in chosen},
                     usual and {i: usual[i][k] for i in chosen},
+                    told and {i: told[i][:, k] for i in chosen},
                     owner,
                 )
-        return self._join_all(distances, usual)
+        return self._join_all(distances, usual, told)
 
     def _measure(self, i, features, owners):
         """Return the distances of all patches of a scale, (n, rows, cols)."""
@@ -252,13 +298,31 @@ class Inspector:
         found = self.variations[i].usual(features.flatten(1, 2), owners)
         return found.view(features.shape[:3])
 
+    def _find_told(self, i, features, owners):
+        """Return how far all patches of a scale are from what people know.
+
+        From what is harmless, and from known defects, (2, n, rows, cols); infinite
+        where nothing is known.
+        """
+        flat = features.flatten(1, 2)
+        told = flat.new_full((2, *flat.shape[:2]), torch.inf)
+        if self._harmless is not None:
+            told[0] = self._harmless.measure(i, flat)
+        if self._defects is not None:
+            told[1] = self._defects.measure(i, flat, owners)
+        return told.view(2, *features.shape[:3])
+
     def _own(self, known):
-        """Return the owners, in the bank, of known images; -1 for the others."""
+        """Return the owners, in the bank, of known images; -1 for the others.
+
+        One that was corrected is inspected as if it were not known.
+        """
+        known = [-1 if i >= 0 and self._is_corrected[i] else i for i in known]
         if self._owners is None:
             return known
         return [i if i < 0 else int(self._owners[i]) for i in known]
 
-    def _settle(self, features, bounds, usual, owner):
+    def _settle(self, features, bounds, usual, told, owner):
         """Lower the bounds of one image, in place, until its score is certain.
 
         From the top down: the patches that cover the largest pixels of a map are
@@ -271,8 +335,9 @@ class Inspector:
             for i, x in bounds.items()
         }
         usual = usual and {i: x[None] for i, x in usual.items()}
+        told = told and {i: x[:, None] for i, x in told.items()}
         while True:
-            maps = self._join_all({i: x[None] for i, x in bounds.items()}, usual)
+            maps = self._join_all({i: x[None] for i, x in bounds.items()}, usual, told)
             pixels = [self._spread(i, x[None].float())[0] for i, x in is_open.items()]
             open_pixels = torch.stack(pixels).sum(dim=0) > 0
             chosen = torch.zeros_like(open_pixels)
@@ -297,8 +362,10 @@ class Inspector:
         largest, where = doubtful.topk(min(_N_SETTLED, len(doubtful)))
         return where[largest > least]
 
-    def _join_all(self, distances, usual):
+    def _join_all(self, distances, usual, told):
         """Return the joined maps: of distances, and in units of what is usual."""
+        if told is not None:
+            distances = {i: _heed(x, told[i]) for i, x in distances.items()}
         maps = [self._join(distances)]
         if usual is not None:
             maps.append(self._join({i: x / usual[i] for i, x in distances.items()}))
@@ -332,3 +399,12 @@ class Inspector:
         gain = gain.astype(np.float32)[:, None, None, None]
         batch, mean = pixels_to_float(batch), self.encoder.center
         return np.where(gain == 1, batch, mean + (batch - mean) * gain)
+
+
+def _heed(distances, told):
+    """Return the distances that count, given those from what people know.
+
+    A larger distance stays larger, so that a bound stays a bound.
+    """
+    harmless, defects = told
+    return raise_distances(torch.minimum(distances, harmless), defects)

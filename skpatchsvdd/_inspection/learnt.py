@@ -5,6 +5,8 @@ Threads share estimators: some score while another one fits.
 
 import functools
 
+import numpy as np
+
 from skpatchsvdd._utils import computes, make_lock, safe_after_fork
 
 _LEARNING = make_lock()
@@ -72,7 +74,14 @@ def describe_bank(fitted, encoder):
         distances = [x.distances for x in fitted.variations]
         usual = dict(zip(names, distances, strict=True))
     sizes = map(len, fitted.indexes)
+    kinds, n_rows = [], dict.fromkeys(names, 0)
+    if fitted.defects is not None:
+        kinds = fitted.defects.kinds
+        rows = [len(bank.rows) for bank in fitted.defects.banks]
+        n_rows = dict(zip(names, rows, strict=True))
     return {
+        "defect_kinds_": np.array(kinds, dtype=str),
+        "defect_bank_size_": n_rows,
         "bank_size_": dict(zip(names, sizes, strict=True)),
         "usual_distances_": usual,
         "training_files_": list(fitted.files),

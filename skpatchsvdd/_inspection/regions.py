@@ -44,6 +44,12 @@ def find_regions(mask, one_map):
     return regions[np.argsort(-regions["peak"], kind="stable")]
 
 
+def split_regions(mask, regions):
+    """Return a mask for each of the regions that `find_regions` has found in a mask."""
+    labels, _ = ndimage.label(mask, structure=_TOUCHING)
+    return [labels == labels[x["row"], x["col"]] for x in regions]
+
+
 def _measure(regions, owners, values, pixels):
     """Write what follows from the values of pixels, given by the region of each.
 

@@ -2,7 +2,7 @@
 
 from skpatchsvdd._bank import ExactIndex, PatchSample, Variation
 from skpatchsvdd._encoding import DenseSetting
-from skpatchsvdd._inspection import FittedBank
+from skpatchsvdd._inspection import DefectBank, FittedBank, Harmless, KnownDefects
 
 # What `fit` learns. What else a fitted estimator has is read off `_fitted`.
 LEARNT = (
@@ -32,7 +32,10 @@ LEARNT = (
 # `Saved.saved_names` returns, of which pickles are made as well.
 OBJECTS = {
     cls.__name__: cls
-    for cls in (FittedBank, ExactIndex, Variation, DenseSetting, PatchSample)
+    for cls in (
+        *(FittedBank, ExactIndex, Variation, DenseSetting, PatchSample),
+        *(KnownDefects, DefectBank, Harmless),
+    )
 }
 
 

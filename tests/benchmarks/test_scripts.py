@@ -273,6 +273,18 @@ def test_grouping(run, categories):
         assert not (row["warns"] and row["order"] == "shuffled")
 
 
+def test_feedback(run, categories):
+    figures = run(
+        "bench_feedback",
+        *(*categories, "--known", 0, 1, "--n-train", 6, "--corrections"),
+    )
+    none, one = figures["means"]
+    assert (none["known"], one["known"]) == (0, 1)
+    assert none["largest loss"] == 0
+    assert 0 <= one["det same"] <= 1
+    assert 0 <= figures["corrections"][0]["found after"] <= 1
+
+
 def test_drift(run, category):
     figures = run("bench_drift", *category, "--max-iter", 0)
     before, after = figures["rows"][:2]

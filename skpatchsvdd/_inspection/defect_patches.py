@@ -1,0 +1,239 @@
+"""From defective images to the bank of known defects: which patches, and how many."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy import ndimage
+
+from skpatchsvdd._bank import Coreset, as_tensor
+from skpatchsvdd._images import ImageStack
+from skpatchsvdd._inspection.known_defects import KnownDefects, measure_limits
+
+# Rows of known defects of each scale, at most: comparing all patches of an image with
+# them takes no longer than the search in the bank of normal ones.
+_MAX_ROWS = 1024
+# The fraction of a patch that a defect must cover; if it covers less of all patches, as
+# thin scratches do, this fraction of what it covers of the best one.
+_COVERED = 0.5
+_TOUCHING = np.ones((3, 3))  # pixels that touch at a corner belong together
+
+
+@dataclass(frozen=True)
+class DefectiveImages:
+    """Images that show defects, and what is known of these.
+
+    Attributes
+    ----------
+    stack : ImageStack
+        The images.
+    known : list of bytes
+        Their digests.
+    kinds : list of str
+        What each of them shows.
+    masks : list of ndarray of bool of shape (height, width) or None
+        Where, at the size of inspection. None takes the pixels that its score is from.
+    """
+
+    stack: ImageStack
+    known: list
+    kinds: list
+    masks: list
+
+    def __len__(self):
+        return len(self.stack)
+
+    def take(self, indices):
+        """Return some of them."""
+        lists = ([x[i] for i in indices] for x in (self.known, self.kinds, self.masks))
+        return DefectiveImages(self.stack.take(indices), *lists)
+
+    def without(self, known):
+        """Return those that are not known yet, each once."""
+        first = {digest: i for i, digest in reversed(list(enumerate(self.known)))}
+        return self.take(sorted(i for x, i in first.items() if x not in known))
+
+
+def learn_defects(former, defective, inspector, context):
+    """Let the patches of defective images join those of known defects.
+
+    Parameters
+    ----------
+    former : KnownDefects or None
+        What is known already.
+    defective : DefectiveImages
+        What joins it.
+    inspector : Inspector
+        With the bank of normal patches; it encodes the images, and says where defects
+        are if nobody does.
+    context : FitContext
+        How to do it.
+
+    Returns
+    -------
+    defects : KnownDefects
+    """
+    n_former = 0 if former is None else len(former.known)
+    parts = [[] for _ in inspector.indexes]
+    if former is not None:
+        parts = [[(bank.rows, bank.places)] for bank in former.banks]
+    with context.report.progress("learning defects", len(defective)) as progress:
+        for i in range(len(defective)):
+            found = _find_rows(defective.take([i]), inspector, context.report)
+            for part, (rows, cells) in zip(parts, found, strict=True):
+                part.append((rows, _make_places(n_former + i, cells)))
+            progress(i + 1)
+    kept = [_keep_cover(part, context) for part in parts]
+    lists = defective.known, defective.kinds, defective.stack.files
+    if former is not None:
+        olds = former.known, former.kinds, former.files
+        lists = tuple([*a, *b] for a, b in zip(olds, lists, strict=True))
+    return _measure(kept, lists, inspector.indexes, context)
+
+
+def measure_again(defects, indexes, context):
+    """Return known defects with the limits of another bank of normal patches."""
+    kept = [(bank.rows, bank.places) for bank in defects.banks]
+    lists = defects.known, defects.kinds, defects.files
+    return _measure(kept, lists, indexes, context)
+
+
+def drop_defects(defects, known):
+    """Return known defects without those of some images; None if none are left."""
+    if defects is None or not set(known) & set(defects.known):
+        return defects
+    stays = np.array([x not in known for x in defects.known])
+    numbers = np.cumsum(stays) - 1
+    banks = []
+    for bank in defects.banks:
+        keep = stays[bank.places[:, 0]]
+        places = bank.places[keep]
+        places = np.column_stack([numbers[places[:, 0]], places[:, 1]])
+        banks.append(
+            bank._replace(
+                rows=bank.rows[keep],
+                places=places.astype(np.int32),
+                limits=bank.limits[:, keep],
+                holders=bank.holders[keep],
+            )
+        )
+    lists = defects.known, defects.kinds, defects.files
+    lists = ([x for x, stay in zip(own, stays, strict=True) if stay] for own in lists)
+    return KnownDefects(banks, *lists) if stays.any() else None
+
+
+def join_defects(own, others, indexes, context):
+    """Return what several know of defects as one, an image that many know once.
+
+    Parameters
+    ----------
+    own : KnownDefects or None
+        What one knows.
+    others : list of KnownDefects or None
+        What others do.
+    indexes : list of indexes
+        The bank of normal patches, one for each scale.
+    context : FitContext
+        How to do it.
+    """
+    everyone = [x for x in (own, *others) if x is not None]
+    if not everyone:
+        return None
+    parts, known, kinds, files = [[] for _ in indexes], [], [], []
+    for defects in everyone:
+        numbers = np.full(len(defects.known), -1)
+        for i, digest in enumerate(defects.known):
+            if digest not in known:
+                numbers[i] = len(known)
+                known.append(digest)
+                kinds.append(defects.kinds[i])
+                files.append(defects.files[i])
+        for part, bank in zip(parts, defects.banks, strict=True):
+            new = numbers[bank.places[:, 0]]
+            cells = bank.places[new >= 0, 1]
+            places = np.column_stack([new[new >= 0], cells]).astype(np.int32)
+            part.append((bank.rows[new >= 0], places))
+    kept = [_keep_cover(part, context) for part in parts]
+    return _measure(kept, (known, kinds, files), indexes, context)
+
+
+def _measure(kept, lists, indexes, context):
+    context.report.log("measuring how near normal patches come to known defects")
+    pairs = zip(kept, indexes, strict=True)
+    banks = [measure_limits(*own, index, context.device) for own, index in pairs]
+    return KnownDefects(banks, *lists)
+
+
+def _find_rows(image, inspector, report):
+    """Return features and cells of the patches of one defective image, by scale."""
+    dense = inspector.encoder
+    (mask,), (kind,), (file,) = image.masks, image.kinds, image.stack.files
+    if mask is None:
+        mask = inspector.find_decisive(image.stack)
+        where = "" if file is None else f" in {file}"
+        report.log(f"{kind}{where}: no mask, so where the map is highest")
+    (_, batch), *_ = image.stack.batches(1)
+    features = dense.add_positions(dense.encode(batch), inspector.units)
+    found = []
+    for i, x in enumerate(features):
+        size, stride = dense.patch_sizes[i], dense.strides[i]
+        chosen = choose_patches(mask, dense.grids[i], size, stride).ravel()
+        cells = np.intersect1d(np.flatnonzero(chosen), dense.cells[i])
+        rows = x[0].flatten(0, 1)[torch.from_numpy(cells).to(x.device)]
+        found.append((rows.cpu().numpy(), cells))
+    if not all(len(cells) for _, cells in found):
+        raise ValueError(
+            f"no patch of {file or 'an image'} that is called {kind!r} lies in its "
+            "mask, or roi leaves out all of them. Pass a mask of what roi looks at."
+        )
+    return found
+
+
+def _make_places(number, cells):
+    return np.column_stack([np.full(len(cells), number), cells]).astype(np.int32)
+
+
+def _keep_cover(part, context):
+    """Return the rows of some parts, and their places; a covering part of too many."""
+    rows, places = (np.concatenate(x) for x in zip(*part, strict=True))
+    if len(rows) <= _MAX_ROWS:
+        return rows, places
+    coreset = Coreset(_MAX_ROWS, *rows.shape, context.rng, context.device)
+    coreset.add(as_tensor(rows), places)
+    return coreset.result()
+
+
+def choose_patches(mask, grid, patch_size, stride):
+    """Choose the patches that lie mostly in a mask.
+
+    Of each connected region those that it covers half of; if there are none, those of
+    which it covers half as much as of any.
+
+    Parameters
+    ----------
+    mask : ndarray of bool of shape (height, width)
+        True at defective pixels.
+    grid : tuple of (rows, cols)
+        How many patches there are.
+    patch_size, stride : int
+        How they are cut.
+
+    Returns
+    -------
+    chosen : ndarray of bool of shape (rows, cols)
+    """
+    labels, n_regions = ndimage.label(mask, structure=_TOUCHING)
+    chosen = np.zeros(grid, dtype=bool)
+    for region in range(1, n_regions + 1):
+        covered = _cover(labels == region, grid, patch_size, stride)
+        if covered.max() > 0:
+            chosen |= covered >= _COVERED * min(covered.max(), 1)
+    return chosen
+
+
+def _cover(mask, grid, patch_size, stride):
+    """Return the fraction of each patch that a mask covers, (rows, cols)."""
+    sums = np.pad(mask, ((1, 0), (1, 0))).cumsum(0, dtype=np.int64).cumsum(1)
+    rows, cols = (stride * np.arange(n) for n in grid)
+    strips = sums[rows + patch_size] - sums[rows]
+    return (strips[:, cols + patch_size] - strips[:, cols]) / patch_size**2

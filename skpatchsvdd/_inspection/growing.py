@@ -1,0 +1,164 @@
+"""What more images tell a fitted estimator: normal ones, corrections, and defects."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from skpatchsvdd._images import ImageStack, list_digests
+from skpatchsvdd._inspection.context import NormalImages
+from skpatchsvdd._inspection.defect_patches import (
+    DefectiveImages,
+    drop_defects,
+    learn_defects,
+    measure_again,
+)
+from skpatchsvdd._inspection.fitted import extend_bank
+from skpatchsvdd._inspection.harmless import learn_harmless
+from skpatchsvdd._inspection.rescoring import rescore
+
+
+@dataclass(frozen=True)
+class News:
+    """What some images tell that is not known yet.
+
+    Attributes
+    ----------
+    normal : NormalImages
+        Normal images that the bank does not hold.
+    groups : ndarray of shape (n_normal,) or None
+        Their groups.
+    defective : DefectiveImages
+        Images of defects that are not known.
+    withdrawn : set of bytes
+        Digests of images that were known as defective, and are now called normal.
+    corrected : set of bytes
+        Digests of normal images that should raise no alarm any more, known or not.
+    silenced : ImageStack
+        These images.
+    are_corrections : bool
+        Whether the normal images were chosen for their scores.
+    """
+
+    normal: NormalImages
+    groups: np.ndarray | None
+    defective: DefectiveImages
+    withdrawn: set
+    corrected: set
+    silenced: ImageStack
+    are_corrections: bool
+
+    def __bool__(self):
+        lengths = map(len, (self.normal, self.defective, self.withdrawn))
+        return any(lengths) or len(self.corrected) > 0
+
+
+def find_news(images, told, groups, fitted, calibration, are_corrections):
+    """Find out what some images tell that is not known yet.
+
+    Parameters
+    ----------
+    images : ImageStack
+        The images.
+    told : Defects
+        Which of them are defective.
+    groups : ndarray of shape (n_images,) or None
+        The group of each image; those of defective ones do not matter.
+    fitted : FittedBank
+        What is known.
+    calibration : Calibration
+        Of the images that it is known from.
+    are_corrections : bool
+        Whether normal images were chosen for their scores.
+
+    Returns
+    -------
+    news : News
+    """
+    stack = images.take(told.normal).hold()
+    digests = list_digests(stack)
+    first = {digest: i for i, digest in reversed(list(enumerate(digests)))}
+    in_bank = set(fitted.known)
+    new = sorted(i for digest, i in first.items() if digest not in in_bank)
+    if calibration.groups is not None:
+        groups = groups[told.normal][new] if new else calibration.groups[:0]
+    owners = calibration.owners_with(len(new), groups)[len(fitted.known) :]
+    known = [digests[i] for i in new]
+    defective = take_defective(images, told)
+    check_apart(defective, in_bank | set(digests))
+    former = set() if fitted.defects is None else set(fitted.defects.known)
+    corrected = set(digests) - fitted.corrected if are_corrections else set()
+    return News(
+        NormalImages(stack.take(new), known, owners, np.arange(0)),
+        groups,
+        defective.without(former),
+        former & set(digests),
+        corrected,
+        stack.take(sorted(first[x] for x in corrected)),
+        are_corrections,
+    )
+
+
+def take_defective(images, told):
+    """Return those of some images that are defective, as `DefectiveImages`."""
+    stack = images.take(told.defective).hold()
+    kinds, masks = ([x[i] for i in told.defective] for x in (told.kinds, told.masks))
+    return DefectiveImages(stack, list_digests(stack), kinds, masks)
+
+
+def check_apart(defective, normal):
+    """Raise if a defective image is known as a normal one, by its digest."""
+    for i, digest in enumerate(defective.known):
+        if digest in normal:
+            name = defective.stack.files[i] or f"defective image {i}"
+            raise ValueError(
+                f"{name} is called {defective.kinds[i]!r}, but it is among the normal "
+                "images that are learnt from, too, where its defect would count as "
+                "normal. Call fit without it among the normal images."
+            )
+
+
+def grow(fitted, calibration, news, inspect, context):
+    """Let news join what is known.
+
+    Parameters
+    ----------
+    fitted : FittedBank
+    calibration : Calibration
+        What is known.
+    news : News
+        What joins it.
+    inspect : callable
+        ``inspect(fitted)`` gives an `Inspector` of a `FittedBank`.
+    context : FitContext
+        How to do it.
+
+    Returns
+    -------
+    fitted : FittedBank
+    calibration : Calibration
+    """
+    n_former, harmless = len(calibration), fitted.harmless
+    if news.corrected:
+        harmless = learn_harmless(harmless, news.silenced, inspect(fitted))
+    kept = drop_defects(fitted.defects, news.withdrawn)
+    fitted = replace(fitted, defects=kept)
+    if len(news.normal):
+        fitted = extend_bank(fitted, news.normal, inspect(fitted).encoder, context)
+    if len(news.defective):
+        found = learn_defects(kept, news.defective, inspect(fitted), context)
+        fitted = replace(fitted, defects=found)
+    elif kept is not None:
+        kept = measure_again(kept, fitted.indexes, context)
+        fitted = replace(fitted, defects=kept)
+    inspector, scores = inspect(fitted), np.zeros(0)
+    if len(news.normal):
+        scores = inspector.scores_of_known(news.normal.stack)
+    calibration = calibration.extend(scores, news.groups, news.are_corrections)
+    if fitted.defects is not None:
+        rescored = rescore(
+            calibration.scores, fitted, inspector, is_raised=len(news.defective) > 0
+        )
+        rescored[n_former:] = scores
+        calibration = calibration.with_scores(rescored)
+    corrected = fitted.corrected | news.corrected
+    return replace(fitted, corrected=corrected, harmless=harmless), calibration

@@ -1,0 +1,216 @@
+"""Patches of known defects: a second, small bank, and what is raised by being near it.
+
+Of a patch x with the distance d(x) to the nearest normal patch, and a patch k of a
+known defect, the ratio d(x) / |x - k| says how much nearer x is to the defect than to
+what is normal. Normal patches have such ratios too, each measured against the bank
+without its own image: the largest of them is the limit of k. What counts is the largest
+ratio of x in units of these limits, and that in units of what normal images reach, each
+by limits to which it has not contributed. So a patch is raised if it is nearer to a
+known defect than normal patches ever are, in units of what is usual on both sides, and
+by how much follows from the normal images alone.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from skpatchsvdd._bank import as_tensor
+from skpatchsvdd._inspection.weighted import WeightedSearch
+from skpatchsvdd._utils import Saved
+
+# What this fraction of the normal images reach does not raise anything; patches of the
+# others may be raised a little. Chosen, as the power, on the figures of
+# benchmarks/bench_feedback.py.
+_REACHED = 0.5
+# The power of the ratio by which distances are raised, and the ratio from which on
+# nothing more is: a copy of a known defect would have an infinite one.
+_POWER, _LARGEST = 2, 4.0
+# The least limit, in ratios: images that are all the same have none.
+_LEAST = 1e-6
+# Products held at a time, (patches, rows of defects).
+_PRODUCTS = 2**24
+
+
+class DefectBank(NamedTuple):
+    """Patches of known defects of one scale, and the limits of normal patches.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (n_rows, n_features)
+        Features, float32.
+    places : ndarray of shape (n_rows, 2)
+        Where each row is from: the number of a defective image, and of a patch in it.
+    limits : ndarray of shape (2, n_rows)
+        The largest ratio of normal patches, float32, and that of all owners but the
+        one who has the largest.
+    holders : ndarray of int of shape (n_rows,)
+        Who has the largest.
+    peaks : ndarray of shape (n_owners,)
+        The largest ratio of the patches of each owner, float32, in units of the limits
+        of the other owners.
+    """
+
+    rows: np.ndarray
+    places: np.ndarray
+    limits: np.ndarray
+    holders: np.ndarray
+    peaks: np.ndarray
+
+    def limit_peaks(self, owner):
+        """Return what normal images reach, all but those of an owner; -1 is nobody."""
+        peaks = self.peaks
+        if 0 <= owner < len(peaks) > 1:
+            peaks = np.delete(peaks, owner)
+        return max(float(np.quantile(peaks, _REACHED)), 1.0)
+
+
+class KnownDefects(Saved):
+    """What is known of defects, at every scale.
+
+    Parameters
+    ----------
+    banks : list of DefectBank
+        One for each scale.
+    known : list of bytes
+        Digests of the defective images.
+    kinds : list of str
+        What each of them shows.
+    files : list of str or None
+        Their paths.
+    """
+
+    _saved = ("banks", "known", "kinds", "files")
+
+    def __init__(self, banks, known, kinds, files):
+        self.banks = banks
+        self.known = known
+        self.kinds = kinds
+        self.files = files
+        vars(self).update(self._unsaved())
+
+    def _unsaved(self):
+        return {"_on_device": {}}
+
+    def measure(self, scale, features, left_out):
+        """Return how far patches are from known defects, in units of the limits.
+
+        A patch is raised if it is farther than that from all normal patches.
+
+        Parameters
+        ----------
+        scale : int
+            The index of a scale.
+        features : tensor of shape (n_images, n_patches, n_features)
+            float32, on any device.
+        left_out : list of int of length n_images
+            For each image, the owner who has no part in the limits, or -1.
+
+        Returns
+        -------
+        near : tensor of shape (n_images, n_patches)
+        """
+        search = self._search_on(scale, features.device)
+        if features.device.type != "cpu" and max(left_out) < 0:
+            flat = search.find_nearest(features.flatten(0, 1), -1)
+            return flat.view(features.shape[:2])
+        # Image by image, so that no other image matters.
+        pairs = zip(features, left_out, strict=True)
+        return torch.stack([search.find_nearest(*pair) for pair in pairs])
+
+    def _search_on(self, scale, device):
+        search = self._on_device.get((scale, device))
+        if search is None:
+            search = _DefectSearch(self.banks[scale], device)
+            self._on_device[scale, device] = search
+        return search
+
+    def bound_raises(self):
+        """Return by how much each owner is raised at most, (n_scales, n_owners)."""
+        return np.array([_bound(bank) for bank in self.banks])
+
+
+def _bound(bank):
+    limits = [bank.limit_peaks(owner) for owner in range(len(bank.peaks))]
+    return np.clip(bank.peaks / limits, 1, _LARGEST) ** _POWER
+
+
+def raise_distances(distances, near):
+    """Raise the distances of patches that are nearer to known defects.
+
+    A larger distance stays larger, so that a bound of a distance becomes one of the
+    raised distance.
+
+    Parameters
+    ----------
+    distances : tensor
+        Those to the nearest normal patches.
+    near : tensor of the same shape
+        See `KnownDefects.measure`.
+    """
+    # What is no distance at all, as that of a copy of a normal patch, is not raised.
+    ratio = torch.where(distances > 0, distances / near, 0.0)
+    return distances * ratio.clamp(1, _LARGEST).pow(_POWER)
+
+
+class _DefectSearch:
+    """A bank of known defects on a device."""
+
+    def __init__(self, bank, device):
+        self._bank = bank
+        self._search = WeightedSearch(bank.rows, device)
+        limits = as_tensor(bank.limits).to(device).clamp(min=_LEAST)
+        self._largest, self._second = limits
+        self._holders = as_tensor(bank.holders).to(device)
+        self._reached = bank.limit_peaks(-1)
+
+    def find_nearest(self, features, owner):
+        limits, reached = self._largest, self._reached
+        if owner >= 0:
+            limits = torch.where(self._holders == owner, self._second, limits)
+            reached = self._bank.limit_peaks(owner)
+        return reached * self._search.find_nearest(features, limits)
+
+
+def measure_limits(rows, places, index, device):
+    """Measure how near normal patches come to those of known defects, at one scale.
+
+    Parameters
+    ----------
+    rows, places : ndarray
+        See `DefectBank`.
+    index : ExactIndex or ApproximateIndex
+        The bank of normal patches. Of a bank of limited size these are the patches
+        that it keeps, among which the least usual ones are.
+    device : torch.device
+        Where to search.
+
+    Returns
+    -------
+    bank : DefectBank
+    """
+    bank, on_device = index.bank(), torch.from_numpy(rows).to(device)
+    owners, starts = np.unique(bank.owners, return_index=True)
+    ratios = np.zeros((owners.max() + 1, len(rows)), dtype=np.float32)
+    for owner, own in zip(owners, np.split(bank.rows, starts[1:]), strict=True):
+        own = torch.from_numpy(own).to(device)
+        (distances,) = index.query_exactly(own[None], [int(owner)])
+        ratios[owner] = _find_ratios(own, distances, on_device).cpu().numpy()
+    order = np.argsort(ratios, axis=0)
+    holders = order[-1]
+    limits = np.take_along_axis(ratios, order[[-1, -2]], axis=0)
+    is_own = np.arange(len(ratios))[:, None] == holders
+    others = np.maximum(np.where(is_own, limits[1], limits[0]), _LEAST)
+    return DefectBank(rows, places, limits, holders, (ratios / others).max(axis=1))
+
+
+def _find_ratios(features, distances, rows):
+    """Return the largest ratio of some patches to each row, (n_rows,)."""
+    largest = torch.zeros(len(rows), device=rows.device)
+    size = max(_PRODUCTS // len(rows), 1)
+    for some, own in zip(features.split(size), distances.split(size), strict=True):
+        away = torch.cdist(some, rows, compute_mode="donot_use_mm_for_euclid_dist")
+        ratios = own[:, None] / away.clamp(min=1e-12)
+        ratios = ratios.masked_fill(own[:, None] == 0, 0.0)
+        largest = torch.maximum(largest, ratios.amax(dim=0))
+    return largest

@@ -1,0 +1,63 @@
+"""The scores of training images after more is known of defects."""
+
+import numpy as np
+import torch
+
+
+def rescore(scores, fitted, inspector, is_raised=True):
+    """Return the scores that training images have now that more defects are known.
+
+    Images all of whose patches the bank holds are scored by these, each without its own
+    ones. Of others no more is known than by how much the patches that the bank has kept
+    are raised at most: their scores are lowered by that, so that thresholds stay on the
+    safe side.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (n_images,)
+        The scores so far.
+    fitted : FittedBank
+        With the defects.
+    inspector : Inspector
+        That of `fitted`.
+    is_raised : bool
+        Whether defects were learnt that the scores so far do not count with.
+
+    Returns
+    -------
+    scores : ndarray of shape (n_images,)
+    """
+    dense = inspector.encoder
+    banks = [index.bank() for index in fitted.indexes]
+    orders = [np.lexsort((x.places[:, 1], x.places[:, 0])) for x in banks]
+    counts = [np.bincount(x.places[:, 0], minlength=len(scores)) for x in banks]
+    starts = [np.append(0, np.cumsum(count)) for count in counts]
+    sizes = [len(cells) for cells in dense.cells]
+    pairs = zip(counts, sizes, strict=True)
+    is_whole = np.all([count == size for count, size in pairs], axis=0)
+    rescored = scores * (_bound_raises(fitted, inspector) if is_raised else 1)
+    for i in np.flatnonzero(is_whole):
+        parts = zip(banks, orders, starts, strict=True)
+        rows = [bank.rows[order[at[i] : at[i + 1]]] for bank, order, at in parts]
+        features = [_lay_out(x, dense, k) for k, x in enumerate(rows)]
+        owner = int(fitted.owners[i])
+        (rescored[i],) = inspector.score_features(features, [owner])
+    return rescored
+
+
+def _lay_out(rows, dense, scale):
+    """Return the features of an image's patches on their grid, (1, rows, cols, D)."""
+    height, width = dense.grids[scale]
+    features = np.zeros((height * width, rows.shape[1]), dtype=np.float32)
+    features[dense.cells[scale]] = rows
+    features = torch.from_numpy(features).to(dense.device)
+    return features.view(1, height, width, -1)
+
+
+def _bound_raises(fitted, inspector):
+    """Return by which factor the scores of images are raised at most, (n_images,)."""
+    raises = fitted.defects.bound_raises()[:, fitted.owners]  # (n_scales, n_images)
+    if fitted.aggregation == "sum":
+        return raises.max(axis=0)
+    weights = np.array(inspector.encoder.scale_weights)[:, None]
+    return (raises**weights).prod(axis=0)

@@ -1,0 +1,445 @@
+"""What people know: missed defects, false alarms, and kinds of defects."""
+
+import pickle
+
+import numpy as np
+import pytest
+from settings import SEED
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+import skpatchsvdd
+from skpatchsvdd import PatchSVDD
+from skpatchsvdd._inspection import Inspector
+from skpatchsvdd.datasets import make_textures
+
+QUICK = {"encoder": "formulas", "random_state": SEED, "device": "cpu"}
+N_NORMAL = 10
+
+
+@pytest.fixture(scope="module")
+def normal():
+    return make_textures(N_NORMAL, image_size=64, random_state=SEED).images
+
+
+@pytest.fixture(scope="module")
+def others():
+    """Normal images that are not learnt from."""
+    return make_textures(8, image_size=64, random_state=SEED + 50).images
+
+
+def mark(images, level, places=None, size=12):
+    """Return copies with a square at some places, and masks of it."""
+    marked, masks = images.copy(), np.zeros(images.shape[:3], dtype=bool)
+    for i in range(len(images)):
+        top, left = (20, 20) if places is None else places[i]
+        part = i, slice(top, top + size), slice(left, left + size)
+        marked[part], masks[part] = level, True
+    return marked, masks
+
+
+@pytest.fixture(scope="module")
+def dark(others):
+    return mark(others, 0, [(8 * (i % 5), 16) for i in range(len(others))])
+
+
+@pytest.fixture(scope="module")
+def bright(others):
+    return mark(others, 255, [(8 * (i % 5), 16) for i in range(len(others))])
+
+
+@pytest.fixture(scope="module")
+def plain(normal):
+    return PatchSVDD(**QUICK).fit(normal)
+
+
+@pytest.fixture
+def est(plain):
+    return pickle.loads(pickle.dumps(plain))
+
+
+def test_a_known_defect_raises_its_like_and_little_else(est, dark, others):
+    (X, masks), before = dark, est.score_samples(np.concatenate([dark[0], others]))
+    est.partial_fit(X[:2], [-1, -1], masks=masks[:2])
+    ratios = est.score_samples(np.concatenate([X, others])) / before
+    assert (ratios[:2] > 10).all()  # these themselves
+    assert np.median(ratios[2:8]) > 1.5
+    assert np.median(ratios[8:]) < 1.05
+    assert (ratios >= 1 - 1e-6).all()
+    assert est.defect_kinds_.tolist() == ["defect", "defect"]
+    assert all(n > 0 for n in est.defect_bank_size_.values())
+
+
+def test_maps_are_raised_where_the_defect_is(est, dark):
+    X, masks = dark
+    before = est.anomaly_map(X[4:])
+    raised = est.partial_fit(X[:4], [-1] * 4, masks=masks[:4]).anomaly_map(X[4:])
+    ratio = raised / before
+    assert ratio[masks[4:]].mean() > ratio[~masks[4:]].mean()
+
+
+def test_fit_and_partial_fit_learn_the_same(est, normal, dark):
+    X, masks = dark
+    est.partial_fit(X[:2], [-1, -1], masks=masks[:2])
+    y = [1] * N_NORMAL + [-1, -1]
+    both = [None] * N_NORMAL + list(masks[:2])
+    whole = PatchSVDD(**QUICK).fit(np.concatenate([normal, X[:2]]), y, masks=both)
+    np.testing.assert_allclose(est.training_scores_, whole.training_scores_, rtol=1e-4)
+    np.testing.assert_allclose(est.score_samples(X), whole.score_samples(X), rtol=1e-4)
+    assert est.offset_ == pytest.approx(whole.offset_, rel=1e-4)
+
+
+def test_training_images_are_scored_as_new_ones_would_be(est, normal, dark):
+    est.partial_fit(dark[0][:3], [-1] * 3, masks=dark[1][:3])
+    np.testing.assert_allclose(
+        est.score_samples(normal), est.training_scores_, rtol=1e-4
+    )
+
+
+def test_a_bank_of_limited_size_stays_on_the_safe_side(normal, dark):
+    est = PatchSVDD(bank_size=200, **QUICK).fit(normal)
+    before = est.training_scores_
+    est.partial_fit(dark[0][:2], [-1, -1], masks=dark[1][:2])
+    assert (est.training_scores_ <= before).all()
+
+
+@pytest.mark.parametrize("how", ["fit", "partial_fit"])
+def test_masks_in_y_say_where(est, normal, dark, how):
+    X, masks = dark
+    if how == "fit":
+        X = np.concatenate([normal, X[:2]])
+        y = np.concatenate([np.zeros((N_NORMAL, 64, 64)), masks[:2]])
+        est.fit(X, y)
+        same = PatchSVDD(**QUICK).fit(X, masks=y)
+    else:
+        same = pickle.loads(pickle.dumps(est))
+        est.partial_fit(X[:2], masks[:2])
+        same.partial_fit(X[:2], masks=masks[:2])
+    assert len(est.defect_kinds_) == 2
+    np.testing.assert_array_equal(est.score_samples(normal), same.score_samples(normal))
+
+
+def test_without_a_mask_the_map_says_where(est, dark, capsys):
+    X, _ = dark
+    before = est.score_samples(X)
+    est.set_params(verbose=1).partial_fit(X[:2], [-1, -1])
+    assert capsys.readouterr().out.count("no mask, so where the map is highest") == 2
+    ratios = est.score_samples(X) / before
+    assert (ratios[:2] > 10).all()
+    assert np.median(ratios[2:]) > 1.2
+
+
+def test_nothing_known_changes_nothing(plain, est, normal, others):
+    assert plain._fitted.defects is None
+    assert plain.defect_kinds_.shape == (0,)
+    assert est.partial_fit(normal[:2]) is est
+    np.testing.assert_array_equal(
+        est.score_samples(others), plain.score_samples(others)
+    )
+
+
+def test_a_defect_that_is_now_called_good_is_forgotten(est, plain, dark, others):
+    est.partial_fit(dark[0][:2], ["dark", "bright"], masks=dark[1][:2])
+    est.partial_fit(dark[0][:1], ["good"], corrections=True)
+    assert est.defect_kinds_.tolist() == ["bright"]
+    est.partial_fit(dark[0][1:2], ["good"], corrections=True)
+    assert len(est.defect_kinds_) == 0
+    assert est._fitted.defects is None
+
+
+def test_a_normal_image_cannot_become_a_defect(est, normal):
+    before = dict(vars(est))
+    with pytest.raises(ValueError, match="defective image 0 is called 'scratch', but"):
+        est.partial_fit(normal[:1], ["scratch"])
+    assert vars(est) == before
+    with pytest.raises(ValueError, match="among the normal images"):
+        PatchSVDD(**QUICK).fit(normal[[0, 1, 2, 0]], [1, 1, 1, -1])
+
+
+def test_known_defects_count_once(est, dark):
+    X, masks = dark
+    est.partial_fit(X[:1], [-1], masks=masks[:1])
+    before = est._fitted
+    est.partial_fit(X[[0, 0]], [-1, -1], masks=masks[[0, 0]])
+    assert est._fitted is before
+
+
+def test_groups_do_not_matter_for_defects(normal, dark):
+    groups = np.arange(N_NORMAL) // 2
+    est = PatchSVDD(**QUICK).fit(normal, groups=groups)
+    est.partial_fit(dark[0][:2], [-1, -1], masks=dark[1][:2])
+    assert len(est.groups_) == N_NORMAL
+    with pytest.raises(ValueError, match="fit was given groups, and partial_fit was"):
+        est.partial_fit(dark[0][2:4], [-1, 1])
+
+
+# Corrections
+
+
+def test_a_corrected_image_raises_no_alarm_again(est, bright):
+    X, _ = bright
+    assert (est.predict(X) == -1).all()
+    offset = est.offset_
+    est.partial_fit(X[:3], corrections=True)
+    assert (est.predict(X[:3]) == 1).all()
+    assert est.calibrates_.tolist() == [True] * N_NORMAL + [False] * 3
+    assert est.offset_ == offset
+    assert (est.training_scores_[-3:] < offset).all()  # what they were without them
+
+
+def test_five_corrections_silence_further_marks():
+    """A new, harmless mark, a little different each time; others are still found."""
+    normal = make_textures(20, image_size=64, random_state=SEED).images
+    fresh = make_textures(35, image_size=64, random_state=SEED + 9).images
+    places = np.random.RandomState(SEED).randint(18, 26, (2, 35, 2))
+    marked, damaged = mark(fresh, 255, places[0])[0], mark(fresh, 0, places[1])[0]
+    est = PatchSVDD(contamination=0.1, **QUICK).fit(normal)
+    assert np.mean(est.predict(marked[5:]) == -1) > 0.9
+    assert np.mean(est.predict(damaged[5:]) == -1) > 0.9
+    est.partial_fit(marked[:5], corrections=True)
+    assert np.mean(est.predict(marked[5:]) == -1) <= 0.1
+    assert np.mean(est.predict(damaged[5:]) == -1) > 0.9
+
+
+def test_an_image_of_the_bank_can_be_corrected(normal):
+    est = PatchSVDD(contamination=0.3, **QUICK).fit(normal)
+    lowest = normal[[est.training_scores_.argmin()]]
+    assert est.predict(lowest) == -1
+    est.partial_fit(lowest, corrections=True)
+    assert est.predict(lowest) == 1
+    assert est.calibrates_.all()
+
+
+def test_the_promise_holds_after_corrections():
+    """Of many fits, with all false alarms corrected, as many as promised raise one."""
+    alarms = []
+    for seed in range(4):
+        X = make_textures(70, image_size=48, random_state=SEED + 100 + seed).images
+        est = PatchSVDD(contamination=0.1, **QUICK).fit(X[:19])
+        stream = X[19:45]
+        wrong = stream[est.predict(stream) == -1]
+        if len(wrong):
+            est.partial_fit(wrong, corrections=True)
+        alarms.extend(est.predict(X[45:]) == -1)
+    assert np.mean(alarms) <= 0.1 + 3 * np.sqrt(0.1 * 0.9 / len(alarms))
+
+
+def test_the_promise_holds_with_known_defects():
+    alarms = []
+    for seed in range(4):
+        X = make_textures(50, image_size=48, random_state=SEED + 200 + seed).images
+        bad, masks = mark(X[45:], 0)
+        est = PatchSVDD(contamination=0.1, **QUICK).fit(X[:19])
+        est.partial_fit(bad, [-1] * 5, masks=masks)
+        alarms.extend(est.predict(X[19:45]) == -1)
+    # The images of a fit share its threshold: the error is that of a few dozen.
+    assert np.mean(alarms) <= 0.1 + 3 * np.sqrt(0.1 * 0.9 / len(alarms))
+
+
+def test_corrections_leave_their_group_calibrating(normal, bright):
+    groups = np.arange(N_NORMAL) // 2
+    est = PatchSVDD(**QUICK).fit(normal, groups=groups)
+    est.partial_fit(bright[0][:1], groups=[0], corrections=True)
+    est.partial_fit(bright[0][1:2], groups=[0])
+    assert est.calibrates_[-2:].tolist() == [False, True]
+
+
+# Kinds
+
+
+def test_regions_are_named(est, dark, bright):
+    X = np.concatenate([dark[0][:3], bright[0][:3]])
+    masks = np.concatenate([dark[1][:3], bright[1][:3]])
+    est.partial_fit(X, ["dark"] * 3 + ["bright"] * 3, masks=masks)
+    for images, kind in ((dark[0][3:], "dark"), (bright[0][3:], "bright")):
+        names = est.name_regions(images)
+        regions = est.predict_regions(images)
+        assert [len(own) for own in names] == [len(own) for own in regions]
+        assert all(own["kind"][0] == kind for own in names)
+        assert all(own["distance"][0] < 1 for own in names)
+
+
+def test_unknown_regions_are_called_so(est, plain, dark, bright, normal):
+    (first, *_) = plain.name_regions(bright[0])
+    assert first["kind"][0] == "unknown"
+    assert first["distance"][0] == np.inf
+    est.partial_fit(dark[0][:1], ["dark"], masks=dark[1][:1])
+    stripes = np.tile(np.array([0, 255], np.uint8)[None, :, None], (64, 32, 3))[None]
+    (names,) = est.name_regions(stripes)
+    assert names["kind"][0] == "unknown"
+    assert names["distance"][0] >= 1
+    assert all(len(own) == 0 for own in est.name_regions(normal))
+
+
+def test_good_and_normal_mean_normal(normal, dark):
+    X = np.concatenate([normal, dark[0][:1]])
+    y = np.array(["good", "Normal"] * (N_NORMAL // 2) + ["scratch"])
+    est = PatchSVDD(**QUICK).fit(X, y, masks=[None] * N_NORMAL + [dark[1][0]])
+    assert len(est.training_scores_) == N_NORMAL
+    assert est.defect_kinds_.tolist() == ["scratch"]
+
+
+@pytest.mark.parametrize("name", ["unknown", "", "1", "-1", "nan"])
+def test_names_that_are_none(est, dark, name):
+    with pytest.raises(ValueError, match="y must"):
+        est.partial_fit(dark[0][:1], [name])
+
+
+# Masks that cannot be
+
+
+BAD_MASKS = {
+    "count": (lambda x: x[:1], "got 1 for 2 images"),
+    "size": (lambda x: x[:, :40], "the mask of image 0 has 40 x 64 pixels, but"),
+    "axes": (lambda x: x[..., None], r"got an array of shape \(64, 64, 1\)"),
+    "text": (lambda x: x.astype(str), "masks has dtype <U5, which are no numbers"),
+    "nan": (lambda x: np.where(x, np.nan, 0), "image 0 contains NaN"),
+    "empty": (lambda x: 0 * x, "image 0, which y calls defective, is empty"),
+    "word": (lambda x: "masks", "masks must hold a mask .*got 'masks'"),
+    "number": (lambda x: 3, "masks must hold a mask"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_MASKS)
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_bad_masks_are_refused(est, dark, method, kind):
+    change, match = BAD_MASKS[kind]
+    before = dict(vars(est))
+    with pytest.raises(ValueError, match=match):
+        getattr(est, method)(dark[0][:2], [-1, -1], masks=change(dark[1][:2]))
+    assert vars(est) == before
+
+
+def test_a_mask_on_a_good_image_is_refused(est, dark):
+    with pytest.raises(
+        ValueError, match="y calls image 1 normal, but its mask has 144"
+    ):
+        est.partial_fit(dark[0][:2], [-1, 1], masks=dark[1][:2])
+    with pytest.raises(ValueError, match="y calls image 0 normal"):
+        est.partial_fit(dark[0][:2], ["good", "dark"], masks=dark[1][:2])
+
+
+def test_masks_of_files_of_another_size(normal, dark):
+    est = PatchSVDD(image_size=48, **QUICK).fit(normal)
+    est.partial_fit(dark[0][:1], [-1], masks=dark[1][:1])
+    small = dark[1][1][::4, ::4].repeat(3, 0).repeat(3, 1)  # of the size of inspection
+    est.partial_fit(dark[0][1:2], [-1], masks=[small])
+    assert len(est.defect_kinds_) == 2
+
+
+def test_a_defect_outside_of_what_is_looked_at(normal, dark):
+    roi = np.zeros((64, 64), dtype=bool)
+    roi[40:, 40:] = True
+    est = PatchSVDD(roi=roi, **QUICK).fit(normal)
+    mask = np.zeros((1, 64, 64))
+    mask[0, :4, :4] = 1
+    with pytest.raises(ValueError, match=r"no patch of .* lies in its mask, or roi"):
+        est.partial_fit(dark[0][:1], [-1], masks=mask)
+
+
+# What follows
+
+
+@pytest.fixture
+def taught(est, dark, bright):
+    est.partial_fit(dark[0][:2], ["dark", "spot"], masks=dark[1][:2])
+    return est.partial_fit(bright[0][:2], corrections=True)
+
+
+@pytest.mark.parametrize("how", ["save", "pickle"])
+def test_what_is_known_is_saved(taught, dark, bright, tmp_path, how):
+    if how == "save":
+        taught.save(tmp_path / "part.model")
+        loaded = skpatchsvdd.load(tmp_path / "part.model")
+    else:
+        loaded = pickle.loads(pickle.dumps(taught))
+    for X in (dark[0], bright[0]):
+        np.testing.assert_array_equal(loaded.score_samples(X), taught.score_samples(X))
+    np.testing.assert_array_equal(loaded.defect_kinds_, taught.defect_kinds_)
+    assert loaded.defect_bank_size_ == taught.defect_bank_size_
+    names = loaded.name_regions(dark[0])
+    for own, other in zip(names, taught.name_regions(dark[0]), strict=True):
+        np.testing.assert_array_equal(own, other)
+    loaded.partial_fit(dark[0][2:3], ["dark"], masks=dark[1][2:3])
+    assert len(loaded.defect_kinds_) == 3
+
+
+def test_a_clone_knows_nothing(taught, dark):
+    with pytest.raises(NotFittedError):
+        clone(taught).predict(dark[0])
+
+
+def test_fit_forgets(taught, plain, normal, others):
+    taught.fit(normal)
+    assert len(taught.defect_kinds_) == 0
+    np.testing.assert_array_equal(
+        taught.score_samples(others), plain.score_samples(others)
+    )
+
+
+def test_copies_tell_each_other_of_defects(est, dark, bright, others):
+    (X, masks), copies = dark, [pickle.loads(pickle.dumps(est)) for _ in range(3)]
+    copies[0].partial_fit(X[:2], ["dark", "spot"], masks=masks[:2])
+    copies[1].partial_fit(X[1:3], ["spot", "dark"], masks=masks[1:3])
+    copies[2].partial_fit(bright[0][:1], corrections=True)
+    whole = pickle.loads(pickle.dumps(est))
+    whole.partial_fit(bright[0][:1], corrections=True)
+    whole.partial_fit(X[:3], ["dark", "spot", "dark"], masks=masks[:3])
+    est.join(copies)
+    assert est.defect_kinds_.tolist() == ["dark", "spot", "dark"]
+    assert est.predict(bright[0][:1]) == 1
+    both = np.concatenate([X, others, bright[0]])
+    np.testing.assert_allclose(
+        est.score_samples(both), whole.score_samples(both), rtol=1e-4
+    )
+    np.testing.assert_array_equal(est.calibrates_, whole.calibrates_)
+    assert est.offset_ == pytest.approx(whole.offset_, rel=1e-3)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+@pytest.mark.parametrize("step", ["find_decisive", "scores_of_known", "score_features"])
+def test_an_interrupted_call_changes_nothing(taught, dark, monkeypatch, step, error):
+    def fail(*args, **kwargs):
+        raise error
+
+    before = dict(vars(taught))
+    monkeypatch.setattr(Inspector, step, fail)
+    with pytest.raises(error):
+        taught.partial_fit(dark[0][3:5], ["dark", "good"])
+    assert vars(taught) == before
+
+
+def test_explain_looks_at_the_patch_that_was_raised(taught, dark):
+    matches = taught.explain(dark[0][3:5])
+    boxes = matches[0][0]
+    top = 8 * (3 % 5)
+    assert (boxes["top"] < top + 12).all()
+    assert (boxes["bottom"] > top).all()
+
+
+@pytest.mark.parametrize("params", [{"relative_weight": 0}, {"aggregation": "sum"}])
+def test_other_ways_through(normal, dark, params):
+    est = PatchSVDD(bank_size=300, **params, **QUICK).fit(normal)
+    before = est.score_samples(dark[0])
+    est.partial_fit(dark[0][:1], [-1], masks=dark[1][:1])
+    assert est.score_samples(dark[0][:1]) < before[0]
+    assert np.isfinite(est.training_scores_).all()
+
+
+def test_a_trained_encoder_learns_defects(normal, dark):
+    est = PatchSVDD(
+        encoder=["hierarchical", "formulas"], patch_size=32, max_iter=0, device="cpu"
+    ).fit(normal)
+    before = est.score_samples(dark[0][:1])
+    est.partial_fit(dark[0][:1], [-1], masks=dark[1][:1])
+    assert (est.score_samples(dark[0][:1]) < 2 * before).all()
+
+
+def test_pynndescents_bounds_are_raised_too(normal, dark):
+    """Its scores are those of exact search, also where patches are raised."""
+    scores = []
+    for neighbors in ("exact", "pynndescent"):
+        est = PatchSVDD(neighbors=neighbors, **QUICK).fit(normal)
+        est.partial_fit(dark[0][:2], [-1, -1], masks=dark[1][:2])
+        scores.append(est.score_samples(dark[0]))
+    np.testing.assert_allclose(*scores, rtol=1e-4)
