@@ -9,7 +9,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import skpatchsvdd
-from skpatchsvdd import PatchSVDD
+from skpatchsvdd import Inspection, PatchSVDD
 from skpatchsvdd._inspection import Inspector
 from skpatchsvdd.datasets import make_textures
 
@@ -419,7 +419,8 @@ def test_explain_looks_at_the_patch_that_was_raised(taught, dark):
 
 @pytest.mark.parametrize("params", [{"relative_weight": 0}, {"aggregation": "sum"}])
 def test_other_ways_through(normal, dark, params):
-    est = PatchSVDD(bank_size=300, **params, **QUICK).fit(normal)
+    inspection = Inspection(**params)
+    est = PatchSVDD(bank_size=300, inspection=inspection, **QUICK).fit(normal)
     before = est.score_samples(dark[0])
     est.partial_fit(dark[0][:1], [-1], masks=dark[1][:1])
     assert est.score_samples(dark[0][:1]) < before[0]

@@ -502,13 +502,13 @@ def test_lam_auto_fits_for_real(quick, normal):
     [
         {"max_iter": 0},
         {"encoder": "raw"},
-        {"loss": "svdd"},
-        {"loss": "svdd_prime", "training": "paper"},
+        {"training__loss": "svdd"},
+        {"training__loss": "svdd_prime", "training__method": "paper"},
     ],
 )
 def test_lam_auto_tries_nothing_where_it_has_no_effect(quick, normal, params):
     quick.set_params(lam="auto", **params).fit(normal)
-    assert quick.lam_ == (1e-3 if "training" in params else 0.3)
+    assert quick.lam_ == (1e-3 if "training__method" in params else 0.3)
     assert quick.lam_results_ is None
 
 

@@ -74,7 +74,7 @@ def test_a_bank_cannot_be_changed(est, mixed):
 def test_a_bank_remembers_what_the_encoder_was_trained_on(est, normal):
     assert est._fitted.seen == set()
     groups = np.arange(len(normal)) % 4
-    est.set_params(max_iter=1, batch_size=2).fit(normal, groups=groups)
+    est.set_params(max_iter=1, training__batch_size=2).fit(normal, groups=groups)
     known = np.array(est._fitted.known, dtype=object)
     assert est._fitted.seen == set(known[~est.calibrates_])
 
