@@ -15,6 +15,7 @@ Example: python benchmarks/bench_feedback.py --data DATA --n-train 30
 """
 
 import copy
+import warnings
 
 import numpy as np
 from _common import (
@@ -150,7 +151,7 @@ def summarise(rows):
         figures = np.array([_average(rows, category, n) for category in categories])
         loss = np.array([_average(rows, x, 0) for x in categories]) - figures
         row = {"known": n}
-        row |= dict(zip(FIGURES, np.nanmean(figures, axis=0).tolist(), strict=True))
+        row |= dict(zip(FIGURES, _mean(figures).tolist(), strict=True))
         largest = loss[:, FIGURES.index("det others")]
         largest = largest[~np.isnan(largest)].max(initial=0.0)
         means.append(row | {"largest loss": float(largest)})
@@ -165,7 +166,14 @@ def _average(rows, category, n):
         some = [row for row in own if row["kind"] == kind and row["known"] <= n]
         most = max(row["known"] for row in some)
         figures += [[row[x] for x in FIGURES] for row in some if row["known"] == most]
-    return np.nanmean(figures, axis=0)
+    return _mean(figures)
+
+
+def _mean(figures):
+    """Return means of columns; where there are no other kinds, of nothing."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Mean of empty slice")
+        return np.nanmean(figures, axis=0)
 
 
 def measure_corrections(est, test, seed):

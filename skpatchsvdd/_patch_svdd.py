@@ -647,7 +647,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             unless defects are known. One that is not fitted yet is fitted.
         """
         if not hasattr(self, "encoder_"):
-            return self.fit(X, y, groups, masks)
+            return self.fit(X, y, groups=groups, masks=masks)
         self._validate_params()  # which scikit-learn does before a first call alone
         now = take_snapshot(self)
         images = now._check_scored_images(X)
@@ -768,7 +768,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         labels : ndarray of shape (n_images,)
             -1 for abnormal images, 1 for normal ones, of all images in X.
         """
-        self.fit(X, y, groups, masks)
+        self.fit(X, y, groups=groups, masks=masks)
         if len(self.training_scores_) == len(X):  # all are learnt from
             return _labels(self.training_scores_ - self.offset_)
         images = self._check_images(X)

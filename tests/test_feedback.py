@@ -156,6 +156,15 @@ def test_a_normal_image_cannot_become_a_defect(est, normal):
         PatchSVDD(**QUICK).fit(normal[[0, 1, 2, 0]], [1, 1, 1, -1])
 
 
+def test_callbacks_hear_of_all_that_is_done(est, dark, capsys):
+    X, masks = dark
+    est.set_params(verbose=1)
+    est.partial_fit(X[:2], [-1, 1], masks=[masks[0], None])
+    said = capsys.readouterr().out
+    assert "adding images" in said
+    assert "learning defects" in said
+
+
 def test_known_defects_count_once(est, dark):
     X, masks = dark
     est.partial_fit(X[:1], [-1], masks=masks[:1])
@@ -362,6 +371,23 @@ def test_what_is_known_is_saved(taught, dark, bright, tmp_path, how):
         np.testing.assert_array_equal(own, other)
     loaded.partial_fit(dark[0][2:3], ["dark"], masks=dark[1][2:3])
     assert len(loaded.defect_kinds_) == 3
+
+
+@pytest.mark.parametrize("what", ["places", "limits", "peaks", "kinds", "typical"])
+def test_files_whose_defects_do_not_fit_are_refused(taught, tmp_path, what):
+    fitted = taught._fitted
+    if what == "kinds":
+        fitted.defects.kinds.append("more")
+    elif what == "typical":
+        fitted.harmless.typical[0] = -1.0
+    else:
+        bank = fitted.defects.banks[0]
+        wrong = {"places": bank.places + 99, "limits": bank.limits[:1]}
+        wrong["peaks"] = bank.peaks[:0]
+        fitted.defects.banks[0] = bank._replace(**{what: wrong[what]})
+    taught.save(tmp_path / "part.model")
+    with pytest.raises(ValueError, match="its known defects is not as it should be"):
+        skpatchsvdd.load(tmp_path / "part.model")
 
 
 def test_a_clone_knows_nothing(taught, dark):

@@ -11,7 +11,7 @@ from skpatchsvdd._encoding import (
     ModuleEncoder,
     grid_shape,
 )
-from skpatchsvdd._inspection import Calibration, FittedBank
+from skpatchsvdd._inspection import Calibration, FittedBank, Harmless, KnownDefects
 
 # Pixels of an inspected image, at most: 16,384 x 16,384, whose features fill a memory.
 _MAX_PIXELS = 2**28
@@ -114,6 +114,59 @@ def _is_bank_right(parameters, learnt):
     )
 
 
+def _are_defects_right(parameters, learnt):
+    """Whether what people have said fits the bank."""
+    fitted = learnt["_fitted"]
+    widths = [index.rows.shape[1] for index in _list_exact(fitted)]
+    defects, harmless = fitted.defects, fitted.harmless
+    is_right = isinstance(fitted.corrected, set)
+    if defects is not None:
+        lengths = {len(x) for x in (defects.known, defects.kinds, defects.files)}
+        is_right = (
+            is_right
+            and isinstance(defects, KnownDefects)
+            and len(lengths) == 1
+            and all(isinstance(kind, str) for kind in defects.kinds)
+            and len(defects.banks) == len(widths)
+            and all(map(_is_bank_of_defects_right, defects.banks, widths))
+            and all(x.places[:, 0].max() < min(lengths) for x in defects.banks)
+        )
+    if harmless is not None:
+        parts = harmless.rows, harmless.images, harmless.distances
+        is_right = (
+            is_right
+            and isinstance(harmless, Harmless)
+            and all(len(x) == len(widths) for x in (*parts, harmless.typical))
+            and all(map(_are_rows_right, harmless.rows, widths))
+            and all(len({len(x) for x in own}) == 1 for own in zip(*parts, strict=True))
+            and all(x > 0 for x in harmless.typical)
+        )
+    return is_right
+
+
+def _is_bank_of_defects_right(bank, n_features):
+    n_rows = len(bank.rows)
+    return (
+        _are_rows_right(bank.rows, n_features)
+        and n_rows > 0
+        and bank.places.shape == (n_rows, 2)
+        and bank.places.min() >= 0
+        and bank.limits.shape == (2, n_rows)
+        and bank.holders.shape == (n_rows,)
+        and bank.peaks.ndim == 1
+        and len(bank.peaks) > 0
+    )
+
+
+def _are_rows_right(rows, n_features):
+    return rows.dtype == np.float32 and rows.shape[1:] == (n_features,)
+
+
+def _list_exact(fitted):
+    approximate = ApproximateIndex
+    return [x._exact if isinstance(x, approximate) else x for x in fitted.indexes]
+
+
 def _is_calibration_right(parameters, learnt):
     scores, calibrates = learnt["training_scores_"], learnt["calibrates_"]
     known = Calibration(scores, learnt["groups_"], calibrates)
@@ -148,5 +201,6 @@ _CHECKS = {
     "strides": _are_strides_right,
     "setting": _is_setting_right,
     "bank": _is_bank_right,
+    "known defects": _are_defects_right,
     "calibration": _is_calibration_right,
 }
