@@ -168,5 +168,5 @@ def score_distances(est, features, distances):
     if inspector.variations is not None:
         pairs = enumerate(features)
         usual = {i: inspector._find_usual(i, x, owners) for i, x in pairs}
-    maps = inspector._join_all(dict(enumerate(distances)), usual)
+    maps = inspector._join_all(dict(enumerate(distances)), usual, None)
     return inspector._score(maps).cpu().numpy()

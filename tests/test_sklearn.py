@@ -76,8 +76,14 @@ TRAINED = {
 ROW_ESTIMATORS = [make_row_estimator(**TRAINED), make_row_estimator()]
 
 
+def list_expected_failures(estimator):
+    if estimator.encoder != "auto":
+        return {}
+    return {"check_non_transformer_estimators_n_iter": "nothing is trained: 0 steps"}
+
+
 @pytest.mark.usefixtures("narrow")
-@parametrize_with_checks(ROW_ESTIMATORS)
+@parametrize_with_checks(ROW_ESTIMATORS, expected_failed_checks=list_expected_failures)
 def test_sklearn_check(estimator, check):
     check(estimator)
 

@@ -96,6 +96,7 @@ def test_all_that_is_learnt_is_saved(path):
     est = load(path)
     learnt = {x for x in vars(est) if x.endswith("_")} | {"_fitted"}
     read_off = {"bank_size_", "usual_distances_", "training_files_"}
+    read_off |= {"defect_kinds_", "defect_bank_size_"}
     assert learnt == {*LEARNT, *read_off}
 
 

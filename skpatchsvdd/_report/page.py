@@ -265,10 +265,10 @@ class Page:
     def _list_settings(self, now):
         est = self._est
         height, width, channels = est.inspected_shape_
-        defaults = type(est)().get_params()
+        defaults = type(est)().get_params(deep=False)
         given = {
             name: value
-            for name, value in est.get_params().items()
+            for name, value in est.get_params(deep=False).items()
             if name != "roi" and repr(value) != repr(defaults[name])
         }
         if est.roi_ is not None:
