@@ -19,7 +19,7 @@ from skpatchsvdd import PatchSVDD, Training, _patch_svdd
 from skpatchsvdd._bank import approximate
 from skpatchsvdd._encoding.dense import DenseEncoder
 from skpatchsvdd._images import stack
-from skpatchsvdd._inspection import Inspector, calibration, fitted
+from skpatchsvdd._inspection import Inspector, calibration, fitted, growing
 from skpatchsvdd._training import loop, trainer
 from skpatchsvdd.datasets import make_textures
 from skpatchsvdd.model_selection import NormalOnlyKFold, detection_scorer
@@ -44,7 +44,7 @@ FIT_STAGES = [
     *BANK_STAGES,
     (_patch_svdd, "describe_training"),
 ]
-PARTIAL_FIT_STAGES = [(_patch_svdd, "list_digests"), *BANK_STAGES]
+PARTIAL_FIT_STAGES = [(growing, "list_digests"), *BANK_STAGES]
 
 
 @pytest.fixture(scope="module")
