@@ -9,7 +9,7 @@ from skpatchsvdd._images.forms import check_unmasked
 
 # Names that mean a normal image, in small or capital letters: those of folders of good
 # images. Any other name is that of a kind of defects.
-NORMAL_NAMES = ("good", "normal")
+NORMAL_NAMES = ("good", "normal", "ok")
 # What images labelled -1 show: a defect without a name.
 UNNAMED_KIND = "defect"
 # What regions that resemble no known defect are called.
@@ -106,7 +106,7 @@ def find_kinds(y, n_images):
     Parameters
     ----------
     y : array-like or None
-        Labels 1 and -1, names of kinds of defects, "good" and "normal" for normal
+        Labels 1 and -1, names of kinds of defects, "good", "normal" and "ok" for normal
         images, or masks of shape (n_images, height, width) or a list of them. None
         calls all images normal.
     n_images : int
