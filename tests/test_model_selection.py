@@ -403,7 +403,7 @@ def test_images_without_labels_are_explained(forest, table):
 
 
 @pytest.mark.parametrize("splitter", SPLITTERS)
-def test_a_search_refits_on_normal_images_alone(data, detector, splitter):
+def test_a_search_refits_on_all_images_and_what_they_are(data, detector, splitter):
     pipeline = make_pipeline(FunctionTransformer(), detector)
     for y in (data.labels, data.masks):
         search = GridSearchCV(
@@ -416,7 +416,8 @@ def test_a_search_refits_on_normal_images_alone(data, detector, splitter):
         best = search.best_estimator_[-1]
         normal = data.images[data.labels == 1]
         assert len(best.training_scores_) == len(normal)
-        expected = clone(best).fit(normal).score_samples(data.images)
+        assert len(best.defect_kinds_) == len(data.images) - len(normal)
+        expected = clone(best).fit(data.images, y).score_samples(data.images)
         np.testing.assert_array_equal(search.score_samples(data.images), expected)
 
 
