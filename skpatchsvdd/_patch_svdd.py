@@ -529,9 +529,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             Labels, 1 for normal and -1 for abnormal images, or masks. Or names: "good",
             "normal" and "ok", in small or capital letters, mean normal images, any
             other name is that of a kind of defects. Images labelled -1 or with the name
-            of a kind, and images whose mask has a pixel that is not 0, are no part of what
-            is normal: their patches become known defects, and whatever resembles those
-            more than normal patches do is raised, see the
+            of a kind, and images whose mask has a pixel that is not 0, are no part of
+            what is normal: their patches become known defects, and whatever resembles
+            those more than normal patches do is raised, see the
             :ref:`user guide <feedback>`. Other values, such as 0 and 1, which mean
             normal to some and abnormal to others, are an error. None calls all images
             normal that have no mask.
