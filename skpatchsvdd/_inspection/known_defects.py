@@ -10,6 +10,7 @@ known defect than normal patches ever are, in units of what is usual on both sid
 by how much follows from the normal images alone.
 """
 
+import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -30,6 +31,8 @@ _POWER, _LARGEST = 2, 4.0
 _LEAST = 1e-6
 # Products held at a time, (patches, rows of defects).
 _PRODUCTS = 2**24
+# Owners of normal patches that are searched for at a time.
+_N_OWNERS = 16
 
 
 class DefectBank(NamedTuple):
@@ -192,16 +195,26 @@ def measure_limits(rows, places, index, device):
     bank, on_device = index.bank(), torch.from_numpy(rows).to(device)
     owners, starts = np.unique(bank.owners, return_index=True)
     ratios = np.zeros((owners.max() + 1, len(rows)), dtype=np.float32)
-    for owner, own in zip(owners, np.split(bank.rows, starts[1:]), strict=True):
-        own = torch.from_numpy(own).to(device)
-        (distances,) = index.query_exactly(own[None], [int(owner)])
-        ratios[owner] = _find_ratios(own, distances, on_device).cpu().numpy()
+    parts = np.split(bank.rows, starts[1:])
+    for first, last in _find_runs([len(own) for own in parts]):
+        some = torch.from_numpy(np.stack(parts[first:last])).to(device)
+        distances = index.query_exactly(some, owners[first:last].tolist())
+        for owner, *own in zip(owners[first:last], some, distances, strict=True):
+            ratios[owner] = _find_ratios(*own, on_device).cpu().numpy()
     order = np.argsort(ratios, axis=0)
     holders = order[-1]
     limits = np.take_along_axis(ratios, order[[-1, -2]], axis=0)
     is_own = np.arange(len(ratios))[:, None] == holders
     others = np.maximum(np.where(is_own, limits[1], limits[0]), _LEAST)
     return DefectBank(rows, places, limits, holders, (ratios / others).max(axis=1))
+
+
+def _find_runs(sizes):
+    """Yield starts and ends of runs of equal sizes, of a few owners at most."""
+    starts = [0, *(np.flatnonzero(np.diff(sizes)) + 1), len(sizes)]
+    for start, end in itertools.pairwise(starts):
+        for first in range(start, end, _N_OWNERS):
+            yield first, min(first + _N_OWNERS, end)
 
 
 def _find_ratios(features, distances, rows):
