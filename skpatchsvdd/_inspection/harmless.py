@@ -9,12 +9,13 @@ then counts as typical if it is about v away from h, and else as the square of
 normal patch. One corrected image alone tells nothing of that, and just joins the bank.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 
 from skpatchsvdd._bank import as_tensor
-from skpatchsvdd._inspection.weighted import WeightedSearch
-from skpatchsvdd._utils import Saved
+from skpatchsvdd._inspection.weighted import SearchedRows, WeightedSearch
 
 # The power of |x - h| / v: what is farther from h than its like counts quickly more.
 _POWER = 2
@@ -29,7 +30,8 @@ _WIDEST = 0.5
 _MAX_ROWS = 2048
 
 
-class Harmless(Saved):
+@dataclass(eq=False)
+class Harmless(SearchedRows):
     """Patches of corrected images that were far from normal ones, by scale.
 
     Parameters
@@ -44,17 +46,10 @@ class Harmless(Saved):
         How far normal patches are from each other.
     """
 
-    _saved = ("rows", "images", "distances", "typical")
-
-    def __init__(self, rows, images, distances, typical):
-        self.rows = rows
-        self.images = images
-        self.distances = distances
-        self.typical = typical
-        vars(self).update(self._unsaved())
-
-    def _unsaved(self):
-        return {"_on_device": {}}
+    rows: list
+    images: list
+    distances: list
+    typical: list
 
     @property
     def n_images(self):
@@ -79,23 +74,16 @@ class Harmless(Saved):
         search, weights = self._search_on(scale, features.device)
         if search is None:
             return features.new_full(features.shape[:2], torch.inf)
-        if features.device.type == "cpu":
-            # Image by image, so that no other image matters.
-            found = [search.find_nearest(x, weights) for x in features]
-            return torch.stack(found).pow(_POWER)
-        flat = search.find_nearest(features.flatten(0, 1), weights)
-        return flat.view(features.shape[:2]).pow(_POWER)
+        found = search.search_images(features, [weights] * len(features))
+        return found.pow(_POWER)
 
-    def _search_on(self, scale, device):
-        found = self._on_device.get((scale, device))
-        if found is None:
-            found = None, None
-            weights = self._weigh(scale)
-            if (counts := weights < np.inf).any():
-                search = WeightedSearch(self.rows[scale][counts], device)
-                found = search, as_tensor(weights[counts]).to(device)
-            self._on_device[scale, device] = found
-        return found
+    def _make_search(self, scale, device):
+        weights = self._weigh(scale)
+        counts = weights < np.inf
+        if not counts.any():
+            return None, None
+        search = WeightedSearch(self.rows[scale][counts], device)
+        return search, as_tensor(weights[counts]).to(device)
 
     def _weigh(self, scale):
         """Return what distances from each row are multiplied by, before the power."""
