@@ -11,7 +11,13 @@ none known.
 
 With --corrections, too: a mark is drawn on good images, a little different each time;
 the first of them that raise an alarm are corrected. The fraction of further images with
-such a mark that raise one, and of defects that are found, before and after.
+such a mark that raise one, and of defects that are found, before and after. Once with
+marks about in the middle, and once with marks anywhere.
+
+With --promise N, too: N times, of all good images three of five are learnt, one of five
+is a stream whose false alarms are corrected, and of the last fifth the fraction that
+raises an alarm at contamination=0.05: before, after the corrections, and, instead of
+these, with five known defects.
 
 --rows FILE keeps every row as soon as it is measured, and what is kept there already is
 not measured again: a call that was cut off goes on where it ended.
@@ -46,6 +52,8 @@ from skpatchsvdd.metrics import detection_auroc, segmentation_auroc
 ALPHA = 0.05
 N_CORRECTED = 5
 FIGURES = ("det same", "seg same", "det others", "seg others", "alarms")
+# Where marks are drawn, as fractions of an image.
+MARKS = {"in the middle": (0.42, 0.58), "anywhere": (0.07, 0.93)}
 # What names a row.
 KEYS = ("category", "seed", "kind", "known")
 # Results that wait for their figures, at most: their maps are held as long.
@@ -54,20 +62,24 @@ N_WAITING = 12
 
 def main():
     args = parse_arguments()
-    table = Table(args.rows)
+    table, promises = Table(args.rows), []
     for category in find_categories(args.data, args.categories):
         for seed in args.seeds:
             train, test = load(args, category, seed)
             states = list_states(category, seed, test, args)
             is_done = all(map(table.has, states))
+            if args.promise:
+                promises.append(measure_promise(train, test, category, seed, args))
             if is_done and not args.corrections:
                 continue
             est = make_estimator(args, seed).fit(train)
             measure_kinds(est, states, test, table)
             if args.corrections:
-                state = {"category": category, "seed": seed, "kind": "", "known": -1}
-                if not table.has(state):
-                    table.add(state | measure_corrections(est, test, seed))
+                state = {"category": category, "seed": seed, "known": -1}
+                for kind in MARKS:
+                    if not table.has(state | {"kind": kind}):
+                        row = measure_corrections(est, test, seed, MARKS[kind])
+                        table.add(state | {"kind": kind} | row)
     machine = machine_name(check_device(args.device))
     rows = [x for x in table.rows if x["known"] >= 0]
     corrections = [x for x in table.rows if x["known"] < 0]
@@ -77,6 +89,7 @@ def main():
         "of each category": by_category,
         "means": means,
         f"{N_CORRECTED} corrected false alarms": corrections,
+        f"good images that raise an alarm, at {ALPHA}": promises,
     }
     for title, some in tables.items():
         if some:
@@ -88,6 +101,7 @@ def main():
         categories=by_category,
         means=means,
         corrections=corrections,
+        promises=promises,
     )
 
 
@@ -123,6 +137,7 @@ def parse_arguments():
     parser.add_argument("--n-test", type=int, help="of each kind and of good images")
     parser.add_argument("--image-size", type=int)
     parser.add_argument("--corrections", action="store_true")
+    parser.add_argument("--promise", type=int, default=0, metavar="N")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--rows", metavar="FILE", help="keep rows here, and go on")
     parser.add_argument("--device", default="auto")
@@ -264,14 +279,37 @@ def _mean(figures):
         return np.nanmean(figures, axis=0)
 
 
-def measure_corrections(est, test, seed):
+def measure_promise(train, test, category, seed, args):
+    """Return how many good images raise an alarm, before and after what is told."""
+    rng = np.random.RandomState(seed)
+    pool = np.concatenate([train, test.images[test.labels == 1]])
+    found = {"before": [], "corrections": [], "defects": []}
+    for _ in range(args.promise):
+        shuffled = pool[rng.permutation(len(pool))]
+        learnt, stream, rest = np.split(
+            shuffled, [len(pool) * 3 // 5, len(pool) * 4 // 5]
+        )
+        est = make_estimator(args, rng.randint(2**31)).fit(learnt)
+        corrected, told = copy.copy(est), copy.copy(est)
+        wrong = stream[est.predict(stream) == -1]
+        if len(wrong):
+            corrected.partial_fit(wrong, corrections=True)
+        known = rng.permutation(np.flatnonzero(test.labels == -1))[:N_CORRECTED]
+        told.partial_fit(test.images[known], [-1] * len(known), masks=test.masks[known])
+        for name, some in zip(found, (est, corrected, told), strict=True):
+            found[name].append(np.mean(some.predict(rest) == -1))
+    means = {name: float(np.mean(values)) for name, values in found.items()}
+    return {"category": category, "seed": seed} | means
+
+
+def measure_corrections(est, test, seed, where):
     """Draw a mark on good images, correct some of the alarms, and inspect the rest."""
     rng = np.random.RandomState(seed)
     good = test.images[test.labels == 1]
-    marked = np.stack([draw_mark(image, rng) for image in good])
+    marked = np.stack([draw_mark(image, rng, where) for image in good])
     defects = test.images[test.labels == -1]
     alarms = np.flatnonzero(est.predict(marked) == -1)
-    taught = copy.deepcopy(est)
+    taught = copy.copy(est)
     if len(alarms):
         taught.partial_fit(marked[alarms[:N_CORRECTED]], corrections=True)
     rest = np.setdiff1d(np.arange(len(marked)), alarms[:N_CORRECTED])
@@ -283,11 +321,11 @@ def measure_corrections(est, test, seed):
     return row
 
 
-def draw_mark(image, rng):
-    """Return an image with a bright disc, about in its middle."""
+def draw_mark(image, rng, where):
+    """Return an image with a bright disc, its centre in a part of it."""
     height, width = image.shape[:2]
     radius = min(height, width) * rng.uniform(0.05, 0.07)
-    centre = np.array([height, width]) * rng.uniform(0.42, 0.58, 2)
+    centre = np.array([height, width]) * rng.uniform(*where, 2)
     rows, cols = np.ogrid[:height, :width]
     inside = (rows - centre[0]) ** 2 + (cols - centre[1]) ** 2 < radius**2
     marked = image.copy()

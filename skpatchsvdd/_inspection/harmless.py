@@ -29,9 +29,9 @@ _FAR = 2.0
 # median, so much nearer to those of others than to normal ones.
 _ALIKE = 0.75
 # The radius r, as a multiple of how far such patches are apart in the median: most of
-# what is like them is nearer. Chosen, as the power, for marks of several sorts on
-# synthetic textures, so that other defects are still found.
-_SLACK = 1.7
+# what is like them is nearer. Chosen, as the power, for marks anywhere on synthetic
+# textures: with more, scratches are missed.
+_SLACK = 1.5
 # Rows of each scale, at most, those that were farthest from normal.
 _MAX_ROWS = 2048
 
@@ -164,10 +164,10 @@ def _weigh_positions(rows, images):
         The image that each is from.
     """
     alike, any_two = [], []
+    if len(np.unique(images)) < 2:
+        return 1.0
     for image in np.unique(images):
         own = torch.from_numpy(images == image)
-        if own.all():
-            return 1.0
         nearest = torch.cdist(rows[own, :-2], rows[~own, :-2]).argmin(dim=1)
         away = torch.cdist(rows[own, -2:], rows[~own, -2:])
         alike.append(away.gather(1, nearest[:, None])[:, 0])
