@@ -101,8 +101,8 @@ class ApproximateIndex:
         """Find the nearest rows of a few patches; see `ExactIndex.find_nearest`."""
         return self._exact.find_nearest(features, owner)
 
-    def never_waits(self, device):
-        """Whether `query` waits for nothing that a device computes."""
+    def is_capturable(self, device):
+        """Whether a CUDA graph can hold `query`: no host synchronisation."""
         return False
 
     def query_exactly(self, features, left_out):

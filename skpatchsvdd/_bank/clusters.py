@@ -3,13 +3,8 @@
 import numpy as np
 import torch
 
-from skpatchsvdd._bank.distances import (
-    TINY,
-    as_columns,
-    expand,
-    halve_squares,
-    product_error,
-)
+from skpatchsvdd._bank.distances import TINY, product_error
+from skpatchsvdd._utils import as_columns, expand, halve_squares
 
 # Rows of a cluster, about, and clusters at most: smaller ones are skipped more often,
 # but each query is compared with every centre.

@@ -3,8 +3,7 @@
 import numpy as np
 import torch
 
-from skpatchsvdd._bank.distances import as_columns, expand, halve_squares
-from skpatchsvdd._utils import draw_seed
+from skpatchsvdd._utils import as_columns, draw_seed, expand, halve_squares
 
 # Length to which rows are projected at random before their distances are compared: four
 # times less work, and a part that covers the projections covers the rows about as well.

@@ -9,13 +9,11 @@ import torch.nn.functional as F
 
 from skpatchsvdd._bank.clusters import ClusterBounds, place_in_tiles
 from skpatchsvdd._bank.distances import product_error
-from skpatchsvdd._bank.exact_gpu import WholeSearch, query_parts
-from skpatchsvdd._utils import runs_kernels, try_kernels
+from skpatchsvdd._gpu import runs_kernels
+from skpatchsvdd._utils import halve_without_memory
 
 # Features of more numbers do not fit into registers.
 _MOST_FEATURES = 132
-# Kernels count in 32 bits; half of what these hold leaves room for fillers.
-_MOST_NUMBERS = 2**30
 # Columns besides a power of two: a position has two.
 _MOST_MORE = 4
 # Queries and rows of one product, and rows that are decided together.
@@ -47,35 +45,12 @@ def load_kernels(device, n_features):
     return importlib.import_module("skpatchsvdd._bank.kernels")
 
 
-def make_fused(rows, centers, starts, owners):
-    """Make a `FusedSearch` and try it; return None if it is not there or not right.
-
-    A few rows, moved a little, are compared with all rows as well.
-    """
-    is_too_large = rows.numel() > _MOST_NUMBERS
-    if is_too_large or load_kernels(rows.device, rows.shape[1]) is None:
-        return None
-    parts = rows, centers, starts, owners
-    return try_kernels(
-        "search",
-        lambda: FusedSearch(*parts),
-        lambda search: _finds_nearest(search, WholeSearch(*parts), rows),
-    )
-
-
-def _finds_nearest(search, plain, rows):
-    """Whether a search finds what the plain one finds."""
-    tried = move_some(rows)[None]
-    found, expected = (x.query(tried, [-1]) for x in (search, plain))
-    return torch.allclose(found, expected, rtol=1e-4, atol=0)
-
-
-def move_some(rows):
+def move_rows(rows):
     """Return a few rows, moved a little, to try kernels on."""
-    some = rows[:: max(len(rows) // _N_TRIED, 1)]
+    tried = rows[:: max(len(rows) // _N_TRIED, 1)]
     generator = torch.Generator(rows.device).manual_seed(0)
-    noise = torch.randn(some.shape, generator=generator, device=rows.device)
-    return some + _NOISE * rows.std() * noise
+    noise = torch.randn(tried.shape, generator=generator, device=rows.device)
+    return tried + _NOISE * rows.std() * noise
 
 
 class FusedSearch:
@@ -155,9 +130,9 @@ class FusedSearch:
 
         Parameters and return value are those of `ClusterSearch.query`.
         """
-        return query_parts(self._query_some, features, left_out, _MOST_QUERIES)
+        return query_chunks(self._query_chunk, features, left_out, _MOST_QUERIES)
 
-    def _query_some(self, queries, left_out):
+    def _query_chunk(self, queries, left_out):
         queries = self._widen(queries)
         squares, own_squares = self._bounds.squares(queries)
         nearest, order = squares.argmin(dim=1).to(torch.int32).sort()
@@ -264,6 +239,34 @@ class FusedSearch:
     def _widen(self, x):
         """Append columns of zeros, as many as products need."""
         return F.pad(x, (0, sum(self._columns) - x.shape[1]))
+
+
+def query_chunks(query, features, left_out, size):
+    """Query the patches of images in chunks, smaller ones where memory runs out.
+
+    Parameters
+    ----------
+    query : callable
+        ``query(queries, left_out)`` returns distances, (n,), of queries (n, n_features)
+        without the rows of an owner for each, (n,); None where all rows count.
+    features, left_out
+        Those of `ClusterSearch.query`.
+    size : int
+        Queries of a chunk.
+    """
+    queries = features.flatten(0, 1)
+    owners = None
+    if max(left_out) >= 0:
+        owners = torch.tensor(left_out, device=queries.device)
+        owners = owners.repeat_interleave(features.shape[1])
+
+    def search(size):
+        starts = range(0, len(queries), size)
+        chunks = [None if owners is None else owners[i : i + size] for i in starts]
+        pairs = zip(queries.split(size), chunks, strict=True)
+        return torch.cat([query(*pair) for pair in pairs])
+
+    return halve_without_memory(search, size).view(features.shape[:2])
 
 
 def _count_blocks(queries):

@@ -5,7 +5,8 @@ import itertools
 import numpy as np
 import torch
 
-from skpatchsvdd._bank.distances import halve_squares, product_error
+from skpatchsvdd._bank.distances import product_error
+from skpatchsvdd._utils import halve_squares
 
 # Axes of a cluster that are kept, and rounds of orthogonal iteration in which they are
 # found: of a thousand rows they leave a few. They decide how fast a search is, not what
