@@ -94,7 +94,7 @@ class ApproximateIndex:
         return distances
 
     def decide(self, features, owner):
-        """Return the exact distances of some patches (n, n_features) of one image."""
+        """Return the exact distances of patches (n, n_features) of one image."""
         return self._exact.query(features[None], [owner])[0]
 
     def find_nearest(self, features, owner):

@@ -134,23 +134,24 @@ class FusedSearch:
 
     def _query_chunk(self, queries, left_out):
         queries = self._widen(queries)
-        squares, own_squares = self._bounds.squares(queries)
+        squares, query_squares = self._bounds.squares(queries)
         nearest, order = squares.argmin(dim=1).to(torch.int32).sort()
         x = queries[order] * self._scale
         out = None if left_out is None else left_out[order].to(torch.int32)
-        sorted_squares = self._look(x, order, nearest, out, squares, own_squares[order])
+        query_squares = query_squares[order]
+        sorted_squares = self._look(x, order, nearest, out, squares, query_squares)
         half_squares = torch.empty_like(sorted_squares)
         half_squares.index_copy_(0, order, sorted_squares)
         return (2 * half_squares).sqrt()
 
-    def _look(self, x, order, nearest, left_out, squares, own_squares):
+    def _look(self, x, order, nearest, left_out, squares, query_squares):
         """Return half the squared distances of sorted queries."""
         leaves = left_out is not None
         shape = {"K": self._columns[0], "L": self._columns[1], "LEAVES": leaves}
         if not leaves:
             left_out = nearest.new_full((len(x),), -1)
         upper = self._look_first(x, nearest, left_out, shape)
-        due = self._find_due(order, nearest, squares, own_squares, upper)
+        due = self._find_due(order, nearest, squares, query_squares, upper)
         noted = self._look_further(x, left_out, due, upper, shape)
         return self._decide(x, left_out, noted, shape)
 
@@ -170,7 +171,7 @@ class FusedSearch:
         )
         return upper
 
-    def _find_due(self, order, nearest, squares, own_squares, upper):
+    def _find_due(self, order, nearest, squares, query_squares, upper):
         """Return the pairs of blocks and clusters to look at, and how many they are."""
         n, n_clusters = squares.shape
         n_blocks = _count_blocks(squares)
@@ -180,7 +181,7 @@ class FusedSearch:
             squares,
             order,
             nearest,
-            own_squares,
+            query_squares,
             upper,
             self._bounds.geometry(),
             pairs,

@@ -99,7 +99,7 @@ def _join_samples(samples, rng):
 class Variation:
     """The distance that is usual for a normal patch, from what it looks like.
 
-    That of some normal patches to the nearest normal patch of another image is
+    The distances of a sample of normal patches to the nearest one of another image are
     measured. For any other patch it is their mean, weighted by how much they look like
     it (Nadaraya and Watson's regression), and half-way to the median of all: edges,
     which never look the same twice, may lie farther away than an even ground.

@@ -62,7 +62,7 @@ class PatchEncoder(nn.Module):
 
     @staticmethod
     def run_layer(conv, x, stride, dilation, is_last):
-        """Run a layer; what inspects on a GPU has a faster way."""
+        """Run a layer; for inspection on a GPU, kernels replace this."""
         return run_layer(conv, x, stride, dilation, is_last)
 
     def __init__(self, n_channels, embedding_dim, patch_size):
