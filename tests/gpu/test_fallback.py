@@ -41,55 +41,39 @@ def plain(x):
     return -x
 
 
-def negate(x):
-    return -x + 0
+def make(fast, make_plain=lambda: plain):
+    """Make a call of kernels, or of what raises an error instead of making them."""
+    made = fast if fast is raise_early else (lambda: fast)
+    return KernelWithFallback("search", made, make_plain, lambda x, y: x(1) == y(1))
 
 
-def make(fast, is_right=lambda fast, plain: fast(1) == plain(1), make_plain=None):
-    make_plain = make_plain or (lambda: plain)
-    return KernelWithFallback("search", lambda: fast, make_plain, is_right)
+def raise_early():
+    fail()
 
 
-def test_what_is_right_is_used():
-    def make_plain():
-        made.append(1)
-        return plain
-
-    made = []
+@pytest.mark.parametrize("fast", [None, lambda x: 0 - x])
+def test_what_is_right_is_used_and_nothing_is_told(fast):
+    n_made = []
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = make(negate, make_plain=make_plain)
-        assert found.uses_kernels
+        found = make(fast, lambda: n_made.append(1) or plain)
         assert found(3) == found(x=3) == -3
-    assert len(made) == 1  # to compare with, and not kept
-
-
-def test_where_there_are_no_kernels_nothing_is_told():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        found = make(None, is_right=fail)
-    assert not found.uses_kernels
-    assert found(3) == -3
+    assert found.uses_kernels == (fast is not None)
+    assert len(n_made) == 1  # to compare with, and not kept, or to be used
 
 
 @pytest.mark.parametrize(
-    ("fast", "is_right", "reason"),
+    ("fast", "reason"),
     [
-        (fail, lambda fast, plain: fast(1), r"fails \(RuntimeError: out of resource"),
-        (negate, fail, r"fails \(RuntimeError: out of resource"),
-        (abs, lambda fast, plain: fast(1) == plain(1), "does not find what the plain"),
+        (raise_early, r"fails \(RuntimeError: out of resource"),
+        (fail, r"fails \(RuntimeError: out of resource"),
+        (abs, "does not find what the plain one"),
     ],
 )
-def test_what_fails_or_errs_is_told_and_not_used(fast, is_right, reason):
+def test_what_fails_or_errs_is_told_and_not_used(fast, reason):
     with pytest.warns(UserWarning, match=f"the fast search on this GPU {reason}"):
-        found = make(fast, is_right)
+        found = make(fast)
     assert not found.uses_kernels
-    assert found(3) == -3
-
-
-def test_kernels_that_cannot_be_made_are_told_of():
-    with pytest.warns(UserWarning, match="out of resource"):
-        found = KernelWithFallback("search", fail, lambda: plain, negate)
     assert found(3) == -3
 
 
@@ -119,11 +103,15 @@ def test_a_recording_that_fails_is_no_fault_of_kernels(monkeypatch):
 
 def test_memory_that_runs_out_is_no_fault_of_kernels():
     def run_out(x):
-        raise torch.cuda.OutOfMemoryError
+        if x == limit:
+            raise torch.cuda.OutOfMemoryError
+        return -x
 
+    limit = 1
     with pytest.raises(torch.cuda.OutOfMemoryError):
         make(run_out)
-    found = make(run_out, is_right=lambda fast, plain: True)
+    limit = 3
+    found = make(run_out)
     with pytest.raises(torch.cuda.OutOfMemoryError):
         found(3)
     assert found.uses_kernels
@@ -171,10 +159,11 @@ def test_a_search_finds_the_same_with_and_without_kernels(
         found = index.query(torch.from_numpy(queries), [0, -1])
     assert [warns in str(x.message) for x in told] == ([True] if warns else [])
     rows, owners, _ = index.bank()
-    np.testing.assert_allclose(
-        found[0], nearest_distances(queries[0], rows[owners != 0]), rtol=1e-4
-    )
-    np.testing.assert_allclose(found[1], nearest_distances(queries[1], rows), rtol=1e-4)
+    for x, kept, distances in zip(
+        queries, (owners != 0, owners >= 0), found, strict=True
+    ):
+        expected = nearest_distances(x, rows[kept])
+        np.testing.assert_allclose(distances, expected, rtol=1e-4)
     assert index._search_on(CPU).is_capturable == (kernels is FakeSearch)
     assert not index.is_capturable(CPU)
 
@@ -302,30 +291,31 @@ def test_kernels_of_biases_are_not_used_unless_they_are_right(
     torch.testing.assert_close(found[1], F.leaky_relu(x + 1, 0.1))
 
 
-@pytest.mark.parametrize("convolve", [fail, lambda x, *args, **constants: None])
-def test_layers_are_plain_unless_kernels_are_right(monkeypatch, convolve):
-    module = types.ModuleType("kernels")
-    module.convolve = Kernel(convolve)
-    monkeypatch.setitem(sys.modules, "skpatchsvdd._encoding.kernels", module)
-    monkeypatch.setattr(layers, "runs_kernels", lambda device: True)
-    encoder = make_encoder("hierarchical", 3, 64, 64, torch.Generator())
-    encoder.standardize(torch.rand(2, 3, 80, 80))
-    with (
-        torch.inference_mode(),
-        pytest.warns(UserWarning, match="fast convolution on this GPU"),
-    ):
-        layers.use_fused_layers(encoder)
-    assert encoder.run_layer is run_layer
+def convolve_with_torch(x, weight, rest, bias, out, *args, STRIDE, DILATION, **more):
+    scale, slope = args[-2:]
+    weight = scale * (weight.float() + rest.float()).permute(3, 2, 0, 1)
+    y = F.conv2d(x, weight, bias, STRIDE, dilation=DILATION)
+    out.copy_(F.leaky_relu(y, slope).permute(0, 2, 3, 1))
 
 
-def test_layers_that_fail_later_are_plain(monkeypatch):
-    def convolve(x, weight, rest, bias, out, n, *args, STRIDE, DILATION, **constants):
-        if STRIDE == 3:
-            fail()
-        weight = args[4] * (weight.double() + rest.double()).permute(3, 2, 0, 1)
-        y = F.conv2d(x.double(), weight, bias.double(), STRIDE, dilation=DILATION)
-        out.copy_(F.leaky_relu(y, args[5]).permute(0, 2, 3, 1))
+def convolve_until_later(*args, STRIDE, **constants):
+    return (
+        fail()
+        if STRIDE == 3
+        else convolve_with_torch(*args, STRIDE=STRIDE, **constants)
+    )
 
+
+@pytest.mark.parametrize(
+    ("convolve", "fails"),
+    [
+        (convolve_with_torch, None),
+        (fail, "early"),
+        (lambda x, *args, **constants: None, "early"),
+        (convolve_until_later, "late"),
+    ],
+)
+def test_layers_are_plain_unless_kernels_are_right(monkeypatch, convolve, fails):
     module = types.ModuleType("kernels")
     module.convolve = Kernel(convolve)
     monkeypatch.setitem(sys.modules, "skpatchsvdd._encoding.kernels", module)
@@ -333,12 +323,13 @@ def test_layers_that_fail_later_are_plain(monkeypatch):
     encoder = make_encoder("hierarchical", 3, 64, 64, torch.Generator())
     images = torch.rand(2, 3, 80, 80, generator=torch.Generator().manual_seed(0))
     encoder.standardize(images)
-    with torch.inference_mode():
+    with torch.inference_mode(), warnings.catch_warnings(record=True) as told:
         expected = encoder.encode_images(images, (3, 3))
         layers.use_fused_layers(encoder)
-        assert encoder.run_layer.uses_kernels
-        with pytest.warns(UserWarning, match="fast convolution on this GPU"):
-            found = encoder.encode_images(images, (3, 3))
-    assert not encoder.run_layer.uses_kernels
+        assert (encoder.run_layer is run_layer) == (fails == "early")
+        found = encoder.encode_images(images, (3, 3))
+    assert ["fast convolution on this GPU" in str(x.message) for x in told] == (
+        [True] if fails else []
+    )
     for x, y in zip(found, expected, strict=True):
         torch.testing.assert_close(x, y, rtol=0, atol=1e-4)
