@@ -3,7 +3,6 @@
 from skpatchsvdd._bank.approximate import ApproximateIndex
 from skpatchsvdd._bank.collect import collect_banks, join_banks, rows_to_keep
 from skpatchsvdd._bank.coreset import Coreset
-from skpatchsvdd._bank.distances import as_columns, expand, halve_squares
 from skpatchsvdd._bank.exact import Bank, ExactIndex, as_tensor
 from skpatchsvdd._bank.index import make_index
 from skpatchsvdd._bank.variation import PatchSample, Sampler, Variation
@@ -16,11 +15,8 @@ __all__ = [
     "PatchSample",
     "Sampler",
     "Variation",
-    "as_columns",
     "as_tensor",
     "collect_banks",
-    "expand",
-    "halve_squares",
     "join_banks",
     "make_index",
     "rows_to_keep",

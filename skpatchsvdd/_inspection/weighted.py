@@ -4,8 +4,8 @@ from dataclasses import dataclass, field, fields
 
 import torch
 
-from skpatchsvdd._bank import as_columns, as_tensor, expand, halve_squares
-from skpatchsvdd._utils import Saved
+from skpatchsvdd._bank import as_tensor
+from skpatchsvdd._utils import Saved, as_columns, expand, halve_squares
 
 # Products held at a time, (patches, rows).
 PRODUCTS = 2**24

@@ -80,11 +80,11 @@ def write_report(estimator, X, path, *, y=None, title="Inspection report"):
             raise ValueError("y must be 1 for good images and -1 for defective ones.")
     page = Page(estimator, title)
     for start in range(0, len(X), _BATCH):
-        some = slice(start, start + _BATCH)
-        labels = None if y is None else y[some]
+        batch = slice(start, start + _BATCH)
+        labels = None if y is None else y[batch]
         has_kinds = len(estimator.defect_kinds_) > 0
-        results = estimator.inspect(X[some], explain=True, names=has_kinds)
-        page.add(X[some], results, labels)
+        results = estimator.inspect(X[batch], explain=True, names=has_kinds)
+        page.add(X[batch], results, labels)
     page.write(path)
 
 
