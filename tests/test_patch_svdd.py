@@ -203,7 +203,6 @@ def test_embed_gives_the_features_of_each_patch(fitted, mixed):
         fitted.embed(X, 64)
 
 
-@pytest.mark.usefixtures("narrow")
 def test_learnt_attributes(normal):
     est = PatchSVDD(
         encoder="hierarchical", patch_size=128, strides=(16, 16, 32), **QUICK

@@ -8,8 +8,6 @@ from skpatchsvdd import Inspection, PatchSVDD, Training
 from skpatchsvdd._encoding.dense import find_cells
 from skpatchsvdd.datasets import make_textures
 
-pytestmark = pytest.mark.usefixtures("narrow")
-
 QUICK = {"embedding_dim": 8, "training": Training(batch_size=4), "random_state": SEED}
 PAPER = Training(method="paper", batch_size=4)
 

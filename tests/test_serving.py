@@ -19,6 +19,8 @@ from PIL import Image
 
 import skpatchsvdd
 
+pytestmark = pytest.mark.wide
+
 ROOT = Path(skpatchsvdd.__file__).parents[1]
 # Programs import the package of this clone.
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}

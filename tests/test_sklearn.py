@@ -82,7 +82,6 @@ def list_expected_failures(estimator):
     return {"check_non_transformer_estimators_n_iter": "nothing is trained: 0 steps"}
 
 
-@pytest.mark.usefixtures("narrow")
 @parametrize_with_checks(ROW_ESTIMATORS, expected_failed_checks=list_expected_failures)
 def test_sklearn_check(estimator, check):
     check(estimator)

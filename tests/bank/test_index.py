@@ -36,7 +36,7 @@ def search(request, monkeypatch):
     return query
 
 
-@pytest.mark.parametrize("n_rows", [1, 5, 33, 1000, 20_000])
+@pytest.mark.parametrize("n_rows", [1, 5, 33, 6000])
 @pytest.mark.parametrize("n_features", [3, 64, 300])
 def test_exact_distances_equal_the_plain_loop(rng, n_rows, n_features, search):
     bank, queries = (
@@ -76,8 +76,8 @@ def test_exact_search_leaves_out_the_rows_of_an_image(rng):
 
 
 def test_exact_distance_does_not_depend_on_other_queries(rng):
-    index = ExactIndex(as_bank(features(rng, 5000)))
-    images = torch.from_numpy(features(rng, 1500)).reshape(50, 30, 64)
+    index = ExactIndex(as_bank(features(rng, 3000)))
+    images = torch.from_numpy(features(rng, 480)).reshape(16, 30, 64)
     alone = torch.cat([index.query(image[None]) for image in images])
     assert torch.equal(index.query(images), alone)
 

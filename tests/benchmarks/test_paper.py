@@ -13,7 +13,7 @@ from PIL import Image
 
 ROOT = Path(__file__).parents[2]
 
-pytestmark = pytest.mark.usefixtures("benchmarks", "narrow")
+pytestmark = pytest.mark.usefixtures("benchmarks")
 
 
 @pytest.fixture
