@@ -40,7 +40,6 @@ QUICK_LEFT_OUT = (
     "test_faults.py",
     "test_global_state.py",
     "test_model_selection.py",
-    "test_patch_svdd.py",
     "test_sklearn.py",
     "test_storage.py",
 )

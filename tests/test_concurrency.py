@@ -96,6 +96,8 @@ print(est.score_samples(np.load(sys.argv[2])).tobytes().hex())
 """
 
 
+@pytest.mark.wide
+@pytest.mark.slow
 def test_processes_share_a_mapped_bank(images, tmp_path):
     est = PatchSVDD(encoder="hierarchical", **QUICK | {"embedding_dim": 64}).fit(
         images[:4]

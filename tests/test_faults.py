@@ -219,6 +219,7 @@ def die(estimator, X, y):
     os._exit(1)
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_ends_a_search_and_nothing_else(images):
     from joblib.externals.loky.process_executor import TerminatedWorkerError
 
@@ -307,6 +308,7 @@ except AttributeError as error:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="where processes are forked")
 def test_a_forked_process_computes_as_its_parent():
     env = os.environ | {"OMP_NUM_THREADS": "2", "JOBLIB_START_METHOD": "fork"}
