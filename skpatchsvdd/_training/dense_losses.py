@@ -156,7 +156,7 @@ class DenseLoss(nn.Module):
         ]
         is_damaged = "damage" in self.terms
         crops = (sampler.crops if is_damaged else sampler.intact_crops)(n_crops)
-        pairs = [self._describe(crops, i, *some) for i, some in enumerate(drawn)]
+        pairs = [self._describe(crops, i, *own) for i, own in enumerate(drawn)]
         return crops.first, crops.second, pairs
 
     def _describe(self, crops, i, first, second, direction):

@@ -21,6 +21,7 @@ from skpatchsvdd._utils.scores import check_finite_scores
 from skpatchsvdd._utils.threads import count_threads, map_ahead, map_in_threads
 from skpatchsvdd._utils.warnings import (
     TrainingInterrupted,
+    TrainingKept,
     check_array,
     column_or_1d,
     warn,
@@ -32,6 +33,7 @@ __all__ = [
     "Report",
     "Saved",
     "TrainingInterrupted",
+    "TrainingKept",
     "as_columns",
     "as_writable",
     "check_array",
