@@ -462,6 +462,7 @@ def test_a_trained_encoder_learns_defects(normal, dark):
     assert (est.score_samples(dark[0][:1]) < 2 * before).all()
 
 
+@pytest.mark.slow
 def test_pynndescents_bounds_are_raised_too(normal, dark):
     """Its scores are those of exact search, also where patches are raised."""
     scores = []

@@ -13,7 +13,9 @@ pytestmark = pytest.mark.wide
 
 
 @pytest.mark.parametrize("mmap_mode", [None, "r"])
-@pytest.mark.parametrize("neighbors", ["exact", "pynndescent"])
+@pytest.mark.parametrize(
+    "neighbors", ["exact", pytest.param("pynndescent", marks=pytest.mark.slow)]
+)
 def test_joblib_keeps_the_scores(quick, normal, mixed, tmp_path, neighbors, mmap_mode):
     quick.set_params(neighbors=neighbors).fit(normal)
     scores = quick.score_samples(mixed.images)

@@ -99,6 +99,7 @@ def test_defects_outside_raise_no_alarm_and_inside_do(images, roi):
     assert not est.predict_mask(new)[:, ~roi].any()
 
 
+@pytest.mark.slow
 def test_pynndescent_keeps_to_the_mask(images, roi):
     options = QUICK | {"max_iter": 0, "roi": roi}
     options["inspection"] = Inspection(score_pixels=20)

@@ -279,6 +279,7 @@ def test_without_slow_changes_an_even_change_of_light_changes_nothing(
         assert (np.abs(change).max() < 1e-3) == is_blind
 
 
+@pytest.mark.slow
 def test_pynndescent_agrees_with_exact_search(untrained, normal, mixed):
     exact = clone(untrained).set_params(neighbors="exact").fit(normal)
     approximate = clone(untrained).set_params(neighbors="pynndescent").fit(normal)

@@ -156,6 +156,7 @@ def test_a_generator_becomes_none(images, tmp_path):
     assert load(tmp_path / "a.model").random_state is None
 
 
+@pytest.mark.slow
 def test_an_approximate_index_is_built_anew(images, tmp_path):
     options = QUICK | {"neighbors": "pynndescent", "max_iter": 0, "patch_size": 32}
     est = PatchSVDD(encoder="hierarchical", **options).fit(images[:4])
