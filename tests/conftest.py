@@ -14,6 +14,11 @@ from skpatchsvdd._encoding import biases, networks
 from skpatchsvdd.datasets import make_textures
 
 
+# Before numba is imported: it would give torch, too, as many threads as there are cores.
+if "OMP_NUM_THREADS" in os.environ:
+    os.environ.setdefault("NUMBA_NUM_THREADS", os.environ["OMP_NUM_THREADS"])
+
+
 def pytest_report_header():
     return describe()
 
