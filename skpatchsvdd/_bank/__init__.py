@@ -1,9 +1,16 @@
 """The bank of normal features: collected, reduced, and searched."""
 
 from skpatchsvdd._bank.approximate import ApproximateIndex
+from skpatchsvdd._bank.clusters import ClusterBounds, Clusters
 from skpatchsvdd._bank.collect import collect_banks, join_banks, rows_to_keep
+from skpatchsvdd._bank.copies import find_needed
 from skpatchsvdd._bank.coreset import Coreset
-from skpatchsvdd._bank.distances import as_columns, expand, halve_squares
+from skpatchsvdd._bank.distances import (
+    as_columns,
+    expand,
+    halve_squares,
+    product_error,
+)
 from skpatchsvdd._bank.exact import Bank, ExactIndex, as_tensor
 from skpatchsvdd._bank.index import make_index
 from skpatchsvdd._bank.variation import PatchSample, Sampler, Variation
@@ -11,6 +18,8 @@ from skpatchsvdd._bank.variation import PatchSample, Sampler, Variation
 __all__ = [
     "ApproximateIndex",
     "Bank",
+    "ClusterBounds",
+    "Clusters",
     "Coreset",
     "ExactIndex",
     "PatchSample",
@@ -20,8 +29,10 @@ __all__ = [
     "as_tensor",
     "collect_banks",
     "expand",
+    "find_needed",
     "halve_squares",
     "join_banks",
     "make_index",
+    "product_error",
     "rows_to_keep",
 ]

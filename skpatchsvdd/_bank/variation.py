@@ -25,6 +25,8 @@ _WIDTH = 1 / 16
 # The kernel is no narrower than this fraction of the features' mean square: distances
 # below are rounding errors of expanded squares.
 _NARROWEST = 1e-4
+# Products held at a time by plain operations, each of which takes time to begin.
+_PLAIN_PRODUCTS = 2**24
 
 
 class PatchSample(NamedTuple):
@@ -166,6 +168,14 @@ class Variation(Saved):
         usual = torch.stack([self._regress_image(model, *pair) for pair in pairs])
         return usual + model.typical
 
+    def make_plain(self):
+        """Return a function of patches (n, n_features) that gives what `usual` does.
+
+        Of new patches, on a CPU, in few and plain operations that others can record.
+        """
+        model = self._make_plain_model(torch.device("cpu"))
+        return lambda x: regress(model, x, _PLAIN_PRODUCTS) + model.typical
+
     def _regress_fused(self, model, features, left_out):
         out = None
         if max(left_out) >= 0 and len(np.unique(self.sample.owners)) > 1:
@@ -187,11 +197,18 @@ class Variation(Saved):
         return model
 
     def _make_model(self, device):
+        model = self._make_plain_model(device)
+        rows = as_tensor(self.sample.rows).to(device).flatten(0, 1) - model.origin
+        if device.type == "cpu":
+            model = model._replace(clusters=make_cluster_regression(rows, self.width))
+        return model._replace(fused=make_fused_regression(model, rows))
+
+    def _make_plain_model(self, device):
         rows = as_tensor(self.sample.rows).to(device).flatten(0, 1)
         origin = rows.mean(dim=0)
         rows = rows - origin
         owners = np.repeat(self.sample.owners, self.sample.rows.shape[1])
-        model = KernelModel(
+        return KernelModel(
             origin,
             as_columns(rows) / self.width,
             halve_squares(rows) / self.width,
@@ -199,9 +216,6 @@ class Variation(Saved):
             torch.from_numpy(owners.astype(np.int32)).to(device),
             _find_typical(self.distances),
         )
-        if device.type == "cpu":
-            model = model._replace(clusters=make_cluster_regression(rows, self.width))
-        return model._replace(fused=make_fused_regression(model, rows))
 
     def _unsaved(self):
         return {"_on_device": None}
