@@ -30,7 +30,10 @@ class OneImage(nn.Module):
         self._inspector = inspector
         self._offset = offset
         size = inspector.encoder.image_size
-        self._shrink, self._enlarge = _Resize(input_size, size), _Resize(size, input_size)
+        self._shrink, self._enlarge = (
+            _Resize(input_size, size),
+            _Resize(size, input_size),
+        )
         roi = inspector.encoder.roi
         self._roi = None
         if roi is not None and tuple(size) != tuple(input_size):

@@ -168,19 +168,26 @@ def _trace(module, shape):
                 output_names=list(_OUTPUTS),
                 opset_version=OPSET,
                 dynamo=True,
+                optimize=False,
                 verbose=False,
             )
         except Exception as error:  # whatever a user's module makes torch raise
-            reason = str(error).strip().partition("\n")[0]
             raise ValueError(
                 "the encoder cannot be exported: torch finds no graph for it "
-                f"({type(error).__name__}: {reason}). Modules must compute with "
-                "torch's operations alone, the same ones for every image. Nothing was "
-                "written."
+                f"({_find_reason(error)}). Modules must compute with torch's "
+                "operations alone, the same ones for every image. Nothing was written."
             ) from error
     model = traced.model_proto
     model.functions.append(make_function())
     return inliner.inline_local_functions(model)
+
+
+def _find_reason(error):
+    """Return the first line of what an error comes from."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    line = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {line}"
 
 
 @contextmanager
