@@ -2,8 +2,8 @@
 
 Rows lie in clusters, most of which can be skipped: each query looks at those that could
 hold a row nearer than what it has found so far, by bounds that are certain. In a
-cluster, the four nearest rows are found by expanded squares, and the nearest of these by
-differences: a distance is that of a row, and no other row is nearer by more than the
+cluster, the four nearest rows are found by expanded squares, and the nearest of these
+by differences: a distance is that of a row, and no other row is nearer by more than the
 rounding of expanded squares.
 """
 

@@ -15,10 +15,10 @@ from skpatchsvdd._export import onnx_file
 from skpatchsvdd.datasets import make_textures
 from skpatchsvdd.encoders import Function
 
-runtime = pytest.importorskip("onnxruntime", reason="pip install onnxruntime")
-pytest.importorskip("onnxscript", reason="pip install onnx onnxscript")
 if not hasattr(torch.onnx, "ops"):
     pytest.skip("torch is too old to export", allow_module_level=True)
+runtime = pytest.importorskip("onnxruntime", reason="pip install onnxruntime")
+pytest.importorskip("onnxscript", reason="pip install onnx onnxscript")
 
 # Convolutions of torch and onnxruntime round differently, and distances between the
 # features of untrained networks are small beside these.
