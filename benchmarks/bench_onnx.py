@@ -43,6 +43,7 @@ def main():
     for category in find_categories(args.data, args.categories):
         rows += measure_category(args, category)
         print_table(rows[-2:])
+        sys.stdout.flush()
     machine = f"{machine_name('cpu')}, onnxruntime {import_runtime().__version__}"
     print(f"\n{machine}")
     print_table(rows)
@@ -92,18 +93,16 @@ def measure_category(args, category):
         path = Path(folder) / "part.onnx"
         return [
             {"category": category}
-            | measure_file(args, est, path, bank_size, images, expected)
-            | {"det est": detection_auroc(test.labels, expected.scores)}
-            | {"det": detection_auroc(test.labels, run_all(args, path, images)[0])}
+            | measure_file(args, est, path, bank_size, test.labels, images, expected)
             for bank_size in (None, args.bank_size)
         ]
 
 
-def measure_file(args, est, path, bank_size, images, expected):
+def measure_file(args, est, path, bank_size, labels, images, expected):
     with stopwatch() as seconds:
         facts = est.export_onnx(path, bank_size=bank_size)
     session = open_session(path, args.threads)
-    scores, _, verdicts, maps = run_all(args, path, images)
+    scores, _, verdicts, maps = run_all(session, images)
     largest = max(np.abs(x).max() for x in expected.maps)
     pairs = zip(maps, expected.maps, strict=True)
     own, others = time_in_turn(args, est, session, images)
@@ -122,6 +121,8 @@ def measure_file(args, est, path, bank_size, images, expected):
         "ratio": float(np.median(own) / np.median(others)),
         "ms batch": 1000 * batched[0] / len(batch),
         "same batch": bool((together[3] == maps[: len(batch)]).all()),
+        "det": detection_auroc(labels, scores),
+        "det est": detection_auroc(labels, expected.scores),
     }
 
 
@@ -136,9 +137,8 @@ def open_session(path, n_threads):
     )
 
 
-def run_all(args, path, images):
+def run_all(session, images):
     """Return the results of all images, each inspected alone."""
-    session = open_session(path, args.threads)
     facts = session.get_modelmeta().custom_metadata_map
     assert json.loads(facts["image_shape"]) == list(images.shape[1:])
     found = [session.run(None, {"images": x[None]}) for x in images]
