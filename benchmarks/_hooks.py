@@ -42,11 +42,8 @@ from skpatchsvdd._training.directions import DIRECTIONS
 from skpatchsvdd._training.pairs import pairs_of_a_crop
 from skpatchsvdd._training.paper_losses import make_paper_objective
 from skpatchsvdd._training.validation import Watch
-from skpatchsvdd._utils.device import (
-    check_device,
-    exact_convolutions,
-    training_autocast,
-)
+from skpatchsvdd._utils.device import check_device
+from skpatchsvdd._utils.precision import exact_convolutions, training_autocast
 from skpatchsvdd._utils.progress import Report
 
 __all__ = [

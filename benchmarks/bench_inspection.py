@@ -62,7 +62,7 @@ from skpatchsvdd.metrics import detection_auroc
 PLAIN_CHUNK = 2**15
 QUALITY = 90  # of JPEG files
 N_TIMED, N_BATCHED = 20, 100
-N_WARM = 5  # images alone until a GPU has recorded their way
+N_WARM = 5  # images alone until there is a CUDA graph
 # Packages are imported before the clock starts, but for what only scoring needs.
 FIRST_SCORE = """
 import sys, time

@@ -81,6 +81,7 @@ from skpatchsvdd._training import (
 from skpatchsvdd._utils import (
     CallbackSupportMixin,
     Report,
+    TrainingKept,
     check_device,
     computes,
     fallback_device,
@@ -1301,7 +1302,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
                 warn(
                     f"fit has ended with {type(error).__name__} after its training. "
                     "The trained weights are kept: set_params(warm_start=True, "
-                    "max_iter=0).fit(X) goes on from them, without training again."
+                    "max_iter=0).fit(X) goes on from them, without training again.",
+                    TrainingKept,
                 )
             raise
 

@@ -9,7 +9,7 @@ from PIL import Image
 from settings import SEED, apply_settings, describe
 
 from skpatchsvdd import PatchSVDD, Training
-from skpatchsvdd._bank import fused, fused_regression
+from skpatchsvdd._bank import exact_gpu, fused, fused_regression
 from skpatchsvdd._encoding import biases, networks
 from skpatchsvdd.datasets import make_textures
 
@@ -175,9 +175,9 @@ def kernel_device(monkeypatch):
     if os.environ.get("TRITON_INTERPRET") != "1":
         pytest.skip("needs a GPU, or TRITON_INTERPRET=1")
     kernels = importlib.import_module("skpatchsvdd._bank.kernels")
-    for module in (fused, fused_regression):
+    for module in (exact_gpu, fused, fused_regression):
         monkeypatch.setattr(module, "load_kernels", lambda *args: kernels)
     monkeypatch.setattr(biases, "runs_kernels", lambda device: True)
-    biases.are_right.cache_clear()
+    biases.make_add.cache_clear()
     yield torch.device("cpu")
-    biases.are_right.cache_clear()
+    biases.make_add.cache_clear()

@@ -18,7 +18,7 @@ from skpatchsvdd import PatchSVDD, Training
 from skpatchsvdd._inspection import Inspector
 from skpatchsvdd._training import loop
 from skpatchsvdd._utils import exact_convolutions
-from skpatchsvdd._utils.device import torch_threads
+from skpatchsvdd._utils.threads import torch_threads
 from skpatchsvdd.datasets import make_textures
 from skpatchsvdd.model_selection import SyntheticDefectScorer
 

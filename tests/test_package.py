@@ -15,6 +15,7 @@ ROOT = Path(skpatchsvdd.__file__).parent
 FLOORS = [
     {
         "_formulas",
+        "_gpu",
         "_images",
         "_parameters",
         "_synthetic",

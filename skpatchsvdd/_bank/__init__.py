@@ -5,12 +5,6 @@ from skpatchsvdd._bank.clusters import ClusterBounds, Clusters
 from skpatchsvdd._bank.collect import collect_banks, join_banks, rows_to_keep
 from skpatchsvdd._bank.copies import find_needed
 from skpatchsvdd._bank.coreset import Coreset
-from skpatchsvdd._bank.distances import (
-    as_columns,
-    expand,
-    halve_squares,
-    product_error,
-)
 from skpatchsvdd._bank.exact import Bank, ExactIndex, as_tensor
 from skpatchsvdd._bank.index import make_index
 from skpatchsvdd._bank.variation import PatchSample, Sampler, Variation
@@ -25,14 +19,10 @@ __all__ = [
     "PatchSample",
     "Sampler",
     "Variation",
-    "as_columns",
     "as_tensor",
     "collect_banks",
-    "expand",
     "find_needed",
-    "halve_squares",
     "join_banks",
     "make_index",
-    "product_error",
     "rows_to_keep",
 ]

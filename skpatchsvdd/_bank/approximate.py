@@ -96,15 +96,15 @@ class ApproximateIndex(Saved):
         return distances
 
     def decide(self, features, owner):
-        """Return the exact distances of some patches (n, n_features) of one image."""
+        """Return the exact distances of patches (n, n_features) of one image."""
         return self._exact.query(features[None], [owner])[0]
 
     def find_nearest(self, features, owner):
         """Find the nearest rows of a few patches; see `ExactIndex.find_nearest`."""
         return self._exact.find_nearest(features, owner)
 
-    def never_waits(self, device):
-        """Whether `query` waits for nothing that a device computes."""
+    def is_capturable(self, device):
+        """Whether a CUDA graph can hold `query`: no host synchronisation."""
         return False
 
     def query_exactly(self, features, left_out):

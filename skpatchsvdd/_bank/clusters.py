@@ -3,13 +3,8 @@
 import numpy as np
 import torch
 
-from skpatchsvdd._bank.distances import (
-    TINY,
-    as_columns,
-    expand,
-    halve_squares,
-    product_error,
-)
+from skpatchsvdd._bank.distances import TINY, product_error
+from skpatchsvdd._utils import as_columns, expand, halve_squares
 
 # Rows of a cluster, about, and clusters at most: smaller ones are skipped more often,
 # but each query is compared with every centre.
@@ -27,7 +22,7 @@ _ASSIGNED = 4096  # rows at a time
 
 
 class Clusters:
-    """Rows sorted by the nearest of some centres.
+    """Rows sorted by their nearest centre.
 
     Parameters
     ----------
@@ -162,8 +157,8 @@ class ClusterBounds:
     def _measure(self, cluster, rows, centers, half_squares):
         """Find the radius of a cluster, and how far other centres are from its rows.
 
-        The margin is what half the squared distance to another centre has more than
-        that to the own one, at least.
+        The margin is a lower bound of half the squared distance of its rows to another
+        centre, less that to its own.
         """
         rows = rows - centers[cluster]
         torch.linalg.vecdot(rows, rows, out=half_squares)
@@ -179,9 +174,9 @@ class ClusterBounds:
     def squares(self, queries):
         """Return squared distances to the centres, about, and to their mean."""
         x = queries - self._origin
-        own_squares = x.square().sum(dim=1)
+        query_squares = x.square().sum(dim=1)
         squares = 2 * expand(self._half_squares, x, self._columns)
-        return squares.add_(own_squares[:, None]), own_squares
+        return squares.add_(query_squares[:, None]), query_squares
 
     def geometry(self):
         """Return margins, distances between centres, radii and squares of centres."""
@@ -197,16 +192,12 @@ class ClusterBounds:
         bounds : tensor of shape (n_queries, n_clusters)
             Half squares that no row of the cluster falls below.
         """
-        squares, own_squares = self.squares(queries)
-        own_squares = own_squares[:, None]
+        squares, query_squares = self.squares(queries)
         center_squares = 2 * self._half_squares
-        low = squares - 2 * self.error * (center_squares + own_squares)
-        nearest, own = squares.min(dim=1, keepdim=True)
-        high = nearest + 2 * self.error * (
-            center_squares[own[:, 0], None] + own_squares
-        )
-        own = own[:, 0]
-        beyond = (low - high) / 2 + self._margins[own]  # the plane
-        bounds = beyond.div_(self._between[own])
+        low = squares - 2 * self.error * (center_squares + query_squares[:, None])
+        smallest, nearest = squares.min(dim=1)
+        high = smallest + 2 * self.error * (center_squares[nearest] + query_squares)
+        beyond = (low - high[:, None]) / 2 + self._margins[nearest]  # the plane
+        bounds = beyond.div_(self._between[nearest])
         torch.maximum(bounds, low.clamp_(min=0).sqrt_() - self.radii, out=bounds)
         return squares, bounds.clamp_(min=0).square_().mul_(0.5 - 2 * self.error)

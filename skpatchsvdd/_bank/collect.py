@@ -73,13 +73,12 @@ def collect_banks(
                 if bank is not None:
                     labels = np.column_stack([bank.owners, bank.places])
                     coreset.add(as_tensor(bank.rows), labels)
-        some = slice(start, start + len(batch))
-        own = owners[some]
+        taken = slice(start, start + len(batch))
         for coreset, x, cells in zip(coresets, scales, encoder.cells, strict=True):
-            labels = _label(own, numbers[some], cells)
+            labels = _label(owners[taken], numbers[taken], cells)
             coreset.add(x.reshape(-1, x.shape[2]), labels)
         for sampler, x in zip(samplers or [], scales, strict=samplers is not None):
-            sampler.add(x, own)
+            sampler.add(x, owners[taken])
         if progress is not None:
             progress(start + len(batch))
     return [_make_bank(*coreset.result()) for coreset in coresets]
@@ -103,7 +102,7 @@ def _take_cells(features, cells):
 
 
 def _label(owners, numbers, cells):
-    """Return owner, image and patch of all patches of some images, (n_rows, 3)."""
+    """Return owner, image and patch of all patches of images, (n_rows, 3)."""
     pairs = np.column_stack([owners, numbers]).repeat(len(cells), axis=0)
     return np.column_stack([pairs, np.tile(cells, len(numbers))])
 
@@ -113,7 +112,7 @@ def _make_bank(rows, labels):
 
 
 def rows_to_keep(bank_size, n_rows, n_features):
-    """Return how many of some rows a `bank_size` parameter keeps."""
+    """Return how many of `n_rows` rows a `bank_size` parameter keeps."""
     if bank_size is None:
         return min(n_rows, MAX_BYTES // (4 * n_features))
     if isinstance(bank_size, Integral):

@@ -34,11 +34,11 @@ def find_needed(rows, owners):
         return None
     first = np.empty_like(order)
     first[order] = order[is_new][is_new.cumsum() - 1]
-    # Another row may have the same hash by chance: it stays its own.
-    for some in _split((~is_new).nonzero()[0]):
-        some = order[some]
-        is_other = (rows[some] != rows[first[some]]).any(axis=1)
-        first[some[is_other]] = some[is_other]
+    # Different rows may have the same hash by chance: they are no copies.
+    for chunk in _split((~is_new).nonzero()[0]):
+        chunk = order[chunk]
+        is_other = (rows[chunk] != rows[first[chunk]]).any(axis=1)
+        first[chunk[is_other]] = chunk[is_other]
     is_needed = _keep_two_owners(first, owners)
     return None if is_needed.all() else is_needed
 
@@ -48,11 +48,11 @@ def _hash_rows(rows):
     bits = np.ascontiguousarray(rows).view(np.uint32)
     rng = np.random.RandomState(0)
     factors = rng.randint(2**63, size=bits.shape[1], dtype=np.uint64) | np.uint64(1)
-    return np.concatenate([(part * factors).sum(axis=1) for part in _split(bits)])
+    return np.concatenate([(chunk * factors).sum(axis=1) for chunk in _split(bits)])
 
 
 def _split(rows):
-    """Split rows into parts of about `_AT_A_TIME`."""
+    """Split rows into chunks of about `_AT_A_TIME`."""
     return np.array_split(rows, max(len(rows) // _AT_A_TIME, 1))
 
 

@@ -3,8 +3,7 @@
 import numpy as np
 import torch
 
-from skpatchsvdd._bank.distances import as_columns, expand, halve_squares
-from skpatchsvdd._utils import draw_seed
+from skpatchsvdd._utils import as_columns, draw_seed, expand, halve_squares
 
 # Length to which rows are projected at random before their distances are compared: four
 # times less work, and a part that covers the projections covers the rows about as well.
@@ -25,7 +24,7 @@ _CPU_PRODUCTS, _GPU_PRODUCTS = 2**20, 2**28
 
 
 class Coreset:
-    """Keeps at most some rows of a stream: far from each other, near to all others.
+    """Keeps few rows of a stream: far from each other, near to all others.
 
     Parameters
     ----------
@@ -172,8 +171,8 @@ def _bring_up_to_date(nearest, points, half_squares, picked):
     columns = as_columns(points[picked])
     n_products = _CPU_PRODUCTS if points.device.type == "cpu" else _GPU_PRODUCTS
     size = max(n_products // len(picked), 1)
-    parts = zip(*(x.split(size) for x in (nearest, points, half_squares)), strict=True)
-    for former, some, half in parts:
-        x = expand(half_squares[picked], some, columns).amin(dim=1)
+    chunks = zip(*(x.split(size) for x in (nearest, points, half_squares)), strict=True)
+    for former, chunk, half in chunks:
+        x = expand(half_squares[picked], chunk, columns).amin(dim=1)
         torch.minimum(former, (x + half).clamp_(min=0), out=former)
     nearest[picked] = 0

@@ -1,4 +1,4 @@
-"""Expanded squares, how wrong they can be, and distances that hold in spite of it."""
+"""How wrong expanded squares can be, and distances that hold in spite of it."""
 
 import torch
 
@@ -10,39 +10,6 @@ _CPU_NUMBERS = 2**17
 _GPU_NUMBERS = 2**24
 # Added where errors are none, so that a number is below its sum with one.
 TINY = torch.finfo(torch.float32).tiny
-
-
-def expand(half_squares, x, columns):
-    r"""Return half the squared distance of every pair, less what is x's own.
-
-    .. math:: \tfrac12 \| x - y \|^2 - \tfrac12 \| x \|^2
-        = \tfrac12 \| y \|^2 - x \cdot y
-
-    Parameters
-    ----------
-    half_squares : tensor of shape (m,)
-        :math:`\tfrac12 \| y \|^2`; see `halve_squares`.
-    x : tensor of shape (n, n_features)
-        The points on one side.
-    columns : tensor of shape (n_features, m)
-        The points y on the other side; see `as_columns`.
-
-    Returns
-    -------
-    products : tensor of shape (n, m)
-        Wrong by as much as `product_error` says.
-    """
-    return torch.addmm(half_squares, x, columns, alpha=-1)
-
-
-def halve_squares(rows):
-    """Return half the squared length of each row, (n,)."""
-    return rows.square().sum(dim=1) / 2
-
-
-def as_columns(rows):
-    """Return rows as columns, a copy: on ARM a product with a view is twice as slow."""
-    return rows.T.contiguous()
 
 
 def product_error(n_features):
@@ -100,20 +67,20 @@ class Nearest:
             half_squares = torch.linalg.vecdot(difference, difference) / 2
             self.half_squares.scatter_reduce_(0, query, half_squares, "amin")
 
-    def limits(self, queries, own, errors):
+    def limits(self, queries, query_squares, errors):
         """Return what products must fall below for their rows to be looked at.
 
         Parameters
         ----------
         queries : tensor of int
-            Indices of some queries.
-        own, errors : tensors of the same shape
-            Half the squares of these queries, which products leave out, and how wrong
-            the sum of both can be.
+            Indices of queries.
+        query_squares, errors : tensors of the same shape
+            Half the squares of these queries, which products leave out, and a bound of
+            the rounding error of the sum of both.
         """
         nearer = self.half_squares[queries] * (1 - 2 * _TOLERANCE)
-        # Nothing is nearer than nothing.
-        return torch.where(nearer > 0, nearer - own + errors, -torch.inf)
+        # A distance of zero cannot improve.
+        return torch.where(nearer > 0, nearer - query_squares + errors, -torch.inf)
 
     def distances(self):
         """Return the distances found, (n_queries,)."""

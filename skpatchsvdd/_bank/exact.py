@@ -8,14 +8,9 @@ import torch
 from skpatchsvdd._bank.clusters import Clusters
 from skpatchsvdd._bank.copies import find_needed
 from skpatchsvdd._bank.exact_cpu import ClusterSearch
-from skpatchsvdd._bank.exact_gpu import TileSearch, WholeSearch
-from skpatchsvdd._bank.fused import FusedSearch, make_fused
+from skpatchsvdd._bank.exact_gpu import GpuSearch
 from skpatchsvdd._utils import Saved, as_writable, check_mapped, make_lock
 
-# Up to this many rows a GPU compares with all of them: a product of this size takes no
-# longer than sorting queries into clusters, by estimate. The first is for kernels,
-# which can be recorded, the second for torch's operations.
-_FEW_ROWS, _WHOLE_ROWS = 2**7, 2**16
 # Rows that a few patches are compared with at a time.
 _ROWS_AT_A_TIME = 2**16
 _CLUSTERING = make_lock()
@@ -107,11 +102,9 @@ class ExactIndex(Saved):
             left_out = [-1] * len(features)
         return self._search_on(features.device).query(features, left_out)
 
-    def never_waits(self, device):
-        """Whether `query` waits for nothing that a device computes."""
-        return device.type == "cuda" and isinstance(
-            self._search_on(device), FusedSearch
-        )
+    def is_capturable(self, device):
+        """Whether a CUDA graph can hold `query`: no host synchronisation."""
+        return device.type == "cuda" and self._search_on(device).is_capturable
 
     def query_exactly(self, features, left_out):
         """Return the same as `query`."""
@@ -138,16 +131,16 @@ class ExactIndex(Saved):
         rows = np.flatnonzero(counts) if counts.any() else np.arange(len(self))
         nearest = np.full(len(features), np.inf)
         found = np.zeros(len(features), dtype=int)
-        for some in np.array_split(rows, -(-len(rows) // _ROWS_AT_A_TIME)):
+        for chunk in np.array_split(rows, -(-len(rows) // _ROWS_AT_A_TIME)):
             distances = torch.cdist(
                 features.cpu(),
-                torch.from_numpy(self.rows[some]),
+                torch.from_numpy(self.rows[chunk]),
                 compute_mode="donot_use_mm_for_euclid_dist",
             )
             distances, row = (x.numpy() for x in distances.min(dim=1))
             is_nearer = distances < nearest
             nearest[is_nearer] = distances[is_nearer]
-            found[is_nearer] = some[row[is_nearer]]
+            found[is_nearer] = chunk[row[is_nearer]]
         return nearest, self.places[found]
 
     def _search_on(self, device):
@@ -158,7 +151,7 @@ class ExactIndex(Saved):
         search = self._searches.get(device)
         if search is None:
             rows, starts, owners = self._take_needed()
-            rows, centers = (as_tensor(x).to(device) for x in (rows, self.centers))
+            rows, centers = as_tensor(rows), as_tensor(self.centers)
             search = _make_search(device, rows, centers, starts, owners)
             self._searches = {device: search}
         return search
@@ -189,17 +182,11 @@ class ExactIndex(Saved):
         return {"_searches": {}}
 
 
-def _make_search(device, *parts):
-    """Make the search that is fastest on a device; for `parts` see `ClusterSearch`."""
+def _make_search(device, *clusters):
+    """Return the search on a device; the rest is what `ClusterSearch` takes."""
     if device.type == "cpu":
-        return ClusterSearch(*parts)
-    n_rows = len(parts[0])
-    fused = make_fused(*parts) if n_rows > _FEW_ROWS else None
-    if fused is not None:
-        return fused
-    # Integers of 64 bits, of which tiles make use, are not for every kind of GPU.
-    is_large = device.type == "cuda" and n_rows > _WHOLE_ROWS
-    return TileSearch(*parts) if is_large else WholeSearch(*parts)
+        return ClusterSearch(*clusters)
+    return GpuSearch(*clusters, device)
 
 
 def as_tensor(array):

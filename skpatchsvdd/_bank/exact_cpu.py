@@ -6,15 +6,9 @@ import numpy as np
 import torch
 
 from skpatchsvdd._bank.clusters import ClusterBounds
-from skpatchsvdd._bank.distances import (
-    TINY,
-    Nearest,
-    as_columns,
-    expand,
-    halve_squares,
-    product_error,
-)
+from skpatchsvdd._bank.distances import TINY, Nearest, product_error
 from skpatchsvdd._bank.sketches import Sketches
+from skpatchsvdd._utils import as_columns, expand, halve_squares
 
 # Products held at a time: as many as stay in the cache of a core. Of sketches fewer, so
 # that libraries do not share them among threads, which would wait for each other longer

@@ -9,13 +9,11 @@ import torch.nn.functional as F
 
 from skpatchsvdd._bank.clusters import ClusterBounds, place_in_tiles
 from skpatchsvdd._bank.distances import product_error
-from skpatchsvdd._bank.exact_gpu import WholeSearch, query_parts
-from skpatchsvdd._utils import runs_kernels, try_kernels
+from skpatchsvdd._gpu import runs_kernels
+from skpatchsvdd._utils import halve_without_memory
 
 # Features of more numbers do not fit into registers.
 _MOST_FEATURES = 132
-# Kernels count in 32 bits; half of what these hold leaves room for fillers.
-_MOST_NUMBERS = 2**30
 # Columns besides a power of two: a position has two.
 _MOST_MORE = 4
 # Queries and rows of one product, and rows that are decided together.
@@ -47,35 +45,12 @@ def load_kernels(device, n_features):
     return importlib.import_module("skpatchsvdd._bank.kernels")
 
 
-def make_fused(rows, centers, starts, owners):
-    """Make a `FusedSearch` and try it; return None if it is not there or not right.
-
-    A few rows, moved a little, are compared with all rows as well.
-    """
-    is_too_large = rows.numel() > _MOST_NUMBERS
-    if is_too_large or load_kernels(rows.device, rows.shape[1]) is None:
-        return None
-    parts = rows, centers, starts, owners
-    return try_kernels(
-        "search",
-        lambda: FusedSearch(*parts),
-        lambda search: _finds_nearest(search, WholeSearch(*parts), rows),
-    )
-
-
-def _finds_nearest(search, plain, rows):
-    """Whether a search finds what the plain one finds."""
-    tried = move_some(rows)[None]
-    found, expected = (x.query(tried, [-1]) for x in (search, plain))
-    return torch.allclose(found, expected, rtol=1e-4, atol=0)
-
-
-def move_some(rows):
+def move_rows(rows):
     """Return a few rows, moved a little, to try kernels on."""
-    some = rows[:: max(len(rows) // _N_TRIED, 1)]
+    tried = rows[:: max(len(rows) // _N_TRIED, 1)]
     generator = torch.Generator(rows.device).manual_seed(0)
-    noise = torch.randn(some.shape, generator=generator, device=rows.device)
-    return some + _NOISE * rows.std() * noise
+    noise = torch.randn(tried.shape, generator=generator, device=rows.device)
+    return tried + _NOISE * rows.std() * noise
 
 
 class FusedSearch:
@@ -155,27 +130,28 @@ class FusedSearch:
 
         Parameters and return value are those of `ClusterSearch.query`.
         """
-        return query_parts(self._query_some, features, left_out, _MOST_QUERIES)
+        return query_chunks(self._query_chunk, features, left_out, _MOST_QUERIES)
 
-    def _query_some(self, queries, left_out):
+    def _query_chunk(self, queries, left_out):
         queries = self._widen(queries)
-        squares, own_squares = self._bounds.squares(queries)
+        squares, query_squares = self._bounds.squares(queries)
         nearest, order = squares.argmin(dim=1).to(torch.int32).sort()
         x = queries[order] * self._scale
         out = None if left_out is None else left_out[order].to(torch.int32)
-        sorted_squares = self._look(x, order, nearest, out, squares, own_squares[order])
+        query_squares = query_squares[order]
+        sorted_squares = self._look(x, order, nearest, out, squares, query_squares)
         half_squares = torch.empty_like(sorted_squares)
         half_squares.index_copy_(0, order, sorted_squares)
         return (2 * half_squares).sqrt()
 
-    def _look(self, x, order, nearest, left_out, squares, own_squares):
+    def _look(self, x, order, nearest, left_out, squares, query_squares):
         """Return half the squared distances of sorted queries."""
         leaves = left_out is not None
         shape = {"K": self._columns[0], "L": self._columns[1], "LEAVES": leaves}
         if not leaves:
             left_out = nearest.new_full((len(x),), -1)
         upper = self._look_first(x, nearest, left_out, shape)
-        due = self._find_due(order, nearest, squares, own_squares, upper)
+        due = self._find_due(order, nearest, squares, query_squares, upper)
         noted = self._look_further(x, left_out, due, upper, shape)
         return self._decide(x, left_out, noted, shape)
 
@@ -195,7 +171,7 @@ class FusedSearch:
         )
         return upper
 
-    def _find_due(self, order, nearest, squares, own_squares, upper):
+    def _find_due(self, order, nearest, squares, query_squares, upper):
         """Return the pairs of blocks and clusters to look at, and how many they are."""
         n, n_clusters = squares.shape
         n_blocks = _count_blocks(squares)
@@ -205,7 +181,7 @@ class FusedSearch:
             squares,
             order,
             nearest,
-            own_squares,
+            query_squares,
             upper,
             self._bounds.geometry(),
             pairs,
@@ -264,6 +240,34 @@ class FusedSearch:
     def _widen(self, x):
         """Append columns of zeros, as many as products need."""
         return F.pad(x, (0, sum(self._columns) - x.shape[1]))
+
+
+def query_chunks(query, features, left_out, size):
+    """Query the patches of images in chunks, smaller ones where memory runs out.
+
+    Parameters
+    ----------
+    query : callable
+        ``query(queries, left_out)`` returns distances, (n,), of queries (n, n_features)
+        without the rows of an owner for each, (n,); None where all rows count.
+    features, left_out
+        Those of `ClusterSearch.query`.
+    size : int
+        Queries of a chunk.
+    """
+    queries = features.flatten(0, 1)
+    owners = None
+    if max(left_out) >= 0:
+        owners = torch.tensor(left_out, device=queries.device)
+        owners = owners.repeat_interleave(features.shape[1])
+
+    def search(size):
+        starts = range(0, len(queries), size)
+        chunks = [None if owners is None else owners[i : i + size] for i in starts]
+        pairs = zip(queries.split(size), chunks, strict=True)
+        return torch.cat([query(*pair) for pair in pairs])
+
+    return halve_without_memory(search, size).view(features.shape[:2])
 
 
 def _count_blocks(queries):

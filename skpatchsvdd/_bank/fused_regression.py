@@ -1,11 +1,13 @@
-"""Regression by a narrow Gaussian kernel on a GPU, in one kernel of Triton's."""
+"""Regression by a narrow Gaussian kernel on a GPU: a Triton kernel, or plain torch."""
+
+import functools
 
 import torch
 import torch.nn.functional as F
 
-from skpatchsvdd._bank.fused import load_kernels, move_some, split_columns
-from skpatchsvdd._bank.regression import regress
-from skpatchsvdd._utils import split_halves, try_kernels
+from skpatchsvdd._bank.fused import load_kernels, move_rows, split_columns
+from skpatchsvdd._bank.regression import regress_images
+from skpatchsvdd._gpu import KernelWithFallback, split_halves
 
 # Patches, and patches measured, of one product of a kernel.
 _FUSED = 64
@@ -14,91 +16,93 @@ _FUSED = 64
 _DIFFERENCE = 1e-2
 
 
-def make_fused_regression(model, rows):
-    """Make a `FusedRegression` and try it; return None if it is not there or not right.
+def make_regression(model, rows):
+    """Return `FusedRegression` where its kernel works, or `regress_images`.
 
     Parameters
     ----------
     model : KernelModel
-        What to do, by the plain way.
+        What to compute, on the device.
     rows : tensor of shape (n_rows, n_features)
         The rows, less the model's origin.
     """
-    kernels = load_kernels(rows.device, rows.shape[1])
-    if kernels is None:
-        return None
-    parts = model.columns, model.half_squares, model.distances, model.owners
-    return try_kernels(
+
+    def make_fused():
+        kernels = load_kernels(rows.device, rows.shape[1])
+        return None if kernels is None else FusedRegression(kernels, model)
+
+    return KernelWithFallback(
         "search for what is usual",
-        lambda: FusedRegression(kernels, *parts),
-        lambda fused: _finds_usual(fused, model, move_some(rows)),
+        make_fused,
+        lambda: functools.partial(regress_images, model),
+        lambda fused, plain: _finds_usual(fused, model, move_rows(rows)),
     )
 
 
 def _finds_usual(fused, model, features):
-    """Whether kernels find what is usual for features, less the model's origin."""
+    """Whether kernels find what float64 finds, for features less the model's origin."""
     exact = model._replace(
-        origin=torch.zeros_like(model.origin, dtype=torch.float64),
+        origin=model.origin.double(),
         columns=model.columns.double(),
         half_squares=model.half_squares.double(),
         distances=model.distances.double(),
+        clusters=None,
     )
-    pairs = [(fused(features, None), regress(exact, features.double()))]
-    is_own = model.owners == model.owners[0]
-    if not is_own.all():
-        left_out = model.owners[:1].repeat(len(features))
-        others = regress(exact.leave_out(is_own), features.double())
-        pairs.append((fused(features, left_out), others))
-    return all(
-        torch.allclose(
-            found.double() + model.typical, expected + model.typical, _DIFFERENCE, 0
-        )
-        for found, expected in pairs
-    )
+    features = (features + model.origin)[None]
+    for left_out in ([-1], [int(model.owners[0])]):
+        found = fused(features, left_out).double() + model.typical
+        expected = regress_images(exact, features.double(), left_out) + model.typical
+        if not torch.allclose(found, expected, _DIFFERENCE, 0):
+            return False
+    return True
 
 
 class FusedRegression:
-    """Does what `regress` does on a GPU, in one kernel.
+    """Does what `regress_images` does on a GPU, in one kernel.
 
     Parameters
     ----------
     kernels : module
         See `load_kernels`.
-    columns, half_squares, distances, owners : tensors
-        See `KernelModel`.
+    model : KernelModel
+        What to compute.
     """
 
-    def __init__(self, kernels, columns, half_squares, distances, owners):
+    def __init__(self, kernels, model):
         self._kernels = kernels
-        n_features = len(columns)
+        self._origin = model.origin
+        self._has_others = bool((model.owners != model.owners[0]).any())
+        n_features = len(model.columns)
         self._columns = split_columns(n_features)
         self._n_more = sum(self._columns) - n_features
-        rows = F.pad(columns.T, (0, self._n_more))
+        rows = F.pad(model.columns.T, (0, self._n_more))
         first, more = rows.tensor_split([self._columns[0]], dim=1)
         *self._rows, self._scale = split_halves(first.contiguous())
-        self._labels = more.contiguous(), half_squares, distances, owners
+        self._labels = (
+            more.contiguous(),
+            model.half_squares,
+            model.distances,
+            model.owners,
+        )
 
     def __call__(self, features, left_out):
-        """Return the weighted means of distances, (n,).
-
-        Parameters
-        ----------
-        features : tensor of shape (n, n_features)
-            Less the model's origin.
-        left_out : tensor of shape (n,) or None
-            For each, the owner whose rows tell nothing, or -1.
-        """
-        n = len(features)
-        leaves = left_out is not None
-        usual = features.new_empty(n)
+        """Return the weighted means of distances; see `regress_images`."""
+        x = features.flatten(0, 1) - self._origin
         owners = self._labels[-1]
-        self._kernels.regress[(-(-n // _FUSED),)](
-            F.pad(features, (0, self._n_more)),
+        leaves = self._has_others and max(left_out) >= 0
+        if leaves:
+            out = torch.tensor(left_out, dtype=torch.int32, device=x.device)
+            out = out.repeat_interleave(features.shape[1])
+        else:
+            out = owners.new_full((len(x),), -1)
+        usual = x.new_empty(len(x))
+        self._kernels.regress[(-(-len(x) // _FUSED),)](
+            F.pad(x, (0, self._n_more)),
             *self._rows,
             *self._labels,
-            left_out if leaves else owners.new_full((n,), -1),
+            out,
             usual,
-            n,
+            len(x),
             len(owners),
             self._scale,
             K=self._columns[0],
@@ -107,4 +111,4 @@ class FusedRegression:
             R=_FUSED,
             LEAVES=leaves,
         )
-        return usual
+        return usual.view(features.shape[:2])

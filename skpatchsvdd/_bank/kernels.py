@@ -34,22 +34,22 @@ def _approach(
     more = tl.load(queries + place, mask=is_there, other=0.0)
     place = centers + cluster * (K + L) + K + column
     more -= tl.load(place, mask=column < L, other=0.0)[None, :]
-    own = 0.5 * (tl.sum(x * x, axis=1) + tl.sum(more * more, axis=1))
+    q_half = 0.5 * (tl.sum(x * x, axis=1) + tl.sum(more * more, axis=1))
     largest = tl.maximum(tl.max(tl.abs(x), axis=1), tl.max(tl.abs(more), axis=1))
-    own = tl.where(largest > _LARGEST, float("inf"), own)
+    q_half = tl.where(largest > _LARGEST, float("inf"), q_half)
     x = tl.minimum(tl.maximum(x, -_LARGEST), _LARGEST)
     more = tl.minimum(tl.maximum(more, -_LARGEST), _LARGEST)
     more = tl.where((column < L)[None, :], more, -FACTOR)
-    return x.to(tl.float16), more.to(tl.float16), own
+    return x.to(tl.float16), more.to(tl.float16), q_half
 
 
 @triton.jit
 def _multiply(
     x, more, bank, row, left_out, K: tl.constexpr, X: tl.constexpr, LEAVES: tl.constexpr
 ):  # fmt: skip
-    """Return products with some rows, less half the squares of these, (Q, R).
+    """Return products with rows, less half the squares of these, (Q, R).
 
-    The last columns of a row are half its square, in parts, divided by the factor that
+    The last columns of a row are half its square, in pieces, divided by the factor that
     queries have there.
     """
     rows, more_columns, owners, _, _, _ = bank
@@ -58,8 +58,8 @@ def _multiply(
     products = tl.dot(more, other)
     products = tl.dot(x, y, products)
     if LEAVES:
-        is_own = tl.load(owners + row)[None, :] == left_out[:, None]
-        products = tl.where(is_own, -_NO_ROW, products)
+        is_left_out = tl.load(owners + row)[None, :] == left_out[:, None]
+        products = tl.where(is_left_out, -_NO_ROW, products)
     return products
 
 
@@ -78,7 +78,7 @@ def look_first(
     best = tl.full((Q,), _NO_ROW, dtype=tl.float32)
     last = tl.load(nearest + tl.minimum(start + Q, n) - 1)
     for cluster in range(tl.load(nearest + start), last + 1):
-        x, more, own = _approach(
+        x, more, q_half = _approach(
             queries, q, is_query, centers, cluster, K, L, X, FACTOR
         )
         largest = tl.full((Q, R), -_NO_ROW, dtype=tl.float32)
@@ -87,14 +87,14 @@ def look_first(
             row = tile * R + tl.arange(0, R)
             products = _multiply(x, more, bank, row, out, K, X, LEAVES)
             largest = tl.maximum(largest, products)
-        over = own + 2 * error * (own + tl.load(tops + cluster)) + tiny
+        over = q_half + 2 * error * (q_half + tl.load(tops + cluster)) + tiny
         best = tl.minimum(best, over - tl.max(largest, axis=1))
     tl.store(upper + q, best, mask=is_query)
 
 
 @triton.jit(do_not_specialize=["n"])
 def find_due(
-    squares, order, nearest, own_squares, upper, geometry, pairs, n_pairs,
+    squares, order, nearest, query_squares, upper, geometry, pairs, n_pairs,
     n, n_clusters, scale, error, Q: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
     """List the pairs of a block of queries and a cluster that may be near enough.
@@ -108,14 +108,14 @@ def find_due(
     cluster = tl.program_id(1) * C + tl.arange(0, C)
     is_there = is_query[:, None] & (cluster < n_clusters)[None, :]
     near = tl.load(nearest + q, mask=is_query, other=0)
-    own = tl.load(own_squares + q, mask=is_query, other=0.0)
+    q_square = tl.load(query_squares + q, mask=is_query, other=0.0)
     source = tl.load(order + q, mask=is_query, other=0) * n_clusters
     high = tl.load(squares + source + near, mask=is_query, other=0.0)
-    high += 2 * error * (tl.load(center_squares + near) + own)
+    high += 2 * error * (tl.load(center_squares + near) + q_square)
     place = source[:, None] + cluster[None, :]
     low = tl.load(squares + place, mask=is_there, other=0.0)
     center = tl.load(center_squares + cluster, mask=cluster < n_clusters, other=0.0)
-    low -= 2 * error * (center[None, :] + own[:, None])
+    low -= 2 * error * (center[None, :] + q_square[:, None])
     pair = near[:, None] * n_clusters + cluster[None, :]
     beyond = (low - high[:, None]) / 2
     beyond += tl.load(margins + pair, mask=is_there, other=0.0)
@@ -157,12 +157,12 @@ def look_further(
         is_query = q < n
         out = tl.load(left_out + q, mask=is_query, other=-1)
         best = tl.load(upper + q, mask=is_query, other=-1.0)
-        x, more, own = _approach(
+        x, more, q_half = _approach(
             queries, q, is_query, centers, cluster, K, L, X, FACTOR
         )
-        away = 2 * error * (own + tl.load(tops + cluster)) + tiny
+        away = 2 * error * (q_half + tl.load(tops + cluster)) + tiny
         # Of queries that half precision is too short for, all parts are noted.
-        under = tl.where(own < float("inf"), own - away, -_NO_ROW)
+        under = tl.where(q_half < float("inf"), q_half - away, -_NO_ROW)
         under = tl.where(is_query, under, _NO_ROW)
         bits = tl.zeros((Q,), dtype=tl.int32)
         first = tl.load(first_tiles + cluster)
@@ -176,7 +176,7 @@ def look_further(
             bit = ((tile - first) * (R // PART) + part) // n_each
             is_near = is_near.to(tl.int32) << bit[None, :]
             bits = bits | tl.reduce(is_near, 1, _join_bits)
-            best = tl.minimum(best, own + away - tl.max(largest, axis=1))
+            best = tl.minimum(best, q_half + away - tl.max(largest, axis=1))
         tl.atomic_min(upper + q, best, mask=is_query)
         tl.store(noted + q * n_clusters + cluster, bits, mask=is_query)
 

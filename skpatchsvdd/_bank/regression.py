@@ -8,7 +8,8 @@ import numpy as np
 import torch
 
 from skpatchsvdd._bank.clusters import ClusterBounds, Clusters
-from skpatchsvdd._bank.distances import as_columns, expand, halve_squares, product_error
+from skpatchsvdd._bank.distances import product_error
+from skpatchsvdd._utils import as_columns, expand, halve_squares
 
 # Products held at a time: on a CPU as many as stay in the cache of a core.
 _CPU_PRODUCTS, _GPU_PRODUCTS = 2**18, 2**27
@@ -39,12 +40,44 @@ class KernelModel(NamedTuple):
     owners: torch.Tensor
     typical: float
     clusters: "ClusterRegression | None" = None
-    fused: object = None  # a `FusedRegression`, on a GPU
 
-    def leave_out(self, is_left_out):
-        """Return the model without some rows: they are infinitely far away."""
+    def leave_out(self, owner):
+        """Return the model without the rows of an owner, unless there are no others."""
+        is_left_out = self.owners == owner
+        if is_left_out.all():
+            return self
+        # They are infinitely far away.
         half_squares = self.half_squares.masked_fill(is_left_out, torch.inf)
         return self._replace(half_squares=half_squares)
+
+
+def regress_images(model, features, left_out):
+    """Return what is usual for the patches of images, by plain torch.
+
+    Parameters
+    ----------
+    model : KernelModel
+        On the device of the features.
+    features : tensor of shape (n_images, n_patches, n_features)
+        Features.
+    left_out : list of int of length n_images
+        For each image, the owner whose rows are left out, or -1.
+
+    Returns
+    -------
+    means : tensor of shape (n_images, n_patches)
+    """
+    if features.device.type != "cpu" and max(left_out) < 0:
+        return regress(model, features.flatten(0, 1)).view(features.shape[:2])
+    # Image by image, so that no other image matters.
+    pairs = zip(features, left_out, strict=True)
+    return torch.stack([_regress_image(model, *pair) for pair in pairs])
+
+
+def _regress_image(model, features, owner):
+    if owner >= 0:
+        model = model.leave_out(owner)
+    return (model.clusters or regress)(model, features)
 
 
 def regress(model, features, n_products=None):
@@ -55,8 +88,8 @@ def regress(model, features, n_products=None):
     is_cpu = features.device.type == "cpu"
     products = n_products or (_CPU_PRODUCTS if is_cpu else _GPU_PRODUCTS)
     usual = []
-    for part in features.split(max(products // len(model.distances), 1)):
-        near = expand(model.half_squares, part - model.origin, model.columns).neg_()
+    for chunk in features.split(max(products // len(model.distances), 1)):
+        near = expand(model.half_squares, chunk - model.origin, model.columns).neg_()
         near.clamp_(min=near.amax(dim=1, keepdim=True) + _LEAST)
         usual.append(torch.softmax(near, dim=1) @ model.distances)
     return torch.cat(usual)
@@ -135,8 +168,8 @@ class ClusterRegression:
         if len(features) < _FEWEST_QUERIES:
             return regress(model, features)
         clusters = self._split(model)
-        parts = features.split(_QUERIES)
-        return torch.cat([self._regress_some(model, clusters, x) for x in parts])
+        chunks = features.split(_QUERIES)
+        return torch.cat([self._regress_chunk(model, clusters, x) for x in chunks])
 
     def _split(self, model):
         """Return for each cluster what `_weigh` needs of it."""
@@ -148,7 +181,7 @@ class ClusterRegression:
             for (start, stop), columns in zip(self._spans, self._columns, strict=True)
         ]
 
-    def _regress_some(self, model, clusters, features):
+    def _regress_chunk(self, model, clusters, features):
         x = features - model.origin
         # numpy finds the smallest, and the few, faster than torch.
         squares, bounds = (y.numpy() for y in self._bounds(x))
@@ -176,14 +209,14 @@ class ClusterRegression:
 
     @torch.inference_mode()
     def _weigh(self, sums, clusters, x, numbers, queries):
-        """Add up what rows of clusters weigh for some queries; the numbers ascend."""
+        """Add the weights of clusters' rows for queries; the numbers ascend."""
         lowest = sums.highest[queries] - self._reach
         places = torch.from_numpy(queries)
-        for number, part in self._cut_runs(numbers):
+        for number, run in self._cut_runs(numbers):
             minus, columns, values = clusters[number]
-            products = torch.addmm(minus, x.index_select(0, places[part]), columns)
+            products = torch.addmm(minus, x.index_select(0, places[run]), columns)
             highest = products.numpy().max(axis=1)
-            kept = (highest > lowest[part]).nonzero()[0]
+            kept = (highest > lowest[run]).nonzero()[0]
             if len(kept) == 0:
                 continue
             if len(kept) < len(highest):
@@ -191,7 +224,7 @@ class ClusterRegression:
                 highest = highest[kept]
             products.sub_(torch.from_numpy(highest)[:, None]).clamp_(min=_LEAST)
             weights = products.exp_()
-            sums.add(queries[part][kept], highest, (weights @ values).numpy())
+            sums.add(queries[run][kept], highest, (weights @ values).numpy())
 
     def _cut_runs(self, numbers):
         """Yield clusters and where their queries are, not too many at a time."""
@@ -214,10 +247,10 @@ class _Sums:
 
     def __init__(self, n_queries, dtype):
         self.highest = np.full(n_queries, -np.inf, dtype=dtype)
-        self._parts = []
+        self._added = []
 
     def add(self, queries, highest, sums):
-        """Take in a cluster for some queries, each there once.
+        """Add a cluster for queries, each of which is there once.
 
         Parameters
         ----------
@@ -229,12 +262,12 @@ class _Sums:
             Sums of weights and of weighted distances, in units of the largest weight.
         """
         self.highest[queries] = np.maximum(self.highest[queries], highest)
-        self._parts.append((queries, highest, sums))
+        self._added.append((queries, highest, sums))
 
     def means(self):
         """Return the weighted means of distances, (n_queries,), or 0 without any."""
         queries, highest, sums = (
-            np.concatenate(x) for x in zip(*self._parts, strict=True)
+            np.concatenate(x) for x in zip(*self._added, strict=True)
         )
         factors = np.exp(highest - self.highest[queries])
         weights, weighted = (

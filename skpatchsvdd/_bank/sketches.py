@@ -5,7 +5,8 @@ import itertools
 import numpy as np
 import torch
 
-from skpatchsvdd._bank.distances import halve_squares, product_error
+from skpatchsvdd._bank.distances import product_error
+from skpatchsvdd._utils import halve_squares
 
 # Axes of a cluster that are kept, and rounds of orthogonal iteration in which they are
 # found: of a thousand rows they leave a few. They decide how fast a search is, not what
@@ -103,7 +104,7 @@ class Sketches:
         return short.float().numpy(), half_squares
 
     def multiply(self, short, cluster):
-        """Compare some sketches with all rows of a cluster, (n, n_rows)."""
+        """Compare sketches with all rows of a cluster, (n, n_rows)."""
         return short @ self._columns[cluster]
 
 
@@ -127,13 +128,13 @@ def _find_axes(y, n_axes):
     for _ in range(_N_ROUNDS):
         axes = y.T @ (y @ torch.linalg.qr(axes).Q)
     axes = torch.linalg.qr(axes.double()).Q
-    some = torch.eye(*axes.shape, dtype=axes.dtype)
-    is_right = torch.allclose(axes.T @ axes, some[:n_axes], rtol=0, atol=_NOT_RIGHT)
-    return axes if is_right else some
+    unit = torch.eye(*axes.shape, dtype=axes.dtype)
+    is_right = torch.allclose(axes.T @ axes, unit[:n_axes], rtol=0, atol=_NOT_RIGHT)
+    return axes if is_right else unit
 
 
 def _measure_vagueness(y, short, half_squares):
-    """Return the fraction of rows that sketches leave in a search for some of them."""
+    """Return the fraction of rows that sketches leave, for a few rows as queries."""
     tried = torch.arange(0, len(y), -(-len(y) // _N_TRIED))
     full, least = (half_squares - x[tried] @ x.T for x in (y, short))
     full[torch.arange(len(tried)), tried] = torch.inf

@@ -5,15 +5,15 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from skpatchsvdd._bank.distances import as_columns, expand, halve_squares
 from skpatchsvdd._bank.exact import as_tensor
-from skpatchsvdd._bank.fused_regression import make_fused_regression
+from skpatchsvdd._bank.fused_regression import make_regression
 from skpatchsvdd._bank.regression import (
     KernelModel,
     make_cluster_regression,
     regress,
 )
-from skpatchsvdd._utils import Saved
+from skpatchsvdd._gpu import KernelWithFallback
+from skpatchsvdd._utils import Saved, as_columns, expand, halve_squares
 
 # Normal patches whose distances are measured, about, and twice as many at most: with a
 # quarter of them figures are a little worse, and comparing a patch with these takes a
@@ -30,7 +30,7 @@ _PLAIN_PRODUCTS = 2**24
 
 
 class PatchSample(NamedTuple):
-    """Some patches of every normal image.
+    """Patches of every normal image, a few of each.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class Sampler:
     def __init__(self, n_images, rng, n_each=None):
         self._n_each = max(_N_PATCHES // n_images, 1) if n_each is None else n_each
         self._rng = rng
-        self._parts = []
+        self._samples = []
         self._n_seen = 0
         n_drawn = max(2 * _N_PATCHES // self._n_each, 1)
         self._is_drawn = np.ones(n_images, dtype=bool)
@@ -76,7 +76,7 @@ class Sampler:
             self._is_drawn[others] = False
 
     def add(self, features, owners):
-        """Take in the patches of some images, a tensor (n, n_patches, n_features)."""
+        """Draw from the patches of images, a tensor (n, n_patches, n_features)."""
         drawn = self._is_drawn[self._n_seen : self._n_seen + len(features)]
         self._n_seen += len(features)
         if not drawn.any():
@@ -86,11 +86,11 @@ class Sampler:
         chosen = [self._rng.choice(n_patches, n_each, replace=False) for _ in numbers]
         places = torch.from_numpy(numbers[:, None] * n_patches + np.array(chosen))
         rows = features.flatten(0, 1)[places.to(features.device)].cpu().numpy()
-        self._parts.append(PatchSample(rows, np.asarray(owners)[drawn]))
+        self._samples.append(PatchSample(rows, np.asarray(owners)[drawn]))
 
     def result(self):
         """Return the `PatchSample`."""
-        return _join_samples(self._parts, self._rng)
+        return _join_samples(self._samples, self._rng)
 
 
 def _join_samples(samples, rng):
@@ -105,7 +105,7 @@ def _join_samples(samples, rng):
 class Variation(Saved):
     """The distance that is usual for a normal patch, from what it looks like.
 
-    That of some normal patches to the nearest normal patch of another image is
+    The distances of a sample of normal patches to the nearest one of another image are
     measured. For any other patch it is their mean, weighted by how much they look like
     it (Nadaraya and Watson's regression), and half-way to the median of all: edges,
     which never look the same twice, may lie farther away than an even ground.
@@ -156,59 +156,33 @@ class Variation(Saved):
         -------
         usual : tensor of shape (n_images, n_patches)
         """
-        model = self._move_to(features.device)
-        if model.fused is not None:
-            usual = self._regress_fused(model, features, left_out)
-            return (usual + model.typical).view(features.shape[:2])
-        if features.device.type != "cpu" and max(left_out) < 0:
-            flat = regress(model, features.flatten(0, 1)) + model.typical
-            return flat.view(features.shape[:2])
-        # Image by image, so that no other image matters.
-        pairs = zip(features, left_out, strict=True)
-        usual = torch.stack([self._regress_image(model, *pair) for pair in pairs])
-        return usual + model.typical
+        device, made = features.device, self._on_device
+        if made is None or made.device != device:
+            made = self._on_device = self._move_to(device)
+        return made.regress(features, left_out) + made.typical
 
     def make_plain(self):
         """Return a function of patches (n, n_features) that gives what `usual` does.
 
         Of new patches, on a CPU, in few and plain operations that others can record.
         """
-        model = self._make_plain_model(torch.device("cpu"))
+        model, _ = self._make_model(torch.device("cpu"))
         return lambda x: regress(model, x, _PLAIN_PRODUCTS) + model.typical
 
-    def _regress_fused(self, model, features, left_out):
-        out = None
-        if max(left_out) >= 0 and len(np.unique(self.sample.owners)) > 1:
-            out = torch.tensor(left_out, dtype=torch.int32, device=features.device)
-            out = out.repeat_interleave(features.shape[1])
-        return model.fused(features.flatten(0, 1) - model.origin, out)
-
-    def _regress_image(self, model, features, owner):
-        same = np.repeat(self.sample.owners == owner, self.sample.rows.shape[1])
-        if same.any() and not same.all():
-            model = model.leave_out(torch.from_numpy(same).to(features.device))
-        return (model.clusters or regress)(model, features)
-
     def _move_to(self, device):
-        """Return the model on a device, made there once."""
-        model = self._on_device
-        if model is None or model.columns.device != device:
-            model = self._on_device = self._make_model(device)
-        return model
-
-    def _make_model(self, device):
-        model = self._make_plain_model(device)
-        rows = as_tensor(self.sample.rows).to(device).flatten(0, 1) - model.origin
+        """Return what `usual` needs, on a device."""
+        model, rows = self._make_model(device)
         if device.type == "cpu":
             model = model._replace(clusters=make_cluster_regression(rows, self.width))
-        return model._replace(fused=make_fused_regression(model, rows))
+        return _OnDevice(device, make_regression(model, rows), model.typical)
 
-    def _make_plain_model(self, device):
+    def _make_model(self, device):
+        """Return a `KernelModel`, and its rows less their origin."""
         rows = as_tensor(self.sample.rows).to(device).flatten(0, 1)
         origin = rows.mean(dim=0)
         rows = rows - origin
         owners = np.repeat(self.sample.owners, self.sample.rows.shape[1])
-        return KernelModel(
+        model = KernelModel(
             origin,
             as_columns(rows) / self.width,
             halve_squares(rows) / self.width,
@@ -216,9 +190,18 @@ class Variation(Saved):
             torch.from_numpy(owners.astype(np.int32)).to(device),
             _find_typical(self.distances),
         )
+        return model, rows
 
     def _unsaved(self):
         return {"_on_device": None}
+
+
+class _OnDevice(NamedTuple):
+    """What `Variation.usual` needs on a device."""
+
+    device: torch.device
+    regress: KernelWithFallback
+    typical: float
 
 
 def _find_typical(distances):
@@ -235,11 +218,11 @@ def _find_width(rows):
     rows = rows - origin
     half_squares, columns = halve_squares(rows), as_columns(rows)
     nearest = []
-    for i, part in enumerate(rows.split(512)):
-        away = expand(half_squares, part, columns)
-        own = torch.arange(len(part), device=rows.device)
-        away[own, own + 512 * i] = torch.inf
-        nearest.append(away.amin(dim=1) + halve_squares(part))
+    for i, chunk in enumerate(rows.split(512)):
+        away = expand(half_squares, chunk, columns)
+        row = torch.arange(len(chunk), device=rows.device)
+        away[row, row + 512 * i] = torch.inf  # not itself
+        nearest.append(away.amin(dim=1) + halve_squares(chunk))
     squares = 2 * torch.cat(nearest).clamp(min=0)
     squares = squares[torch.isfinite(squares)]
     width = _WIDTH * squares.median() if len(squares) else torch.tensor(0.0)

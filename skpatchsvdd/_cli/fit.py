@@ -14,7 +14,7 @@ from skpatchsvdd._cli.models import check_output, save_model
 from skpatchsvdd._cli.status import OK
 from skpatchsvdd._images import check_image_size, read_display, read_shape
 from skpatchsvdd._patch_svdd import PatchSVDD
-from skpatchsvdd._utils import TrainingInterrupted
+from skpatchsvdd._utils import TrainingInterrupted, TrainingKept
 
 # Size of images that do not have one in common.
 _COMMON_SIZE = 256
@@ -101,7 +101,7 @@ def _fit_or_end(est, files, groups, output):
     with warnings.catch_warnings():
         warnings.simplefilter("error", TrainingInterrupted)
         # What is kept in memory is of no use to a command that ends.
-        warnings.filterwarnings("ignore", "fit has ended with")
+        warnings.simplefilter("ignore", TrainingKept)
         try:
             est.fit(files, None, groups)
         except (KeyboardInterrupt, TrainingInterrupted) as error:

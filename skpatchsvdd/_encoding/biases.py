@@ -1,4 +1,4 @@
-"""What follows a convolution in training on a GPU, with gradients in few passes."""
+"""Bias and activation after a convolution, in training on a GPU, in few passes."""
 
 import functools
 import importlib
@@ -6,10 +6,10 @@ import importlib
 import torch
 import torch.nn.functional as F
 
-from skpatchsvdd._utils import runs_kernels, try_kernels
+from skpatchsvdd._gpu import KernelWithFallback, runs_kernels
 
-# Pixels that a program of a kernel looks at together, and programs at most: their sums
-# are added up in the end.
+# Pixels that a program of a kernel takes at a time, and programs at most: the sum of
+# each is added up in the end.
 _PIXELS, _PROGRAMS = 64, 264
 # Images that kernels are tried on, and how much numbers may differ there, as a fraction
 # of the largest, by the bytes of a number: bf16 has three digits.
@@ -17,7 +17,7 @@ _TRIED, _DIFFERENCES = (2, 24, 24), {2: 0.03, 4: 1e-4}
 
 
 def add_bias(x, bias, slope):
-    """Add one number to each channel, in place, and bend what is below 0.
+    """Add a bias to each channel, in place, and apply a leaky ReLU.
 
     Parameters
     ----------
@@ -26,55 +26,52 @@ def add_bias(x, bias, slope):
     bias : tensor of shape (n_channels,)
         What is added.
     slope : float
-        What values below 0 are multiplied with; 1 leaves them.
+        Slope of the activation below 0; 1 for none.
 
     Returns
     -------
-    bent : tensor of the shape of x
+    activated : tensor of the shape of x
     """
-    if slope != 1 and are_right(x.device, x.dtype, len(bias), slope):
-        x = x.contiguous(memory_format=torch.channels_last)
-        return _AddAndBend.apply(x, bias, slope)
-    return _add_plainly(x, bias, slope)
-
-
-def _add_plainly(x, bias, slope):
-    x = _Add.apply(x, bias)
-    return x if slope == 1 else F.leaky_relu(x, slope)
+    if slope == 1:
+        return _Add.apply(x, bias)
+    return make_add(x.device, x.dtype, len(bias), slope)(x, bias, slope)
 
 
 @functools.cache
-def are_right(device, dtype, n_channels, slope):
-    """Whether kernels add biases, and find gradients, as the plain way does."""
-    is_power_of_two = n_channels & (n_channels - 1) == 0
-    if not is_power_of_two or not runs_kernels(device):
-        return False
-    generator = torch.Generator(device).manual_seed(0)
-    n, height, width = _TRIED
-    x = torch.randn(n, n_channels, height, width, generator=generator, device=device)
-    x = x.to(dtype, memory_format=torch.channels_last)
-    # Biases that lose nothing in x's type: else signs of sums may differ, rightly.
-    bias = torch.randn(n_channels, generator=generator, device=device)
-    bias = bias.to(dtype).float()
-    parts = x, bias, slope
-    made = try_kernels(
-        "sum of biases",
-        lambda: _AddAndBend,
-        lambda way: _add_alike(way.apply, _add_plainly, *parts),
+def make_add(device, dtype, n_channels, slope):
+    """Return the function that adds biases and applies the activation on a device."""
+
+    def make_fused():
+        is_power_of_two = n_channels & (n_channels - 1) == 0
+        return _add_fused if is_power_of_two and runs_kernels(device) else None
+
+    def is_right(fused, plain):
+        generator = torch.Generator(device).manual_seed(0)
+        n, height, width = _TRIED
+        shape = n, n_channels, height, width
+        x = torch.randn(shape, generator=generator, device=device)
+        x = x.to(dtype, memory_format=torch.channels_last)
+        # Biases that lose nothing in x's type: else signs of sums may differ, rightly.
+        bias = torch.randn(n_channels, generator=generator, device=device)
+        bias = bias.to(dtype).float()
+        return _are_alike(fused, plain, x, bias, slope)
+
+    return KernelWithFallback(
+        "sum of biases", make_fused, lambda: _add_plainly, is_right
     )
-    return made is not None
 
 
 @torch.enable_grad()
-def _add_alike(way, plain, x, bias, slope):
-    """Whether both ways give the same numbers and gradients."""
+def _are_alike(fused, plain, x, bias, slope):
+    """Whether both functions give the same numbers and gradients."""
     results = []
     with torch.autocast(x.device.type, enabled=False):
-        for add in (way, plain):
-            own, bias = x.clone().requires_grad_(), bias.clone().requires_grad_()
-            bent = add(own * 1, bias, slope)  # a copy, which it may write to
-            gradients = torch.autograd.grad((bent * x).sum(), (own, bias))
-            results.append([bent.detach(), *gradients])
+        for add in (fused, plain):
+            given = x.clone().requires_grad_()
+            bias = bias.detach().requires_grad_()
+            activated = add(given * 1, bias, slope)  # a copy, which it may write to
+            gradients = torch.autograd.grad((activated * x).sum(), (given, bias))
+            results.append([activated.detach(), *gradients])
     limit = _DIFFERENCES[x.element_size()]
     return all(
         float((found - expected).abs().max() / expected.abs().max()) <= limit
@@ -82,8 +79,17 @@ def _add_alike(way, plain, x, bias, slope):
     )
 
 
+def _add_plainly(x, bias, slope):
+    return F.leaky_relu(_Add.apply(x, bias), slope)
+
+
+def _add_fused(x, bias, slope):
+    x = x.contiguous(memory_format=torch.channels_last)
+    return _AddAndActivate.apply(x, bias, slope)
+
+
 class _Add(torch.autograd.Function):
-    """Adds one number to each channel; the gradient is a product with ones.
+    """Adds a bias to each channel; the gradient is a product with ones.
 
     That takes a third of the time of the sum over all pixels.
     """
@@ -99,15 +105,15 @@ class _Add(torch.autograd.Function):
         return grad, columns @ grad.new_ones(columns.shape[1])
 
 
-class _AddAndBend(torch.autograd.Function):
-    """Adds one number to each channel and bends, in one pass each way."""
+class _AddAndActivate(torch.autograd.Function):
+    """Adds a bias to each channel and applies a leaky ReLU, in one pass each way."""
 
     @staticmethod
     def forward(ctx, x, bias, slope):
         kernels = importlib.import_module("skpatchsvdd._encoding.kernels")
         n_pixels = x.numel() // len(bias)
         grid = (-(-n_pixels // _PIXELS),)
-        kernels.bend[grid](x, bias, n_pixels, slope, C=len(bias), PIXELS=_PIXELS)
+        kernels.activate[grid](x, bias, n_pixels, slope, C=len(bias), PIXELS=_PIXELS)
         ctx.mark_dirty(x)
         ctx.save_for_backward(x)
         ctx.slope = slope
@@ -115,15 +121,22 @@ class _AddAndBend(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad):
-        (bent,) = ctx.saved_tensors
+        (activated,) = ctx.saved_tensors
         kernels = importlib.import_module("skpatchsvdd._encoding.kernels")
         grad = grad.contiguous(memory_format=torch.channels_last)
-        n_channels = bent.shape[1]
-        n_pixels = bent.numel() // n_channels
+        n_channels = activated.shape[1]
+        n_pixels = activated.numel() // n_channels
         n_programs = min(-(-n_pixels // _PIXELS), _PROGRAMS)
         before = torch.empty_like(grad)
         sums = torch.empty(n_programs, n_channels, device=grad.device)
-        kernels.unbend[(n_programs,)](
-            grad, bent, before, sums, n_pixels, ctx.slope, C=n_channels, PIXELS=_PIXELS
+        kernels.activate_backward[(n_programs,)](
+            grad,
+            activated,
+            before,
+            sums,
+            n_pixels,
+            ctx.slope,
+            C=n_channels,
+            PIXELS=_PIXELS,
         )
         return before, sums.sum(dim=0), None

@@ -7,7 +7,7 @@ import math
 import torch
 
 from skpatchsvdd._encoding.networks import SLOPE, run_layer
-from skpatchsvdd._utils import runs_kernels, split_halves, try_kernels
+from skpatchsvdd._gpu import KernelWithFallback, runs_kernels, split_halves
 
 # Channels that fit the matrix units and registers.
 _CHANNELS = (32, 64, 128)
@@ -33,29 +33,31 @@ def use_fused_layers(encoder):
         On its device; changed in place.
     """
     device = next((p.device for p in encoder.parameters()), torch.device("cpu"))
-    if not runs_kernels(device):
-        return
-    layers = try_kernels(
-        "convolution", FusedLayers, lambda x: _keeps_features(encoder, x, device)
+    layers = KernelWithFallback(
+        "convolution",
+        lambda: FusedLayers() if runs_kernels(device) else None,
+        lambda: run_layer,
+        lambda *layers: _keep_features(*layers, encoder, device),
     )
-    encoder.run_layer = run_layer if layers is None else layers
+    encoder.run_layer = layers if layers.uses_kernels else run_layer
 
 
-def _keeps_features(encoder, layers, device):
-    """Let an encoder use layers, and say whether its features stay what they are."""
+def _keep_features(fused, plain, encoder, device):
+    """Whether an encoder has the same features by both kinds of layers."""
     generator = torch.Generator(device).manual_seed(0)
     size = max(_TRIED, encoder.patch_sizes[-1] + encoder.dense_stride)
     shape = (2, encoder.config[0], size, size)
     images = torch.rand(shape, generator=generator, device=device) - 0.5
     strides = (encoder.dense_stride,) * len(encoder.patch_sizes)
+    encoder.run_layer = plain
     expected = encoder.encode_images(images, strides)
-    plain = copy.deepcopy(encoder).to(device)  # a copy is made on the host
-    encoder.run_layer = layers
+    encoder.run_layer = fused
     found = encoder.encode_images(images, strides)
     if _find_difference(found, expected) <= _DIFFERENCE:
         return True
     # A steep encoder makes much of every rounding, of those of float32 as well.
-    exact = plain.double().encode_images(images.double(), strides)
+    exact = copy.deepcopy(encoder).to(device).double()  # with plain layers
+    exact = exact.encode_images(images.double(), strides)
     return _find_difference(found, exact) <= _TIMES * _find_difference(expected, exact)
 
 
@@ -70,7 +72,7 @@ class FusedLayers:
 
     def __init__(self):
         self._kernels = importlib.import_module("skpatchsvdd._encoding.kernels")
-        self._parts = {}
+        self._weights = {}
 
     def __call__(self, conv, x, stride, dilation, is_last):
         """Run a layer; see `run_layer`."""
@@ -79,9 +81,9 @@ class FusedLayers:
         n_numbers = max(x.numel(), len(x) * n_out * x.shape[2] * x.shape[3])
         if {n_in, n_out} - set(_CHANNELS) or n_numbers > _MOST_NUMBERS:
             return run_layer(conv, x, stride, dilation, is_last)
-        if conv not in self._parts:
-            self._parts[conv] = _split_weight(conv.weight)
-        *weights, scale = self._parts[conv]
+        if conv not in self._weights:
+            self._weights[conv] = _split_weight(conv.weight)
+        *weights, scale = self._weights[conv]
         height, width = (
             (length - (size - 1) * dilation - 1) // stride + 1 for length in x.shape[2:]
         )

@@ -1,4 +1,4 @@
-"""Convolution, and what follows it, in Triton.
+"""Convolution, bias and activation in Triton.
 
 Letters in capitals are known when a kernel is compiled.
 """
@@ -16,7 +16,7 @@ def convolve(
     scale, slope, STRIDE: tl.constexpr, DILATION: tl.constexpr, SIZE: tl.constexpr,
     C: tl.constexpr, D: tl.constexpr, PIXELS: tl.constexpr, AT_A_TIME: tl.constexpr,
 ):  # fmt: skip
-    """Convolve images, channels last, from C to D channels, and bend what is below 0.
+    """Convolve images, channels last, from C to D channels, and apply a leaky ReLU.
 
     Numbers are multiplied as sums of two of half precision, which the GPU's matrix
     units take; what is left out is the product of both rests. `weight` and `rest` are
@@ -50,8 +50,8 @@ def convolve(
 
 
 @triton.jit(do_not_specialize=["n"])
-def bend(x, bias, n, slope, C: tl.constexpr, PIXELS: tl.constexpr):
-    """Add a bias to pixels, channels last, and bend what is below 0, in place."""
+def activate(x, bias, n, slope, C: tl.constexpr, PIXELS: tl.constexpr):
+    """Add a bias to pixels, channels last, and apply a leaky ReLU, in place."""
     pixel = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
     channel = tl.arange(0, C)
     place = pixel[:, None] * C + channel[None, :]
@@ -62,10 +62,10 @@ def bend(x, bias, n, slope, C: tl.constexpr, PIXELS: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["n"])
-def unbend(
-    grad, bent, before, sums, n, slope, C: tl.constexpr, PIXELS: tl.constexpr
+def activate_backward(
+    grad, activated, before, sums, n, slope, C: tl.constexpr, PIXELS: tl.constexpr
 ):  # fmt: skip
-    """Find the gradient before `bend`, and a part of that of the bias."""
+    """Find the gradient of `activate`'s input, and a program's sum of the bias's."""
     channel = tl.arange(0, C)
     total = tl.zeros((PIXELS, C), dtype=tl.float32)
     step = tl.num_programs(0) * PIXELS
@@ -73,7 +73,7 @@ def unbend(
         pixel = start + tl.arange(0, PIXELS)
         place = pixel[:, None] * C + channel[None, :]
         is_pixel = (pixel < n)[:, None]
-        y = tl.load(bent + place, mask=is_pixel, other=0.0).to(tl.float32)
+        y = tl.load(activated + place, mask=is_pixel, other=0.0).to(tl.float32)
         x = tl.load(grad + place, mask=is_pixel, other=0.0).to(tl.float32)
         x = tl.where(y > 0, x, x * slope)
         tl.store(before + place, x, mask=is_pixel)

@@ -44,7 +44,7 @@ class _ConvEncoder(PatchEncoder):
 
     @staticmethod
     def run_layer(conv, x, stride, dilation, is_last):
-        """Run a layer; what inspects on a GPU has a faster way."""
+        """Run a layer; for inspection on a GPU, kernels replace this."""
         return run_layer(conv, x, stride, dilation, is_last)
 
     def _run_stack(self, convs, x, step):
@@ -207,7 +207,7 @@ def _conv_stack(channels, kernel_sizes, strides):
 
 
 def run_layer(conv, x, stride, dilation, is_last):
-    """Run a convolution with another stride and dilation, and bend what comes out."""
+    """Run a convolution with another stride and dilation, and its activation."""
     if x.is_cuda and torch.is_grad_enabled():
         x = F.conv2d(x, conv.weight, None, stride, dilation=dilation)
         x = add_bias(x, conv.bias, 1 if is_last else SLOPE)

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from skpatchsvdd._bank import expand, halve_squares
+from skpatchsvdd._utils import expand, halve_squares
 
 # How much positions count where images show the same things in the same positions, and
 # the fractions of normal patches with a neighbour in the same position from which on

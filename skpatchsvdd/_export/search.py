@@ -10,15 +10,8 @@ rounding of expanded squares.
 import numpy as np
 import torch
 
-from skpatchsvdd._bank import (
-    ClusterBounds,
-    Clusters,
-    as_columns,
-    expand,
-    find_needed,
-    halve_squares,
-    product_error,
-)
+from skpatchsvdd._bank import ClusterBounds, Clusters, find_needed
+from skpatchsvdd._utils import as_columns, expand, halve_squares
 
 DOMAIN, NAME = "skpatchsvdd", "FindNearest"
 # Version of the standard operations that the search is written in.
@@ -89,7 +82,6 @@ class GraphIndex:
         self._origin = first.mean(dim=0)
         self._first = as_columns(first - self._origin)
         self._half_squares = halve_squares(first - self._origin)
-        self._error = product_error(rows.shape[1])
         self._parts = _arrange(rows, centers, torch.from_numpy(starts))
 
     def __len__(self):
@@ -120,7 +112,7 @@ class GraphIndex:
         own = halve_squares(x)
         half_squares = expand(self._half_squares, x, self._first).amin(dim=1) + own
         largest = 2 * (own + self._half_squares.max())
-        return half_squares.clamp(min=0) + 4 * self._error * largest
+        return half_squares.clamp(min=0) + 4 * self._bounds.error * largest
 
 
 def _arrange(rows, centers, starts):

@@ -124,8 +124,14 @@ def draw_textures(generator, materials, size, scale, turn):
     for kind, draw in ((1, _draw_lattice), (2, _draw_cells), (4, _draw_wood)):
         chosen = torch.nonzero(x.kind == kind)[:, 0]
         if len(chosen):
-            some = (x.take(chosen), scale[chosen], turn[chosen], noise[chosen])
-            fields[chosen] = draw(generator, size, *some)
+            fields[chosen] = draw(
+                generator,
+                size,
+                x.take(chosen),
+                scale[chosen],
+                turn[chosen],
+                noise[chosen],
+            )
     fields = _bend(fields, x.curve, x.gain)
     return x.color[:, :, None, None] + (fields[:, None] * x.contrast[:, :, None, None])
 

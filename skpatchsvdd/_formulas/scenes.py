@@ -294,7 +294,7 @@ def _fold(scenes, x, y):
 def draw_scene_textures(generator, scenes, materials, size):
     """Draw the textures of scenes, (n, N_TEXTURES, 3, size, size)."""
     n = len(scenes.layout)
-    some = materials.take(scenes.ids.flatten())
-    parts = (scenes.scale.flatten(), scenes.turn.flatten())
-    textures = draw_textures(generator, some, size, *parts)
+    chosen = materials.take(scenes.ids.flatten())
+    scale, turn = scenes.scale.flatten(), scenes.turn.flatten()
+    textures = draw_textures(generator, chosen, size, scale, turn)
     return textures.view(n, N_TEXTURES, 3, size, size)

@@ -5,8 +5,8 @@ import functools
 import numpy as np
 import torch
 
+from skpatchsvdd._gpu import SharedGraphedCall, prefetch, run_concurrently
 from skpatchsvdd._images import KnownImages, pixels_to_float
-from skpatchsvdd._inspection.behind import fetch_behind
 from skpatchsvdd._inspection.known_defects import raise_distances
 from skpatchsvdd._inspection.maps import (
     find_covering,
@@ -16,8 +16,6 @@ from skpatchsvdd._inspection.maps import (
     spread_scores,
 )
 from skpatchsvdd._inspection.matches import MATCH, set_boxes
-from skpatchsvdd._inspection.recording import Recording
-from skpatchsvdd._utils import run_beside
 
 # How many of the largest pixels are made exact per round: fewer calls than one by one,
 # and little wasted work.
@@ -98,7 +96,7 @@ class Inspector:
         self._defects = defects
         self._harmless = harmless
         self._is_corrected = [digest in corrected for digest in known]
-        self._inspect_recorded = Recording(self.inspect_new)
+        self._inspect_graphed = SharedGraphedCall(self.inspect_new)
 
     def maps(self, images, scale=None):
         """Yield the anomaly maps of a stack of images, batch by batch.
@@ -115,13 +113,13 @@ class Inspector:
         maps : ndarray of shape (n_batch, height, width)
         """
         maps = ((maps,) for maps, *_ in self._inspect(images, scale))
-        for (fetched,) in fetch_behind(maps, self.encoder.device):
+        for (fetched,) in prefetch(maps, self.encoder.device):
             yield fetched
 
     def maps_and_scores(self, images):
         """Yield, batch by batch, anomaly maps and the scores of their images."""
         batches = ((maps, scores.double()) for maps, scores, _ in self._inspect(images))
-        yield from fetch_behind(batches, self.encoder.device)
+        yield from prefetch(batches, self.encoder.device)
 
     def scores(self, images, progress=None):
         """Return the score of each image: high is normal, (n,).
@@ -167,8 +165,8 @@ class Inspector:
             batch = self.encoder.move(self._leave_out_of_mean(batch, known))
             is_usual = scale is None and len(batch) == 1 and known == [-1]
             is_usual = is_usual and self.encoder.is_capturable
-            if is_usual and all(x.never_waits(batch.device) for x in self.indexes):
-                maps, scores = self._inspect_recorded(batch)
+            if is_usual and all(x.is_capturable(batch.device) for x in self.indexes):
+                maps, scores = self._inspect_graphed(batch)
             else:
                 maps, scores = self._inspect_batch(batch, self._own(known), chosen)
             yield maps, scores, known
@@ -278,7 +276,7 @@ class Inspector:
         is_told = self._defects is not None or self._harmless is not None
         if is_told:
             calls += [functools.partial(self._find_told, *x) for x in scales.values()]
-        found = iter(run_beside(calls, features[0].device))
+        found = iter(run_concurrently(calls, features[0].device))
         distances = {i: next(found) for i in scales}
         usual = None if self.variations is None else {i: next(found) for i in scales}
         told = {i: next(found) for i in scales} if is_told else None

@@ -62,10 +62,10 @@ def _compare(mask, features, owner, inspector, defects, groups):
     for i, x in enumerate(features):
         grid, size, stride = dense.grids[i], dense.patch_sizes[i], dense.strides[i]
         cells = np.flatnonzero(choose_patches(mask, grid, size, stride))
-        some = x.flatten(0, 1)[torch.from_numpy(cells).to(x.device)]
-        (normal,) = inspector.indexes[i].query_exactly(some[None], [owner])
-        rows = torch.from_numpy(np.array(defects.banks[i].rows)).to(some.device)
-        away = torch.cdist(some, rows, compute_mode="donot_use_mm_for_euclid_dist")
+        patches = x.flatten(0, 1)[torch.from_numpy(cells).to(x.device)]
+        (normal,) = inspector.indexes[i].query_exactly(patches[None], [owner])
+        rows = torch.from_numpy(np.array(defects.banks[i].rows)).to(patches.device)
+        away = torch.cdist(patches, rows, compute_mode="donot_use_mm_for_euclid_dist")
         ratios = (away / normal.clamp(min=1e-12)[:, None]).amin(dim=0).cpu().numpy()
         smallest = [ratios[own].min(initial=np.inf) for own in groups[i]]
         total = total + np.log(np.clip(smallest, _LEAST, 1 / _LEAST))

@@ -2,7 +2,8 @@
 
 import torch
 
-from skpatchsvdd._bank import as_columns, as_tensor, expand, halve_squares
+from skpatchsvdd._bank import as_tensor
+from skpatchsvdd._utils import as_columns, expand, halve_squares
 
 # Products held at a time, (patches, rows).
 _PRODUCTS = 2**24

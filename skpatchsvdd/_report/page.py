@@ -80,9 +80,9 @@ def write_report(estimator, X, path, *, y=None, title="Inspection report"):
             raise ValueError("y must be 1 for good images and -1 for defective ones.")
     page = Page(estimator, title)
     for start in range(0, len(X), _BATCH):
-        some = slice(start, start + _BATCH)
-        labels = None if y is None else y[some]
-        page.add(X[some], estimator.inspect(X[some], explain=True), labels)
+        batch = slice(start, start + _BATCH)
+        labels = None if y is None else y[batch]
+        page.add(X[batch], estimator.inspect(X[batch], explain=True), labels)
     page.write(path)
 
 

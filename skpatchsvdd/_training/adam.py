@@ -2,16 +2,16 @@
 
 import torch
 
-# Adam's own constants.
+# The constants of the paper.
 _MOMENTUM, _MOMENTUM_OF_SQUARES, _TINY = 0.9, 0.999, 1e-8
 
 
 class Adam:
     """Adam (Kingma and Ba, 2015) with few and large operations.
 
-    torch's own takes seconds to import what compiles it. Here all parameters become
-    views of one vector, so that a step is a dozen operations, however many they are,
-    and a GPU can replay it.
+    All parameters become views of one vector, so that a step is a dozen operations,
+    however many they are, and a CUDA graph can hold it. The first `torch.optim.AdamW`
+    of a process takes seconds, to import what compiles it, and rounds differently.
 
     Parameters
     ----------

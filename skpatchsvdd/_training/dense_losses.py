@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from skpatchsvdd._encoding import grid_shape, reset_parameters
+from skpatchsvdd._gpu import run_concurrently
 from skpatchsvdd._training.directions import make_classifiers
 from skpatchsvdd._training.measures import (
     TINY,
@@ -19,7 +20,7 @@ from skpatchsvdd._training.measures import (
     weighted_mean,
 )
 from skpatchsvdd._training.pairs import draw_pairs, number_cells, pairs_of_a_crop
-from skpatchsvdd._utils import Draws, run_beside
+from skpatchsvdd._utils import Draws
 
 # Standard deviation of features that the scale term aims at, and its weight: enough to
 # keep the tanh from saturating. No other term depends on the scale of the features.
@@ -155,7 +156,7 @@ class DenseLoss(nn.Module):
         ]
         is_damaged = "damage" in self.terms
         crops = (sampler.crops if is_damaged else sampler.intact_crops)(n_crops)
-        pairs = [self._describe(crops, i, *some) for i, some in enumerate(drawn)]
+        pairs = [self._describe(crops, i, *own) for i, own in enumerate(drawn)]
         return crops.first, crops.second, pairs
 
     def _describe(self, crops, i, first, second, direction):
@@ -182,7 +183,7 @@ class DenseLoss(nn.Module):
             functools.partial(self._measure, *trio)
             for trio in zip(maps, pairs, self.classifiers, strict=True)
         ]
-        losses = run_beside(calls, first.device)
+        losses = run_concurrently(calls, first.device)
         return dict(zip(self.weights, itertools.chain(*losses), strict=True))
 
     def _measure(self, features, pairs, classifier):

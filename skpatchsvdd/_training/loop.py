@@ -6,12 +6,11 @@ from contextlib import nullcontext
 import numpy as np
 import torch
 
+from skpatchsvdd._gpu import GraphedCall, current_device, thread_stream
 from skpatchsvdd._training.adam import Adam
 from skpatchsvdd._utils import (
     TrainingInterrupted,
-    as_current,
     exact_convolutions,
-    own_stream,
     training_autocast,
     warn,
 )
@@ -21,8 +20,6 @@ from skpatchsvdd._utils import (
 _WARM_UP = 0.05
 # Batches that a GPU draws at a time.
 _N_AHEAD = 8
-# Steps before one is recorded: libraries set themselves up in the first ones.
-_N_EAGER = 3
 # CUDA's priority of steps over draws.
 _FIRST = -1
 
@@ -76,7 +73,7 @@ def run_training(
     steps = run_steps(encoder, objective, sampler, max_iter, learning_rate)
     curve, is_interrupted = [], False
     device = sampler.device
-    with log, exact_convolutions(device), as_current(device):
+    with log, exact_convolutions(device), current_device(device):
         try:
             for step, terms in enumerate(steps, start=1):
                 curve.append(terms)
@@ -107,7 +104,7 @@ def run_steps(encoder, objective, sampler, max_iter, learning_rate):
         objective.decay,
     )
     if sampler.device.type == "cuda":
-        take_step = RecordedSteps(encoder, objective, sampler, adam)
+        take_step = GraphedSteps(encoder, objective, sampler, adam)
     else:
 
         def take_step():
@@ -152,12 +149,11 @@ def constant(step, max_iter):
 SCHEDULES = {"cosine": cosine, "constant": constant}
 
 
-class RecordedSteps:
-    """Training steps that are recorded once and then replayed by the GPU alone.
+class GraphedSteps:
+    """Training steps as a CUDA graph, and another one that draws batches for them.
 
-    A step is many small kernels, and starting them one by one takes several times as
-    long as running them. Half of them draw the batch and are as quick for a few batches
-    at a time, which are drawn ahead.
+    Half of a step's kernels draw the batch. They are as quick for a few batches at a
+    time, and run ahead, on a stream of less priority than the steps.
 
     Parameters
     ----------
@@ -168,21 +164,24 @@ class RecordedSteps:
     """
 
     def __init__(self, encoder, objective, sampler, adam):
-        self._draw = _Recorded(
+        self._stream = thread_stream("draw", sampler.device)
+        self._draw = GraphedCall(
             lambda: objective.draw(sampler, _N_AHEAD),
-            own_stream("draw", sampler.device),
-            sampler.generator,
+            n_eager=1,
+            stream=self._stream,
+            generator=sampler.generator,
+            name="drawing of batches",
         )
-        self._stream = self._draw.stream
         with torch.cuda.stream(self._stream):
-            self._draw.run_aside()  # libraries set themselves up in a first call
+            self._draw()  # libraries set themselves up in a first call
             self._drawn = self._draw()
             batches = self._batches = _apply(torch.empty_like, self._drawn)
         number = self._number = torch.zeros(1, dtype=torch.long, device=sampler.device)
         # Not of `self`: what it holds would stay in memory until cycles are sought.
-        self._descend = _Recorded(
+        self._descend = GraphedCall(
             lambda: descend(encoder, objective, _take_batch(batches, number), adam),
-            own_stream("descend", sampler.device, _FIRST),
+            stream=thread_stream("descend", sampler.device, _FIRST),
+            name="training step",
         )
         self._n_taken = 0
 
@@ -192,8 +191,7 @@ class RecordedSteps:
         if number == 0:
             self._draw_ahead()
         self._number.fill_(number)
-        is_first = self._n_taken <= _N_EAGER
-        return self._descend.run_aside() if is_first else self._descend()
+        return self._descend()
 
     def _draw_ahead(self):
         """Fetch what has been drawn, and draw the next batches beside the steps."""
@@ -202,7 +200,7 @@ class RecordedSteps:
         _apply(torch.Tensor.copy_, self._batches, self._drawn)
         self._stream.wait_stream(main)
         with torch.cuda.stream(self._stream):
-            self._draw()
+            self._drawn = self._draw()
 
 
 def _take_batch(batches, number):
@@ -213,47 +211,12 @@ def _take_batch(batches, number):
 
 
 def _apply(function, *batches):
-    """Call a function of tensors for those in the same places of lists and tuples."""
+    """Call a function for tensors at the same indices of nested lists and tuples."""
     if batches[0] is None:
         return None
     if isinstance(batches[0], torch.Tensor):
         return function(*batches)
-    return [_apply(function, *some) for some in zip(*batches, strict=True)]
-
-
-class _Recorded:
-    """A function of nothing that is recorded in its first call and then replayed.
-
-    What it returned when it was recorded is overwritten by every replay. It may draw
-    from a generator. It is recorded on a stream and keeps the priority of that.
-    """
-
-    def __init__(self, call, stream, generator=None):
-        self._call = call
-        self.stream = stream
-        self._generator = generator
-        self._graph = None
-
-    def __call__(self):
-        if self._graph is None:
-            self._record()
-        self._graph.replay()
-        return self._result
-
-    def run_aside(self):
-        """Call the function as it is; not on the main stream, as before recording."""
-        self.stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.stream):
-            result = self._call()
-        torch.cuda.current_stream().wait_stream(self.stream)
-        return result
-
-    def _record(self):
-        self._graph = torch.cuda.CUDAGraph()
-        if self._generator is not None:
-            self._graph.register_generator_state(self._generator)
-        with torch.cuda.graph(self._graph, stream=self.stream):
-            self._result = self._call()
+    return [_apply(function, *members) for members in zip(*batches, strict=True)]
 
 
 def check_curve(curve):

@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from skpatchsvdd._bank import as_columns, expand, halve_squares
+from skpatchsvdd._utils import as_columns, expand, halve_squares
 
 # Added to distances, so that their logarithms and gradients stay finite.
 TINY = 1e-6

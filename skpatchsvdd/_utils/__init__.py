@@ -1,34 +1,27 @@
-"""What every room uses: devices, random draws, progress, warnings, files, locks."""
+"""What every room uses: devices, distances, draws, progress, warnings, files, locks."""
 
 from skpatchsvdd._utils.callbacks import CallbackSupportMixin, open_report
-from skpatchsvdd._utils.device import (
-    as_current,
-    check_device,
-    computes,
-    count_threads,
+from skpatchsvdd._utils.device import check_device, fallback_device
+from skpatchsvdd._utils.distances import as_columns, expand, halve_squares
+from skpatchsvdd._utils.files import check_file_name, replaced_when_whole
+from skpatchsvdd._utils.forks import make_lock, safe_after_fork, was_forked
+from skpatchsvdd._utils.locks import hold_lock
+from skpatchsvdd._utils.mapped import as_writable, check_mapped, map_file
+from skpatchsvdd._utils.memory import computes, halve_without_memory, memory_size
+from skpatchsvdd._utils.pipelines import detector_of, maps_of, offset_of
+from skpatchsvdd._utils.precision import (
     exact_convolutions,
-    fallback_device,
-    halve_without_memory,
-    map_ahead,
-    map_in_threads,
-    own_stream,
-    run_beside,
     training_autocast,
     training_layout,
 )
-from skpatchsvdd._utils.files import check_file_name, replaced_when_whole
-from skpatchsvdd._utils.forks import make_lock, safe_after_fork, was_forked
-from skpatchsvdd._utils.kernels import runs_kernels, split_halves, try_kernels
-from skpatchsvdd._utils.locks import hold_lock
-from skpatchsvdd._utils.mapped import as_writable, check_mapped, map_file
-from skpatchsvdd._utils.memory import memory_size
-from skpatchsvdd._utils.pipelines import detector_of, maps_of, offset_of
 from skpatchsvdd._utils.progress import Report
 from skpatchsvdd._utils.random import Draws, draw_seed
 from skpatchsvdd._utils.saved import Saved
 from skpatchsvdd._utils.scores import check_finite_scores
+from skpatchsvdd._utils.threads import count_threads, map_ahead, map_in_threads
 from skpatchsvdd._utils.warnings import (
     TrainingInterrupted,
+    TrainingKept,
     check_array,
     column_or_1d,
     warn,
@@ -40,7 +33,8 @@ __all__ = [
     "Report",
     "Saved",
     "TrainingInterrupted",
-    "as_current",
+    "TrainingKept",
+    "as_columns",
     "as_writable",
     "check_array",
     "check_device",
@@ -53,7 +47,9 @@ __all__ = [
     "detector_of",
     "draw_seed",
     "exact_convolutions",
+    "expand",
     "fallback_device",
+    "halve_squares",
     "halve_without_memory",
     "hold_lock",
     "make_lock",
@@ -64,15 +60,10 @@ __all__ = [
     "memory_size",
     "offset_of",
     "open_report",
-    "own_stream",
     "replaced_when_whole",
-    "run_beside",
-    "runs_kernels",
     "safe_after_fork",
-    "split_halves",
     "training_autocast",
     "training_layout",
-    "try_kernels",
     "warn",
     "was_forked",
 ]

@@ -19,6 +19,10 @@ class TrainingInterrupted(UserWarning):
     """
 
 
+class TrainingKept(UserWarning):
+    """A `fit` that failed after its training keeps the trained weights."""
+
+
 def warn(message, category=UserWarning):
     """Warn about the first line outside of this package and scikit-learn."""
     frame, level = sys._getframe(1), 2

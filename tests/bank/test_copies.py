@@ -7,7 +7,7 @@ from skpatchsvdd._bank import copies, exact
 from skpatchsvdd._bank.copies import find_needed
 from skpatchsvdd._bank.exact import Bank, ExactIndex
 from skpatchsvdd._bank.exact_cpu import ClusterSearch
-from skpatchsvdd._bank.exact_gpu import TileSearch, WholeSearch
+from skpatchsvdd._bank.exact_gpu import GpuSearch
 
 
 @pytest.fixture
@@ -47,10 +47,11 @@ def test_rows_that_have_the_same_hash_by_chance_stay(bank, monkeypatch):
     np.testing.assert_array_equal(kept, np.unique(bank.rows, axis=0))
 
 
-@pytest.mark.parametrize("search", [ClusterSearch, TileSearch, WholeSearch])
+@pytest.mark.parametrize("kind", ["cpu", "gpu"])
 @pytest.mark.parametrize("n_clusters", [1, 12])
-def test_distances_are_those_to_all_rows(bank, rng, search, n_clusters, monkeypatch):
-    monkeypatch.setattr(exact, "_make_search", lambda device, *x: search(*x))
+def test_distances_are_those_to_all_rows(bank, rng, kind, n_clusters, monkeypatch):
+    if kind == "gpu":
+        monkeypatch.setattr(exact, "_make_search", lambda cpu, *x: GpuSearch(*x, cpu))
     monkeypatch.setattr("skpatchsvdd._bank.clusters._CLUSTER_ROWS", 300 // n_clusters)
     noise = 0.01 * rng.standard_normal((300, 8))
     queries = (bank.rows + noise).astype(np.float32).reshape(10, 30, 8)

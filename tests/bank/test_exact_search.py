@@ -10,7 +10,7 @@ from skpatchsvdd._bank.clusters import ClusterBounds
 from skpatchsvdd._bank.distances import Nearest, product_error
 from skpatchsvdd._bank.exact import Bank, ExactIndex
 from skpatchsvdd._bank.exact_cpu import ClusterSearch
-from skpatchsvdd._bank.exact_gpu import TileSearch, WholeSearch
+from skpatchsvdd._bank.exact_gpu import GpuSearch
 from skpatchsvdd._bank.fused import FusedSearch
 from skpatchsvdd._bank.sketches import Sketches
 
@@ -75,7 +75,7 @@ def make_queries(rng, rows, make):
     return np.concatenate(queries).astype(np.float32)
 
 
-WAYS = ["cluster", "short", "long", "tile", "impatient", "whole", "fused"]
+WAYS = ["cluster", "short", "long", "whole", "fused"]
 
 
 @pytest.fixture(params=WAYS)
@@ -85,15 +85,18 @@ def search(request, monkeypatch):
     monkeypatch.setattr(sketches, "_MANY", largest)
     monkeypatch.setattr(clusters, "_CLUSTER_ROWS", 50)
     monkeypatch.setattr(exact_gpu, "_TILE_ROWS", 16)
-    monkeypatch.setattr(exact_gpu, "_TILE_QUERIES", 4)
-    monkeypatch.setattr(exact_gpu, "_MANY", {"impatient": 0}.get(request.param, 1))
     device = torch.device("cpu")
     if request.param == "fused":
         device = request.getfixturevalue("kernel_device")
-    chosen = {"whole": WholeSearch, "fused": FusedSearch}
-    chosen |= dict.fromkeys(["cluster", "short", "long"], ClusterSearch)
-    chosen = chosen.get(request.param, TileSearch)
-    monkeypatch.setattr(exact, "_make_search", lambda device, *parts: chosen(*parts))
+
+    def make_search(_, rows, centers, starts, owners):
+        if request.param == "whole":
+            return GpuSearch(rows, centers, starts, owners, device)
+        if request.param == "fused":
+            return FusedSearch(rows.to(device), centers.to(device), starts, owners)
+        return ClusterSearch(rows, centers, starts, owners)
+
+    monkeypatch.setattr(exact, "_make_search", make_search)
 
     def query(rows, owners, queries, place):
         if request.param == "fused" and rows.shape[1] > fused._MOST_FEATURES:

@@ -7,6 +7,7 @@ from reference import nearest_distances
 
 from skpatchsvdd._bank import fused, fused_regression
 from skpatchsvdd._bank.clusters import Clusters
+from skpatchsvdd._bank.exact_gpu import GpuSearch
 from skpatchsvdd._bank.variation import PatchSample, Variation
 
 
@@ -87,16 +88,14 @@ def test_fused_search_with_nothing_left_finds_nothing(rng, kernel_device):
 
 
 def test_fused_search_that_errs_is_not_used(rng, kernel_device, monkeypatch):
-    rows = torch.tensor(draw(rng, 1500)).to(kernel_device)
-    clusters = Clusters(rows.cpu().numpy(), 0)
-    centers = torch.tensor(clusters.centers).to(kernel_device)
-    rows = torch.tensor(clusters.rows).to(kernel_device)
-    parts = rows, centers, clusters.starts, np.zeros(1500, dtype=int)
-    assert isinstance(fused.make_fused(*parts), fused.FusedSearch)
+    clusters = Clusters(draw(rng, 1500), 0)
+    tensors = (torch.tensor(x) for x in (clusters.rows, clusters.centers))
+    found = *tensors, clusters.starts, np.arange(1500) % 3
+    assert GpuSearch(*found, kernel_device).is_capturable
     query = fused.FusedSearch.query
     monkeypatch.setattr(fused.FusedSearch, "query", lambda *args: 1.01 * query(*args))
     with pytest.warns(UserWarning, match="slower one"):
-        assert fused.make_fused(*parts) is None
+        assert not GpuSearch(*found, kernel_device).is_capturable
 
 
 @pytest.mark.parametrize("n_features", [8, 16, 32, 64, 66, 100, 128])
@@ -111,7 +110,7 @@ def test_fused_regression_equals_the_plain_one(
     features = torch.tensor(draw(rng, 140, n_features)).view(2, 70, n_features)
     features = features.to(kernel_device)
     found = usual.usual(features, [owner, -1])
-    assert usual._on_device.fused is not None
+    assert usual._on_device.regress.uses_kernels
     monkeypatch.setattr(fused_regression, "load_kernels", lambda *args: None)
     usual._on_device = None
     expected = usual.usual(features, [owner, -1])

@@ -10,8 +10,7 @@ from reference import nearest_distances
 from skpatchsvdd._bank import exact
 from skpatchsvdd._bank.approximate import ApproximateIndex
 from skpatchsvdd._bank.exact import Bank, ExactIndex
-from skpatchsvdd._bank.exact_cpu import ClusterSearch
-from skpatchsvdd._bank.exact_gpu import TileSearch, WholeSearch
+from skpatchsvdd._bank.exact_gpu import GpuSearch
 from skpatchsvdd._bank.index import EXACT_ROWS, make_index
 
 
@@ -29,10 +28,11 @@ def query(index, queries):
     return index.query(torch.from_numpy(queries)[None])[0].numpy()
 
 
-@pytest.fixture(params=[ClusterSearch, TileSearch, WholeSearch])
+@pytest.fixture(params=["cpu", "gpu"])
 def search(request, monkeypatch):
-    """Search as on a CPU, and in both ways as on a GPU."""
-    monkeypatch.setattr(exact, "_make_search", lambda device, *x: request.param(*x))
+    """Search as on a CPU, and as on a GPU without kernels."""
+    if request.param == "gpu":
+        monkeypatch.setattr(exact, "_make_search", lambda cpu, *x: GpuSearch(*x, cpu))
     return query
 
 

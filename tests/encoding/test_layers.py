@@ -69,7 +69,7 @@ def test_wrong_kernels_are_not_used(monkeypatch):
     encoder.standardize(make_images("cuda"))
     with torch.inference_mode(), exact_convolutions():
         fused.use_fused_layers(encoder)
-        assert isinstance(encoder.run_layer, fused.FusedLayers)
+        assert encoder.run_layer.uses_kernels
         del encoder.run_layer
         monkeypatch.setattr(fused, "SLOPE", 0.5)
         with pytest.warns(UserWarning, match="fast convolution on this GPU"):
@@ -86,7 +86,7 @@ def test_a_steep_encoder_is_compared_as_float32_is(kernel_device, monkeypatch):
     monkeypatch.setattr(fused, "_DIFFERENCE", 1e-9)
     device = torch.device(kernel_device)
     with torch.inference_mode(), exact_convolutions(device):
-        assert fused._keeps_features(encoder, fused.FusedLayers(), device)
-        del encoder.run_layer
+        layers = fused.FusedLayers(), run_layer
+        assert fused._keep_features(*layers, encoder, device)
         monkeypatch.setattr(fused, "SLOPE", 0.3)
-        assert not fused._keeps_features(encoder, fused.FusedLayers(), device)
+        assert not fused._keep_features(*layers, encoder, device)

@@ -10,7 +10,7 @@ from skpatchsvdd._images import stack
 from skpatchsvdd._images.arrays import check_images
 from skpatchsvdd._images.digests import KnownImages, image_digest
 from skpatchsvdd._images.stack import pixels_to_float
-from skpatchsvdd._utils.device import torch_threads
+from skpatchsvdd._utils.threads import torch_threads
 
 
 def make_bytes(rng, *shape):

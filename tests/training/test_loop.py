@@ -160,6 +160,22 @@ def test_nothing_of_a_training_stays_until_cycles_are_sought(device):
         gc.enable()
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_steps_and_draws_become_graphs_that_train():
+    encoder, objective, sampler = make_dense_parts(device="cuda")
+    adam = Adam(list(encoder.parameters()), [], objective.max_gradient)
+    take_step = loop.GraphedSteps(encoder, objective, sampler, adam)
+    before = [p.detach().clone() for p in encoder.parameters()]
+    for _ in range(20):
+        adam.prepare(1e-3)
+        terms = take_step().clone()
+        assert torch.isfinite(terms).all()
+    assert take_step._descend.is_recorded
+    assert take_step._draw.is_recorded
+    changed = zip(before, encoder.parameters(), strict=True)
+    assert any(not torch.equal(x, y) for x, y in changed)
+
+
 def test_svdd_draws_features_to_their_initial_mean():
     encoder, objective, sampler = make_paper_parts("svdd")
     patches = sampler.patches(512, 32)

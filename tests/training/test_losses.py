@@ -25,8 +25,8 @@ from skpatchsvdd._training.paper_losses import (
     position_loss,
     svdd_prime_loss,
 )
-from skpatchsvdd._utils.device import torch_threads
 from skpatchsvdd._utils.random import Draws
+from skpatchsvdd._utils.threads import torch_threads
 
 TERMS = {
     "patch_svdd": ["position", "svdd", "damage", "scale"],

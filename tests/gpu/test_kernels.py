@@ -4,8 +4,7 @@ import types
 import pytest
 import torch
 
-from skpatchsvdd._utils import kernels
-from skpatchsvdd._utils.kernels import runs_kernels
+from skpatchsvdd._gpu import kernels, runs_kernels
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +30,7 @@ def test_a_compiler_that_is_missing_is_told_of_once(monkeypatch):
 
     module = types.ModuleType("trial_kernels")
     module.double = Kernel()
-    name = "skpatchsvdd._utils.trial_kernels"
+    name = "skpatchsvdd._gpu.trial_kernels"
     monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setattr(kernels.importlib.util, "find_spec", lambda name: True)
     monkeypatch.setattr(torch, "arange", lambda *args, **kwargs: torch.zeros(16))

@@ -1,0 +1,18 @@
+"""What is special about a GPU: kernels and their fallback, CUDA graphs, streams."""
+
+from skpatchsvdd._gpu.graphs import GraphedCall, SharedGraphedCall
+from skpatchsvdd._gpu.kernels import KernelWithFallback, runs_kernels, split_halves
+from skpatchsvdd._gpu.prefetch import prefetch
+from skpatchsvdd._gpu.streams import current_device, run_concurrently, thread_stream
+
+__all__ = [
+    "GraphedCall",
+    "KernelWithFallback",
+    "SharedGraphedCall",
+    "current_device",
+    "prefetch",
+    "run_concurrently",
+    "runs_kernels",
+    "split_halves",
+    "thread_stream",
+]

@@ -1,0 +1,137 @@
+"""CUDA graphs: many small kernels, recorded once and then started by a single call.
+
+Starting kernels one by one takes longer than running them, in training and for a
+single image.
+"""
+
+import threading
+from contextlib import contextmanager
+
+import torch
+
+from skpatchsvdd._utils import make_lock, warn
+
+# Calls before one is recorded: libraries set themselves up in the first ones.
+_N_EAGER = 3
+# One thread records at a time: a recording begins with a wait for the whole GPU, which
+# no other recording survives.
+_RECORDING = make_lock()
+
+
+class GraphedCall:
+    """A function of tensors that, after a few calls, is replayed as a CUDA graph.
+
+    Where it cannot be recorded, and for other shapes and types than those recorded, it
+    is called as it is.
+
+    Parameters
+    ----------
+    function : callable
+        Takes tensors on one GPU and returns tensors. To be recorded, it may neither
+        wait for what the GPU computes (no host synchronisation) nor copy from the host.
+    n_eager : int
+        Calls before it is recorded.
+    stream : torch.cuda.Stream or None
+        Where it is called and recorded; a graph keeps the stream's priority. None calls
+        it on the current stream.
+    generator : torch.Generator or None
+        What it draws from.
+    name : str or None
+        What is computed, for a warning where it cannot be recorded. None does not warn.
+    """
+
+    def __init__(
+        self, function, n_eager=_N_EAGER, stream=None, generator=None, name=None
+    ):
+        self._function = function
+        self._n_eager = n_eager
+        self._stream = stream
+        self._generator = generator
+        self._name = name
+        self._n_calls = 0
+        self._graph = None
+
+    @property
+    def is_recorded(self):
+        """Whether there is a graph."""
+        return self._graph is not None
+
+    def __call__(self, *inputs):
+        """Return what the function returns; the next call may overwrite it."""
+        self._n_calls += 1
+        if self._n_calls == self._n_eager + 1:
+            self._record(inputs)
+        if self._graph is None or not self._fits(inputs):
+            with self._on_stream():
+                return self._function(*inputs)
+        return self._replay(inputs)
+
+    def _fits(self, inputs):
+        pairs = zip(inputs, self._inputs, strict=True)
+        return all(x.dtype == y.dtype and x.shape == y.shape for x, y in pairs)
+
+    def _replay(self, inputs):
+        for recorded, x in zip(self._inputs, inputs, strict=True):
+            recorded.copy_(x)
+        self._graph.replay()
+        return self._results
+
+    @contextmanager
+    def _on_stream(self):
+        if self._stream is None:
+            yield
+            return
+        main = torch.cuda.current_stream(self._stream.device)
+        self._stream.wait_stream(main)
+        with torch.cuda.stream(self._stream):
+            yield
+        main.wait_stream(self._stream)
+
+    def _record(self, inputs):
+        self._inputs = [x.clone() for x in inputs]
+        try:
+            graph = torch.cuda.CUDAGraph()
+            if self._generator is not None:
+                graph.register_generator_state(self._generator)
+            # Other threads may use the GPU meanwhile.
+            recording = torch.cuda.graph(
+                graph, stream=self._stream, capture_error_mode="thread_local"
+            )
+            with _RECORDING, recording:
+                self._results = self._function(*self._inputs)
+            self._graph = graph
+        except Exception as error:  # it works without: errors of its own come again
+            self._release_generator()
+            if self._name is not None:
+                warn(
+                    f"the {self._name} cannot be recorded as a CUDA graph, so that it "
+                    f"takes longer: {error}"
+                )
+
+    def _release_generator(self):
+        """Free the generator, which draws nothing else after a failed recording."""
+        if self._generator is not None:
+            self._generator.graphsafe_set_state(self._generator.clone_state())
+
+
+class SharedGraphedCall(GraphedCall):
+    """A `GraphedCall` that threads may share: what it returns is not overwritten.
+
+    A thread that comes while another one is inside calls the function as it is.
+    """
+
+    def __init__(self, function):
+        super().__init__(function)
+        self._lock = threading.Lock()
+
+    def __call__(self, *inputs):
+        """Return what the function returns, a tuple of tensors."""
+        if not self._lock.acquire(blocking=False):
+            return self._function(*inputs)
+        try:
+            return super().__call__(*inputs)
+        finally:
+            self._lock.release()
+
+    def _replay(self, inputs):
+        return tuple(x.clone() for x in super()._replay(inputs))

@@ -1,0 +1,96 @@
+"""Threads of the CPU: how many torch uses, and functions called in several."""
+
+import functools
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from numbers import Integral
+
+import torch
+from joblib import cpu_count
+
+from skpatchsvdd._utils.forks import make_lock
+
+# Far more threads than any machine has cores; torch crashes where it cannot start them.
+_MOST_THREADS = 1024
+_SETTING_THREADS = make_lock()
+# Of a thread that works ahead of another one: how many threads that one may use.
+_PREFETCHING = threading.local()
+
+
+def count_threads(n_jobs):
+    """Return the threads of this machine that an `n_jobs` parameter means.
+
+    joblib's own answer would depend on the cluster that a call may run in.
+    """
+    if not isinstance(n_jobs, Integral) or isinstance(n_jobs, bool):
+        raise ValueError(f"n_jobs must be None or a whole number, got {n_jobs!r}.")
+    if n_jobs == 0:
+        raise ValueError("n_jobs=0 has no meaning. Pass None, -1 or a positive number.")
+    if n_jobs > _MOST_THREADS:
+        raise ValueError(
+            f"n_jobs={n_jobs} threads are more than can be started. Pass -1 for one on "
+            f"each core, or {_MOST_THREADS} at most."
+        )
+    return n_jobs if n_jobs > 0 else max(cpu_count() + 1 + n_jobs, 1)
+
+
+@contextmanager
+def torch_threads(n_jobs):
+    """Let torch use `n_jobs` threads of the CPU inside; None leaves it as it is.
+
+    For calls of this thread alone: what other threads use does not change.
+    """
+    if n_jobs is None:
+        yield
+        return
+    before = torch.get_num_threads()
+    _set_threads_here(count_threads(n_jobs))
+    try:
+        yield
+    finally:
+        _set_threads_here(before)
+
+
+def _set_threads_here(n_threads):
+    """Set the number of torch's threads for calls of this thread alone.
+
+    torch sets it for this thread and for all that will be started. So a second thread,
+    which has just been started and knows what is right for those, sets it back.
+    """
+    if n_threads == torch.get_num_threads():
+        return
+    with _SETTING_THREADS, ThreadPoolExecutor(1) as pool:
+        n_others = pool.submit(torch.get_num_threads).result()
+        torch.set_num_threads(n_threads)
+        pool.submit(torch.set_num_threads, n_others).result()
+
+
+def map_in_threads(function, items, n_most=None, uses_torch=False):
+    """Return what a function gives for each item, by as many threads as torch uses.
+
+    By `n_most` at most: only what leaves Python for a while, as decoders of images do,
+    runs beside what is in Python, and more threads than that hinder each other. With
+    `uses_torch` each has torch to itself: otherwise it would start as many again.
+    """
+    n_threads = getattr(_PREFETCHING, "n_threads", None) or torch.get_num_threads()
+    n_threads = min(n_most or len(items), n_threads, len(items))
+    if n_threads < 2:
+        return [function(item) for item in items]
+    begin = functools.partial(_set_threads_here, 1) if uses_torch else None
+    with ThreadPoolExecutor(n_threads, initializer=begin) as pool:
+        return list(pool.map(function, items))
+
+
+def map_ahead(function, items):
+    """Yield what a function gives for each item, in a thread that is one item ahead."""
+    n_threads = torch.get_num_threads()
+    count = functools.partial(setattr, _PREFETCHING, "n_threads")
+    with ThreadPoolExecutor(1, initializer=count, initargs=(n_threads,)) as pool:
+        ahead = None
+        for item in items:
+            former, ahead = ahead, pool.submit(function, item)
+            if former is not None:
+                yield former.result()
+        if ahead is not None:
+            yield ahead.result()

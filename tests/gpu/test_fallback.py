@@ -1,0 +1,335 @@
+"""Kernels and their fallback, with functions of torch in place of kernels."""
+
+import sys
+import types
+import warnings
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from reference import nearest_distances
+
+from skpatchsvdd._bank import exact, exact_gpu, fused_regression
+from skpatchsvdd._bank.exact import Bank, ExactIndex
+from skpatchsvdd._bank.exact_gpu import GpuSearch, WholeSearch
+from skpatchsvdd._bank.variation import PatchSample, Variation
+from skpatchsvdd._encoding import biases
+from skpatchsvdd._encoding import fused as layers
+from skpatchsvdd._encoding.networks import run_layer
+from skpatchsvdd._encoding.registry import make_encoder
+from skpatchsvdd._gpu import KernelWithFallback, kernels
+
+CPU = torch.device("cpu")
+
+
+class Kernel:
+    """Stands in for a kernel: a function of what that is given."""
+
+    def __init__(self, function):
+        self._function = function
+
+    def __getitem__(self, grid):
+        return self._function
+
+
+def fail(*args, **kwargs):
+    raise RuntimeError("out of resource: shared memory")
+
+
+def plain(x):
+    return -x
+
+
+def make(fast, make_plain=lambda: plain):
+    """Make a call of kernels, or of what raises an error instead of making them."""
+    made = fast if fast is raise_early else (lambda: fast)
+    return KernelWithFallback("search", made, make_plain, lambda x, y: x(1) == y(1))
+
+
+def raise_early():
+    fail()
+
+
+@pytest.mark.parametrize("fast", [None, lambda x: 0 - x])
+def test_what_is_right_is_used_and_nothing_is_told(fast):
+    n_made = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = make(fast, lambda: n_made.append(1) or plain)
+        assert found(3) == found(x=3) == -3
+    assert found.uses_kernels == (fast is not None)
+    assert len(n_made) == 1  # to compare with, and not kept, or to be used
+
+
+@pytest.mark.parametrize(
+    ("fast", "reason"),
+    [
+        (raise_early, r"fails \(RuntimeError: out of resource"),
+        (fail, r"fails \(RuntimeError: out of resource"),
+        (abs, "does not find what the plain one"),
+    ],
+)
+def test_what_fails_or_errs_is_told_and_not_used(fast, reason):
+    with pytest.warns(UserWarning, match=f"the fast search on this GPU {reason}"):
+        found = make(fast)
+    assert not found.uses_kernels
+    assert found(3) == -3
+
+
+def test_what_fails_later_is_told_once_and_not_used_again():
+    calls = []
+
+    def fast(x):
+        calls.append(x)
+        return -x if x < 5 else fail()
+
+    found = make(fast)
+    assert found(3) == -3
+    with pytest.warns(UserWarning, match="out of resource") as told:
+        assert [found(x) for x in (7, 8, 3)] == [-7, -8, -3]
+    assert len(told) == 1
+    assert calls == [1, 3, 7]
+    assert not found.uses_kernels
+
+
+def test_a_recording_that_fails_is_no_fault_of_kernels(monkeypatch):
+    found = make(lambda x: -x if x < 5 else fail())
+    monkeypatch.setattr(kernels, "_is_recording", lambda: True)
+    with pytest.raises(RuntimeError, match="out of resource"):
+        found(7)
+    assert found.uses_kernels
+
+
+def test_memory_that_runs_out_is_no_fault_of_kernels():
+    def run_out(x):
+        if x == limit:
+            raise torch.cuda.OutOfMemoryError
+        return -x
+
+    limit = 1
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        make(run_out)
+    limit = 3
+    found = make(run_out)
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        found(3)
+    assert found.uses_kernels
+
+
+class FakeSearch:
+    """Stands in for the search by kernels, on a CPU."""
+
+    def __init__(self, rows, centers, starts, owners):
+        self._search = WholeSearch(rows, owners)
+
+    def query(self, features, left_out):
+        return self._search.query(features, left_out)
+
+
+class DeafSearch(FakeSearch):
+    def query(self, features, left_out):
+        return self._search.query(features, [-1] * len(left_out))
+
+
+class LateSearch(FakeSearch):
+    def query(self, features, left_out):
+        return fail() if len(features) > 1 else super().query(features, left_out)
+
+
+@pytest.fixture
+def index(monkeypatch, rng):
+    """An index that searches as on a GPU."""
+    monkeypatch.setattr(exact_gpu, "load_kernels", lambda *args: "kernels")
+    monkeypatch.setattr(exact, "_make_search", lambda cpu, *x: GpuSearch(*x, cpu))
+    rows = rng.normal(size=(300, 8)).astype(np.float32)
+    return ExactIndex(Bank(rows, np.arange(300, dtype=np.int32) % 3))
+
+
+@pytest.mark.parametrize(
+    ("kernels", "warns"),
+    [(FakeSearch, None), (fail, "fails"), (DeafSearch, "find"), (LateSearch, "fails")],
+)
+def test_a_search_finds_the_same_with_and_without_kernels(
+    index, monkeypatch, rng, kernels, warns
+):
+    monkeypatch.setattr(exact_gpu, "FusedSearch", kernels)
+    queries = rng.normal(size=(2, 20, 8)).astype(np.float32)
+    with warnings.catch_warnings(record=True) as told:
+        found = index.query(torch.from_numpy(queries), [0, -1])
+    assert [warns in str(x.message) for x in told] == ([True] if warns else [])
+    rows, owners, _ = index.bank()
+    for x, kept, distances in zip(
+        queries, (owners != 0, owners >= 0), found, strict=True
+    ):
+        expected = nearest_distances(x, rows[kept])
+        np.testing.assert_allclose(distances, expected, rtol=1e-4)
+    assert index._search_on(CPU).is_capturable == (kernels is FakeSearch)
+    assert not index.is_capturable(CPU)
+
+
+def regress_with_torch(
+    features, rows, rests, more, half_squares, distances, owners, left_out, usual,
+    n, n_rows, scale, LEAVES, **constants,
+):  # fmt: skip
+    """Do what the kernel does."""
+    y = torch.cat([scale * (rows.float() + rests.float()), more], dim=1)
+    near = features @ y.T - half_squares
+    if LEAVES:
+        near[left_out[:, None] == owners] = -torch.inf
+    usual.copy_(torch.softmax(near, dim=1) @ distances)
+
+
+def regress_wrongly(*args, **constants):
+    regress_with_torch(*args, **constants)
+    args[8].mul_(1.1)
+
+
+def leave_nothing_out(*args, LEAVES, **constants):
+    regress_with_torch(*args, LEAVES=False, **constants)
+
+
+@pytest.fixture
+def variation(rng):
+    """Of three images: one whose patches vary a lot, and two whose vary little."""
+    rows = rng.normal(size=(3, 60, 18)).astype(np.float32)
+    index = type("Index", (), {"query_exactly": lambda self, x, out: x.abs().mean(2)})
+    variation = Variation(PatchSample(rows, np.arange(3)), index(), CPU)
+    variation.distances[0] *= 3
+    return variation
+
+
+def use_kernel(monkeypatch, function):
+    module = types.SimpleNamespace(regress=Kernel(function))
+    monkeypatch.setattr(fused_regression, "load_kernels", lambda *args: module)
+
+
+def test_the_kernel_of_what_is_usual_is_used_where_it_is_right(variation, monkeypatch):
+    features = torch.from_numpy(variation.sample.rows)
+    expected = variation.usual(features, [0, 1, -1])
+    variation._on_device = None
+    use_kernel(monkeypatch, regress_with_torch)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = variation.usual(features, [0, 1, -1])
+    assert variation._on_device.regress.uses_kernels
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=0)
+
+
+def fail_later(*args, **constants):
+    n_patches = args[9]
+    return fail() if n_patches > 90 else regress_with_torch(*args, **constants)
+
+
+@pytest.mark.parametrize(
+    "kernel", [fail, regress_wrongly, leave_nothing_out, fail_later]
+)
+def test_the_kernel_of_what_is_usual_is_not_used_unless_it_is_right(
+    variation, monkeypatch, kernel
+):
+    features = torch.from_numpy(variation.sample.rows)
+    expected = variation.usual(features, [0, 1, -1])
+    variation._on_device = None
+    use_kernel(monkeypatch, kernel)
+    with pytest.warns(UserWarning, match="what is usual on this GPU") as told:
+        found = [variation.usual(features, [0, 1, -1]) for _ in range(2)]
+    assert len(told) == 1
+    assert torch.equal(found[1], expected)
+
+
+def activate_with_torch(x, bias, n_pixels, slope, **constants):
+    x.copy_(F.leaky_relu(x + bias[:, None, None].to(x.dtype), slope))
+
+
+def backward_with_torch(grad, activated, before, sums, n_pixels, slope, **constants):
+    before.copy_(torch.where(activated > 0, grad, slope * grad))
+    sums.zero_()
+    sums[0] = before.float().sum(dim=(0, 2, 3))
+
+
+def backward_wrongly(*args, **constants):
+    backward_with_torch(*args, **constants)
+    args[3].mul_(2)
+
+
+@pytest.fixture
+def use_biases(monkeypatch):
+    def use(activate, backward):
+        module = types.ModuleType("kernels")
+        module.activate, module.activate_backward = Kernel(activate), Kernel(backward)
+        monkeypatch.setitem(sys.modules, "skpatchsvdd._encoding.kernels", module)
+        monkeypatch.setattr(biases, "runs_kernels", lambda device: True)
+
+    biases.make_add.cache_clear()
+    yield use
+    biases.make_add.cache_clear()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_kernels_of_biases_are_used_where_they_are_right(use_biases, dtype):
+    use_biases(activate_with_torch, backward_with_torch)
+    assert biases.make_add(CPU, dtype, 32, 0.1).uses_kernels
+
+
+@pytest.mark.parametrize(
+    ("activate", "backward"),
+    [
+        (fail, backward_with_torch),
+        (activate_with_torch, fail),
+        (activate_with_torch, backward_wrongly),
+    ],
+)
+def test_kernels_of_biases_are_not_used_unless_they_are_right(
+    use_biases, activate, backward
+):
+    use_biases(activate, backward)
+    x = torch.randn(2, 32, 5, 5, generator=torch.Generator().manual_seed(0))
+    bias = torch.ones(32, requires_grad=True)
+    with pytest.warns(UserWarning, match="biases on this GPU") as told:
+        found = [biases.add_bias(x.clone(), bias, 0.1) for _ in range(2)]
+    assert len(told) == 1
+    torch.testing.assert_close(found[1], F.leaky_relu(x + 1, 0.1))
+
+
+def convolve_with_torch(x, weight, rest, bias, out, *args, STRIDE, DILATION, **more):
+    scale, slope = args[-2:]
+    weight = scale * (weight.float() + rest.float()).permute(3, 2, 0, 1)
+    y = F.conv2d(x, weight, bias, STRIDE, dilation=DILATION)
+    out.copy_(F.leaky_relu(y, slope).permute(0, 2, 3, 1))
+
+
+def convolve_until_later(*args, STRIDE, **constants):
+    return (
+        fail()
+        if STRIDE == 3
+        else convolve_with_torch(*args, STRIDE=STRIDE, **constants)
+    )
+
+
+@pytest.mark.parametrize(
+    ("convolve", "fails"),
+    [
+        (convolve_with_torch, None),
+        (fail, "early"),
+        (lambda x, *args, **constants: None, "early"),
+        (convolve_until_later, "late"),
+    ],
+)
+def test_layers_are_plain_unless_kernels_are_right(monkeypatch, convolve, fails):
+    module = types.ModuleType("kernels")
+    module.convolve = Kernel(convolve)
+    monkeypatch.setitem(sys.modules, "skpatchsvdd._encoding.kernels", module)
+    monkeypatch.setattr(layers, "runs_kernels", lambda device: True)
+    encoder = make_encoder("hierarchical", 3, 64, 64, torch.Generator())
+    images = torch.rand(2, 3, 80, 80, generator=torch.Generator().manual_seed(0))
+    encoder.standardize(images)
+    with torch.inference_mode(), warnings.catch_warnings(record=True) as told:
+        expected = encoder.encode_images(images, (3, 3))
+        layers.use_fused_layers(encoder)
+        assert (encoder.run_layer is run_layer) == (fails == "early")
+        found = encoder.encode_images(images, (3, 3))
+    assert ["fast convolution on this GPU" in str(x.message) for x in told] == (
+        [True] if fails else []
+    )
+    for x, y in zip(found, expected, strict=True):
+        torch.testing.assert_close(x, y, rtol=0, atol=1e-4)
