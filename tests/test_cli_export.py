@@ -18,6 +18,8 @@ if not hasattr(torch.onnx, "ops"):
 runtime = pytest.importorskip("onnxruntime", reason="pip install onnxruntime")
 pytest.importorskip("onnxscript", reason="pip install onnx onnxscript")
 
+pytestmark = pytest.mark.usefixtures("quick_exports")
+
 
 @pytest.fixture(scope="module")
 def images():

@@ -286,6 +286,7 @@ def test_feedback(run, categories):
 
 
 @pytest.mark.skipif(not hasattr(torch.onnx, "ops"), reason="torch is too old")
+@pytest.mark.usefixtures("quick_exports")
 def test_onnx(run, categories):
     pytest.importorskip("onnxruntime", reason="pip install onnxruntime")
     figures = run(

@@ -1,6 +1,5 @@
 """Files of ONNX, run by onnxruntime: what they say, and what is refused."""
 
-import functools
 import json
 import sys
 
@@ -20,6 +19,7 @@ if not hasattr(torch.onnx, "ops"):
 runtime = pytest.importorskip("onnxruntime", reason="pip install onnxruntime")
 pytest.importorskip("onnxscript", reason="pip install onnx onnxscript")
 
+pytestmark = pytest.mark.usefixtures("quick_exports")
 # Convolutions of torch and onnxruntime round differently, and distances between the
 # features of untrained networks are small beside these.
 CLOSE = {"rtol": 2e-3, "atol": 1e-6}
@@ -55,19 +55,6 @@ def check_same(est, path, images):
     np.testing.assert_allclose(maps, expected, rtol=5e-3, atol=1e-4 * expected.max())
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _read_once():
-    """Let torch read its table of operations once, not for each file: for seconds."""
-    from torch.onnx._internal.exporter import _registration
-
-    read = getattr(_registration.ONNXRegistry, "from_torchlib", None)
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        if read is not None:
-            cached = staticmethod(functools.lru_cache(read))
-            monkeypatch.setattr(_registration.ONNXRegistry, "from_torchlib", cached)
-        yield
-
-
 @pytest.fixture(scope="module")
 def grey():
     return make_textures(6, image_size=40, random_state=SEED).images[..., 0]
@@ -80,7 +67,7 @@ def raw(grey):
 
 
 @pytest.fixture(scope="module")
-def raw_file(raw, tmp_path_factory):
+def raw_file(raw, tmp_path_factory, quick_exports):
     path = tmp_path_factory.mktemp("files") / "raw.onnx"
     raw.export_onnx(path)
     return path
