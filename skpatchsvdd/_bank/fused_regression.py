@@ -17,7 +17,7 @@ _DIFFERENCE = 1e-2
 
 
 def make_regression(model, rows):
-    """Return `FusedRegression` where its kernel works, or `regress_images`.
+    """Return a function that is a `FusedRegression`, or else `regress_images`.
 
     Parameters
     ----------

@@ -3,7 +3,7 @@
 from skpatchsvdd._encoding.base import DEFAULT_STRIDES, grid_shape, rebuild_encoder
 from skpatchsvdd._encoding.dense import DenseSetting
 from skpatchsvdd._encoding.dry_run import copy_frozen, run_module, weights_digest
-from skpatchsvdd._encoding.formulas import FormulaEncoder, make_formula_encoder
+from skpatchsvdd._encoding.formulas import FormulaEncoder
 from skpatchsvdd._encoding.illumination import REACH, damp_windows
 from skpatchsvdd._encoding.modules import LARGEST_MULTIPLE, ModuleEncoder
 from skpatchsvdd._encoding.networks import reset_parameters
@@ -37,7 +37,6 @@ __all__ = [
     "is_trained",
     "join_encoders",
     "make_encoder",
-    "make_formula_encoder",
     "make_frozen",
     "rebuild_encoder",
     "reset_parameters",

@@ -24,7 +24,9 @@ class PatchEncoder(nn.Module):
     - ``encoder.standardize(images)``: every layer rescaled, so that its outputs on
       these images have mean 0 and standard deviation 1 before they are bent.
 
-    What is special about a kind of encoder:
+    A subclass has `encode_patches` and `encode_images`; one that is frozen also
+    ``make_frozen(n_channels, image_size)``, which makes it with its weights; the
+    shortest one is `RawEncoder`. What else is special about a kind of encoder:
 
     - `name`: what the parameter `encoder` calls it;
     - `is_frozen`: whether it is known beforehand, and stands beside any other one; of

@@ -56,6 +56,17 @@ class FormulaEncoder(PatchEncoder):
         return self.default_strides(self.config[2])
 
     @classmethod
+    def make_frozen(cls, n_channels, image_size):
+        """Return the encoder with the weights of the package, for images of a size."""
+        patch_size = largest_patch(image_size)
+        cls.check_size(patch_size, image_size)
+        encoder = cls(n_channels, LENGTH, patch_size)
+        arrays = _read_shipped()
+        for name, parameter in encoder.named_parameters():
+            parameter.data = torch.from_numpy(arrays[name].astype(np.float32))
+        return encoder.requires_grad_(False)
+
+    @classmethod
     def check_size(cls, patch_size, image_size):
         """Raise if images are smaller than the smallest patch."""
         if patch_size == 0:
@@ -134,17 +145,6 @@ def _at_patches(x, size, grid):
 def _read_shipped():
     arrays, _ = read_known()
     return arrays
-
-
-def make_formula_encoder(n_channels, image_size):
-    """Return the encoder with the weights of the package, for images of a size."""
-    patch_size = largest_patch(image_size)
-    FormulaEncoder.check_size(patch_size, image_size)
-    encoder = FormulaEncoder(n_channels, LENGTH, patch_size)
-    arrays = _read_shipped()
-    for name, parameter in encoder.named_parameters():
-        parameter.data = torch.from_numpy(arrays[name].astype(np.float32))
-    return encoder.requires_grad_(False)
 
 
 def largest_patch(image_size):

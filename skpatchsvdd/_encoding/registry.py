@@ -3,7 +3,7 @@
 from torch import nn
 
 from skpatchsvdd._encoding.base import PatchEncoder
-from skpatchsvdd._encoding.formulas import FormulaEncoder, make_formula_encoder
+from skpatchsvdd._encoding.formulas import FormulaEncoder
 from skpatchsvdd._encoding.modules import make_module_encoder
 from skpatchsvdd._encoding.networks import (
     FlatEncoder,
@@ -64,8 +64,8 @@ def make_encoder(kind, n_channels, embedding_dim, patch_size, generator):
 
     Parameters
     ----------
-    kind : {"hierarchical", "flat", "raw"}
-        Which network.
+    kind : str
+        Which one of `ENCODERS` that are not frozen.
     n_channels : int
         Channels of an image.
     embedding_dim : int
@@ -105,7 +105,7 @@ def make_frozen(frozen, images, device):
     made, n_modules = [], 0
     for x in frozen:
         if isinstance(x, str):
-            made.append(make_formula_encoder(n_channels, tuple(size)))
+            made.append(ENCODERS[x].make_frozen(n_channels, tuple(size)))
         else:
             made.append(make_module_encoder(x, n_modules, images, device))
             n_modules += 1

@@ -39,7 +39,8 @@ class KernelWithFallback:
     Everything that uses kernels is made here. No compiler is trusted: kernels are
     compared with plain torch when they are made, on the device they are for. Where they
     differ or fail, then or in any later call, there is a warning, and plain torch is
-    used from then on.
+    used from then on. Errors of a GPU whose memory runs out, and of a CUDA graph that
+    is being recorded, are the caller's.
 
     Parameters
     ----------

@@ -119,7 +119,7 @@ class ImageStack:
         return len(set(self.sizes)) == 1
 
     def take(self, indices):
-        """Return the images at some indices as a stack of their chosen."""
+        """Return the images at these indices, as a stack."""
         return replace(self, indices=self._indices[np.asarray(indices, dtype=int)])
 
     def hold(self):

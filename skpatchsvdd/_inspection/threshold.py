@@ -47,18 +47,18 @@ def warn_of_collapse(training):
 def threshold_from_scores(scores, contamination, groups=None, name="contamination"):
     """Choose the score below which an image is called abnormal.
 
-    It is where `p_values_from_scores` passes `contamination`: images below it have
-    p-values of at most that, and images above it larger ones. Without groups, it lies
+    It is where `p_values_from_scores` passes `contamination`. Without groups, it lies
     just above the k-th of n scores, with the largest k for which k / (n + 1) is at most
-    `contamination`.
+    `contamination`: images that score less than that have p-values of at most
+    `contamination`, those that score more have larger ones.
 
     Parameters
     ----------
     scores : ndarray of shape (n_images,)
         Scores, high for normal, of normal images that the bank does not hold.
     contamination : "auto" or float
-        "auto" is just below the lowest score; a float is the fraction of new normal
-        images that are called abnormal.
+        "auto" is the lowest score, below which none is; a float is the fraction of new
+        normal images that are called abnormal.
     groups : ndarray of shape (n_images,) or None
         The group of each image. None makes each image its own group.
     name : str

@@ -9,7 +9,7 @@ from settings import SEED
 
 import skpatchsvdd
 from skpatchsvdd import Inspection, PatchSVDD, Training
-from skpatchsvdd._encoding import JointEncoder, dense, make_formula_encoder
+from skpatchsvdd._encoding import JointEncoder, dense
 from skpatchsvdd._encoding.formulas import PATCHES, FormulaEncoder
 from skpatchsvdd._encoding.known import KnownNetwork, fold_norms, read_known
 from skpatchsvdd._options import resolve_options
@@ -24,7 +24,7 @@ STRIDES = tuple(PATCHES.values())
 
 @pytest.fixture(scope="module")
 def encoder():
-    return make_formula_encoder(3, (96, 96))
+    return FormulaEncoder.make_frozen(3, (96, 96))
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def test_a_patch_is_where_its_feature_looks(encoder):
 
 @pytest.mark.parametrize("size", [16, 23, 24, 40, 47, 48, 61, 97])
 def test_patches_of_any_image_size(size):
-    encoder = make_formula_encoder(1, (size, size + 5))
+    encoder = FormulaEncoder.make_frozen(1, (size, size + 5))
     features = encoder.encode_images(torch.rand(1, 1, size, size + 5), STRIDES)
     for k, f in zip(encoder.patch_sizes, features, strict=True):
         rows = (size - k) // PATCHES[k] + 1
@@ -115,7 +115,7 @@ def test_batch_norm_is_folded_into_the_layers():
 
 def test_tiles_of_large_images_have_the_features_of_the_whole(monkeypatch):
     images = make_textures(1, image_size=416, random_state=SEED).images
-    encoder = make_formula_encoder(3, (416, 416))
+    encoder = FormulaEncoder.make_frozen(3, (416, 416))
     center = np.full((1, 1, 1), 0.5, dtype=np.float32)
     setting = dense.DenseSetting((416, 416), center, 0.3, STRIDES, torch.device("cpu"))
     whole = setting.make(encoder).encode(images)
