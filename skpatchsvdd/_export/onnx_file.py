@@ -168,7 +168,6 @@ def _trace(module, shape):
                 output_names=list(_OUTPUTS),
                 opset_version=OPSET,
                 dynamo=True,
-                optimize=False,
                 verbose=False,
             )
         except Exception as error:  # whatever a user's module makes torch raise
