@@ -295,6 +295,25 @@ def test_feedback(run, categories):
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not hasattr(torch.onnx, "ops"), reason="torch is too old")
+@pytest.mark.usefixtures("quick_exports")
+def test_onnx(run, categories):
+    pytest.importorskip("onnxruntime", reason="pip install onnxruntime")
+    figures = run(
+        "bench_onnx",
+        *(*categories, "--encoder", "raw", "--n-train", 4, "--image-size", 64),
+        *("--timed", 1, "--threads", 1),
+    )
+    full, reduced = figures["rows"]
+    n_same, _, n_images = full["verdicts"].split()
+    assert n_same == n_images
+    assert full["score diff"] < 1e-3
+    assert full["same batch"]
+    assert reduced["rows"] < full["rows"]
+    assert 0 < reduced["MB"] < full["MB"]
+
+
+@pytest.mark.slow
 def test_drift(run, category):
     figures = run("bench_drift", *category, "--max-iter", 0)
     before, after = figures["rows"][:2]
