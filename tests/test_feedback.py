@@ -219,6 +219,7 @@ def test_an_image_of_the_bank_can_be_corrected(normal):
     assert est.calibrates_.all()
 
 
+@pytest.mark.slow
 def test_the_promise_holds_after_corrections():
     """Of many fits, with all false alarms corrected, as many as promised raise one."""
     alarms = []
@@ -233,6 +234,7 @@ def test_the_promise_holds_after_corrections():
     assert np.mean(alarms) <= 0.1 + 3 * np.sqrt(0.1 * 0.9 / len(alarms))
 
 
+@pytest.mark.slow
 def test_the_promise_holds_with_known_defects():
     alarms = []
     for seed in range(4):
