@@ -948,7 +948,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         return self._resize_regions(_cut_regions(maps, scores, offset), images)
 
     @on_snapshot
-    def inspect(self, X, explain=False):
+    def inspect(self, X, explain=False, names=False):
         """Compute all there is to say about images, in one pass.
 
         Parameters
@@ -957,6 +957,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             Images, as for `fit`.
         explain : bool, default=False
             Whether to say, too, what was compared with what in abnormal images.
+        names : bool, default=False
+            Whether to say, too, which known kinds of defects their regions resemble.
 
         Returns
         -------
@@ -966,18 +968,21 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             `predict_mask` and `predict_regions` return, each of which would inspect
             the images again. `maps` and `masks` are lists. With `explain` also
             `matches`: for each image an array as of the method `explain`, with one row,
-            that of its highest region, if it is abnormal, and without any if not.
+            that of its highest region, if it is abnormal, and without any if not. With
+            `names` also `names`, what `name_regions` returns.
         """
         images = self._check_scored_images(X)
-        images = images.hold() if explain else images
+        images = images.hold() if explain or names else images
         scores, maps = self._look_at(images)
         regions = _cut_regions(maps, scores, self.offset_)
         labels = _labels(scores - self.offset_)
-        matches = {}
+        more = {}
         if explain:
             abnormal = np.flatnonzero(labels == -1)
             highest = [own[:1] for own in regions]
-            matches = {"matches": self._match(images, highest, maps, abnormal)}
+            more["matches"] = self._match(images, highest, maps, abnormal)
+        if names:
+            more["names"] = self._name(images, maps, scores, self.offset_)
         maps = list(map(self._resize_map, maps, images.sizes))
         pairs = zip(maps, scores, strict=True)
         return Bunch(
@@ -987,7 +992,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             maps=maps,
             masks=[cut_map(x, -self.offset_, s < self.offset_) for x, s in pairs],
             regions=self._resize_regions(regions, images),
-            **matches,
+            **more,
         )
 
     @on_snapshot
@@ -1043,7 +1048,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         """
         offset = self._offset_at(alpha)
         images = self._check_scored_images(X).hold()
-        scores, maps = self._look_at(images)
+        return self._name(images, *reversed(self._look_at(images)), offset)
+
+    def _name(self, images, maps, scores, offset):
         masks = []
         for one_map, score in zip(maps, scores, strict=True):
             mask = cut_map(one_map, -offset, score < offset)
