@@ -20,6 +20,7 @@ from skpatchsvdd._encoding import (
     is_trained,
     make_frozen,
 )
+from skpatchsvdd._export import export_onnx
 from skpatchsvdd._images import (
     check_defects,
     check_images,
@@ -947,7 +948,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         return self._resize_regions(_cut_regions(maps, scores, offset), images)
 
     @on_snapshot
-    def inspect(self, X, explain=False):
+    def inspect(self, X, explain=False, names=False):
         """Compute all there is to say about images, in one pass.
 
         Parameters
@@ -956,6 +957,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             Images, as for `fit`.
         explain : bool, default=False
             Whether to say, too, what was compared with what in abnormal images.
+        names : bool, default=False
+            Whether to say, too, which known kinds of defects their regions resemble.
 
         Returns
         -------
@@ -965,18 +968,21 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             `predict_mask` and `predict_regions` return, each of which would inspect
             the images again. `maps` and `masks` are lists. With `explain` also
             `matches`: for each image an array as of the method `explain`, with one row,
-            that of its highest region, if it is abnormal, and without any if not.
+            that of its highest region, if it is abnormal, and without any if not. With
+            `names` also `names`, what `name_regions` returns.
         """
         images = self._check_scored_images(X)
-        images = images.hold() if explain else images
+        images = images.hold() if explain or names else images
         scores, maps = self._look_at(images)
         regions = _cut_regions(maps, scores, self.offset_)
         labels = _labels(scores - self.offset_)
-        matches = {}
+        more = {}
         if explain:
             abnormal = np.flatnonzero(labels == -1)
             highest = [own[:1] for own in regions]
-            matches = {"matches": self._match(images, highest, maps, abnormal)}
+            more["matches"] = self._match(images, highest, maps, abnormal)
+        if names:
+            more["names"] = self._name(images, maps, scores, self.offset_)
         maps = list(map(self._resize_map, maps, images.sizes))
         pairs = zip(maps, scores, strict=True)
         return Bunch(
@@ -986,7 +992,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             maps=maps,
             masks=[cut_map(x, -self.offset_, s < self.offset_) for x, s in pairs],
             regions=self._resize_regions(regions, images),
-            **matches,
+            **more,
         )
 
     @on_snapshot
@@ -1042,7 +1048,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         """
         offset = self._offset_at(alpha)
         images = self._check_scored_images(X).hold()
-        scores, maps = self._look_at(images)
+        return self._name(images, *reversed(self._look_at(images)), offset)
+
+    def _name(self, images, maps, scores, offset):
         masks = []
         for one_map, score in zip(maps, scores, strict=True):
             mask = cut_map(one_map, -offset, score < offset)
@@ -1216,6 +1224,41 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         save_estimator(self, path)
+
+    @on_snapshot
+    def export_onnx(self, path, *, bank_size=None, input_size=None):
+        """Write a file of ONNX that inspects images without this package or torch.
+
+        From bytes of images to what `score_samples`, `p_values`, `predict` and
+        `anomaly_map` give, for onnxruntime and others; see the
+        :ref:`user guide <onnx>`. It is written as a whole or not at all, and what
+        cannot be exported is an error before anything is written. Needs
+        ``pip install onnx onnxscript``.
+
+        Parameters
+        ----------
+        path : str
+            The file to write.
+        bank_size : int or float in (0, 1], default=None
+            Number or fraction of the patches of each scale that the file keeps, a part
+            that covers the others, for a smaller and faster file. The threshold and
+            what p-values come from are found anew for it, by `contamination`. None
+            keeps all.
+        input_size : (int, int), default=None
+            With `image_size`, the height and width of the images that the file takes
+            and resizes. None is that of the training images, if they have one.
+
+        Returns
+        -------
+        facts : dict
+            What the file says of itself, too, in its metadata: "version" of the
+            package, "image_shape" of the images it takes, "inspected_shape",
+            "threshold" and, by scale, "bank_size".
+        """
+        check_is_fitted(self)
+        quiet = Report(type(self).__name__, 0)
+        context = self._make_context(torch.device("cpu"), quiet)
+        return export_onnx(self, path, bank_size, input_size, context)
 
     def _check_training_images(self, X, y, groups, masks):
         images = self._check_images(X)

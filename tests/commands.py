@@ -1,7 +1,9 @@
-"""What the tests of commands share: images in a folder, and the table of a folder."""
+"""What the tests of commands share: images in a folder, a model, and the table."""
 
 import csv
 import io
+import shutil
+from pathlib import Path
 
 from PIL import Image
 
@@ -13,6 +15,11 @@ def save_images(folder, images):
     for file, image in zip(files, images, strict=True):
         Image.fromarray(image).save(file)
     return files
+
+
+def copy_model(photos, folder):
+    """Copy part.model into a folder, for a test that changes it; return its path."""
+    return Path(shutil.copy(photos / "part.model", folder))
 
 
 def read_rows(folder):

@@ -1,4 +1,6 @@
+import functools
 import importlib
+import logging
 import os
 from pathlib import Path
 
@@ -59,6 +61,22 @@ def _wide(request, monkeypatch):
     """Make encoders as wide as the paper's in a test that is marked so."""
     if request.node.get_closest_marker("wide"):
         monkeypatch.setattr(networks, "_SMALL_CHANNELS", WIDE)
+
+
+@pytest.fixture(scope="session")
+def quick_exports():
+    """Let torch read its table of operations once, and not log how it traces.
+
+    Each takes seconds for every file of ONNX.
+    """
+    from torch.onnx._internal.exporter import _registration
+
+    table = _registration.ONNXRegistry
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        read = staticmethod(functools.lru_cache(table.from_torchlib))
+        monkeypatch.setattr(table, "from_torchlib", read)
+        monkeypatch.setattr(logging.getLogger("torch.__trace"), "handlers", [])
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -1,9 +1,11 @@
 """The command update with a review: what it learns, says and refuses."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from commands import copy_model
 from PIL import Image
 from settings import SEED
 
@@ -35,9 +37,7 @@ def photos(tmp_path_factory):
 
 @pytest.fixture
 def model(photos, tmp_path):
-    path = tmp_path / "part.model"
-    path.write_bytes((photos / "part.model").read_bytes())
-    return path
+    return copy_model(photos, tmp_path)
 
 
 @pytest.fixture
@@ -75,11 +75,12 @@ def update(model, *args):
 
 @pytest.fixture
 def calls(monkeypatch):
-    """What a stand-in for `partial_fit` that learns nothing is called with."""
+    """What a stand-in for `partial_fit` is called with; it learns, but nothing."""
     calls = []
 
     def partial_fit(est, X, y=None, *, masks=None, groups=None, corrections=False):
         calls.append({"X": X, "y": y, "masks": masks, "groups": groups})
+        est._fitted = replace(est._fitted)
         return est
 
     monkeypatch.setattr(PatchSVDD, "partial_fit", partial_fit)
@@ -115,6 +116,31 @@ def test_a_model_that_has_learnt_a_review_takes_the_next_and_no_copy(
     assert len(load(model).training_scores_) == N_GOOD + 2
     learnt = model.read_bytes()
     assert update(model, "--review", review([good(1)])) == 0
+    assert "there is nothing new" in capsys.readouterr().out
+    assert model.read_bytes() == learnt
+
+
+def test_a_correction_of_an_image_that_was_learnt_is_new(photos, model, review, capsys):
+    image = {"file": "0.png", "verdict": "good"}
+    image["digest"] = digest_file(photos / "good" / "0.png")
+    path = review([image], folder=str(photos / "good"))
+    former = model.read_bytes()
+    assert update(model, "--review", path) == 0
+    assert f"wrote {model}" in capsys.readouterr().out
+    assert len(load(model).training_scores_) == N_GOOD
+    learnt = model.read_bytes()
+    assert learnt != former
+    assert update(model, "--review", path) == 0
+    assert "there is nothing new" in capsys.readouterr().out
+    assert model.read_bytes() == learnt
+
+
+def test_a_known_defect_is_not_new(model, review, capsys):
+    path = review([defective(2, "dent", [[0, 0, 40, 40]])])
+    assert update(model, "--review", path) == 0
+    learnt = model.read_bytes()
+    capsys.readouterr()
+    assert update(model, "--review", path) == 0
     assert "there is nothing new" in capsys.readouterr().out
     assert model.read_bytes() == learnt
 
@@ -173,6 +199,7 @@ def test_what_makes_reviewed_images_wrong_is_written_only_if_asked(
 ):
     def partial_fit(est, X, y=None, *, masks=None, groups=None, corrections=False):
         est.offset_ *= 1e6  # nothing is abnormal any more
+        est._fitted = replace(est._fitted)
         return est
 
     monkeypatch.setattr(PatchSVDD, "partial_fit", partial_fit)

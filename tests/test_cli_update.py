@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from commands import save_images
+from commands import copy_model, save_images
 from settings import SEED
 
 from skpatchsvdd import PatchSVDD, load
@@ -34,9 +34,7 @@ def photos(tmp_path_factory):
 
 @pytest.fixture
 def model(photos, tmp_path):
-    path = tmp_path / "part.model"
-    path.write_bytes((photos / "part.model").read_bytes())
-    return path
+    return copy_model(photos, tmp_path)
 
 
 def update(model, *args):

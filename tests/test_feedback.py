@@ -210,6 +210,35 @@ def test_five_corrections_silence_further_marks():
     assert np.mean(est.predict(damaged[5:]) == -1) > 0.9
 
 
+def test_corrected_marks_that_come_anywhere_hide_no_other_defects():
+    """Fewer such marks raise an alarm, and squares and scratches are still found."""
+    normal = make_textures(20, image_size=64, random_state=SEED).images
+    fresh = make_textures(25, image_size=64, random_state=SEED + 9).images
+    places = np.random.RandomState(SEED).randint(0, 53, (2, 25, 2))
+    marked, damaged = mark(fresh, 255, places[0])[0], mark(fresh, 0, places[1])[0]
+    scratched = fresh.copy()
+    for image, (_, left) in zip(scratched, places[1], strict=True):
+        image[10:50, left : left + 2] = 0
+    est = PatchSVDD(contamination=0.1, **QUICK).fit(normal)
+    assert (est.predict(marked[5:]) == -1).all()
+    est.partial_fit(marked[:5], corrections=True)
+    assert any(est._fitted.harmless.have_positions)
+    assert np.mean(est.predict(marked[5:]) == -1) <= 0.5
+    for others in (damaged[5:15], scratched[5:15]):
+        assert np.mean(est.predict(others) == -1) >= 0.9
+
+
+def test_corrections_of_different_sorts_hide_nothing(est, dark, bright):
+    """What two corrected images do not share, no other image is forgiven."""
+    stripes = bright[0][:1].copy()
+    stripes[:, 30:50:2, 30:50] = (255, 0, 0)
+    before = est.score_samples(dark[0])
+    est.partial_fit(bright[0][1:2], corrections=True)
+    est.partial_fit(stripes, corrections=True)
+    assert (est.predict(dark[0]) == -1).all()
+    assert np.median(est.score_samples(dark[0]) / before) > 0.05
+
+
 def test_an_image_of_the_bank_can_be_corrected(normal):
     est = PatchSVDD(contamination=0.3, **QUICK).fit(normal)
     lowest = normal[[est.training_scores_.argmin()]]

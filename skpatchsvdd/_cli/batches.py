@@ -57,6 +57,7 @@ def inspect_batch(batch, est, explain=False):
     """Return the outcomes of a batch, with results or with reasons, in its order.
 
     With `explain` results say what alarms were compared with; see `PatchSVDD.inspect`.
+    Where a model knows kinds of defects, they say which of them alarms resemble.
     """
     fitting = [outcome.file for outcome in batch if outcome.reason is None]
     found = _inspect_files(fitting, est, explain) if fitting else {}
@@ -66,7 +67,8 @@ def inspect_batch(batch, est, explain=False):
 def _inspect_files(files, est, explain):
     """Return, by file, what is to be said: of each alone where that of all fails."""
     try:
-        results = est.inspect(files, explain=explain)
+        has_kinds = len(est.defect_kinds_) > 0
+        results = est.inspect(files, explain=explain, names=has_kinds)
     except (*_OF_FILES, *_OF_ANY) as error:
         if len(files) > 1:
             found = (_inspect_files([x], est, explain) for x in files)

@@ -7,7 +7,13 @@ from contextlib import contextmanager
 from skpatchsvdd._cli.maps import name_maps, remove_maps, save_maps
 from skpatchsvdd._cli.states import find_state
 from skpatchsvdd._cli.status import ABNORMAL, OK, UNREADABLE
-from skpatchsvdd._cli.table import TABLE, Table, is_table
+from skpatchsvdd._cli.table import (
+    COLUMNS,
+    COLUMNS_WITH_KIND,
+    TABLE,
+    Table,
+    is_table,
+)
 from skpatchsvdd._cli.text import printable, tell
 from skpatchsvdd._images import read_display, read_shape
 from skpatchsvdd._report import OVERLAY_SIZE
@@ -51,7 +57,8 @@ class Record:
         self._unreadable = set()
         # Outcomes on the page as it was last written, when that was, and for how long.
         self._n_written, self._written, self._took = 0, -math.inf, 0.0
-        self.table = Table(folder / TABLE, goes_on)
+        columns = COLUMNS_WITH_KIND if len(est.defect_kinds_) else COLUMNS
+        self.table = Table(folder / TABLE, goes_on, columns)
 
     def add(self, outcome):
         """Take in the outcome of a file.
@@ -90,6 +97,7 @@ class Record:
             p_value=f"{results.p_values[0]:.4g}",
             n_regions=len(regions),
             regions=";".join(map(_describe_region, regions)),
+            kind=_find_kind(results),
             map=";".join(x.as_posix() for x in maps),
             state=outcome.state,
         )
@@ -171,6 +179,12 @@ class Record:
 def _describe_region(region):
     fields = ("top", "left", "bottom", "right", "area")
     return " ".join(str(region[name]) for name in fields)
+
+
+def _find_kind(results):
+    """Return the kind that the highest region of an alarm resembles, if it is known."""
+    names = results.get("names", [()])[0]
+    return str(names["kind"][0]) if len(names) else ""
 
 
 @contextmanager

@@ -89,7 +89,7 @@ def teach(est, known, group):
     group : str or None
         The group that all images are of.
     """
-    n_former = len(est.training_scores_)
+    former = est._fitted
     good = [x for x in known if x.is_good]
     named = [x for x in known if not x.is_good and x.kind is not None]
     unnamed = [x for x in known if not x.is_good and x.kind is None]
@@ -104,7 +104,7 @@ def teach(est, known, group):
         learn(named, [x.kind for x in named], masks=[x.mask for x in named])
     if unnamed:
         learn(unnamed, [-1] * len(unnamed), masks=[x.mask for x in unnamed])
-    return len(est.training_scores_) > n_former or bool(named or unnamed)
+    return est._fitted is not former  # which partial_fit replaces if anything is new
 
 
 def _check_model(review, est, args):

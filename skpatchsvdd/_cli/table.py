@@ -11,6 +11,9 @@ COLUMNS = (
     *("file", "verdict", "score", "p_value", "n_regions", "regions", "map"),
     *("reason", "time", "state"),
 )
+# Those of a model that knows kinds of defects. The state is the last, by which files
+# are known.
+COLUMNS_WITH_KIND = (*COLUMNS[:6], "kind", *COLUMNS[6:])
 # By these a table is known.
 _FIRST = b"file,verdict,score,p_value"
 
@@ -45,6 +48,8 @@ class Table:
         The file.
     goes_on : bool
         Whether rows are added to a former table, or a new one takes its place.
+    columns : tuple of str
+        The names of its columns; those of a former table that goes on stay.
 
     Attributes
     ----------
@@ -54,8 +59,9 @@ class Table:
         The states of the files that have a row; see `states.find_state`.
     """
 
-    def __init__(self, path, goes_on):
+    def __init__(self, path, goes_on, columns=COLUMNS):
         self._path = path
+        self._columns = columns
         self._has_begun = False
         self._length = self.n_rows = 0
         self.known = set()
@@ -64,10 +70,9 @@ class Table:
 
     def _take_up(self):
         """Go on with a former table, up to its last whole row."""
-        names = ",".join(COLUMNS).encode()
         with self._path.open("rb") as stream:
-            head = stream.readline()
-            if head.rstrip(b"\r\n") != names and not names.startswith(head):
+            self._columns = self._find_columns(stream.readline())
+            if self._columns is None:
                 raise ValueError(
                     f"{self._path} is no table of an inspection that rows could be "
                     "added to. Pass another folder to -o."
@@ -78,6 +83,14 @@ class Table:
             self._length = rows[-1][0]
             self.n_rows = len(rows) - 1
             self.known = {state for _, state in rows if state is not None}
+
+    def _find_columns(self, head):
+        """Return the columns that a first line names, or has begun to; or None."""
+        for columns in (self._columns, COLUMNS, COLUMNS_WITH_KIND):
+            names = ",".join(columns).encode()
+            if head.rstrip(b"\r\n") == names or names.startswith(head):
+                return columns
+        return None
 
     def begin(self):
         """Write the names of the columns, or drop what is not a whole row."""
@@ -97,7 +110,7 @@ class Table:
             self.known.add(state)
             values["state"] = f"{state:016x}"
         values["time"] = f"{datetime.now(timezone.utc):%Y-%m-%dT%H:%M:%SZ}"
-        self._append(_make_row([values.get(name, "") for name in COLUMNS]))
+        self._append(_make_row([values.get(name, "") for name in self._columns]))
         self.n_rows += 1
 
     def _append(self, row):
@@ -105,7 +118,7 @@ class Table:
         # Opened each time: a table that was moved away is followed by a new one.
         with naming(self._path), self._path.open("ab", buffering=0) as stream:
             length = stream.tell()
-            row = row if length else _make_row(COLUMNS) + row
+            row = row if length else _make_row(self._columns) + row
             try:
                 while row:
                     row = row[stream.write(row) :]

@@ -3,33 +3,41 @@
 A corrected image joins the bank. But a harmless mark looks a little different each
 time, and by the standards of what is normal these are large differences. How large they
 are, several corrected images tell: a patch h of one of them that was far from normal
-ones is a distance v from the nearest such patch of another corrected image. A patch x
-then counts as typical if it is about v away from h, and else as the square of
-|x - h| / v times what is typical, if that is less than its distance to the nearest
-normal patch. One corrected image alone tells nothing of that, and just joins the bank.
+ones has its like in another one, some distance away. A patch x that is no farther from
+h than is usual among these counts as typical; one that is farther soon counts as it
+would without. And only as far as all scales agree: a pixel counts, at every scale, as
+much as at the one that finds it least harmless. One corrected image alone tells nothing
+of that, and just joins the bank.
+
+Where a patch lies counts among them as much as it does for what is harmless: not at all
+if it comes anywhere.
 """
+
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from skpatchsvdd._bank import as_tensor
-from skpatchsvdd._inspection.weighted import WeightedSearch
-from skpatchsvdd._utils import Saved
+from skpatchsvdd._inspection.weighted import SearchedRows, WeightedSearch
 
-# The power of |x - h| / v: what is farther from h than its like counts quickly more.
-_POWER = 2
+# The power of |x - h| / r: what is farther from h than its like soon counts as before.
+_POWER = 8
 # How many times what is typical a patch must have been away from normal ones.
 _FAR = 2.0
-# How many times v still counts as typical: the nearest of few is a matter of luck.
+# A corrected image is of one sort with another if its patches of any size are, in the
+# median, so much nearer to those of others than to normal ones.
+_ALIKE = 0.75
+# The radius r, as a multiple of how far such patches are apart in the median: most of
+# what is like them is nearer. Chosen, as the power, for marks anywhere on synthetic
+# textures: with more, scratches are missed.
 _SLACK = 1.5
-# The largest v, as a fraction of the distance from normal: what is nearer than half
-# of that is nearer to h than to anything normal.
-_WIDEST = 0.5
 # Rows of each scale, at most, those that were farthest from normal.
 _MAX_ROWS = 2048
 
 
-class Harmless(Saved):
+@dataclass(eq=False)
+class Harmless(SearchedRows):
     """Patches of corrected images that were far from normal ones, by scale.
 
     Parameters
@@ -42,19 +50,15 @@ class Harmless(Saved):
         How far each was from normal patches, float32.
     typical : list of float
         How far normal patches are from each other.
+    have_positions : list of bool
+        Whether the last two columns of the rows are positions.
     """
 
-    _saved = ("rows", "images", "distances", "typical")
-
-    def __init__(self, rows, images, distances, typical):
-        self.rows = rows
-        self.images = images
-        self.distances = distances
-        self.typical = typical
-        vars(self).update(self._unsaved())
-
-    def _unsaved(self):
-        return {"_on_device": {}}
+    rows: list
+    images: list
+    distances: list
+    typical: list
+    have_positions: list
 
     @property
     def n_images(self):
@@ -62,7 +66,7 @@ class Harmless(Saved):
         return 1 + max((int(x.max()) for x in self.images if len(x)), default=-1)
 
     def measure(self, scale, features):
-        """Return what patches count as that are like harmless ones.
+        """Return how far patches are from harmless ones, in units of what is usual.
 
         Parameters
         ----------
@@ -76,39 +80,101 @@ class Harmless(Saved):
         distances : tensor of shape (n_images, n_patches)
             Infinite where nothing is known.
         """
-        search, weights = self._search_on(scale, features.device)
+        search, weights, columns = self._search_on(scale, features.device)
         if search is None:
             return features.new_full(features.shape[:2], torch.inf)
-        if features.device.type == "cpu":
-            # Image by image, so that no other image matters.
-            found = [search.find_nearest(x, weights) for x in features]
-            return torch.stack(found).pow(_POWER)
-        flat = search.find_nearest(features.flatten(0, 1), weights)
-        return flat.view(features.shape[:2]).pow(_POWER)
+        return search.search_images(features * columns, [weights] * len(features))
 
-    def _search_on(self, scale, device):
-        found = self._on_device.get((scale, device))
-        if found is None:
-            found = None, None
-            weights = self._weigh(scale)
-            if (counts := weights < np.inf).any():
-                search = WeightedSearch(self.rows[scale][counts], device)
-                found = search, as_tensor(weights[counts]).to(device)
-            self._on_device[scale, device] = found
-        return found
+    def _make_search(self, scale, device):
+        rows, columns = self._rescale(scale)
+        weights = self._weigh(scale, rows)
+        counts = weights < np.inf
+        if not counts.any():
+            return None, None, None
+        search = WeightedSearch(rows.numpy()[counts], device)
+        return search, as_tensor(weights[counts]).to(device), columns.to(device)
 
-    def _weigh(self, scale):
-        """Return what distances from each row are multiplied by, before the power."""
-        rows, images = as_tensor(self.rows[scale]), self.images[scale]
-        apart = np.full(len(rows), np.inf, dtype=np.float32)
-        for image in np.unique(images):
-            own = torch.from_numpy(images == image)
-            if not own.all():
-                apart[own] = torch.cdist(rows[own], rows[~own]).amin(dim=1).numpy()
-        typical = self.typical[scale]
-        widest = np.maximum(_WIDEST * self.distances[scale], typical)
-        weights = np.sqrt(typical) / np.clip(_SLACK * apart, typical, widest)
-        return np.where(np.isfinite(apart), weights, np.inf).astype(np.float32)
+    def _weigh(self, scale, rows):
+        """Return the units in which distances from each row are measured, inverted."""
+        images = self.images[scale]
+        counts = np.isin(images, self._find_alike())
+        if not counts.any():
+            return np.full(len(rows), np.inf, dtype=np.float32)
+        radius = _SLACK * np.median(_find_apart(rows, images)[counts])
+        weights = 1 / np.minimum(radius, self.distances[scale])
+        return np.where(counts, weights, np.inf).astype(np.float32)
+
+    def _find_alike(self):
+        """Return the numbers of images that are of one sort with others."""
+        alike = set()
+        for scale, images in enumerate(self.images):
+            ratios = _find_apart(self._rescale(scale)[0], images)
+            ratios /= self.distances[scale]
+            medians = {x: np.median(ratios[images == x]) for x in np.unique(images)}
+            alike |= {x for x, ratio in medians.items() if ratio < _ALIKE}
+        return sorted(alike)
+
+    def _rescale(self, scale):
+        """Return rows whose positions count as they should, and columns' factors."""
+        rows = as_tensor(self.rows[scale])
+        columns = torch.ones(rows.shape[1])
+        if self.have_positions[scale]:
+            columns[-2:] = _weigh_positions(rows, self.images[scale])
+        return rows * columns, columns
+
+
+def _find_apart(rows, images):
+    """Return how far each row is from the nearest one of another image."""
+    apart = np.full(len(rows), np.inf, dtype=np.float32)
+    for image in np.unique(images):
+        own = torch.from_numpy(images == image)
+        if not own.all():
+            apart[own] = torch.cdist(rows[own], rows[~own]).amin(dim=1).numpy()
+    return apart
+
+
+def lower_distances(distances, near, typical):
+    """Lower the distances of patches that are near to harmless ones.
+
+    A larger distance stays larger, so that a bound stays a bound.
+
+    Parameters
+    ----------
+    distances : tensor
+        Those to the nearest normal patches.
+    near : tensor of the same shape
+        See `Harmless.measure`.
+    typical : float
+        The distance that normal patches have.
+    """
+    return torch.minimum(distances, typical * near.clamp(min=1).pow(_POWER))
+
+
+def _weigh_positions(rows, images):
+    """Return how much positions count among what is harmless, from 0 to 1.
+
+    Not at all if rows of different images that look most alike are hardly nearer to
+    each other than any two: then it comes anywhere.
+
+    Parameters
+    ----------
+    rows : tensor of shape (n_rows, n_features)
+        With positions in the last two columns.
+    images : ndarray of int of shape (n_rows,)
+        The image that each is from.
+    """
+    alike, any_two = [], []
+    if len(np.unique(images)) < 2:
+        return 1.0
+    for image in np.unique(images):
+        own = torch.from_numpy(images == image)
+        nearest = torch.cdist(rows[own, :-2], rows[~own, :-2]).argmin(dim=1)
+        away = torch.cdist(rows[own, -2:], rows[~own, -2:])
+        alike.append(away.gather(1, nearest[:, None])[:, 0])
+        any_two.append(away.mean(dim=1))
+    ratio = torch.cat(alike).mean() / torch.cat(any_two).mean().clamp(min=1e-12)
+    # Half: around a mark that comes anywhere things may still tell where they are.
+    return max(1 - 2 * float(ratio), 0.0)
 
 
 def learn_harmless(former, images, inspector):
@@ -143,7 +209,7 @@ def learn_harmless(former, images, inspector):
             is_far = distances > _FAR * typical[i]
             numbers = np.full(is_far.sum(), number)
             parts[i].append((own.cpu().numpy()[is_far], numbers, distances[is_far]))
-    return _join(parts, typical)
+    return _join(parts, typical, [unit > 0 for unit in inspector.units])
 
 
 def join_harmless(known):
@@ -161,7 +227,7 @@ def join_harmless(known):
             is_new = np.array([x.tobytes() not in there for x in rows], dtype=bool)
             part.append((rows[is_new], images[is_new] + n_images, distances[is_new]))
         n_images += harmless.n_images
-    return _join(parts, known[0].typical)
+    return _join(parts, known[0].typical, known[0].have_positions)
 
 
 def _list_parts(known):
@@ -176,11 +242,12 @@ def _find_typical(inspector, scale, distances):
     return max(float(np.median(distances)), 1e-6)
 
 
-def _join(parts, typical):
+def _join(parts, typical, have_positions):
     kept = []
     for part in parts:
         rows, images, distances = (np.concatenate(x) for x in zip(*part, strict=True))
         farthest = np.argsort(-distances, kind="stable")[:_MAX_ROWS]
         chosen = np.sort(farthest)
         kept.append((rows[chosen], images[chosen], distances[chosen]))
-    return Harmless(*(list(x) for x in zip(*kept, strict=True)), list(typical))
+    lists = (list(x) for x in zip(*kept, strict=True))
+    return Harmless(*lists, list(typical), have_positions)

@@ -7,6 +7,7 @@ import torch
 
 from skpatchsvdd._gpu import SharedGraphedCall, prefetch, run_concurrently
 from skpatchsvdd._images import KnownImages, pixels_to_float
+from skpatchsvdd._inspection.harmless import lower_distances
 from skpatchsvdd._inspection.known_defects import raise_distances
 from skpatchsvdd._inspection.maps import (
     find_covering,
@@ -96,7 +97,7 @@ class Inspector:
         self._defects = defects
         self._harmless = harmless
         self._is_corrected = [digest in corrected for digest in known]
-        self._inspect_graphed = SharedGraphedCall(self._inspect_one)
+        self._inspect_graphed = SharedGraphedCall(self.inspect_new)
 
     def maps(self, images, scale=None):
         """Yield the anomaly maps of a stack of images, batch by batch.
@@ -178,7 +179,12 @@ class Inspector:
         maps = self._make_maps(features, owners, chosen)
         return geometric_mean(maps, self.weights), self._score(maps)
 
-    def _inspect_one(self, image):
+    def inspect_new(self, image):
+        """Return map and score of one image on the device, that is not a known one.
+
+        A tensor of shape (1, height, width, n_channels) in, one of shape (1, height,
+        width) and one of shape (1,) out.
+        """
         return self._inspect_batch(image, [-1], range(len(self.indexes)))
 
     def score_features(self, features, owners):
@@ -255,7 +261,7 @@ class Inspector:
         some = features.flatten(0, 1)[covering.to(features.device)]
         distances = self.indexes[i].query_exactly(some[None], [owner])
         told = self._find_told(i, some[None, None], [owner])[:, 0]
-        distances = _heed(distances, told)
+        distances = self._heed(i, distances, told)
         return int(covering[int(distances[0].argmax())])
 
     def _score(self, maps):
@@ -310,6 +316,14 @@ class Inspector:
             told[1] = self._defects.measure(i, flat, owners)
         return told.view(2, *features.shape[:3])
 
+    def _heed(self, i, distances, told):
+        """Return the distances that patches of a scale count with by themselves."""
+        harmless, defects = told
+        if self._harmless is not None:
+            typical = self._harmless.typical[i]
+            distances = lower_distances(distances, harmless, typical)
+        return raise_distances(distances, defects)
+
     def _own(self, known):
         """Return the owners, in the bank, of known images; -1 for the others.
 
@@ -362,17 +376,40 @@ class Inspector:
 
     def _join_all(self, distances, usual, told):
         """Return the joined maps: of distances, and in units of what is usual."""
+        lowered, typical = None, None
+        if self._harmless is not None:
+            typical = self._harmless.typical
+            lowered = {i: self._heed(i, x, told[i]) for i, x in distances.items()}
         if told is not None:
-            distances = {i: _heed(x, told[i]) for i, x in distances.items()}
-        maps = [self._join(distances)]
+            pairs = {i: (x, told[i][1]) for i, x in distances.items()}
+            distances = {i: raise_distances(*x) for i, x in pairs.items()}
+        maps = [self._join(distances, lowered, typical)]
         if usual is not None:
-            maps.append(self._join({i: x / usual[i] for i, x in distances.items()}))
+            parts = [
+                x and {i: x[i] / usual[i] for i in x} for x in (distances, lowered)
+            ]
+            maps.append(self._join(*parts, [1.0] * len(self.indexes)))
         return maps
 
-    def _join(self, distances):
-        maps = [self._spread(i, x) for i, x in distances.items()]
+    def _join(self, distances, lowered, typical):
+        """Join the maps of scales, less what is harmless at all of them.
+
+        Parameters
+        ----------
+        distances : dict of tensor
+            Distances of patches, by scale.
+        lowered : dict of tensor or None
+            The same with those that are like harmless ones lowered.
+        typical : list of float or None
+            The distance that normal patches have, by scale.
+        """
+        maps = {i: self._spread(i, x) for i, x in distances.items()}
+        if lowered is not None:
+            parts = [self._spread(i, x) / typical[i] for i, x in lowered.items()]
+            most = functools.reduce(torch.maximum, parts)
+            maps = {i: torch.minimum(x, typical[i] * most) for i, x in maps.items()}
         weights = [self.encoder.scale_weights[i] for i in distances]
-        joined = join_maps(maps, self.aggregation, weights)
+        joined = join_maps(list(maps.values()), self.aggregation, weights)
         return joined if self._roi is None else torch.where(self._roi, joined, 0.0)
 
     def _spread(self, i, scores):
@@ -397,12 +434,3 @@ class Inspector:
         gain = gain.astype(np.float32)[:, None, None, None]
         batch, mean = pixels_to_float(batch), self.encoder.center
         return np.where(gain == 1, batch, mean + (batch - mean) * gain)
-
-
-def _heed(distances, told):
-    """Return the distances that count, given those from what people know.
-
-    A larger distance stays larger, so that a bound stays a bound.
-    """
-    harmless, defects = told
-    return raise_distances(torch.minimum(distances, harmless), defects)

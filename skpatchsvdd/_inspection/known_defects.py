@@ -10,14 +10,15 @@ known defect than normal patches ever are, in units of what is usual on both sid
 by how much follows from the normal images alone.
 """
 
+import itertools
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from skpatchsvdd._bank import as_tensor
-from skpatchsvdd._inspection.weighted import WeightedSearch
-from skpatchsvdd._utils import Saved
+from skpatchsvdd._inspection.weighted import PRODUCTS, SearchedRows, WeightedSearch
 
 # What this fraction of the normal images reach does not raise anything; patches of the
 # others may be raised a little. Chosen, as the power, on the figures of
@@ -28,8 +29,8 @@ _REACHED = 0.5
 _POWER, _LARGEST = 2, 4.0
 # The least limit, in ratios: images that are all the same have none.
 _LEAST = 1e-6
-# Products held at a time, (patches, rows of defects).
-_PRODUCTS = 2**24
+# Owners of normal patches that are searched for at a time.
+_N_OWNERS = 16
 
 
 class DefectBank(NamedTuple):
@@ -65,7 +66,8 @@ class DefectBank(NamedTuple):
         return max(float(np.quantile(peaks, _REACHED)), 1.0)
 
 
-class KnownDefects(Saved):
+@dataclass(eq=False)
+class KnownDefects(SearchedRows):
     """What is known of defects, at every scale.
 
     Parameters
@@ -80,17 +82,10 @@ class KnownDefects(Saved):
         Their paths.
     """
 
-    _saved = ("banks", "known", "kinds", "files")
-
-    def __init__(self, banks, known, kinds, files):
-        self.banks = banks
-        self.known = known
-        self.kinds = kinds
-        self.files = files
-        vars(self).update(self._unsaved())
-
-    def _unsaved(self):
-        return {"_on_device": {}}
+    banks: list
+    known: list
+    kinds: list
+    files: list
 
     def measure(self, scale, features, left_out):
         """Return how far patches are from known defects, in units of the limits.
@@ -110,20 +105,10 @@ class KnownDefects(Saved):
         -------
         near : tensor of shape (n_images, n_patches)
         """
-        search = self._search_on(scale, features.device)
-        if features.device.type != "cpu" and max(left_out) < 0:
-            flat = search.find_nearest(features.flatten(0, 1), -1)
-            return flat.view(features.shape[:2])
-        # Image by image, so that no other image matters.
-        pairs = zip(features, left_out, strict=True)
-        return torch.stack([search.find_nearest(*pair) for pair in pairs])
+        return self._search_on(scale, features.device).measure(features, left_out)
 
-    def _search_on(self, scale, device):
-        search = self._on_device.get((scale, device))
-        if search is None:
-            search = _DefectSearch(self.banks[scale], device)
-            self._on_device[scale, device] = search
-        return search
+    def _make_search(self, scale, device):
+        return _DefectSearch(self.banks[scale], device)
 
     def bound_raises(self):
         """Return by how much each owner is raised at most, (n_scales, n_owners)."""
@@ -150,7 +135,7 @@ def raise_distances(distances, near):
     """
     # What is no distance at all, as that of a copy of a normal patch, is not raised.
     ratio = torch.where(distances > 0, distances / near, 0.0)
-    return distances * ratio.clamp(1, _LARGEST).pow(_POWER)
+    return distances * ratio.clamp(1.0, _LARGEST).pow(_POWER)
 
 
 class _DefectSearch:
@@ -162,14 +147,17 @@ class _DefectSearch:
         limits = as_tensor(bank.limits).to(device).clamp(min=_LEAST)
         self._largest, self._second = limits
         self._holders = as_tensor(bank.holders).to(device)
-        self._reached = bank.limit_peaks(-1)
+        self._weights = bank.limit_peaks(-1) * self._largest
 
-    def find_nearest(self, features, owner):
-        limits, reached = self._largest, self._reached
-        if owner >= 0:
-            limits = torch.where(self._holders == owner, self._second, limits)
-            reached = self._bank.limit_peaks(owner)
-        return reached * self._search.find_nearest(features, limits)
+    def measure(self, features, left_out):
+        weights = [self._weigh_without(owner) for owner in left_out]
+        return self._search.search_images(features, weights)
+
+    def _weigh_without(self, owner):
+        if owner < 0:
+            return self._weights
+        limits = torch.where(self._holders == owner, self._second, self._largest)
+        return self._bank.limit_peaks(owner) * limits
 
 
 def measure_limits(rows, places, index, device):
@@ -192,10 +180,12 @@ def measure_limits(rows, places, index, device):
     bank, on_device = index.bank(), torch.from_numpy(rows).to(device)
     owners, starts = np.unique(bank.owners, return_index=True)
     ratios = np.zeros((owners.max() + 1, len(rows)), dtype=np.float32)
-    for owner, own in zip(owners, np.split(bank.rows, starts[1:]), strict=True):
-        own = torch.from_numpy(own).to(device)
-        (distances,) = index.query_exactly(own[None], [int(owner)])
-        ratios[owner] = _find_ratios(own, distances, on_device).cpu().numpy()
+    parts = np.split(bank.rows, starts[1:])
+    for first, last in _find_runs([len(own) for own in parts]):
+        some = torch.from_numpy(np.stack(parts[first:last])).to(device)
+        distances = index.query_exactly(some, owners[first:last].tolist())
+        for owner, *own in zip(owners[first:last], some, distances, strict=True):
+            ratios[owner] = _find_ratios(*own, on_device).cpu().numpy()
     order = np.argsort(ratios, axis=0)
     holders = order[-1]
     limits = np.take_along_axis(ratios, order[[-1, -2]], axis=0)
@@ -204,10 +194,18 @@ def measure_limits(rows, places, index, device):
     return DefectBank(rows, places, limits, holders, (ratios / others).max(axis=1))
 
 
+def _find_runs(sizes):
+    """Yield starts and ends of runs of equal sizes, of a few owners at most."""
+    starts = [0, *(np.flatnonzero(np.diff(sizes)) + 1), len(sizes)]
+    for start, end in itertools.pairwise(starts):
+        for first in range(start, end, _N_OWNERS):
+            yield first, min(first + _N_OWNERS, end)
+
+
 def _find_ratios(features, distances, rows):
     """Return the largest ratio of some patches to each row, (n_rows,)."""
     largest = torch.zeros(len(rows), device=rows.device)
-    size = max(_PRODUCTS // len(rows), 1)
+    size = max(PRODUCTS // len(rows), 1)
     for some, own in zip(features.split(size), distances.split(size), strict=True):
         away = torch.cdist(some, rows, compute_mode="donot_use_mm_for_euclid_dist")
         ratios = own[:, None] / away.clamp(min=1e-12)

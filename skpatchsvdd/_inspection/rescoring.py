@@ -36,22 +36,26 @@ def rescore(scores, fitted, inspector, is_raised=True):
     pairs = zip(counts, sizes, strict=True)
     is_whole = np.all([count == size for count, size in pairs], axis=0)
     rescored = scores * (_bound_raises(fitted, inspector) if is_raised else 1)
-    for i in np.flatnonzero(is_whole):
-        parts = zip(banks, orders, starts, strict=True)
-        rows = [bank.rows[order[at[i] : at[i + 1]]] for bank, order, at in parts]
-        features = [_lay_out(x, dense, k) for k, x in enumerate(rows)]
-        owner = int(fitted.owners[i])
-        (rescored[i],) = inspector.score_features(features, [owner])
+    whole = np.flatnonzero(is_whole)
+    for start in range(0, len(whole), dense.batch_size):
+        some = whole[start : start + dense.batch_size]
+        features = []
+        for k, (bank, order, at) in enumerate(zip(banks, orders, starts, strict=True)):
+            rows = [bank.rows[order[at[i] : at[i + 1]]] for i in some]
+            features.append(_lay_out(np.stack(rows), dense, k))
+        owners = [int(fitted.owners[i]) for i in some]
+        rescored[some] = inspector.score_features(features, owners)
     return rescored
 
 
 def _lay_out(rows, dense, scale):
-    """Return the features of an image's patches on their grid, (1, rows, cols, D)."""
+    """Return the features of images' patches on their grid, (n, rows, cols, D)."""
     height, width = dense.grids[scale]
-    features = np.zeros((height * width, rows.shape[1]), dtype=np.float32)
-    features[dense.cells[scale]] = rows
+    shape = len(rows), height * width, rows.shape[2]
+    features = np.zeros(shape, dtype=np.float32)
+    features[:, dense.cells[scale]] = rows
     features = torch.from_numpy(features).to(dense.device)
-    return features.view(1, height, width, -1)
+    return features.unflatten(1, (height, width))
 
 
 def _bound_raises(fitted, inspector):

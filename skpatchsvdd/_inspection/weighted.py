@@ -1,12 +1,40 @@
 """The nearest of a few rows, each of which measures distances in a unit of its own."""
 
+from dataclasses import dataclass, field, fields
+
 import torch
 
 from skpatchsvdd._bank import as_tensor
-from skpatchsvdd._utils import as_columns, expand, halve_squares
+from skpatchsvdd._utils import Saved, as_columns, expand, halve_squares
 
 # Products held at a time, (patches, rows).
-_PRODUCTS = 2**24
+PRODUCTS = 2**24
+
+
+@dataclass(eq=False)
+class SearchedRows(Saved):
+    """Base of what holds rows of every scale, and searches them on devices.
+
+    A subclass is a dataclass, whose fields are saved, and has `_make_search`, with
+    which ``_make_search(scale, device)`` gives what is remembered for as long as the
+    object lives.
+    """
+
+    _on_device: dict = field(default_factory=dict, init=False, repr=False)
+
+    @classmethod
+    def saved_names(cls):
+        """Return the names of what is saved: all that it is made of."""
+        return tuple(x.name for x in fields(cls) if x.init)
+
+    def _unsaved(self):
+        return {"_on_device": {}}
+
+    def _search_on(self, scale, device):
+        key = scale, device
+        if key not in self._on_device:
+            self._on_device[key] = self._make_search(scale, device)
+        return self._on_device[key]
 
 
 class WeightedSearch:
@@ -37,10 +65,32 @@ class WeightedSearch:
         weights : tensor of shape (n_rows,)
             Those of the rows.
         """
-        size = max(_PRODUCTS // len(weights), 1)
+        size = max(PRODUCTS // len(weights), 1)
         squares = weights.square()
         parts = [self._find_some(x, weights, squares) for x in features.split(size)]
         return torch.cat(parts)
+
+    def search_images(self, features, weights):
+        """Return what `find_nearest` does for the patches of images.
+
+        Parameters
+        ----------
+        features : tensor of shape (n_images, n_patches, n_features)
+            float32, on the device.
+        weights : list of tensor of shape (n_rows,)
+            For each image, those of the rows.
+
+        Returns
+        -------
+        nearest : tensor of shape (n_images, n_patches)
+        """
+        is_shared = all(x is weights[0] for x in weights)
+        if features.device.type != "cpu" and is_shared:
+            flat = self.find_nearest(features.flatten(0, 1), weights[0])
+            return flat.view(features.shape[:2])
+        # Image by image, so that no other image matters.
+        pairs = zip(features, weights, strict=True)
+        return torch.stack([self.find_nearest(*pair) for pair in pairs])
 
     def _find_some(self, features, weights, squares):
         centered = features - self._origin

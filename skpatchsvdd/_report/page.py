@@ -82,7 +82,9 @@ def write_report(estimator, X, path, *, y=None, title="Inspection report"):
     for start in range(0, len(X), _BATCH):
         batch = slice(start, start + _BATCH)
         labels = None if y is None else y[batch]
-        page.add(X[batch], estimator.inspect(X[batch], explain=True), labels)
+        has_kinds = len(estimator.defect_kinds_) > 0
+        results = estimator.inspect(X[batch], explain=True, names=has_kinds)
+        page.add(X[batch], results, labels)
     page.write(path)
 
 
@@ -124,7 +126,8 @@ class Page:
         X : list of path, or array-like
             The images.
         results : Bunch
-            What `inspect` says. With ``explain=True`` it says all that a page shows.
+            What `inspect` says. With ``explain=True`` it says all that a page shows,
+            and with ``names=True`` which known kinds of defects alarms resemble.
         labels : array-like of shape (n_images,) or None
             1 for good images and -1 for defective ones.
         maps : list of path or None
@@ -171,6 +174,9 @@ class Page:
         fields = ["top", "left", "bottom", "right", "area"]
         # The first region, whose peak is the highest.
         pairs = self._pairs.show(matches[0], image, size) if len(matches) else []
+        kinds = {}
+        if "names" in results:
+            kinds["kinds"] = results.names[i]["kind"][:_N_REGIONS].tolist()
         return {
             "name": str(x) if is_file else f"image {self._n_seen + i}",
             "file": os.path.abspath(x) if is_file else None,
@@ -182,6 +188,7 @@ class Page:
             "map": encode_map(results.maps[i] / np.float32(self._threshold)),
             "regions": [[int(region[name]) for name in fields] for region in regions],
             "matches": pairs,
+            **kinds,
         }
 
     @property

@@ -137,6 +137,7 @@ def _are_defects_right(parameters, learnt):
             is_right
             and isinstance(harmless, Harmless)
             and all(len(x) == len(widths) for x in (*parts, harmless.typical))
+            and harmless.have_positions == [unit > 0 for unit in fitted.units]
             and all(map(_are_rows_right, harmless.rows, widths))
             and all(len({len(x) for x in own}) == 1 for own in zip(*parts, strict=True))
             and all(x > 0 for x in harmless.typical)

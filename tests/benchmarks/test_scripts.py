@@ -282,16 +282,37 @@ def test_grouping(run, categories):
         assert not (row["warns"] and row["order"] == "shuffled")
 
 
-def test_feedback(run, categories):
-    figures = run(
-        "bench_feedback",
-        *(*categories, "--known", 0, 1, "--n-train", 6, "--corrections"),
-    )
+def test_feedback(run, categories, tmp_path):
+    few = *categories, "--known", 0, 1, "--n-train", 6, "--rows", tmp_path / "rows"
+    figures = run("bench_feedback", *few, "--corrections", "--promise", 1)
     none, one = figures["means"]
     assert (none["known"], one["known"]) == (0, 1)
-    assert none["largest loss"] == 0
+    assert (none["largest loss"], none["missed"]) == (0, 1)
     assert 0 <= one["det same"] <= 1
     assert 0 <= figures["corrections"][0]["found after"] <= 1
+    assert [x["kind"] for x in figures["corrections"]] == ["in the middle", "anywhere"]
+    assert all(0 <= figures["promises"][0][x] <= 1 for x in ("before", "defects"))
+    # What was kept is not measured again.
+    assert run("bench_feedback", *few)["rows"] == figures["rows"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(torch.onnx, "ops"), reason="torch is too old")
+@pytest.mark.usefixtures("quick_exports")
+def test_onnx(run, categories):
+    pytest.importorskip("onnxruntime", reason="pip install onnxruntime")
+    figures = run(
+        "bench_onnx",
+        *(*categories, "--encoder", "raw", "--n-train", 4, "--image-size", 64),
+        *("--timed", 1, "--threads", 1),
+    )
+    full, reduced = figures["rows"]
+    n_same, _, n_images = full["verdicts"].split()
+    assert n_same == n_images
+    assert full["score diff"] < 1e-3
+    assert full["same batch"]
+    assert reduced["rows"] < full["rows"]
+    assert 0 < reduced["MB"] < full["MB"]
 
 
 @pytest.mark.slow

@@ -1,0 +1,98 @@
+"""The command inspect and the report of a model that knows kinds of defects."""
+
+import csv
+import json
+import re
+
+import numpy as np
+import pytest
+from commands import read_rows, save_images
+from settings import SEED
+
+from skpatchsvdd import PatchSVDD
+from skpatchsvdd._cli import main
+from skpatchsvdd._cli.table import COLUMNS, COLUMNS_WITH_KIND, Table
+from skpatchsvdd.datasets import make_textures
+from skpatchsvdd.report import write_report
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """A folder with two models, one that knows dents, and images: good, dent, noise."""
+    root = tmp_path_factory.mktemp("photos")
+    images = make_textures(10, image_size=64, random_state=SEED).images
+    dents, masks = images[6:9].copy(), np.zeros((3, 64, 64), dtype=bool)
+    dents[:, 20:36, 20:36], masks[:, 20:36, 20:36] = 0, True
+    noise = np.random.default_rng(SEED).integers(0, 256, (64, 64, 3), np.uint8)
+    save_images(root / "new", [images[9], dents[2], noise])
+    est = PatchSVDD(encoder="formulas", random_state=0, device="cpu").fit(images[:6])
+    est.offset_ = float(2 * est.training_scores_.min())  # no good image is beyond it
+    est.save(root / "plain.model")
+    est.partial_fit(dents[:2], ["dent", "dent"], masks=masks[:2])
+    est.offset_ = float(2 * est.training_scores_.min())
+    est.save(root / "taught.model")
+    return root, est
+
+
+def inspect(photos, name, out, *args):
+    root, _ = photos
+    return main(
+        ["inspect", f"{root / name}.model", f"{root / 'new'}", "-o", f"{out}", *args]
+    )
+
+
+def read_head(out):
+    with (out / "results.csv").open(newline="") as stream:
+        return tuple(next(csv.reader(stream)))
+
+
+def read_images(path):
+    data = json.loads(re.search(r"\{\"title\".*\}", path.read_text("utf-8"))[0])
+    return data["images"]
+
+
+def test_alarms_are_named(photos, tmp_path):
+    assert inspect(photos, "taught", tmp_path) == 3
+    good, dent, noise = read_rows(tmp_path)
+    assert read_head(tmp_path) == COLUMNS_WITH_KIND
+    assert (good["verdict"], good["kind"]) == ("normal", "")
+    assert (dent["verdict"], dent["kind"]) == ("abnormal", "dent")
+    assert (noise["verdict"], noise["kind"]) == ("abnormal", "unknown")
+    kinds = {
+        x["name"][-6:-4]: x["kinds"] for x in read_images(tmp_path / "report.html")
+    }
+    assert kinds["00"] == []
+    assert (kinds["01"][0], kinds["02"][0]) == ("dent", "unknown")
+    assert all(
+        len(x["kinds"]) == len(x["regions"])
+        for x in read_images(tmp_path / "report.html")
+    )
+
+
+def test_without_kinds_nothing_is_named(photos, tmp_path):
+    assert inspect(photos, "plain", tmp_path) == 3
+    assert read_head(tmp_path) == COLUMNS
+    assert all("kinds" not in x for x in read_images(tmp_path / "report.html"))
+
+
+def test_names_come_with_an_inspection(photos, tmp_path):
+    root, est = photos
+    files = sorted(map(str, (root / "new").iterdir()))
+    results = est.inspect(files, names=True)
+    for own, other in zip(results.names, est.name_regions(files), strict=True):
+        np.testing.assert_array_equal(own, other)
+    assert "names" not in est.inspect(files)
+    write_report(est, files, tmp_path / "page.html")
+    assert any(x["kinds"] == ["dent"] for x in read_images(tmp_path / "page.html"))
+
+
+@pytest.mark.parametrize("former", [COLUMNS, COLUMNS_WITH_KIND])
+def test_a_table_that_goes_on_keeps_its_columns(tmp_path, former):
+    path = tmp_path / "results.csv"
+    Table(path, goes_on=False, columns=former).add(file="a", kind="dent", state=1)
+    others = COLUMNS_WITH_KIND if former == COLUMNS else COLUMNS
+    table = Table(path, goes_on=True, columns=others)
+    table.add(file="b", kind="dent", state=2)
+    assert (table.n_rows, table.known) == (2, {1, 2})
+    assert read_head(tmp_path) == former
+    assert [row.get("kind", "dent") for row in read_rows(tmp_path)] == ["dent"] * 2
