@@ -8,7 +8,8 @@ OLDEST_PYTHON ?= $(shell python3.10 -c 'print("python3.10")' 2>/dev/null || \
 INSTALL_OLDEST := $(OLDEST)/bin/python -m pip install --quiet \
 	--constraint constraints-oldest.txt
 
-.PHONY: demo test test-oldest test-numerics test-numerics-quick docs dist lint clean
+.PHONY: demo test test-slow test-all test-oldest test-numerics test-numerics-quick docs \
+	dist lint clean
 
 # Each stamp is one set of extras, so that every target installs just what it needs.
 $(VENV)/.%: setup.cfg pyproject.toml constraints.txt
@@ -25,8 +26,16 @@ lint: $(VENV)/.test
 	$(BIN)/ruff format --check .
 
 # A process for each core, and a thread for each process.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
+
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
+	$(PYTEST) -m 'not slow'
+
+# What takes long and rarely fails: whole benchmarks, long trainings, killed processes.
+test-slow: $(VENV)/.test
+	$(PYTEST) -m slow
+
+test-all: test test-slow
 
 # The same with the oldest supported versions, in an environment of their own.
 test-oldest: $(OLDEST)/.test

@@ -20,6 +20,7 @@ from skpatchsvdd._encoding import (
     is_trained,
     make_frozen,
 )
+from skpatchsvdd._export import export_onnx
 from skpatchsvdd._images import (
     check_defects,
     check_images,
@@ -1223,6 +1224,41 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         save_estimator(self, path)
+
+    @on_snapshot
+    def export_onnx(self, path, *, bank_size=None, input_size=None):
+        """Write a file of ONNX that inspects images without this package or torch.
+
+        From bytes of images to what `score_samples`, `p_values`, `predict` and
+        `anomaly_map` give, for onnxruntime and others; see the
+        :ref:`user guide <onnx>`. It is written as a whole or not at all, and what
+        cannot be exported is an error before anything is written. Needs
+        ``pip install onnx onnxscript``.
+
+        Parameters
+        ----------
+        path : str
+            The file to write.
+        bank_size : int or float in (0, 1], default=None
+            Number or fraction of the patches of each scale that the file keeps, a part
+            that covers the others, for a smaller and faster file. The threshold and
+            what p-values come from are found anew for it, by `contamination`. None
+            keeps all.
+        input_size : (int, int), default=None
+            With `image_size`, the height and width of the images that the file takes
+            and resizes. None is that of the training images, if they have one.
+
+        Returns
+        -------
+        facts : dict
+            What the file says of itself, too, in its metadata: "version" of the
+            package, "image_shape" of the images it takes, "inspected_shape",
+            "threshold" and, by scale, "bank_size".
+        """
+        check_is_fitted(self)
+        quiet = Report(type(self).__name__, 0)
+        context = self._make_context(torch.device("cpu"), quiet)
+        return export_onnx(self, path, bank_size, input_size, context)
 
     def _check_training_images(self, X, y, groups, masks):
         images = self._check_images(X)

@@ -1,4 +1,6 @@
+import functools
 import importlib
+import logging
 import os
 from pathlib import Path
 
@@ -12,6 +14,11 @@ from skpatchsvdd import PatchSVDD, Training
 from skpatchsvdd._bank import exact_gpu, fused, fused_regression
 from skpatchsvdd._encoding import biases, networks
 from skpatchsvdd.datasets import make_textures
+
+
+# Before numba is imported: it would give torch, too, as many threads as there are cores.
+if "OMP_NUM_THREADS" in os.environ:
+    os.environ.setdefault("NUMBA_NUM_THREADS", os.environ["OMP_NUM_THREADS"])
 
 
 def pytest_report_header():
@@ -31,6 +38,44 @@ def _compiles(item):
 def _settings():
     with pytest.MonkeyPatch.context() as monkeypatch:
         apply_settings(monkeypatch)
+        yield
+
+
+# Encoders that are trained have an eighth of the paper's channels, since most tests are
+# of what is around them. On a GPU, whose kernels are for more, they have all.
+WIDE = networks._SMALL_CHANNELS
+NARROW = WIDE if torch.cuda.is_available() else tuple(n // 8 for n in WIDE)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _narrow(request):
+    """Make encoders narrow in a module that is not marked as wide."""
+    is_wide = request.node.get_closest_marker("wide")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(networks, "_SMALL_CHANNELS", WIDE if is_wide else NARROW)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _wide(request, monkeypatch):
+    """Make encoders as wide as the paper's in a test that is marked so."""
+    if request.node.get_closest_marker("wide"):
+        monkeypatch.setattr(networks, "_SMALL_CHANNELS", WIDE)
+
+
+@pytest.fixture(scope="session")
+def quick_exports():
+    """Let torch read its table of operations once, and not log how it traces.
+
+    Each takes seconds for every file of ONNX.
+    """
+    from torch.onnx._internal.exporter import _registration
+
+    table = _registration.ONNXRegistry
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        read = staticmethod(functools.lru_cache(table.from_torchlib))
+        monkeypatch.setattr(table, "from_torchlib", read)
+        monkeypatch.setattr(logging.getLogger("torch.__trace"), "handlers", [])
         yield
 
 
@@ -75,7 +120,7 @@ def make_untrained():
     )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def fitted(normal):
     """A fitted estimator. Tests must not change it."""
     return PatchSVDD(
@@ -88,34 +133,12 @@ def fitted(normal):
     ).fit(normal)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def model(tmp_path_factory, normal):
     """A model file of grey images of 48 x 48. Tests must not change it."""
     path = tmp_path_factory.mktemp("models") / "part.model"
     make_untrained().fit(normal[..., 0]).save(path)
     return path
-
-
-@pytest.fixture
-def narrow(monkeypatch):
-    """Make encoders of an eighth of the channels: for tests of what is around them.
-
-    An estimator that was made with it cannot be copied without it.
-    """
-    make_narrow(monkeypatch)
-
-
-@pytest.fixture(scope="module")
-def narrow_module():
-    """Make narrow encoders in all tests of a module, which may share one."""
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        make_narrow(monkeypatch)
-        yield
-
-
-def make_narrow(monkeypatch):
-    channels = tuple(n // 8 for n in networks._SMALL_CHANNELS)
-    monkeypatch.setattr(networks, "_SMALL_CHANNELS", channels)
 
 
 @pytest.fixture(scope="session")
@@ -126,7 +149,7 @@ def tiny():
 
 
 @pytest.fixture(scope="module")
-def tiny_fitted(tiny, narrow_module):
+def tiny_fitted(tiny):
     """A fitted estimator that scores in no time. Tests must not change it."""
     params = {"patch_size": 32, "embedding_dim": 4, "max_iter": 0, "device": "cpu"}
     return PatchSVDD(encoder="hierarchical", random_state=SEED, **params).fit(tiny)

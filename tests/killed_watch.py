@@ -18,6 +18,7 @@ from skpatchsvdd._cli import inspect, main, watch  # torch is imported before an
 
 _WATCH_SECONDS = 0.1
 _LONGEST = 60
+_QUIET = 5  # seconds, since a busy machine may take some for a batch
 _N_IMAGES = 18
 
 
@@ -81,7 +82,7 @@ def wait_for_end(table):
         if found == size and found > 0:
             return
         size = found
-        time.sleep(15 * _WATCH_SECONDS)
+        time.sleep(_QUIET)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 Runs the suite once for each setting, prints what each took, and fails if any fails.
 Left out are tests that compute nothing: of arguments, files, pictures and documents.
-The quick setting, several at once, also leaves out the slowest.
+The quick setting, several at once, also leaves out the slowest, and those marked slow.
 
 Example: python tests/numerics.py
 Example: python tests/numerics.py quick
@@ -40,7 +40,6 @@ QUICK_LEFT_OUT = (
     "test_faults.py",
     "test_global_state.py",
     "test_model_selection.py",
-    "test_patch_svdd.py",
     "test_sklearn.py",
     "test_storage.py",
 )
@@ -112,6 +111,7 @@ def run(name):
     command = [sys.executable, "-m", "pytest", "-q", str(TESTS)]
     command += ["--numprocesses", "auto", "--dist", "worksteal"]
     left_out = LEFT_OUT + (QUICK_LEFT_OUT if name in QUICK else ())
+    command += ["-m", "not slow"] if name in QUICK else []
     command += [f"--ignore={TESTS / file}" for file in left_out]
     start = time.perf_counter()
     environment = {"OMP_NUM_THREADS": "1"} | os.environ | given

@@ -15,6 +15,9 @@ from sklearn.exceptions import NotFittedError
 
 from skpatchsvdd import Inspection, PatchSVDD, Training
 
+# Smaller ones are in test_bad_input.py and test_good_input.py.
+pytestmark = pytest.mark.slow
+
 PARAMETERS = [
     x for cls in (PatchSVDD, Training, Inspection) for x in cls().get_params()
 ]

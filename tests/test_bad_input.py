@@ -3,6 +3,7 @@
 Files are in test_files.py, parameters in test_bad_parameters.py.
 """
 
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +12,9 @@ import torch
 from PIL import Image
 from scipy.sparse import csr_array
 from sklearn.base import clone
-from unchanged import check_stays_unfitted, refused
+from unchanged import check_stays_unfitted, refused, unchanged
+
+from skpatchsvdd import PatchSVDD
 
 EVERYWHERE = ("fit", "partial_fit", "score_samples")
 nan, inf = float("nan"), float("inf")
@@ -162,9 +165,10 @@ BAD_IMAGES = [
 @pytest.mark.parametrize("bad", BAD_IMAGES, ids=lambda bad: bad.name)
 def test_bad_images(tiny_fitted, tiny, bad):
     est, X = tiny_fitted, tiny
-    for method in bad.methods:
-        with refused(est, X, bad.match, bad.error):
-            getattr(est, method)(bad.make(X))
+    with unchanged(est, X):
+        for method in bad.methods:
+            with pytest.raises(bad.error, match=f"(?s){bad.match}"):
+                getattr(est, method)(bad.make(X))
     if "fit" in bad.methods:
         check_stays_unfitted(est, bad.make(X))
 
@@ -207,6 +211,10 @@ BAD_LABELS = [
     ("labels and masks", [1, 1, 1, np.ones((34, 34))], "y must be labels.*or masks"),
     ("fewer labels", [1, 1, 1], "X and y have inconsistent numbers.*3 for 4 images"),
     ("more labels", [1] * 5, "X and y have inconsistent numbers.*5 for 4 images"),
+    ("strings", ["fine", "fine", "bad", "bad"], r"0 sample\(s\) to learn"),
+    ("paths", [Path("a.png")] * 4, "or a mask for each image, got"),
+    ("none and masks", [None, *np.ones((3, 34, 34))], r"elements of shape \(\) and"),
+    ("one word", "abc", "inconsistent numbers of samples"),
     ("one label", 1, "y must hold a label or a mask for each image"),
     ("dict of labels", dict.fromkeys(range(4), 1), "y must hold a label or a mask"),
     ("set of labels", {1, 2, 3, 4}, "y must hold a label or a mask"),
@@ -221,7 +229,7 @@ def test_bad_labels(tiny_fitted, tiny, name, y, match):
     with refused(est, X, match):
         est.fit(X, y)
     check_stays_unfitted(est, X, y)
-    if "abnormal" not in name and "one normal" not in name:
+    if name not in ("strings", "all abnormal", "one normal"):
         with refused(est, X, match):
             est.partial_fit(X, y)
 
@@ -244,3 +252,10 @@ def test_bad_groups(tiny_fitted, tiny, name, groups, match):
     with refused(est, X, match):
         est.fit(X, groups=groups)
     check_stays_unfitted(est, X, groups=groups)
+
+
+def test_too_large_a_patch_names_one_that_fits(normal):
+    with pytest.raises(ValueError, match=r"height 48 .*patch_size=64.*patch_size=32\."):
+        PatchSVDD(encoder="hierarchical").fit(normal)
+    with pytest.raises(ValueError, match=r"have them resized\.$"):
+        PatchSVDD(encoder="flat").fit(normal)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from commands import read_rows, save_images
+from conftest import make_untrained
 from PIL import Image
 from settings import SEED
 
@@ -263,12 +264,16 @@ def test_the_page_is_not_written_for_every_image(
     assert written == [1, 6]  # with the first one, and at the end
 
 
-def test_a_watch_that_is_killed_loses_nothing(model, photos, line, out, tmp_path):
+@pytest.mark.wide
+@pytest.mark.slow
+def test_a_watch_that_is_killed_loses_nothing(normal, photos, line, out, tmp_path):
     """Against a process that writes, and with kill -9 at random moments."""
+    model = tmp_path / "part.model"
+    make_untrained().fit(normal[..., 0]).save(model)
     script = Path(__file__).with_name("killed_watch.py")
     args = [sys.executable, script, model, photos, line, out, SEED, N_KILLS]
     ended = subprocess.run(
-        list(map(str, args)), capture_output=True, text=True, timeout=120
+        list(map(str, args)), capture_output=True, text=True, timeout=240
     )
     assert ended.returncode in (0, 3, 4), ended.stderr
     assert "Traceback" not in ended.stderr

@@ -29,7 +29,7 @@ def images():
 
 
 @pytest.fixture
-def est(narrow, images):
+def est(images):
     return PatchSVDD(encoder="hierarchical", contamination=0.3, **QUICK).fit(images[:4])
 
 
@@ -70,7 +70,7 @@ def test_joblib_s_threads_score_as_one(est, images):
     np.testing.assert_array_equal(np.concatenate(found), est.score_samples(images))
 
 
-def test_threads_that_fit_do_not_meet(narrow, images):
+def test_threads_that_fit_do_not_meet(images):
     def fit(seed):
         options = QUICK | {
             "max_iter": 1,
@@ -96,6 +96,8 @@ print(est.score_samples(np.load(sys.argv[2])).tobytes().hex())
 """
 
 
+@pytest.mark.wide
+@pytest.mark.slow
 def test_processes_share_a_mapped_bank(images, tmp_path):
     est = PatchSVDD(encoder="hierarchical", **QUICK | {"embedding_dim": 64}).fit(
         images[:4]

@@ -127,7 +127,6 @@ def test_floors_are_those_that_imports_are_held_to():
     assert found == {x: i for x, i in expected.items() if x not in hidden}
 
 
-@pytest.mark.usefixtures("narrow")
 def test_the_recipe_of_a_new_loss_names_all_that_training_needs(tiny, monkeypatch):
     [recipe] = re.findall(r"- \*A new loss\*:.*?(?=\n- )", TEXT, re.S)
     named = recipe.partition("which")[0]

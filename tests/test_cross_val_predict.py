@@ -11,7 +11,6 @@ from sklearn.preprocessing import FunctionTransformer
 from skpatchsvdd import PatchSVDD
 from skpatchsvdd.model_selection import NormalOnlyKFold
 
-pytestmark = pytest.mark.usefixtures("narrow")
 Y = np.array([1, 1, 1, 1, 1, 1, -1, -1, -1])
 
 

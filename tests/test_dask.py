@@ -18,7 +18,10 @@ pytest.importorskip("distributed")
 pytest.importorskip("dask.array")
 
 # Dask's status page takes another port if someone else's cluster has this one.
-pytestmark = pytest.mark.filterwarnings("ignore:Port 8787 is already in use")
+pytestmark = [
+    pytest.mark.wide,
+    pytest.mark.filterwarnings("ignore:Port 8787 is already in use"),
+]
 
 PAGE = Path(__file__).parents[1] / "docs" / "dask.rst"
 N_WORKERS = 2
@@ -98,6 +101,7 @@ def split_scores(search):
     return [results[f"split{i}_test_score"] for i in range(search.n_splits_)]
 
 
+@pytest.mark.slow
 def test_search_on_dask_finds_what_it_finds_here(cluster, data, est):
     X, y = data.images, data.labels
     names = {**cluster, "X": X, "y": y, "est": est, "folds": folds_of(y)}
@@ -112,6 +116,7 @@ def test_search_on_dask_finds_what_it_finds_here(cluster, data, est):
         assert means[on_dask.best_index_] >= here.best_score_ - ONE_PAIR
 
 
+@pytest.mark.slow
 def test_workers_train(cluster, data, est):
     X = data.images[data.labels == 1]
     est = clone(est).set_params(max_iter=2, training__batch_size=2)
@@ -152,6 +157,7 @@ def test_files_are_scored_by_the_workers(scored, data, tmp_path):
     np.testing.assert_allclose(names["file_scores"], expected, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_parts_that_workers_have_learnt_are_joined(cluster, data, est, tmp_path):
     image = pytest.importorskip("PIL.Image")
     files = [str(tmp_path / f"{i:02}.png") for i in range(16)]

@@ -53,7 +53,7 @@ def images():
 
 
 @pytest.fixture
-def est(narrow, images):
+def est(images):
     return PatchSVDD(encoder="hierarchical", **QUICK).fit(images[:4])
 
 
@@ -67,9 +67,7 @@ def run_out_of_memory(*args, **kwargs):
 
 @pytest.mark.filterwarnings("ignore:fit has ended with KeyboardInterrupt")
 @pytest.mark.parametrize(("where", "name"), FIT_STAGES, ids=lambda x: str(x)[-20:])
-def test_an_interrupted_fit_leaves_the_estimator(
-    narrow, images, monkeypatch, where, name
-):
+def test_an_interrupted_fit_leaves_the_estimator(images, monkeypatch, where, name):
     options = QUICK | {"max_iter": 1, "training": Training(batch_size=2)}
     est = PatchSVDD(encoder="hierarchical", **options)
     before = PatchSVDD(encoder="hierarchical", **QUICK).fit(images[:4])
@@ -126,9 +124,7 @@ def calls_of(function, interrupted_at=None):
 
 
 @pytest.mark.parametrize("method", ["fit", "partial_fit"])
-def test_wherever_it_is_interrupted_the_state_is_the_former_or_the_new(
-    narrow, images, method
-):
+def test_wherever_it_is_interrupted_the_state_is_the_former_or_the_new(images, method):
     def make():
         return PatchSVDD(encoder="hierarchical", **QUICK).fit(images[:4])
 
@@ -153,7 +149,7 @@ def test_wherever_it_is_interrupted_the_state_is_the_former_or_the_new(
     assert n_former > 8
 
 
-def test_an_interrupted_training_ends_early(narrow, images, monkeypatch):
+def test_an_interrupted_training_ends_early(images, monkeypatch):
     monkeypatch.setattr(loop, "descend", interrupt)
     est = PatchSVDD(encoder="hierarchical", **QUICK | {"max_iter": 4})
     with pytest.warns(UserWarning, match="interrupted after 0 of 4 steps"):
@@ -194,7 +190,7 @@ def test_a_limit_of_file_sizes_leaves_the_former_file(est, images, tmp_path):
     assert list_files(tmp_path) == before
 
 
-def test_without_memory_of_a_gpu_fit_says_what_to_do(narrow, images, monkeypatch):
+def test_without_memory_of_a_gpu_fit_says_what_to_do(images, monkeypatch):
     est = PatchSVDD(encoder="hierarchical", **QUICK | {"max_iter": 1})
     monkeypatch.setattr(loop, "descend", run_out_of_memory)
     expected = r"ran out in fit.*batch_size.*bank_size.*device='cpu'.*Tried to allocate"
@@ -223,6 +219,7 @@ def die(estimator, X, y):
     os._exit(1)
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_ends_a_search_and_nothing_else(images):
     from joblib.externals.loky.process_executor import TerminatedWorkerError
 
@@ -244,7 +241,7 @@ def labelled():
     return make_textures(20, image_size=40, anomaly_fraction=0.2, random_state=SEED)
 
 
-def test_halving_by_steps_rates_all_images(narrow, labelled):
+def test_halving_by_steps_rates_all_images(labelled):
     search = HalvingGridSearchCV(
         PatchSVDD(
             encoder="hierarchical", **QUICK | {"training": Training(batch_size=2)}
@@ -262,7 +259,7 @@ def test_halving_by_steps_rates_all_images(narrow, labelled):
     assert search.best_estimator_.n_iter_ == 2
 
 
-def test_halving_by_images_says_why_there_is_no_score(narrow, labelled):
+def test_halving_by_images_says_why_there_is_no_score(labelled):
     """Parts of the test images may hold no abnormal one; training images hold none."""
     search = HalvingGridSearchCV(
         PatchSVDD(encoder="hierarchical", **QUICK),
@@ -311,6 +308,7 @@ except AttributeError as error:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="where processes are forked")
 def test_a_forked_process_computes_as_its_parent():
     env = os.environ | {"OMP_NUM_THREADS": "2", "JOBLIB_START_METHOD": "fork"}
@@ -384,7 +382,7 @@ def files(images, tmp_path):
     ],
 )
 def test_a_file_that_changes_during_fit(
-    narrow, files, images, monkeypatch, change, error, message
+    files, images, monkeypatch, change, error, message
 ):
     monkeypatch.setattr(stack, "_HELD_BYTES", 0)  # so that files are read again
     est = PatchSVDD(encoder="hierarchical", **QUICK).fit(images)
@@ -395,14 +393,14 @@ def test_a_file_that_changes_during_fit(
     assert is_same(vars(est), before)
 
 
-def test_a_few_files_are_read_once(narrow, files, images, monkeypatch):
+def test_a_few_files_are_read_once(files, images, monkeypatch):
     expected = PatchSVDD(encoder="hierarchical", **QUICK).fit(images).training_scores_
     after_digests(monkeypatch, lambda: [os.remove(file) for file in files])
     est = PatchSVDD(encoder="hierarchical", **QUICK).fit(files)
     np.testing.assert_array_equal(est.training_scores_, expected)
 
 
-def test_an_array_that_changes_during_fit(narrow, images, monkeypatch):
+def test_an_array_that_changes_during_fit(images, monkeypatch):
     X = images.copy()
     after_digests(monkeypatch, lambda: X[2].fill(7))
     with pytest.raises(RuntimeError, match="image 2 has changed"):
@@ -424,7 +422,7 @@ def test_a_mapped_array_that_is_cut_off(est, images, tmp_path, dtype):
 
 
 @pytest.fixture
-def mapped(narrow, images, tmp_path):
+def mapped(images, tmp_path):
     """An estimator whose bank is mapped: it takes more than a page of memory."""
     est = PatchSVDD(encoder="hierarchical", **QUICK | {"embedding_dim": 64}).fit(images)
     est.save(tmp_path / "part.model")

@@ -248,6 +248,7 @@ def test_an_image_of_the_bank_can_be_corrected(normal):
     assert est.calibrates_.all()
 
 
+@pytest.mark.slow
 def test_the_promise_holds_after_corrections():
     """Of many fits, with all false alarms corrected, as many as promised raise one."""
     alarms = []
@@ -262,6 +263,7 @@ def test_the_promise_holds_after_corrections():
     assert np.mean(alarms) <= 0.1 + 3 * np.sqrt(0.1 * 0.9 / len(alarms))
 
 
+@pytest.mark.slow
 def test_the_promise_holds_with_known_defects():
     alarms = []
     for seed in range(4):
@@ -491,6 +493,7 @@ def test_a_trained_encoder_learns_defects(normal, dark):
     assert (est.score_samples(dark[0][:1]) < 2 * before).all()
 
 
+@pytest.mark.slow
 def test_pynndescents_bounds_are_raised_too(normal, dark):
     """Its scores are those of exact search, also where patches are raised."""
     scores = []

@@ -78,7 +78,7 @@ def images():
 
 
 @pytest.fixture
-def est(narrow, images):
+def est(images):
     return PatchSVDD(encoder="hierarchical", **QUICK | {"max_iter": 0}).fit(images[:4])
 
 
@@ -134,7 +134,7 @@ def test_nothing_global_changes_in_a_call_that_fails(
 
 
 @pytest.mark.filterwarnings("ignore:training was interrupted")
-def test_a_fit_in_one_thread_changes_nothing_in_another(narrow, images, monkeypatch):
+def test_a_fit_in_one_thread_changes_nothing_in_another(images, monkeypatch):
     arrived, go_on = threading.Event(), threading.Event()
     original = loop.descend
 

@@ -1,12 +1,17 @@
 """Every form in which images may come in counts as the plain array it stands for."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from settings import SEED
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from unchanged import unchanged
+
+from skpatchsvdd import PatchSVDD
 
 
 def floats(X):
@@ -119,3 +124,46 @@ def test_doubtful_images_are_warned_about(
         new.fit(make(X))
     assert np.isfinite(new.training_scores_).all()
     assert np.isfinite(new.anomaly_map(make(X))).all()
+
+
+@pytest.mark.parametrize("channels", [None, 1, 2, 4])
+def test_any_number_of_channels(quick, rng, channels):
+    shape = (4, 40, 36) if channels is None else (4, 40, 36, channels)
+    X = rng.random(shape)
+    assert quick.fit(X).inspected_shape_ == (40, 36, channels or 1)
+    assert quick.anomaly_map(X).shape == (4, 40, 36)
+
+
+def test_grey_images_with_or_without_a_channel_axis(quick, normal, mixed):
+    quick.fit(normal[..., 0])
+    np.testing.assert_array_equal(
+        quick.score_samples(mixed.images[..., 0]),
+        quick.score_samples(mixed.images[..., :1]),
+    )
+
+
+def test_images_are_resized_and_maps_resized_back(normal):
+    rng = np.random.default_rng(SEED)
+    sizes = [(60, 50), (90, 41), (33, 70)]
+    X = [rng.integers(0, 256, (*size, 3), dtype=np.uint8) for size in sizes]
+    est = PatchSVDD(
+        encoder="hierarchical",
+        patch_size=32,
+        image_size=(40, 44),
+        max_iter=0,
+        random_state=SEED,
+    ).fit(X)
+    assert est.inspected_shape_ == (40, 44, 3)
+    maps = est.anomaly_map(X)
+    assert [one_map.shape for one_map in maps] == sizes
+    assert est.anomaly_map(X[:1] * 2).shape == (2, 60, 50)
+    assert est.score_samples(normal).shape == (8,)
+    assert est.anomaly_map(normal).shape == (8, 48, 48)
+
+
+def test_read_only_images(quick, normal):
+    normal = normal.copy()
+    normal.flags.writeable = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        quick.fit(normal).anomaly_map(normal)

@@ -11,7 +11,6 @@ from skpatchsvdd import Inspection, PatchSVDD, load
 from skpatchsvdd.datasets import make_textures
 
 pytestmark = [
-    pytest.mark.usefixtures("narrow"),
     pytest.mark.filterwarnings("ignore:contamination"),
 ]
 QUICK = {"patch_size": 32, "embedding_dim": 8, "max_iter": 0, "random_state": SEED}

@@ -363,6 +363,7 @@ def test_search_over_patch_svdd(data, detector):
     assert found[2] == pytest.approx(alone.mean())
 
 
+@pytest.mark.wide
 def test_search_over_a_pipeline_in_two_processes(data, detector):
     pipe = make_pipeline(FunctionTransformer(np.invert), detector)
     search = GridSearchCV(

@@ -26,7 +26,7 @@ FLOORS = [
         "metrics",
     },
     {"_bank", "_encoding"},
-    {"_inspection", "_options", "_storage", "_training"},
+    {"_export", "_inspection", "_options", "_storage", "_training"},
     {
         "_patch_svdd",
         "_plotting",
@@ -83,7 +83,7 @@ def test_import_is_light():
         "import sys, skpatchsvdd, skpatchsvdd.datasets, skpatchsvdd.metrics\n"
         "import skpatchsvdd.plotting\n"
         "import skpatchsvdd.model_selection\n"
-        "heavy = {'numba', 'pynndescent', 'matplotlib', 'PIL'}\n"
+        "heavy = {'numba', 'pynndescent', 'matplotlib', 'PIL', 'onnx'}\n"
         "print(*sorted(heavy & set(sys.modules)))"
     )
     result = subprocess.run(

@@ -135,7 +135,6 @@ def test_copies_share_nothing(est):
         assert est.training.batch_size == 1
 
 
-@pytest.mark.usefixtures("narrow_module")
 def test_model_files_hold_values_alone(est, tiny, tmp_path):
     est.fit(tiny).save(tmp_path / "part.model")
     loaded = load(tmp_path / "part.model")
@@ -153,7 +152,6 @@ def test_model_files_hold_values_alone(est, tiny, tmp_path):
             load(tmp_path / "forged.model")
 
 
-@pytest.mark.usefixtures("narrow_module")
 def test_a_search_goes_over_their_values(tiny):
     grid = {"inspection__relative_weight": [0, 0.5], "training__learning_rate": [1e-3]}
     est = PatchSVDD(patch_size=32, embedding_dim=4, max_iter=1, random_state=SEED)

@@ -75,6 +75,7 @@ def test_images_that_have_changed_become_normal(images):
     assert (est.predict(darker[9:]) == 1).all()
 
 
+@pytest.mark.wide
 def test_the_bank_keeps_its_size(images):
     est = PatchSVDD(encoder="hierarchical", bank_size=100, **QUICK).fit(images[:8])
     owners = est._fitted.indexes[0].owners

@@ -6,6 +6,8 @@ import torch
 
 from skpatchsvdd import PatchSVDD, Training
 
+pytestmark = pytest.mark.wide
+
 # As an ARM processor computed them (Neoverse-N1, torch 2.13).
 FIRST_LOSSES = {
     "position_32": 2.08194,
@@ -32,12 +34,12 @@ def make_images(n, size, seed):
 
 
 def test_training_repeats_to_the_last_bit_on_two_threads():
-    images = make_images(4, 100, seed=0)
+    images = make_images(4, 70, seed=0)
     fits = [
         PatchSVDD(
             encoder="hierarchical",
-            max_iter=3,
-            training=Training(batch_size=4),
+            max_iter=2,
+            training=Training(batch_size=2),
             n_jobs=2,
             device="cpu",
             random_state=0,

@@ -8,8 +8,6 @@ from skpatchsvdd import Inspection, PatchSVDD, Training
 from skpatchsvdd._encoding.dense import find_cells
 from skpatchsvdd.datasets import make_textures
 
-pytestmark = pytest.mark.usefixtures("narrow")
-
 QUICK = {"embedding_dim": 8, "training": Training(batch_size=4), "random_state": SEED}
 PAPER = Training(method="paper", batch_size=4)
 
@@ -101,6 +99,7 @@ def test_defects_outside_raise_no_alarm_and_inside_do(images, roi):
     assert not est.predict_mask(new)[:, ~roi].any()
 
 
+@pytest.mark.slow
 def test_pynndescent_keeps_to_the_mask(images, roi):
     options = QUICK | {"max_iter": 0, "roi": roi}
     options["inspection"] = Inspection(score_pixels=20)

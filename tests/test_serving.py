@@ -19,6 +19,8 @@ from PIL import Image
 
 import skpatchsvdd
 
+pytestmark = pytest.mark.wide
+
 ROOT = Path(skpatchsvdd.__file__).parents[1]
 # Programs import the package of this clone.
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
@@ -84,6 +86,7 @@ def test_the_service_says_what_inspect_says(folder, fitted, normal):
         assert post(address, b"")[0] == 413
 
 
+@pytest.mark.slow
 def test_a_folder_is_scored_by_processes(folder, fitted, normal):
     command = [sys.executable, "score_folder.py", "part.model", "photos"]
     result = subprocess.run(

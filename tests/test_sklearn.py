@@ -66,25 +66,26 @@ def make_row_estimator(**parameters):
     )
 
 
-# One that trains, and a CPU's default, which does not.
+# One that trains; a CPU's default does not.
 TRAINED = {
     "encoder": "hierarchical",
     "embedding_dim": 8,
     "max_iter": 1,
     "training": Training(batch_size=2),
 }
-ROW_ESTIMATORS = [make_row_estimator(**TRAINED), make_row_estimator()]
+UNTRAINED = {"check_non_transformer_estimators_n_iter": "nothing is trained: 0 steps"}
 
 
-def list_expected_failures(estimator):
-    if estimator.encoder != "auto":
-        return {}
-    return {"check_non_transformer_estimators_n_iter": "nothing is trained: 0 steps"}
-
-
-@pytest.mark.usefixtures("narrow")
-@parametrize_with_checks(ROW_ESTIMATORS, expected_failed_checks=list_expected_failures)
+@parametrize_with_checks(
+    [make_row_estimator()], expected_failed_checks=lambda estimator: UNTRAINED
+)
 def test_sklearn_check(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks([make_row_estimator(**TRAINED)])
+def test_sklearn_check_of_one_that_trains(estimator, check):
     check(estimator)
 
 

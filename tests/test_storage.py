@@ -156,6 +156,7 @@ def test_a_generator_becomes_none(images, tmp_path):
     assert load(tmp_path / "a.model").random_state is None
 
 
+@pytest.mark.slow
 def test_an_approximate_index_is_built_anew(images, tmp_path):
     options = QUICK | {"neighbors": "pynndescent", "max_iter": 0, "patch_size": 32}
     est = PatchSVDD(encoder="hierarchical", **options).fit(images[:4])
@@ -350,8 +351,11 @@ def test_what_has_no_place_in_a_file_is_named(images, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_killed_save_leaves_the_former_file(path, tmp_path):
-    target = tmp_path / "part.model"
+@pytest.mark.wide  # another process loads it
+def test_a_killed_save_leaves_the_former_file(images, tmp_path):
+    path, target = tmp_path / "former.model", tmp_path / "part.model"
+    est = PatchSVDD(encoder="hierarchical", **QUICK | {"max_iter": 0})
+    est.fit(images).save(path)
     target.write_bytes(path.read_bytes())
     code = (
         "import sys, skpatchsvdd\n"
@@ -361,7 +365,7 @@ def test_a_killed_save_leaves_the_former_file(path, tmp_path):
     )
     command = [sys.executable, "-c", code, str(path), str(target)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
-    process.stdout.readline()
+    assert process.stdout.readline() == b"ready\n"
     time.sleep(0.3)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()

@@ -11,8 +11,6 @@ from skpatchsvdd._storage.tensors import read_tensors, write_tensors
 
 MODELS = sorted((Path(__file__).parent / "data").glob("part-*.model"))
 
-pytestmark = pytest.mark.usefixtures("narrow")
-
 
 def test_there_is_a_file_of_this_release():
     assert f"part-{skpatchsvdd.__version__}.model" in [path.name for path in MODELS]

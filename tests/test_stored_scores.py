@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from stored_scores import EVERYWHERE, STORED, compute
 
+pytestmark = pytest.mark.wide
+
 
 @pytest.mark.parametrize("way", EVERYWHERE)
 def test_scores_are_the_stored_ones(way):

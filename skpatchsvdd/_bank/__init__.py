@@ -1,7 +1,9 @@
 """The bank of normal features: collected, reduced, and searched."""
 
 from skpatchsvdd._bank.approximate import ApproximateIndex
+from skpatchsvdd._bank.clusters import ClusterBounds, Clusters
 from skpatchsvdd._bank.collect import collect_banks, join_banks, rows_to_keep
+from skpatchsvdd._bank.copies import find_needed
 from skpatchsvdd._bank.coreset import Coreset
 from skpatchsvdd._bank.exact import Bank, ExactIndex, as_tensor
 from skpatchsvdd._bank.index import make_index
@@ -10,6 +12,8 @@ from skpatchsvdd._bank.variation import PatchSample, Sampler, Variation
 __all__ = [
     "ApproximateIndex",
     "Bank",
+    "ClusterBounds",
+    "Clusters",
     "Coreset",
     "ExactIndex",
     "PatchSample",
@@ -17,6 +21,7 @@ __all__ = [
     "Variation",
     "as_tensor",
     "collect_banks",
+    "find_needed",
     "join_banks",
     "make_index",
     "rows_to_keep",

@@ -80,10 +80,13 @@ def _regress_image(model, features, owner):
     return (model.clusters or regress)(model, features)
 
 
-def regress(model, features):
-    """Return the mean of distances, weighted by the kernel, comparing with all rows."""
+def regress(model, features, n_products=None):
+    """Return the mean of distances, weighted by the kernel, comparing with all rows.
+
+    As many products are held at a time as suit the device, or `n_products`.
+    """
     is_cpu = features.device.type == "cpu"
-    products = _CPU_PRODUCTS if is_cpu else _GPU_PRODUCTS
+    products = n_products or (_CPU_PRODUCTS if is_cpu else _GPU_PRODUCTS)
     usual = []
     for chunk in features.split(max(products // len(model.distances), 1)):
         near = expand(model.half_squares, chunk - model.origin, model.columns).neg_()

@@ -7,7 +7,11 @@ import torch
 
 from skpatchsvdd._bank.exact import as_tensor
 from skpatchsvdd._bank.fused_regression import make_regression
-from skpatchsvdd._bank.regression import KernelModel, make_cluster_regression
+from skpatchsvdd._bank.regression import (
+    KernelModel,
+    make_cluster_regression,
+    regress,
+)
 from skpatchsvdd._gpu import KernelWithFallback
 from skpatchsvdd._utils import Saved, as_columns, expand, halve_squares
 
@@ -21,6 +25,8 @@ _WIDTH = 1 / 16
 # The kernel is no narrower than this fraction of the features' mean square: distances
 # below are rounding errors of expanded squares.
 _NARROWEST = 1e-4
+# Products held at a time by plain operations, each of which takes time to begin.
+_PLAIN_PRODUCTS = 2**24
 
 
 class PatchSample(NamedTuple):
@@ -155,8 +161,23 @@ class Variation(Saved):
             made = self._on_device = self._move_to(device)
         return made.regress(features, left_out) + made.typical
 
+    def make_plain(self):
+        """Return a function of patches (n, n_features) that gives what `usual` does.
+
+        Of new patches, on a CPU, in few and plain operations that others can record.
+        """
+        model, _ = self._make_model(torch.device("cpu"))
+        return lambda x: regress(model, x, _PLAIN_PRODUCTS) + model.typical
+
     def _move_to(self, device):
         """Return what `usual` needs, on a device."""
+        model, rows = self._make_model(device)
+        if device.type == "cpu":
+            model = model._replace(clusters=make_cluster_regression(rows, self.width))
+        return _OnDevice(device, make_regression(model, rows), model.typical)
+
+    def _make_model(self, device):
+        """Return a `KernelModel`, and its rows less their origin."""
         rows = as_tensor(self.sample.rows).to(device).flatten(0, 1)
         origin = rows.mean(dim=0)
         rows = rows - origin
@@ -169,9 +190,7 @@ class Variation(Saved):
             torch.from_numpy(owners.astype(np.int32)).to(device),
             _find_typical(self.distances),
         )
-        if device.type == "cpu":
-            model = model._replace(clusters=make_cluster_regression(rows, self.width))
-        return _OnDevice(device, make_regression(model, rows), model.typical)
+        return model, rows
 
     def _unsaved(self):
         return {"_on_device": None}

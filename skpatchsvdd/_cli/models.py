@@ -21,6 +21,11 @@ def check_output(path):
     path = check_file_name(path)
     if path.exists() and not _is_pickle(path) and not is_model_file(path):
         raise ValueError(f"{path} exists and is no model. Pass another name.")
+    check_folder(path)
+
+
+def check_folder(path):
+    """Raise if nothing can be written where a file is to be."""
     folder = next(x for x in path.absolute().parents if x.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise PermissionError(f"{path} cannot be written: {folder} does not allow it.")

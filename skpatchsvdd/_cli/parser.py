@@ -8,6 +8,7 @@ from skpatchsvdd._cli.values import (
     parse_factor,
     parse_fraction,
     parse_kinds,
+    parse_part,
     parse_size,
 )
 from skpatchsvdd._version import __version__
@@ -58,6 +59,7 @@ def make_parser():
     _add_inspect(commands)
     _add_evaluate(commands)
     _add_update(commands)
+    _add_export(commands)
     _add_demo(commands)
     return parser
 
@@ -274,6 +276,37 @@ class _InPlaceOf(argparse.Action):
     def __call__(self, parser, namespace, value, option_string=None):
         setattr(namespace, self.dest, value)
         self._other.required = False
+
+
+def _add_export(commands):
+    export = commands.add_parser(
+        "export",
+        help="write a model as a file of ONNX, which needs neither torch nor this",
+        description=(
+            "Write a model as a file of ONNX, from bytes of images to score, p-value, "
+            "verdict and map, for onnxruntime and others. Needs pip install onnx "
+            "onnxscript."
+        ),
+        epilog="Example: skpatchsvdd export part.model -o part.onnx --bank-size 0.1",
+    )
+    export.add_argument("model", help="model file, written by fit")
+    export.add_argument("-o", "--output", required=True, help="file to write")
+    export.add_argument(
+        "--bank-size",
+        type=parse_part,
+        metavar="N",
+        help="normal patches of each scale that are kept, a number or a fraction such "
+        "as 0.1, for a smaller and faster file; by default all",
+    )
+    export.add_argument(
+        "--input-size",
+        type=parse_size,
+        metavar="PIXELS",
+        help="size of the images that the file takes and resizes, for a model that "
+        "resizes: one number, or height and width as in 192x256; by default that of "
+        "the training images",
+    )
+    _add_encoder(export)
 
 
 def _add_demo(commands):

@@ -22,6 +22,16 @@ def parse_count(text):
     return int(text)
 
 
+def parse_part(text):
+    """Read a number above 0, or a fraction of at most 1."""
+    if text.isdecimal():
+        return parse_count(text)
+    value = _parse_number(text)
+    if not 0 < value <= 1:
+        raise _refuse("must be a number above 0, or a fraction such as 0.1", text)
+    return value
+
+
 def parse_fraction(text):
     """Read a fraction of at most one half."""
     value = _parse_number(text)

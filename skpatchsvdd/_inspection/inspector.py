@@ -97,7 +97,7 @@ class Inspector:
         self._defects = defects
         self._harmless = harmless
         self._is_corrected = [digest in corrected for digest in known]
-        self._inspect_graphed = SharedGraphedCall(self._inspect_one)
+        self._inspect_graphed = SharedGraphedCall(self.inspect_new)
 
     def maps(self, images, scale=None):
         """Yield the anomaly maps of a stack of images, batch by batch.
@@ -179,7 +179,12 @@ class Inspector:
         maps = self._make_maps(features, owners, chosen)
         return geometric_mean(maps, self.weights), self._score(maps)
 
-    def _inspect_one(self, image):
+    def inspect_new(self, image):
+        """Return map and score of one image on the device, that is not a known one.
+
+        A tensor of shape (1, height, width, n_channels) in, one of shape (1, height,
+        width) and one of shape (1,) out.
+        """
         return self._inspect_batch(image, [-1], range(len(self.indexes)))
 
     def score_features(self, features, owners):

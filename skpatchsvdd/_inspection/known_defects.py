@@ -135,7 +135,7 @@ def raise_distances(distances, near):
     """
     # What is no distance at all, as that of a copy of a normal patch, is not raised.
     ratio = torch.where(distances > 0, distances / near, 0.0)
-    return distances * ratio.clamp(1, _LARGEST).pow(_POWER)
+    return distances * ratio.clamp(1.0, _LARGEST).pow(_POWER)
 
 
 class _DefectSearch:

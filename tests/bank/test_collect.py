@@ -91,9 +91,10 @@ def test_bank_size_is_obeyed(images, bank_size, kept):
     np.testing.assert_array_equal(est.score_samples(images), est.training_scores_)
 
 
+@pytest.mark.wide
 def test_a_covering_part_tells_much_of_the_whole():
-    train = make_textures(12, image_size=96, random_state=SEED).images
-    test = make_textures(20, image_size=96, anomaly_fraction=0.5, random_state=SEED + 1)
+    train = make_textures(6, image_size=64, random_state=SEED).images
+    test = make_textures(8, image_size=64, anomaly_fraction=0.5, random_state=SEED + 1)
     options = QUICK | {"inspection": Inspection(relative_weight=0)}
     whole, part, tiny = (
         PatchSVDD(encoder="hierarchical", bank_size=size, **options)

@@ -14,7 +14,7 @@ from skpatchsvdd._bank.exact_gpu import GpuSearch
 from skpatchsvdd._bank.fused import FusedSearch
 from skpatchsvdd._bank.sketches import Sketches
 
-N_ROWS, N_QUERIES, D = 2000, 120, 16
+N_ROWS, N_QUERIES, D = 1200, 60, 16
 
 
 def cloud(rng, n, spread=1.0, center=0.0, n_features=D):
@@ -43,7 +43,7 @@ def on_a_line(rng, n):
 
 
 def many_features(rng, n):
-    return cloud(rng, n, 1e-3, rng.choice([-1, 1], (n, 1)), n_features=300)
+    return cloud(rng, n, 1e-3, rng.choice([-1, 1], (n, 1)), n_features=150)
 
 
 def copies(rng, n):

@@ -13,7 +13,7 @@ from PIL import Image
 
 ROOT = Path(__file__).parents[2]
 
-pytestmark = pytest.mark.usefixtures("benchmarks", "narrow")
+pytestmark = pytest.mark.usefixtures("benchmarks")
 
 
 @pytest.fixture
@@ -66,18 +66,21 @@ def test_tables_share_fits_and_stand_beside_the_paper(run):
     assert table1["rows"][0]["det"] == by_setting["joined"]["det"]
 
 
+@pytest.mark.slow
 def test_times_are_of_a_fit_of_their_own(run):
     run("table1")
     assert "cached" not in run("time")[0]
     assert run("time")[0].count("cached") == 1
 
 
+@pytest.mark.slow
 def test_what_is_said_twice_counts_once(run):
     _, figures = run("lambda", "--values", 0.3, 0.3, "--seeds", 0, 0)
     assert [row["fits"] for row in figures["rows"]] == [1]
     assert len(figures["means"]) == 1
 
 
+@pytest.mark.slow
 def test_joined_maps_are_those_of_the_estimator(root, run, monkeypatch):
     fits = importlib.import_module("paper.fits")
     images = importlib.import_module("paper.images")
@@ -97,6 +100,7 @@ def test_joined_maps_are_those_of_the_estimator(root, run, monkeypatch):
     assert [row["det"], row["seg"]] == pytest.approx(list(expected.values()), abs=1e-4)
 
 
+@pytest.mark.slow
 def test_baselines_fit_once_where_no_seed_matters(run):
     _, figures = run("baselines", "--seeds", 0, 1)
     n_fits = {row["setting"]: row["fits"] for row in figures["rows"]}
@@ -108,6 +112,7 @@ def test_baselines_fit_once_where_no_seed_matters(run):
     assert 0 <= rated["L2 autoencoder"] <= 1
 
 
+@pytest.mark.slow
 def test_other_images_have_other_figures(root, run):
     _, first = run("random")
     extra = root / "bottle/ground_truth/hole/readme.txt"

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import save
+from conftest import WIDE, save
 from joblib.externals.loky import get_reusable_executor
 from settings import SEED
 
 from skpatchsvdd import PatchSVDD, Training
-from skpatchsvdd._encoding import FormulaEncoder
+from skpatchsvdd._encoding import FormulaEncoder, networks
 from skpatchsvdd._encoding.known import read_known
 from skpatchsvdd.datasets import make_textures
 
@@ -22,19 +22,19 @@ SCRIPTS = [path.stem for path in sorted(BENCHMARKS.glob("[!_]*.py"))]
 
 pytestmark = pytest.mark.usefixtures("benchmarks")
 # Scripts that load models in processes of their own, which know no fixtures.
-WIDE = ("bench_inspection", "bench_load", "bench_scale")
+WIDE_SCRIPTS = ("bench_inspection", "bench_load", "bench_scale")
 
 
 @pytest.fixture
-def run(monkeypatch, capsys, request):
+def run(monkeypatch, capsys):
     """Run a script with a small estimator; return the figures of its last line."""
     defaults = PatchSVDD.__init__.__kwdefaults__
     monkeypatch.setitem(defaults, "embedding_dim", 8)
     monkeypatch.setitem(Training.__init__.__kwdefaults__, "batch_size", 1)
 
     def call(script, *arguments):
-        if script not in WIDE:
-            request.getfixturevalue("narrow")
+        if script in WIDE_SCRIPTS:
+            monkeypatch.setattr(networks, "_SMALL_CHANNELS", WIDE)
         argv = [BENCHMARKS / f"{script}.py", *arguments]
         monkeypatch.setattr(sys, "argv", [str(argument) for argument in argv])
         with torch.random.fork_rng():
@@ -72,6 +72,7 @@ def test_every_script_is_run():
     assert [name for name in SCRIPTS if f'"{name}",' not in tests] == []
 
 
+@pytest.mark.slow
 def test_quality(run, categories):
     settings = ["default", "former", "random", "raw", "paper"]
     figures = run(
@@ -114,6 +115,7 @@ def test_pretrained_weights_that_are_missing_are_named(monkeypatch):
         make_imagenet()
 
 
+@pytest.mark.slow
 def test_quality_by_lam(run, categories):
     figures = run(
         "bench_quality",
@@ -124,6 +126,7 @@ def test_quality_by_lam(run, categories):
     assert [row["fits"] for row in figures["means"]] == [2, 2]
 
 
+@pytest.mark.slow
 def test_training(run, categories):
     figures = run(
         "bench_training",
@@ -138,6 +141,7 @@ def test_training(run, categories):
     assert figures["floor"]["GFLOP a step"] > 0
 
 
+@pytest.mark.slow
 def test_inspection(run, category):
     ways = ["plain", "dense, all rows", "exact", "reduced"]
     figures = run(
@@ -175,6 +179,7 @@ def test_exactness(run, category):
     assert all(row["wrong"] == 0 for row in figures["rows"])
 
 
+@pytest.mark.slow
 def test_memory(run, category):
     figures = run(
         "bench_memory", *(*category, "--max-iter", 0, "--n-files", 3, "--skip-large")
@@ -197,6 +202,7 @@ def test_files(run):
     assert saved["MB"] == pytest.approx(pickled["MB"], rel=0.1)
 
 
+@pytest.mark.slow
 def test_load(run):
     figures = run(
         "bench_load",
@@ -211,6 +217,7 @@ def test_load(run):
         assert row["MB"] > 0
 
 
+@pytest.mark.slow
 def test_scale(run):
     # Processes that other tests have started do not find the scripts.
     get_reusable_executor().shutdown()
@@ -234,6 +241,7 @@ def test_report(run):
     assert figures["MB"] > 0.01
 
 
+@pytest.mark.slow
 def test_report_of_photographs(run, monkeypatch):
     monkeypatch.setattr("bench_report.PHOTOGRAPH", (150, 200))
     figures = run("bench_report", "--photographs", 2, "--train", 3, "--repeats", 1)
@@ -248,6 +256,7 @@ def test_embedding(run):
     assert figures["ratio"] == pytest.approx(ratio)
 
 
+@pytest.mark.slow
 def test_selection(run, categories):
     figures = run("bench_selection", *categories, "--seeds", 0, "--max-iter", 1)
     [choice], [alarm] = figures["choices"], figures["alarms"]
@@ -287,6 +296,26 @@ def test_feedback(run, categories, tmp_path):
     assert run("bench_feedback", *few)["rows"] == figures["rows"]
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(torch.onnx, "ops"), reason="torch is too old")
+@pytest.mark.usefixtures("quick_exports")
+def test_onnx(run, categories):
+    pytest.importorskip("onnxruntime", reason="pip install onnxruntime")
+    figures = run(
+        "bench_onnx",
+        *(*categories, "--encoder", "raw", "--n-train", 4, "--image-size", 64),
+        *("--timed", 1, "--threads", 1),
+    )
+    full, reduced = figures["rows"]
+    n_same, _, n_images = full["verdicts"].split()
+    assert n_same == n_images
+    assert full["score diff"] < 1e-3
+    assert full["same batch"]
+    assert reduced["rows"] < full["rows"]
+    assert 0 < reduced["MB"] < full["MB"]
+
+
+@pytest.mark.slow
 def test_drift(run, category):
     figures = run("bench_drift", *category, "--max-iter", 0)
     before, after = figures["rows"][:2]
@@ -310,6 +339,7 @@ def cloth(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_calibration(run, cloth):
     figures = run(
         "bench_calibration",
@@ -322,6 +352,7 @@ def test_calibration(run, cloth):
     assert "another category" in figures["drift"][0]
 
 
+@pytest.mark.slow
 def test_formats_of_training(run, categories):
     figures = run("bench_training", *categories, "--formats")
     first = figures["formats"][0]
@@ -331,6 +362,7 @@ def test_formats_of_training(run, categories):
     assert first["TFLOP in all"] == pytest.approx(240 * first["GFLOP a step"] / 1000)
 
 
+@pytest.mark.slow
 def test_formats_of_inspection(run, category):
     figures = run("bench_inspection", *category, "--max-iter", 0, "--formats")
     first = figures["formats"][0]
@@ -348,6 +380,7 @@ def test_distance_from_uniform():
     assert selection.uniform_bound(50, 50) == pytest.approx(0.272)
 
 
+@pytest.mark.slow
 def test_pretraining_goes_on_where_it_was(run, tmp_path, monkeypatch):
     monkeypatch.setattr("pretrain._SAVED_EVERY", 0.0)
     output, restart = tmp_path / "known.safetensors", tmp_path / "training.pt"

@@ -7,6 +7,8 @@ from settings import SEED
 
 from skpatchsvdd._encoding import biases
 
+pytestmark = pytest.mark.wide
+
 
 def check_against_torch(device, n_channels, slope):
     generator = torch.Generator().manual_seed(SEED)

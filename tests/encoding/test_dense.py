@@ -15,11 +15,16 @@ def make_dense(kind, size, strides, light=0.3):
 
 
 @pytest.mark.parametrize(
-    ("kind", "strides"),
-    [("hierarchical", (4, 16)), ("hierarchical", (3, 5)), ("flat", (16,))],
+    ("kind", "strides", "size", "light"),
+    [
+        ("hierarchical", (4, 16), (200, 150), 0.3),
+        ("hierarchical", (4, 16), (97, 264), 1.0),
+        ("hierarchical", (3, 5), (97, 264), 0.3),
+        ("hierarchical", (3, 5), (64, 300), 1.0),
+        ("flat", (16,), (200, 150), 1.0),
+        ("flat", (16,), (64, 300), 0.3),
+    ],
 )
-@pytest.mark.parametrize("size", [(200, 150), (97, 264), (64, 300)])
-@pytest.mark.parametrize("light", [0.3, 1.0])
 def test_tiles_equal_the_whole(rng, monkeypatch, kind, strides, size, light):
     dense = make_dense(kind, size, strides, light)
     images = rng.random((2, *size, 3), dtype=np.float32)

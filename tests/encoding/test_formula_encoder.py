@@ -114,10 +114,10 @@ def test_batch_norm_is_folded_into_the_layers():
 
 
 def test_tiles_of_large_images_have_the_features_of_the_whole(monkeypatch):
-    images = make_textures(1, image_size=416, random_state=SEED).images
-    encoder = FormulaEncoder.make_frozen(3, (416, 416))
+    images = make_textures(1, image_size=240, random_state=SEED).images
+    encoder = FormulaEncoder.make_frozen(3, (240, 240))
     center = np.full((1, 1, 1), 0.5, dtype=np.float32)
-    setting = dense.DenseSetting((416, 416), center, 0.3, STRIDES, torch.device("cpu"))
+    setting = dense.DenseSetting((240, 240), center, 0.3, STRIDES, torch.device("cpu"))
     whole = setting.make(encoder).encode(images)
     monkeypatch.setattr(dense, "_WHOLE_PIXELS", 1)
     monkeypatch.setattr(dense, "_TILE", 64)
@@ -146,7 +146,7 @@ def test_both_encoders_make_one_map(parts):
         inspection=Inspection(relative_weight=0),
         random_state=SEED,
     )
-    est.fit(train)
+    est.fit(train[:3])
     assert isinstance(est.encoder_, JointEncoder)
     assert est.patch_sizes_ == (32, 64, 16, 24, 48)
     maps = [est.anomaly_map(test.images[:2], scale=k) for k in est.patch_sizes_]

@@ -9,6 +9,8 @@ from skpatchsvdd._encoding.networks import run_layer
 from skpatchsvdd._encoding.registry import make_encoder
 from skpatchsvdd._utils import exact_convolutions
 
+pytestmark = pytest.mark.wide
+
 
 def make_images(device, n=2, size=80, n_channels=3):
     generator = torch.Generator().manual_seed(SEED)

@@ -10,6 +10,8 @@ from settings import SEED
 from skpatchsvdd._encoding.networks import grid_shape
 from skpatchsvdd._encoding.registry import ENCODERS, make_encoder
 
+pytestmark = pytest.mark.wide
+
 
 def make(kind, patch_size=64, n_channels=3, embedding_dim=8, seed=0):
     generator = torch.Generator().manual_seed(SEED + seed)
@@ -55,8 +57,18 @@ def test_hierarchical_encoder_has_the_papers_weights():
     assert sum(p.numel() for p in encoder.parameters()) == 401_984
 
 
-@pytest.mark.parametrize("strides", [(4, 16), (2, 2), (6, 10), (32, 64), (8, 4)])
-@pytest.mark.parametrize("size", [(64, 64), (97, 80), (75, 101)])
+@pytest.mark.parametrize(
+    ("strides", "size"),
+    [
+        ((4, 16), (64, 64)),
+        ((4, 16), (75, 101)),
+        ((2, 2), (69, 66)),
+        ((6, 10), (97, 80)),
+        ((32, 64), (75, 101)),
+        ((8, 4), (64, 64)),
+        ((8, 4), (97, 80)),
+    ],
+)
 def test_hierarchical_dense_equals_patchwise(strides, size):
     images = random_images(2, 3, *size)
     check_dense_equals_patchwise(make_lively("hierarchical"), images, strides)

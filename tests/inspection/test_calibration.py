@@ -64,7 +64,7 @@ def test_joining_copies_is_extending_by_their_images():
         np.testing.assert_array_equal(getattr(joined, name), getattr(whole, name))
 
 
-def test_the_attributes_of_an_estimator_are_its_calibration(narrow):
+def test_the_attributes_of_an_estimator_are_its_calibration():
     images = make_textures(6, image_size=40, random_state=SEED).images
     options = {"patch_size": 32, "max_iter": 0, "contamination": 0.25}
     est = PatchSVDD(encoder="hierarchical", **options, random_state=SEED)

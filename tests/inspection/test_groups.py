@@ -88,7 +88,9 @@ def test_the_encoder_sees_no_group_that_calibrates(trained, lots):
     assert other.validation_scores_.tolist() == trained.validation_scores_.tolist()
 
 
-@pytest.mark.parametrize("neighbors", ["exact", "pynndescent"])
+@pytest.mark.parametrize(
+    "neighbors", ["exact", pytest.param("pynndescent", marks=pytest.mark.slow)]
+)
 def test_images_are_scored_without_their_group(lots, neighbors):
     images, groups = lots
     est = PatchSVDD(

@@ -47,8 +47,8 @@ class LooseIndex:
 def test_scores_of_loose_distances_are_certain(
     rng, aggregation, is_loose, is_relative, n_pixels
 ):
-    dense = make_dense("hierarchical", (160, 128), (4, 16))
-    images = stack_images(rng.random((6, 160, 128, 3), dtype=np.float32))
+    dense = make_dense("hierarchical", (112, 96), (4, 16))
+    images = stack_images(rng.random((4, 112, 96, 3), dtype=np.float32))
     samplers = [Sampler(2, np.random.RandomState(SEED)) for _ in range(2)]
     banks = collect_banks(
         dense, images.take([0, 1]), [0, 0], None, np.random, samplers=samplers

@@ -67,26 +67,21 @@ def train(parts, max_iter, learning_rate=1e-3, watch=None, log=None):
 
 @pytest.mark.parametrize("make_parts", [make_paper_parts, make_dense_parts])
 @pytest.mark.parametrize("loss", ["patch_svdd", "svdd_prime", "svdd"])
-def test_loss_curve_has_every_term_at_every_step(make_parts, loss):
-    parts = make_parts(loss)
-    log = Log()
-    curve = train(parts, 3, log=log)
-    assert list(curve) == list(parts[1].weights)
-    assert all(values.shape == (3,) for values in curve.values())
-    assert log.steps == [1, 2, 3]
-
-
-@pytest.mark.parametrize("make_parts", [make_paper_parts, make_dense_parts])
-@pytest.mark.parametrize("loss", ["patch_svdd", "svdd_prime", "svdd"])
-def test_training_changes_every_layer(make_parts, loss):
+def test_training_changes_every_layer_and_notes_every_term(make_parts, loss):
     parts = make_parts(loss)
     before = {name: p.detach().clone() for name, p in parts[0].named_parameters()}
-    train(parts, 2)
+    log = Log()
+    curve = train(parts, 2, log=log)
+    assert list(curve) == list(parts[1].weights)
+    assert all(values.shape == (2,) for values in curve.values())
+    assert log.steps == [1, 2]
     for name, parameter in parts[0].named_parameters():
         if name.endswith("weight"):  # the last bias cancels in a difference
             assert not torch.equal(before[name], parameter)
 
 
+@pytest.mark.slow
+@pytest.mark.wide
 def test_the_paper_s_training_learns_positions():
     curve = train(make_paper_parts("patch_svdd", lam=1e-3, patch_size=32), 120)
     assert curve["position_32"][:10].mean() == pytest.approx(np.log(8), abs=0.1)
@@ -97,10 +92,10 @@ def test_dense_training_learns_positions_and_invariance():
     images = make_textures(6, kind="gear", image_size=96, random_state=SEED).images
     images = torch.from_numpy(images[:, 8:88, 8:88]).float() / 255
     parts = make_dense_parts(images=images, patch_size=32)
-    curve = train(parts, 60, learning_rate=2e-3)
+    curve = train(parts, 60, learning_rate=5e-3)
     for name in ("position_32", "svdd_32"):
-        assert curve[name][-15:].mean() < 0.95 * curve[name][:15].mean()
-    assert curve["scale_32"][-15:].mean() < 0.2
+        assert curve[name][-10:].mean() < 0.97 * curve[name][:10].mean()
+    assert curve["scale_32"][-10:].mean() < 0.2
 
 
 def test_standardised_layers_give_features_of_one_scale():
@@ -177,7 +172,7 @@ def test_steps_and_draws_become_graphs_that_train():
 
 
 def test_svdd_draws_features_to_their_initial_mean():
-    encoder, objective, sampler = make_paper_parts("svdd")
+    encoder, objective, sampler = make_paper_parts("svdd", patch_size=32)
     patches = sampler.patches(512, 32)
     with torch.no_grad():
         torch.testing.assert_close(

@@ -47,7 +47,7 @@ def test_patches_are_drawn_from_everywhere(coordinates):
 def test_position_pairs_lie_in_their_direction(coordinates, monkeypatch, patch_size):
     sampler = make_sampler(coordinates)
     monkeypatch.setattr(pairs, "add_noise", lambda patches, draws: patches)
-    first, second, direction = sampler.position_pairs(4000, patch_size)
+    first, second, direction = sampler.position_pairs(1000, patch_size)
     step = corners(second) - corners(first)
     sign = np.array(DIRECTIONS)[direction.numpy()]
     assert set(direction.tolist()) == set(range(8))
@@ -64,9 +64,9 @@ def test_position_pairs_lie_in_their_direction(coordinates, monkeypatch, patch_s
     assert (corners(second) <= limit).all()
 
 
-@pytest.mark.parametrize(("patch_size", "reach"), [(32, 1), (64, 2), (128, 4)])
+@pytest.mark.parametrize(("patch_size", "reach"), [(32, 1), (64, 2)])
 def test_jitter_pairs_are_shifted_but_never_by_nothing(coordinates, patch_size, reach):
-    first, second = make_sampler(coordinates).jitter_pairs(3000, patch_size)
+    first, second = make_sampler(coordinates).jitter_pairs(500, patch_size)
     limit = np.array([200, 160]) - patch_size
     inner = ((corners(first) > reach) & (corners(first) < limit - reach)).all(axis=1)
     shift = (corners(second) - corners(first))[inner].astype(int)

@@ -1,0 +1,116 @@
+"""Inspection of one image, in operations that a graph can hold."""
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from skpatchsvdd._export.search import GraphIndex
+from skpatchsvdd._images import enlarge_roi, pixels_to_float
+from skpatchsvdd._inspection import Inspector
+
+
+class OneImage(nn.Module):
+    """Bytes of an image in; score, p-value, verdict and map out.
+
+    Parameters
+    ----------
+    inspector : Inspector
+        With indexes and variations that a graph can hold; see `make_inspector`.
+    calibration : Calibration
+        What p-values come from.
+    offset : float
+        The score below which an image is abnormal.
+    input_size : tuple of (height, width)
+        Size of the images that come in, and of the maps.
+    """
+
+    def __init__(self, inspector, calibration, offset, input_size):
+        super().__init__()
+        self._inspector = inspector
+        self._offset = offset
+        size = inspector.encoder.image_size
+        self._shrink, self._enlarge = (
+            _Resize(input_size, size),
+            _Resize(size, input_size),
+        )
+        roi = inspector.encoder.roi
+        self._roi = None
+        if roi is not None and tuple(size) != tuple(input_size):
+            self._roi = torch.from_numpy(enlarge_roi(roi, input_size))
+        scores = np.unique(calibration.used_scores)
+        self._scores = torch.from_numpy(scores)
+        p_values = calibration.p_values(np.append(-np.inf, scores))
+        self._p_values = torch.from_numpy(p_values)
+
+    def forward(self, image):
+        """Inspect an image, (height, width, n_channels)."""
+        pixels = self._shrink(pixels_to_float(image[None]), channels_last=True)
+        (one_map,), (score,) = self._inspector.inspect_new(pixels)
+        score = score.double()
+        p_value = self._p_values[(self._scores <= score).sum()]
+        verdict = torch.where(score >= self._offset, 1, -1)
+        one_map = self._enlarge(one_map)
+        if self._roi is not None:
+            one_map = torch.where(self._roi, one_map, 0.0)
+        return score, p_value, verdict, one_map
+
+
+class _Resize:
+    """Resizing with anti-aliasing: as it is linear, two products of matrices."""
+
+    def __init__(self, old, new):
+        self._matrices = None
+        if tuple(old) != tuple(new):
+            pairs = zip(old, new, strict=True)
+            self._matrices = [_resize_axis(*pair) for pair in pairs]
+
+    def __call__(self, x, channels_last=False):
+        if self._matrices is None:
+            return x
+        down, across = self._matrices
+        if channels_last:
+            return (down @ x.permute(0, 3, 1, 2) @ across.T).permute(0, 2, 3, 1)
+        return down @ x @ across.T
+
+
+def _resize_axis(old, new):
+    """Return the weight of each old pixel in each new one, (new, old)."""
+    single = torch.eye(old)[None, None]
+    return F.interpolate(single, (new, old), mode="bilinear", antialias=True)[0, 0]
+
+
+class _GraphVariation:
+    """What is usual, compared with all rows, in place of `Variation`."""
+
+    def __init__(self, variation):
+        self._regress = variation.make_plain()
+
+    def usual(self, features, left_out):
+        return self._regress(features.flatten(0, 1)).view(features.shape[:2])
+
+
+def make_inspector(fitted, encoder):
+    """Return an `Inspector` on the CPU whose operations a graph can hold.
+
+    Parameters
+    ----------
+    fitted : FittedBank
+        What is known of normal images.
+    encoder : PatchEncoder
+        The trained encoder.
+    """
+    variations = fitted.variations
+    if variations is not None:
+        variations = [_GraphVariation(x) for x in variations]
+    return Inspector(
+        fitted.setting._replace(device=torch.device("cpu")).make(encoder),
+        [GraphIndex(index.bank()) for index in fitted.indexes],
+        fitted.units,
+        fitted.aggregation,
+        variations=variations,
+        relative_weight=fitted.relative_weight,
+        score_pixels=fitted.score_pixels,
+        defects=fitted.defects,
+        harmless=fitted.harmless,
+    )

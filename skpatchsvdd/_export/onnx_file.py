@@ -1,0 +1,245 @@
+"""Writing a file of ONNX: checks, the graph of one image, and a loop over images."""
+
+import json
+import logging
+import math
+import warnings
+from contextlib import contextmanager
+from numbers import Integral, Real
+
+import torch
+
+from skpatchsvdd._export.one_image import OneImage, make_inspector
+from skpatchsvdd._export.search import OPSET, make_function
+from skpatchsvdd._inspection import reduce_bank
+from skpatchsvdd._utils import check_file_name, replaced_when_whole
+from skpatchsvdd._version import __version__
+
+_PRODUCER = "skpatchsvdd"
+_OUTPUTS = ("score", "p_value", "verdict", "map")
+# What one file can hold, by its format, and what all but the bank and weights take.
+_MOST_BYTES, _REST = 2**31, 2**24
+# Bytes at the beginning of a file among which its producer is named.
+_BEGINNING = 64
+
+
+def export_onnx(est, path, bank_size, input_size, context):
+    """Write a fitted estimator as a file of ONNX; see `PatchSVDD.export_onnx`.
+
+    Parameters
+    ----------
+    est : PatchSVDD
+        Fitted.
+    path : str
+        The file to write.
+    bank_size, input_size : object
+        Parameters of `PatchSVDD.export_onnx`.
+    context : FitContext
+        How to make a bank smaller, on the CPU.
+
+    Returns
+    -------
+    facts : dict
+        What the file says of itself.
+    """
+    _import_onnx()
+    path = check_file_name(path)
+    est._fitted.check_file()
+    _check_bank_size(bank_size)
+    input_size = _choose_input_size(est, input_size)
+    fitted, calibration, offset = est._fitted, est._calibration, est.offset_
+    if bank_size is not None:
+        fitted, calibration = reduce_bank(
+            fitted, calibration, bank_size, est.encoder_, context
+        )
+        if fitted is not est._fitted:
+            offset = calibration.offset(est.contamination)
+    _check_file_size(fitted, est.encoder_)
+    inspector = make_inspector(fitted, est.encoder_)
+    module = OneImage(inspector, calibration, offset, input_size).eval()
+    shape = (*input_size, est.inspected_shape_[2])
+    facts = {
+        "version": __version__,
+        "image_shape": list(shape),
+        "inspected_shape": list(est.inspected_shape_),
+        "threshold": float(offset),
+        "bank_size": {
+            str(name): len(index)
+            for name, index in zip(est.scales_, fitted.indexes, strict=True)
+        },
+    }
+    content = _repeat(_trace(module, shape), shape, facts).SerializeToString()
+    with replaced_when_whole(path) as partial:
+        partial.write_bytes(content)
+    return facts
+
+
+def is_onnx_file(path):
+    """Whether a file is one that this package has exported."""
+    with open(path, "rb") as file:
+        return _PRODUCER.encode() in file.read(_BEGINNING)
+
+
+def _import_onnx():
+    """Raise if a package is missing that writes files of ONNX."""
+    try:
+        import onnx  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            f"export_onnx needs {error.name}. Install what is missing by "
+            'pip install "skpatchsvdd[onnx]", or pip install onnx onnxscript.'
+        ) from error
+    if not hasattr(torch.onnx, "ops"):
+        raise ImportError(
+            f"export_onnx needs torch 2.8 or later, and this is {torch.__version__}. "
+            "Save the model, and export it where torch is newer."
+        )
+
+
+def _check_bank_size(bank_size):
+    is_count = isinstance(bank_size, Integral) and bank_size >= 1
+    is_fraction = (
+        isinstance(bank_size, Real)
+        and not isinstance(bank_size, Integral)
+        and 0 < bank_size <= 1
+    )
+    if bank_size is not None and not is_count and not is_fraction:
+        raise ValueError(
+            "bank_size must be a number of patches, a fraction of them in (0, 1], or "
+            f"None for all, got {bank_size!r}."
+        )
+
+
+def _choose_input_size(est, input_size):
+    """Return the size of the images that come in: one for all."""
+    size = tuple(est.inspected_shape_[:2])
+    known = sorted({tuple(map(int, x)) for x in est._fitted.sizes})
+    if input_size is None:
+        if est.image_size is None:
+            return size
+        if len(known) == 1:
+            return known[0]
+        names = ", ".join(f"{h} x {w}" for h, w in known[:3])
+        raise ValueError(
+            "the training images came in several sizes, and a file takes images of "
+            f"one: pass input_size=(height, width), such as one of {names}."
+        )
+    pair = tuple(input_size) if hasattr(input_size, "__iter__") else (input_size,) * 2
+    if len(pair) != 2 or not all(isinstance(x, Integral) and x > 0 for x in pair):
+        raise ValueError(
+            f"input_size must be (height, width) in pixels, got {input_size!r}."
+        )
+    if est.image_size is None and pair != size:
+        raise ValueError(
+            f"input_size must be {size}, the size of the training images, got {pair}: "
+            "fit with image_size resizes others."
+        )
+    return tuple(map(int, pair))
+
+
+def _check_file_size(fitted, encoder):
+    """Raise if a bank and the weights are more than one file can hold."""
+    rows = [index.bank().rows for index in fitted.indexes]
+    if fitted.variations is not None:
+        rows += [x.sample.rows for x in fitted.variations]
+    n_bytes = sum(x.nbytes for x in rows)
+    n_bytes += sum(4 * math.prod(x.shape) for x in encoder.parameters())
+    if n_bytes + _REST > _MOST_BYTES:
+        raise ValueError(
+            f"the bank takes {n_bytes / 2**30:.1f} GiB, and a file of ONNX can hold 2 "
+            "GiB. Pass bank_size, as a fraction such as 0.1, to keep a covering part."
+        )
+
+
+def _trace(module, shape):
+    """Return the graph of one image, with all that it needs, as a model."""
+    from onnx import inliner
+
+    image = torch.zeros(shape, dtype=torch.uint8)
+    with torch.no_grad():
+        module(image)  # what is made on first use is there before it is traced
+    with _quiet():
+        try:
+            program = torch.export.export(module, (image,), strict=False)
+            traced = torch.onnx.export(
+                program,
+                input_names=["image"],
+                output_names=list(_OUTPUTS),
+                opset_version=OPSET,
+                dynamo=True,
+                verbose=False,
+            )
+        except Exception as error:  # whatever a user's module makes torch raise
+            raise ValueError(
+                "the encoder cannot be exported: torch finds no graph for it "
+                f"({_find_reason(error)}). Modules must compute with torch's "
+                "operations alone, the same ones for every image. Nothing was written."
+            ) from error
+    model = traced.model_proto
+    model.functions.append(make_function())
+    return inliner.inline_local_functions(model)
+
+
+def _find_reason(error):
+    """Return the first line of what an error comes from."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    line = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {line}"
+
+
+@contextmanager
+def _quiet():
+    """Keep to themselves what exporters say of other packages and later versions."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def _repeat(one, shape, facts):
+    """Return a model that inspects any number of images, one after the other.
+
+    So an image's results depend on that image alone, and memory does not grow.
+    """
+    from onnx import TensorProto, helper
+
+    types = (TensorProto.DOUBLE, TensorProto.DOUBLE, TensorProto.INT64)
+    outputs = [
+        helper.make_tensor_value_info(name, kind, ["n"])
+        for name, kind in zip(_OUTPUTS, types, strict=False)
+    ]
+    size = shape[:2]
+    outputs.append(
+        helper.make_tensor_value_info("map", TensorProto.FLOAT, ["n", *size])
+    )
+    images = helper.make_tensor_value_info("images", TensorProto.UINT8, ["n", *shape])
+    scan = helper.make_node(
+        "Scan", ["images"], list(_OUTPUTS), body=_rename(one.graph), num_scan_inputs=1
+    )
+    model = helper.make_model(
+        helper.make_graph([scan], "inspection", [images], outputs),
+        producer_name=_PRODUCER,
+        producer_version=__version__,
+        ir_version=one.ir_version,
+        opset_imports=[x for x in one.opset_import if x.domain == ""],
+    )
+    helper.set_model_props(model, {k: json.dumps(v) for k, v in facts.items()})
+    return model
+
+
+def _rename(graph):
+    """Give the results of the graph of one image names that no others have."""
+    from onnx import helper
+
+    for output in graph.output:
+        own = f"one_{output.name}"
+        graph.node.append(helper.make_node("Identity", [output.name], [own]))
+        output.name = own
+    return graph

@@ -1,0 +1,259 @@
+"""Files of ONNX, run by onnxruntime: what they say, and what is refused."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+from settings import SEED
+from torch import nn
+
+from skpatchsvdd import PatchSVDD
+from skpatchsvdd._export import onnx_file
+from skpatchsvdd.datasets import make_textures
+from skpatchsvdd.encoders import Function
+
+if not hasattr(torch.onnx, "ops"):
+    pytest.skip("torch is too old to export", allow_module_level=True)
+runtime = pytest.importorskip("onnxruntime", reason="pip install onnxruntime")
+pytest.importorskip("onnxscript", reason="pip install onnx onnxscript")
+
+pytestmark = pytest.mark.usefixtures("quick_exports")
+# Convolutions of torch and onnxruntime round differently, and distances between the
+# features of untrained networks are small beside these.
+CLOSE = {"rtol": 2e-3, "atol": 1e-6}
+
+
+def fit(images, **parameters):
+    parameters = {"patch_size": 32, "max_iter": 0, "device": "cpu"} | parameters
+    given = {x: parameters.pop(x) for x in ("y", "groups") if x in parameters}
+    return PatchSVDD(random_state=SEED, **parameters).fit(images, **given)
+
+
+def open_file(path):
+    return runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+
+
+def run(path, images):
+    images = np.asarray(images)
+    if images.ndim == 3:
+        images = images[..., None]
+    return open_file(path).run(
+        ["score", "p_value", "verdict", "map"], {"images": images}
+    )
+
+
+def check_same(est, path, images):
+    """Compare all that a file says with what the estimator does."""
+    scores, p_values, verdicts, maps = run(path, images)
+    np.testing.assert_allclose(scores, est.score_samples(images), **CLOSE)
+    np.testing.assert_array_equal(p_values, est.p_values(images))
+    np.testing.assert_array_equal(verdicts, est.predict(images))
+    expected = est.anomaly_map(images)
+    assert maps.dtype == expected.dtype == np.float32
+    np.testing.assert_allclose(maps, expected, rtol=5e-3, atol=1e-4 * expected.max())
+
+
+@pytest.fixture(scope="module")
+def grey():
+    return make_textures(6, image_size=40, random_state=SEED).images[..., 0]
+
+
+@pytest.fixture(scope="module")
+def raw(grey):
+    """An estimator that is exported quickly."""
+    return fit(grey, encoder="raw")
+
+
+@pytest.fixture(scope="module")
+def raw_file(raw, tmp_path_factory, quick_exports):
+    path = tmp_path_factory.mktemp("files") / "raw.onnx"
+    raw.export_onnx(path)
+    return path
+
+
+class TwoMaps(nn.Module):
+    def __init__(self):
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.first = nn.Conv2d(3, 4, 4, 4)
+            self.second = nn.Conv2d(4, 6, 2, 2)
+
+    def forward(self, images):
+        x = self.first(images).relu()
+        return x, self.second(x)
+
+
+def test_trained_and_known_encoders_with_groups(normal, mixed, tmp_path):
+    groups = [0, 0, 0, 1, 1, 2, 3, 3]
+    names = ["hierarchical", "formulas"]
+    est = fit(normal, encoder=names, groups=groups, contamination=0.4)
+    facts = est.export_onnx(tmp_path / "part.onnx")
+    check_same(est, tmp_path / "part.onnx", mixed.images)
+    assert len(set(est.predict(mixed.images))) == 2
+    assert facts["threshold"] == est.offset_
+    assert facts["bank_size"] == {str(k): n for k, n in est.bank_size_.items()}
+
+
+def test_flat_encoder_with_the_paper_s_training(tmp_path):
+    textures = make_textures(8, image_size=72, random_state=SEED).images
+    est = fit(textures[:5], encoder="flat", training="paper", patch_size=64)
+    assert est.center_.shape == (72, 72, 3)
+    est.export_onnx(tmp_path / "part.onnx")
+    check_same(est, tmp_path / "part.onnx", textures[5:])
+
+
+def test_what_people_have_said_of_images(normal, mixed, tmp_path):
+    y = ["ok"] * len(normal) + ["scratch"] * 2
+    defects = mixed.images[mixed.labels == -1]
+    images = np.concatenate([normal, defects[:2]])
+    est = fit(images, encoder=TwoMaps(), y=y)
+    odd = normal[:3].copy()
+    odd[:, 8:20, 8:20] = 255
+    odd[1, 12:16, 12:16] = 200
+    est.partial_fit(odd[:2], corrections=True)
+    assert est._fitted.defects is not None
+    assert est._fitted.harmless is not None
+    est.export_onnx(tmp_path / "part.onnx")
+    check_same(est, tmp_path / "part.onnx", [*defects[2:], odd[2]])
+
+
+def test_a_part_of_images_that_are_resized(tmp_path):
+    grey = make_textures(8, image_size=56, random_state=SEED).images[..., 0]
+    roi = np.ones((56, 56), dtype=bool)
+    roi[:24, 30:] = False
+    est = fit(grey[:5], encoder="raw", image_size=(40, 44), roi=roi)
+    facts = est.export_onnx(tmp_path / "part.onnx")
+    assert facts["image_shape"] == [56, 56, 1]
+    assert facts["inspected_shape"] == [40, 44, 1]
+    check_same(est, tmp_path / "part.onnx", grey[5:])
+    maps = run(tmp_path / "part.onnx", grey[5:])[3]
+    assert maps.shape == (3, 56, 56)
+    assert not maps[:, ~roi].any()
+
+
+def test_images_of_a_batch_are_as_if_alone(raw, raw_file, grey):
+    new = 255 - grey[:4]
+    check_same(raw, raw_file, new)
+    together = run(raw_file, new)
+    single = [run(raw_file, new[i : i + 1]) for i in range(len(new))]
+    for batch, parts in zip(together, zip(*single, strict=True), strict=True):
+        np.testing.assert_array_equal(batch, np.concatenate(parts))
+
+
+def test_a_training_image_is_not_recognised(raw, raw_file, grey):
+    scores = run(raw_file, grey[:1])[0]
+    assert scores[0] > raw.score_samples(grey[:1])[0]
+    assert scores[0] == pytest.approx(0, abs=1e-4)
+
+
+def test_a_file_says_what_it_is(raw, raw_file):
+    session = open_file(raw_file)
+    found = session.get_modelmeta().custom_metadata_map
+    facts = {name: json.loads(text) for name, text in found.items()}
+    assert facts["version"] == sys.modules["skpatchsvdd"].__version__
+    assert facts["threshold"] == raw.offset_
+    assert facts["bank_size"] == {"32": raw.bank_size_[32]}
+    [images] = session.get_inputs()
+    assert (images.name, images.type) == ("images", "tensor(uint8)")
+    assert images.shape == ["n", *facts["image_shape"]]
+    assert [x.name for x in session.get_outputs()] == [
+        *("score", "p_value", "verdict", "map")
+    ]
+
+
+def test_a_reduced_bank_has_a_threshold_of_its_own(raw, raw_file, grey, tmp_path):
+    path = tmp_path / "small.onnx"
+    facts = raw.export_onnx(path, bank_size=5)
+    assert facts["bank_size"] == {"32": 5}
+    assert path.stat().st_size < raw_file.stat().st_size
+    scores, _, verdicts, _ = run(path, 255 - grey)
+    full, *_ = run(raw_file, 255 - grey)
+    assert (scores <= full + 1e-4).all()
+    assert facts["threshold"] < raw.offset_  # fewer patches are farther away
+    np.testing.assert_array_equal(
+        verdicts, np.where(scores < facts["threshold"], -1, 1)
+    )
+    assert raw.bank_size_[32] > 5  # the estimator stays as it was
+
+
+def test_a_bank_that_is_reduced_already(grey, tmp_path):
+    est = fit(grey, encoder="raw", bank_size=10)
+    with pytest.raises(ValueError, match="bank_size cannot reduce a bank that holds a"):
+        est.export_onnx(tmp_path / "part.onnx", bank_size=5)
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("bank_size", [0, -1, 1.5, 0.0, "many", True - 1])
+def test_bad_bank_sizes(raw, bank_size, tmp_path):
+    with pytest.raises(ValueError, match="bank_size must be a number of patches"):
+        raw.export_onnx(tmp_path / "part.onnx", bank_size=bank_size)
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("input_size", "message"),
+    [((40, 41), "fit with image_size"), ((1, 2, 3), "height, width"), (0, "in pixels")],
+)
+def test_bad_input_sizes(raw, input_size, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        raw.export_onnx(tmp_path / "part.onnx", input_size=input_size)
+    assert not any(tmp_path.iterdir())
+
+
+def test_images_that_came_in_several_sizes(grey, tmp_path):
+    est = fit([*grey[:3], grey[3][:38]], encoder="raw", image_size=36)
+    with pytest.raises(ValueError, match="such as one of 38 x 40, 40 x 40"):
+        est.export_onnx(tmp_path / "part.onnx")
+    assert not any(tmp_path.iterdir())
+
+
+def test_an_estimator_that_is_not_fitted(tmp_path):
+    with pytest.raises(ValueError, match="is not fitted"):
+        PatchSVDD().export_onnx(tmp_path / "part.onnx")
+
+
+def test_a_function_is_no_graph(normal, tmp_path):
+    encoder = Function(lambda images: images[:, :, ::4, ::4] ** 2)
+    est = fit(normal[:3], encoder=encoder)
+    with pytest.raises(ValueError, match=r"cannot be exported.*Nothing was written"):
+        est.export_onnx(tmp_path / "part.onnx")
+    assert not any(tmp_path.iterdir())
+    assert np.isfinite(est.score_samples(normal[3:4])).all()  # it still works
+
+
+def test_a_bank_beyond_what_a_file_holds(raw, tmp_path, monkeypatch):
+    monkeypatch.setattr(onnx_file, "_MOST_BYTES", 2**20)
+    with pytest.raises(ValueError, match="Pass bank_size"):
+        raw.export_onnx(tmp_path / "part.onnx")
+    assert not any(tmp_path.iterdir())
+
+
+def test_without_the_packages(raw, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    with pytest.raises(ImportError, match=r'pip install "skpatchsvdd\[onnx\]"'):
+        raw.export_onnx(tmp_path / "part.onnx")
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("moment", ["_trace", "_repeat"])
+def test_an_interrupt_leaves_what_was_there(raw, moment, tmp_path, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    path = tmp_path / "part.onnx"
+    path.write_bytes(b"former")
+    if moment == "_repeat":
+        monkeypatch.setattr(onnx_file, "_trace", lambda *_: None)
+    monkeypatch.setattr(onnx_file, moment, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        raw.export_onnx(path)
+    assert path.read_bytes() == b"former"
+    assert [x.name for x in tmp_path.iterdir()] == ["part.onnx"]
+
+
+def test_a_folder_is_no_file(raw, tmp_path):
+    with pytest.raises(IsADirectoryError, match="name of a file"):
+        raw.export_onnx(tmp_path)

@@ -1,0 +1,179 @@
+"""Thresholds, p-values, masks, and what is warned about when they are made."""
+
+import copy
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+
+from skpatchsvdd._images.arrays import check_images
+from skpatchsvdd._inspection.threshold import threshold_from_scores
+from skpatchsvdd.model_selection import SyntheticDefectScorer
+
+
+@pytest.mark.parametrize("training", ["dense", "paper"])
+def test_training_images_are_scored_without_themselves(quick, normal, training):
+    quick.set_params(training__method=training, inspection__relative_weight=0)
+    est = quick.fit(normal)
+    for i in range(len(normal)):
+        others = np.delete(normal, i, axis=0)
+        # The same encoder, but a bank without image i, and for image i, where a mean
+        # is subtracted, the mean of the others.
+        alone = copy.deepcopy(est)
+        indexes = _indexes_of(est, others)
+        alone._fitted = replace(
+            alone._fitted, indexes=indexes, known=[], owners=None, variations=None
+        )
+        is_mean = training == "paper"
+        shift = est.center_ - others.mean(axis=0) / 255 if is_mean else 0
+        expected = alone.score_samples(normal[i : i + 1] / 255 + shift)[0]
+        assert est.training_scores_[i] == pytest.approx(expected, rel=1e-3)
+    assert (est.training_scores_ < 0).all()
+    np.testing.assert_array_equal(est.score_samples(normal), est.training_scores_)
+
+
+def _indexes_of(est, images):
+    from skpatchsvdd._bank.collect import collect_banks
+    from skpatchsvdd._bank.exact import ExactIndex
+
+    stack = check_images(images)
+    dense = est._inspector().encoder
+    banks = collect_banks(dense, stack, est._fitted.units, None, np.random)
+    return [ExactIndex(bank) for bank in banks]
+
+
+def test_p_values_follow_the_training_scores(fitted, normal, mixed):
+    p_values = fitted.p_values(mixed.images)
+    assert p_values.shape == (len(mixed.images),)
+    assert p_values.min() >= 1 / (1 + len(normal))
+    order = np.argsort(fitted.score_samples(mixed.images))
+    assert (np.diff(p_values[order]) >= 0).all()
+    ranks = np.sort(fitted.p_values(normal))
+    np.testing.assert_allclose(ranks, (2 + np.arange(len(normal))) / (1 + len(normal)))
+
+
+def test_a_mask_is_empty_if_and_only_if_the_image_is_normal(normal, mixed, fitted):
+    images = np.concatenate([normal, mixed.images])
+    for alpha in (None, 0.4):
+        offset = fitted.offset_
+        if alpha is not None:
+            offset = threshold_from_scores(fitted.training_scores_, alpha)
+        is_abnormal = fitted.score_samples(images) < offset
+        masks = fitted.predict_mask(images, alpha)
+        np.testing.assert_array_equal(masks.any(axis=(1, 2)), is_abnormal)
+    assert is_abnormal.any()
+    assert not is_abnormal.all()
+
+
+@pytest.mark.parametrize("image_size", [33, 48, 100])
+def test_an_image_is_abnormal_if_a_pixel_is_at_any_size(
+    quick, normal, mixed, image_size
+):
+    quick.set_params(image_size=image_size, patch_size=32, contamination=0.4)
+    quick.fit(normal)
+    for images in (mixed.images, normal):
+        is_touched = quick.predict_mask(images).any(axis=(1, 2))
+        np.testing.assert_array_equal(quick.predict(images) == -1, is_touched)
+
+
+@pytest.mark.parametrize("contamination", ["auto", 0.25])
+def test_an_image_is_abnormal_if_a_pixel_is(quick, normal, mixed, contamination):
+    quick.set_params(contamination=contamination).fit(normal)
+    for images in (mixed.images, normal):
+        masks = quick.predict_mask(images)
+        assert masks.dtype == bool
+        assert masks.shape == images.shape[:3]
+        abnormal = quick.predict(images) == -1
+        np.testing.assert_array_equal(masks.any(axis=(1, 2)), abnormal)
+
+
+def test_a_larger_share_gives_larger_masks(fitted, normal):
+    sizes = [fitted.predict_mask(normal, alpha).sum() for alpha in (0.2, 0.3, 0.5)]
+    assert 0 < sizes[0] < sizes[1] < sizes[2]
+    touched = fitted.predict_mask(normal, 0.5).any(axis=(1, 2))
+    assert touched.sum() == (len(normal) + 1) // 2
+    with pytest.raises(ValueError, match=r"alpha must be in \(0, 0.5\], got 0"):
+        fitted.predict_mask(normal, 0)
+
+
+def test_auto_threshold_is_the_lowest_training_score(quick, normal):
+    assert (quick.fit_predict(normal) == 1).all()
+    assert quick.offset_ == quick.training_scores_.min()
+    assert (quick.predict(normal) == 1).all()
+
+
+@pytest.mark.parametrize("contamination", [0.125, 0.25, 0.5])
+def test_contamination_is_the_share_called_abnormal(quick, normal, contamination):
+    quick.set_params(contamination=contamination)
+    labels = quick.fit_predict(normal)
+    assert labels.dtype.kind == "i"
+    assert (labels == -1).sum() == contamination * len(normal)
+    np.testing.assert_array_equal(labels, quick.predict(normal))
+
+
+def test_decision_and_prediction_follow_the_scores(fitted, mixed):
+    scores = fitted.score_samples(mixed.images)
+    decision = fitted.decision_function(mixed.images)
+    np.testing.assert_array_equal(decision, scores - fitted.offset_)
+    expected = np.where(decision >= 0, 1, -1)
+    np.testing.assert_array_equal(fitted.predict(mixed.images), expected)
+
+
+def test_unfitted_estimator_says_so(quick, normal):
+    for method in ("score_samples", "predict", "p_values", "anomaly_map"):
+        with pytest.raises(NotFittedError):
+            getattr(quick, method)(normal)
+
+
+def test_a_mask_warns_of_its_own_parameter(fitted, mixed):
+    with pytest.warns(
+        UserWarning, match="alpha=0.01 needs at least 99 images"
+    ) as caught:
+        fitted.predict_mask(mixed.images[:1], alpha=0.01)
+    assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda est, X: clone(est).fit(X),
+        lambda est, X: est.score_samples(X),
+        lambda est, X: est.predict(X),
+        lambda est, X: est.p_values(X),
+        lambda est, X: est.predict_mask(X),
+        lambda est, X: make_pipeline(est).predict(X),
+        lambda est, X: GridSearchCV(
+            est, {"lam": [0.3]}, scoring=SyntheticDefectScorer(), cv=2
+        ).fit(X),
+    ],
+)
+def test_warnings_point_to_the_line_of_the_call(fitted, normal, call):
+    with pytest.warns(UserWarning, match="look like 0..255") as caught:
+        call(fitted, normal * 1.0)
+    assert {warning.filename for warning in caught} == {__file__}
+
+
+def test_tied_scores_are_warned_about(quick):
+    with pytest.warns(ConvergenceWarning, match="all training images score the same"):
+        quick.fit(np.zeros((4, 40, 40)))
+
+
+def test_scores_that_are_not_finite_are_an_error(quick, normal):
+    quick.set_params(max_iter=1, training__learning_rate=1e30)
+    with pytest.raises(FloatingPointError, match=r"not finite.*learning_rate"):
+        quick.fit(normal)
+    assert not hasattr(quick, "offset_")
+
+
+def test_copies_among_the_training_images_are_warned_about(quick, normal):
+    with pytest.warns(UserWarning, match="X holds 2 copies"):
+        quick.fit(np.concatenate([normal, normal[:2]]))
+
+
+def test_images_of_a_single_patch_are_warned_about(quick, normal):
+    with pytest.warns(UserWarning, match="hold a single patch.*max_iter=0"):
+        quick.fit(normal[:, :32, :32])
