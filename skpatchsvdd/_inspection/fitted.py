@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 
-from skpatchsvdd._bank import Sampler, Variation, collect_banks, make_index
+from skpatchsvdd._bank import Bank, Sampler, Variation, collect_banks, make_index
 from skpatchsvdd._encoding import DenseSetting, find_units
 from skpatchsvdd._inspection.harmless import Harmless
 from skpatchsvdd._inspection.inspector import Inspector
@@ -198,7 +198,7 @@ def build_bank(normal, encoder, seen, context):
     )
 
 
-def extend_bank(fitted, new, dense, context):
+def extend_bank(fitted, new, dense, context, left_out=None):
     """Let the patches of more images join a bank; return another `FittedBank`.
 
     Parameters
@@ -211,6 +211,8 @@ def extend_bank(fitted, new, dense, context):
         Encodes them.
     context : FitContext
         How to do it.
+    left_out : list of ndarray of int of shape (n, 2) or None
+        By scale, images and patches that do not join it, or leave it.
     """
     images, rng = new.stack, context.rng
     former = fitted.variations
@@ -232,6 +234,8 @@ def extend_bank(fitted, new, dense, context):
             owners=new.owners,
             samplers=samplers,
         )
+    if left_out is not None:
+        banks = _leave_out(banks, left_out)
     indexes = index_banks(banks, context)
     variations = None
     if former is not None:
@@ -247,6 +251,24 @@ def extend_bank(fitted, new, dense, context):
         sizes=[*fitted.sizes, *images.sizes],
         files=[*fitted.files, *images.files],
     )
+
+
+def reduce_rows(fitted, left_out, context):
+    """Return a `FittedBank` without some patches; see `extend_bank`."""
+    banks = _leave_out([index.bank() for index in fitted.indexes], left_out)
+    return replace(fitted, indexes=index_banks(banks, context))
+
+
+def _leave_out(banks, places):
+    kept = []
+    for bank, own in zip(banks, places, strict=True):
+        n_cells = 1 + max(bank.places[:, 1].max(), own[:, 1].max(initial=0))
+        numbers = [
+            x[:, 0].astype(np.int64) * n_cells + x[:, 1] for x in (bank.places, own)
+        ]
+        keep = ~np.isin(*numbers)
+        kept.append(Bank(*(x[keep] for x in bank)))
+    return kept
 
 
 def _fork(rng):

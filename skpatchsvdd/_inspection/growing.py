@@ -12,7 +12,7 @@ from skpatchsvdd._inspection.defect_patches import (
     learn_defects,
     measure_again,
 )
-from skpatchsvdd._inspection.fitted import extend_bank
+from skpatchsvdd._inspection.fitted import extend_bank, reduce_rows
 from skpatchsvdd._inspection.harmless import learn_harmless
 from skpatchsvdd._inspection.rescoring import rescore
 
@@ -137,13 +137,19 @@ def grow(fitted, calibration, news, inspect, context):
     fitted : FittedBank
     calibration : Calibration
     """
-    n_former, harmless = len(calibration), fitted.harmless
+    n_former, harmless, places = len(calibration), fitted.harmless, None
     if news.corrected:
-        harmless = learn_harmless(harmless, news.silenced, inspect(fitted))
+        harmless, cells = learn_harmless(
+            harmless, news.silenced, inspect(fitted), calibration.used_scores
+        )
+        places = _place_cells(cells, news, fitted)
     kept = drop_defects(fitted.defects, news.withdrawn)
     fitted = replace(fitted, defects=kept)
     if len(news.normal):
-        fitted = extend_bank(fitted, news.normal, inspect(fitted).encoder, context)
+        encoder = inspect(fitted).encoder
+        fitted = extend_bank(fitted, news.normal, encoder, context, places)
+    elif places is not None:
+        fitted = reduce_rows(fitted, places, context)
     if len(news.defective):
         found = learn_defects(kept, news.defective, inspect(fitted), context)
         fitted = replace(fitted, defects=found)
@@ -162,3 +168,18 @@ def grow(fitted, calibration, news, inspect, context):
         calibration = calibration.with_scores(rescored)
     corrected = fitted.corrected | news.corrected
     return replace(fitted, corrected=corrected, harmless=harmless), calibration
+
+
+def _place_cells(cells, news, fitted):
+    """Return, by scale, images of the bank and patches, (n, 2), of silenced images."""
+    known = [*fitted.known, *news.normal.known]
+    numbers = [known.index(digest) for digest in list_digests(news.silenced)]
+    return [
+        np.concatenate(
+            [
+                np.column_stack([np.full(len(x), number), x])
+                for number, x in zip(numbers, own, strict=True)
+            ]
+        )
+        for own in zip(*cells, strict=True)
+    ]

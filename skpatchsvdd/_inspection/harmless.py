@@ -1,16 +1,17 @@
 """What raised a false alarm, and should not any more, nor what is like it.
 
-A corrected image joins the bank. But a harmless mark looks a little different each
-time, and by the standards of what is normal these are large differences. How large they
-are, several corrected images tell: a patch h of one of them that was far from normal
-ones has its like in another one, some distance away. A patch x that is no farther from
-h than is usual among these counts as typical; one that is farther soon counts as it
-would without. And only as far as all scales agree: a pixel counts, at every scale, as
-much as at the one that finds it least harmless. One corrected image alone tells nothing
-of that, and just joins the bank.
+The patches of a corrected image that raised the alarm, those in the regions above the
+level of an alarm that are far from normal ones, do not join the bank: they are a class
+of their own. A harmless mark looks a little different each time, and by the standards
+of what is normal these are large differences. So it is the ratio d(x) / |x - h| that
+counts, by which a patch x is nearer to a harmless one, h, than to any normal one. How
+large it is for what is of one sort, several corrected images tell, each measured
+against the others: a patch with a ratio that most of theirs reach counts as typical,
+and one with less soon as it would without. Other defects are about as far from a
+harmless mark as from what is normal, and keep their distances.
 
-Where a patch lies counts among them as much as it does for what is harmless: not at all
-if it comes anywhere.
+Where a patch lies counts as much as it does for what is harmless: not at all if that
+comes anywhere.
 """
 
 from dataclasses import dataclass
@@ -21,17 +22,16 @@ import torch
 from skpatchsvdd._bank import as_tensor
 from skpatchsvdd._inspection.weighted import SearchedRows, WeightedSearch
 
-# The power of |x - h| / r: what is farther from h than its like soon counts as before.
-_POWER = 8
 # How many times what is typical a patch must have been away from normal ones.
 _FAR = 2.0
-# A corrected image is of one sort with another if its patches of any size are, in the
-# median, so much nearer to those of others than to normal ones.
-_ALIKE = 0.75
-# The radius r, as a multiple of how far such patches are apart in the median: most of
-# what is like them is nearer. Chosen, as the power, for marks anywhere on synthetic
-# textures: with more, scratches are missed.
-_SLACK = 1.5
+# The fraction of normal images whose scores are below the level of an alarm.
+_ALARMS = 0.05
+# The ratio that counts is one that all but this fraction of harmless patches reach, but
+# at least this; that of a single image, with which nothing can be compared.
+_MISSED, _LEAST, _SINGLE = 0.1, 1.35, 2.0
+# The power by which what has a smaller ratio counts more. Chosen, as the ratios, on
+# five categories with the marks of benchmarks/bench_feedback.py.
+_POWER = 6
 # Rows of each scale, at most, those that were farthest from normal.
 _MAX_ROWS = 2048
 
@@ -66,7 +66,9 @@ class Harmless(SearchedRows):
         return 1 + max((int(x.max()) for x in self.images if len(x)), default=-1)
 
     def measure(self, scale, features):
-        """Return how far patches are from harmless ones, in units of what is usual.
+        """Return how far patches are from harmless ones, times the ratio that counts.
+
+        A patch counts as typical if it is farther than that from all normal patches.
 
         Parameters
         ----------
@@ -77,7 +79,7 @@ class Harmless(SearchedRows):
 
         Returns
         -------
-        distances : tensor of shape (n_images, n_patches)
+        near : tensor of shape (n_images, n_patches)
             Infinite where nothing is known.
         """
         search, weights, columns = self._search_on(scale, features.device)
@@ -87,32 +89,19 @@ class Harmless(SearchedRows):
 
     def _make_search(self, scale, device):
         rows, columns = self._rescale(scale)
-        weights = self._weigh(scale, rows)
-        counts = weights < np.inf
-        if not counts.any():
+        if len(rows) == 0:
             return None, None, None
-        search = WeightedSearch(rows.numpy()[counts], device)
-        return search, as_tensor(weights[counts]).to(device), columns.to(device)
+        weights = torch.full((len(rows),), self._find_ratio(scale, rows))
+        search = WeightedSearch(rows.numpy(), device)
+        return search, weights.to(device), columns.to(device)
 
-    def _weigh(self, scale, rows):
-        """Return the units in which distances from each row are measured, inverted."""
+    def _find_ratio(self, scale, rows):
+        """Return the ratio from which on a patch counts as typical."""
         images = self.images[scale]
-        counts = np.isin(images, self._find_alike())
-        if not counts.any():
-            return np.full(len(rows), np.inf, dtype=np.float32)
-        radius = _SLACK * np.median(_find_apart(rows, images)[counts])
-        weights = 1 / np.minimum(radius, self.distances[scale])
-        return np.where(counts, weights, np.inf).astype(np.float32)
-
-    def _find_alike(self):
-        """Return the numbers of images that are of one sort with others."""
-        alike = set()
-        for scale, images in enumerate(self.images):
-            ratios = _find_apart(self._rescale(scale)[0], images)
-            ratios /= self.distances[scale]
-            medians = {x: np.median(ratios[images == x]) for x in np.unique(images)}
-            alike |= {x for x, ratio in medians.items() if ratio < _ALIKE}
-        return sorted(alike)
+        if len(np.unique(images)) < 2:
+            return _SINGLE
+        ratios = self.distances[scale] / np.maximum(_find_apart(rows, images), 1e-12)
+        return max(float(np.quantile(ratios, _MISSED)), _LEAST)
 
     def _rescale(self, scale):
         """Return rows whose positions count as they should, and columns' factors."""
@@ -134,9 +123,10 @@ def _find_apart(rows, images):
 
 
 def lower_distances(distances, near, typical):
-    """Lower the distances of patches that are near to harmless ones.
+    """Lower the distances of patches that are nearer to harmless ones.
 
-    A larger distance stays larger, so that a bound stays a bound.
+    What is lowered is so by more if its distance is larger: of a bound nothing follows,
+    but that what it does not lower is not lowered at all.
 
     Parameters
     ----------
@@ -147,7 +137,8 @@ def lower_distances(distances, near, typical):
     typical : float
         The distance that normal patches have.
     """
-    return torch.minimum(distances, typical * near.clamp(min=1).pow(_POWER))
+    quotient = near / distances.clamp(min=1e-12)
+    return torch.minimum(distances, typical * quotient.pow(_POWER))
 
 
 def _weigh_positions(rows, images):
@@ -177,8 +168,8 @@ def _weigh_positions(rows, images):
     return max(1 - 2 * float(ratio), 0.0)
 
 
-def learn_harmless(former, images, inspector):
-    """Let the patches of corrected images join those that are harmless.
+def learn_harmless(former, images, inspector, scores):
+    """Let the patches of corrected images that raised an alarm join the harmless ones.
 
     Parameters
     ----------
@@ -188,28 +179,49 @@ def learn_harmless(former, images, inspector):
         Corrected images.
     inspector : Inspector
         With a bank that does not hold them, or holds them as known images.
+    scores : ndarray of shape (n_images,)
+        Scores of normal images, which tell what an alarm is.
 
     Returns
     -------
     harmless : Harmless
+    cells : list of list of ndarray of int
+        By image and scale, the numbers of these patches.
     """
     parts = [[] for _ in inspector.indexes]
     typical = [None] * len(parts)
-    n_former = 0
+    n_former, chosen = 0, []
     if former is not None:
         parts, typical, n_former = _list_parts(former), former.typical, former.n_images
-    for number, (features, owner) in enumerate(inspector.encode_each(images), n_former):
+    level = -float(np.quantile(scores, _ALARMS))
+    masks = [one_map > level for maps in inspector.maps(images) for one_map in maps]
+    encoded = zip(inspector.encode_each(images), masks, strict=True)
+    for number, ((features, owner), mask) in enumerate(encoded, n_former):
+        chosen.append([])
         for i, x in enumerate(features):
-            cells = torch.from_numpy(inspector.encoder.cells[i]).to(x.device)
-            own = x.flatten(0, 1)[cells]
+            cells = inspector.encoder.cells[i]
+            own = x.flatten(0, 1)[torch.from_numpy(cells).to(x.device)]
             (distances,) = inspector.indexes[i].query_exactly(own[None], [owner])
             distances = distances.cpu().numpy()
             if typical[i] is None:
                 typical[i] = _find_typical(inspector, i, distances)
             is_far = distances > _FAR * typical[i]
+            is_far &= _find_inside(mask, inspector.encoder, i)[cells]
             numbers = np.full(is_far.sum(), number)
             parts[i].append((own.cpu().numpy()[is_far], numbers, distances[is_far]))
-    return _join(parts, typical, [unit > 0 for unit in inspector.units])
+            chosen[-1].append(cells[is_far])
+    units = [unit > 0 for unit in inspector.units]
+    return _join(parts, typical, units), chosen
+
+
+def _find_inside(mask, dense, scale):
+    """Return which patches of a scale have their middle in a mask."""
+    size, stride = dense.patch_sizes[scale], dense.strides[scale]
+    rows, cols = (
+        np.minimum(stride * np.arange(n) + size // 2, length - 1)
+        for n, length in zip(dense.grids[scale], mask.shape, strict=True)
+    )
+    return mask[np.ix_(rows, cols)].ravel()
 
 
 def join_harmless(known):

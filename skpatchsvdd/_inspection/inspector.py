@@ -283,6 +283,10 @@ class Inspector:
         told = {i: next(found) for i in scales} if is_told else None
         if any(self.indexes[i].gives_bounds for i in chosen):
             for k, owner in enumerate(owners):
+                for i in chosen:
+                    if self._harmless is not None and self.indexes[i].gives_bounds:
+                        found = features[i][k], distances[i][k], told[i][:, k]
+                        self._decide_lowered(i, *found, owner)
                 self._settle(
                     {i: features[i][k] for i in chosen},
                     {i: distances[i][k] for i in chosen},
@@ -317,12 +321,20 @@ class Inspector:
         return told.view(2, *features.shape[:3])
 
     def _heed(self, i, distances, told):
-        """Return the distances that patches of a scale count with by themselves."""
+        """Return the distances that patches of a scale count with."""
         harmless, defects = told
-        if self._harmless is not None:
-            typical = self._harmless.typical[i]
-            distances = lower_distances(distances, harmless, typical)
-        return raise_distances(distances, defects)
+        return raise_distances(self._lower(i, distances, harmless), defects)
+
+    def _lower(self, i, distances, harmless):
+        if self._harmless is None:
+            return distances
+        return lower_distances(distances, harmless, self._harmless.typical[i])
+
+    def _decide_lowered(self, i, features, distances, told, owner):
+        """Make exact, in place, the distances of one image that are to be lowered."""
+        lowered = self._lower(i, distances, told[0]) < distances
+        if lowered.any():
+            distances[lowered] = self.indexes[i].decide(features[lowered], owner)
 
     def _own(self, known):
         """Return the owners, in the bank, of known images; -1 for the others.
@@ -376,40 +388,17 @@ class Inspector:
 
     def _join_all(self, distances, usual, told):
         """Return the joined maps: of distances, and in units of what is usual."""
-        lowered, typical = None, None
-        if self._harmless is not None:
-            typical = self._harmless.typical
-            lowered = {i: self._heed(i, x, told[i]) for i, x in distances.items()}
         if told is not None:
-            pairs = {i: (x, told[i][1]) for i, x in distances.items()}
-            distances = {i: raise_distances(*x) for i, x in pairs.items()}
-        maps = [self._join(distances, lowered, typical)]
+            distances = {i: self._heed(i, x, told[i]) for i, x in distances.items()}
+        maps = [self._join(distances)]
         if usual is not None:
-            parts = [
-                x and {i: x[i] / usual[i] for i in x} for x in (distances, lowered)
-            ]
-            maps.append(self._join(*parts, [1.0] * len(self.indexes)))
+            maps.append(self._join({i: x / usual[i] for i, x in distances.items()}))
         return maps
 
-    def _join(self, distances, lowered, typical):
-        """Join the maps of scales, less what is harmless at all of them.
-
-        Parameters
-        ----------
-        distances : dict of tensor
-            Distances of patches, by scale.
-        lowered : dict of tensor or None
-            The same with those that are like harmless ones lowered.
-        typical : list of float or None
-            The distance that normal patches have, by scale.
-        """
-        maps = {i: self._spread(i, x) for i, x in distances.items()}
-        if lowered is not None:
-            parts = [self._spread(i, x) / typical[i] for i, x in lowered.items()]
-            most = functools.reduce(torch.maximum, parts)
-            maps = {i: torch.minimum(x, typical[i] * most) for i, x in maps.items()}
+    def _join(self, distances):
+        maps = [self._spread(i, x) for i, x in distances.items()]
         weights = [self.encoder.scale_weights[i] for i in distances]
-        joined = join_maps(list(maps.values()), self.aggregation, weights)
+        joined = join_maps(maps, self.aggregation, weights)
         return joined if self._roi is None else torch.where(self._roi, joined, 0.0)
 
     def _spread(self, i, scores):
