@@ -15,7 +15,7 @@ from skpatchsvdd._bank import exact_gpu, fused, fused_regression
 from skpatchsvdd._encoding import biases, networks
 from skpatchsvdd.datasets import make_textures
 
-# Before numba is imported: it would give torch as many threads as there are cores, too.
+# Before numba is imported, which would give torch, too, a thread for each core.
 if "OMP_NUM_THREADS" in os.environ:
     os.environ.setdefault("NUMBA_NUM_THREADS", os.environ["OMP_NUM_THREADS"])
 

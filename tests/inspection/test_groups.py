@@ -146,6 +146,7 @@ def test_groups_of_one_image_are_no_groups(lots):
     assert own.calibrates_.all()
 
 
+@pytest.mark.wide
 def test_new_groups_raise_fewer_alarms_with_groups(lots):
     images, groups = lots
     new = make_lots(16, 2, 7)
