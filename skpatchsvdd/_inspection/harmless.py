@@ -27,8 +27,9 @@ _FAR = 2.0
 # The fraction of normal images whose scores are below the level of an alarm.
 _ALARMS = 0.05
 # The ratio that counts is one that all but this fraction of harmless patches reach, but
-# at least this; that of a single image, with which nothing can be compared.
-_MISSED, _LEAST, _SINGLE = 0.1, 1.35, 2.0
+# at least this; and where images tell nothing of each other, as a single one does not,
+# and those of different sorts.
+_MISSED, _LEAST, _UNKNOWN = 0.1, 1.35, 3.0
 # The power by which what has a smaller ratio counts more. Chosen, as the ratios, on
 # five categories with the marks of benchmarks/bench_feedback.py.
 _POWER = 6
@@ -98,9 +99,9 @@ class Harmless(SearchedRows):
     def _find_ratio(self, scale, rows):
         """Return the ratio from which on a patch counts as typical."""
         images = self.images[scale]
-        if len(np.unique(images)) < 2:
-            return _SINGLE
         ratios = self.distances[scale] / np.maximum(_find_apart(rows, images), 1e-12)
+        if np.median(ratios) < 1:  # most are nearer to what is normal
+            return _UNKNOWN
         return max(float(np.quantile(ratios, _MISSED)), _LEAST)
 
     def _rescale(self, scale):

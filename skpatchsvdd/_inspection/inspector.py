@@ -321,9 +321,14 @@ class Inspector:
         return told.view(2, *features.shape[:3])
 
     def _heed(self, i, distances, told):
-        """Return the distances that patches of a scale count with."""
+        """Return the distances that patches of a scale count with.
+
+        What is like a known defect, and like something harmless, is what is nearer.
+        """
         harmless, defects = told
-        return raise_distances(self._lower(i, distances, harmless), defects)
+        raised = raise_distances(distances, defects)
+        lowered = self._lower(i, distances, harmless)
+        return torch.where(harmless < defects, lowered, raised)
 
     def _lower(self, i, distances, harmless):
         if self._harmless is None:

@@ -110,9 +110,12 @@ class KnownDefects(SearchedRows):
     def _make_search(self, scale, device):
         return _DefectSearch(self.banks[scale], device)
 
-    def bound_raises(self):
+    def bound_raises(self, n_owners):
         """Return by how much each owner is raised at most, (n_scales, n_owners)."""
-        return np.array([_bound(bank) for bank in self.banks])
+        raises = np.ones((len(self.banks), n_owners))
+        for own, bank in zip(raises, self.banks, strict=True):
+            own[: len(bank.peaks)] = _bound(bank)  # the others have no patches there
+        return raises
 
 
 def _bound(bank):
