@@ -83,7 +83,7 @@ def main():
     machine = machine_name(check_device(args.device))
     rows = [x for x in table.rows if x["known"] >= 0]
     corrections = [x for x in table.rows if x["known"] < 0]
-    by_category, means = average_kinds(rows), summarise(rows)
+    by_category, means = (x(rows, args.known) for x in (average_kinds, summarise))
     tables = {
         f"of each kind, {machine}": rows,
         "of each category": by_category,
@@ -230,18 +230,18 @@ def rate(found, test, kind, same):
     return row
 
 
-def average_kinds(rows):
+def average_kinds(rows, numbers):
     """Return the means over the kinds of each category, for each number of images."""
     table = []
     for category in sorted({row["category"] for row in rows}):
-        for n in sorted({row["known"] for row in rows}):
+        for n in sorted(numbers):
             figures = _average(rows, category, n).tolist()
             row = {"category": category, "known": n}
             table.append(row | dict(zip(FIGURES, figures, strict=True)))
     return table
 
 
-def summarise(rows):
+def summarise(rows, numbers):
     """Return means over kinds, then categories, for each number of known images.
 
     A kind that has fewer images counts with as many as there are.
@@ -249,7 +249,7 @@ def summarise(rows):
     categories = sorted({row["category"] for row in rows})
     before = np.array([_average(rows, x, 0) for x in categories])
     means = []
-    for n in sorted({row["known"] for row in rows}):
+    for n in sorted(numbers):
         figures = np.array([_average(rows, category, n) for category in categories])
         row = {"known": n}
         row |= dict(zip(FIGURES, _mean(figures).tolist(), strict=True))
