@@ -9,10 +9,11 @@ each category, and over the categories, beside the largest loss of a category on
 In the last table "missed" is 1 - det on the same kind, as a fraction of what it is with
 none known.
 
-With --corrections, too: a mark is drawn on good images, a little different each time;
-the first of them that raise an alarm are corrected. The fraction of further images with
-such a mark that raise one, and of defects that are found, before and after. Once with
-marks about in the middle, and once with marks anywhere.
+With --corrections, too: a bright mark is drawn on good images that raise no alarm, a
+little different each time; some of those that raise one by that are corrected. The
+fraction of further images with such a mark that raise one, of defects that are found,
+and of dark marks of the same form and place, before and after, as means over draws of
+the corrected images. Once with marks about in the middle, and once with marks anywhere.
 
 With --promise N, too: N times, of all good images three of five are learnt, one of five
 is a stream whose false alarms are corrected, and of the last fifth the fraction that
@@ -51,6 +52,7 @@ from skpatchsvdd.metrics import detection_auroc, segmentation_auroc
 
 ALPHA = 0.05
 N_CORRECTED = 5
+N_DRAWS = 4
 FIGURES = ("det same", "seg same", "det others", "seg others", "alarms")
 # Where marks are drawn, as fractions of an image.
 MARKS = {"in the middle": (0.42, 0.58), "anywhere": (0.07, 0.93)}
@@ -306,30 +308,37 @@ def measure_corrections(est, test, seed, where):
     """Draw a mark on good images, correct some of the alarms, and inspect the rest."""
     rng = np.random.RandomState(seed)
     good = test.images[test.labels == 1]
-    marked = np.stack([draw_mark(image, rng, where) for image in good])
-    defects = test.images[test.labels == -1]
-    alarms = np.flatnonzero(est.predict(marked) == -1)
-    taught = copy.copy(est)
-    if len(alarms):
-        taught.partial_fit(marked[alarms[:N_CORRECTED]], corrections=True)
-    rest = np.setdiff1d(np.arange(len(marked)), alarms[:N_CORRECTED])
-    row = {"corrected": len(alarms[:N_CORRECTED])}
-    for name, some in (("before", est), ("after", taught)):
-        if len(rest):
-            row[f"marks {name}"] = float(np.mean(some.predict(marked[rest]) == -1))
-        row[f"found {name}"] = float(np.mean(some.predict(defects) == -1))
+    good = good[est.predict(good) == 1]
+    marked, dark = (
+        np.stack([draw_mark(image, rng, where, level) for image in good])
+        for level in (240, 0)
+    )
+    shown = {"marks": marked, "found": test.images[test.labels == -1], "dark": dark}
+    alarms = {name: est.predict(images) == -1 for name, images in shown.items()}
+    after, wrong = {name: [] for name in shown}, np.flatnonzero(alarms["marks"])
+    for _ in range(N_DRAWS):
+        chosen, taught = rng.permutation(wrong)[:N_CORRECTED], copy.copy(est)
+        if len(chosen):
+            taught.partial_fit(marked[chosen], corrections=True)
+        for name, images in shown.items():
+            found = taught.predict(images) == -1
+            after[name].append(np.delete(found, chosen) if name == "marks" else found)
+    row = {"corrected": len(chosen)}
+    for name in shown:
+        row[f"{name} before"] = float(np.mean(alarms[name]))
+        row[f"{name} after"] = float(np.mean(np.concatenate(after[name])))
     return row
 
 
-def draw_mark(image, rng, where):
-    """Return an image with a bright disc, its centre in a part of it."""
+def draw_mark(image, rng, where, level):
+    """Return an image with a disc of a grey level, its centre in a part of it."""
     height, width = image.shape[:2]
     radius = min(height, width) * rng.uniform(0.05, 0.07)
     centre = np.array([height, width]) * rng.uniform(*where, 2)
     rows, cols = np.ogrid[:height, :width]
     inside = (rows - centre[0]) ** 2 + (cols - centre[1]) ** 2 < radius**2
     marked = image.copy()
-    marked[inside] = np.clip(marked[inside] * 0.3 + 0.7 * 240, 0, 255)
+    marked[inside] = np.clip(marked[inside] * 0.3 + 0.7 * level, 0, 255)
     return marked
 
 

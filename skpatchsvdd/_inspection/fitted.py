@@ -253,7 +253,7 @@ def extend_bank(fitted, new, dense, context, left_out=None):
     )
 
 
-def reduce_rows(fitted, left_out, context):
+def drop_rows(fitted, left_out, context):
     """Return a `FittedBank` without some patches; see `extend_bank`."""
     banks = _leave_out([index.bank() for index in fitted.indexes], left_out)
     return replace(fitted, indexes=index_banks(banks, context))

@@ -6,14 +6,14 @@ import numpy as np
 
 from skpatchsvdd._images import ImageStack, list_digests
 from skpatchsvdd._inspection.context import NormalImages
+from skpatchsvdd._inspection.corrections import learn_harmless
 from skpatchsvdd._inspection.defect_patches import (
     DefectiveImages,
     drop_defects,
     learn_defects,
     measure_again,
 )
-from skpatchsvdd._inspection.fitted import extend_bank, reduce_rows
-from skpatchsvdd._inspection.harmless import learn_harmless
+from skpatchsvdd._inspection.fitted import drop_rows, extend_bank
 from skpatchsvdd._inspection.rescoring import rescore
 
 
@@ -149,7 +149,7 @@ def grow(fitted, calibration, news, inspect, context):
         encoder = inspect(fitted).encoder
         fitted = extend_bank(fitted, news.normal, encoder, context, places)
     elif places is not None:
-        fitted = reduce_rows(fitted, places, context)
+        fitted = drop_rows(fitted, places, context)
     if len(news.defective):
         found = learn_defects(kept, news.defective, inspect(fitted), context)
         fitted = replace(fitted, defects=found)

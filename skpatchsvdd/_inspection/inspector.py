@@ -97,6 +97,9 @@ class Inspector:
         self._defects = defects
         self._harmless = harmless
         self._is_corrected = [digest in corrected for digest in known]
+        numbers = {} if harmless is None else {x: i for i, x in enumerate(harmless.known)}
+        self._forgiven = [numbers.get(digest, -1) for digest in known]
+        self._inside = [_find_inside(encoder, i) for i in range(len(indexes))]
         self._inspect_graphed = SharedGraphedCall(self.inspect_new)
 
     def maps(self, images, scale=None):
@@ -169,14 +172,15 @@ class Inspector:
             if is_usual and all(x.is_capturable(batch.device) for x in self.indexes):
                 maps, scores = self._inspect_graphed(batch)
             else:
-                maps, scores = self._inspect_batch(batch, self._own(known), chosen)
+                maps, scores = self._inspect_batch(batch, known, chosen)
             yield maps, scores, known
 
-    def _inspect_batch(self, batch, owners, chosen):
+    def _inspect_batch(self, batch, known, chosen):
         """Return the maps and scores of images on the device."""
         features = self.encoder.encode(batch)
         features = self.encoder.add_positions(features, self.units)
-        maps = self._make_maps(features, owners, chosen)
+        forgiven = [-1 if i < 0 else self._forgiven[i] for i in known]
+        maps = self._make_maps(features, self._own(known), chosen, forgiven)
         return geometric_mean(maps, self.weights), self._score(maps)
 
     def inspect_new(self, image):
@@ -197,8 +201,39 @@ class Inspector:
         owners : list of int
             The owner of each image.
         """
-        maps = self._make_maps(features, owners, range(len(self.indexes)))
+        forgiven = [-1] * len(owners)
+        maps = self._make_maps(features, owners, range(len(self.indexes)), forgiven)
         return self._score(maps).double().cpu().numpy()
+
+    def measure_features(self, features, owner):
+        """Return the exact distances of an image's patches, and what is usual for them.
+
+        Parameters
+        ----------
+        features : list of tensors of shape (1, rows, cols, D)
+            One for each scale, with positions.
+        owner : int
+            The owner of the image.
+
+        Returns
+        -------
+        distances : list of tensors of shape (1, rows, cols)
+            0 where patches are not looked at.
+        usual : list of tensors of shape (1, rows, cols) or None
+        """
+        distances = [
+            torch.where(self._inside[i], self._measure_exactly(i, x, owner), 0.0)
+            for i, x in enumerate(features)
+        ]
+        if self.variations is None:
+            return distances, None
+        calls = enumerate(features)
+        return distances, [self._find_usual(i, x, [owner]) for i, x in calls]
+
+    def score_distances(self, distances, usual):
+        """Return the score of an image with such distances; see `measure_features`."""
+        usual = None if usual is None else dict(enumerate(usual))
+        return float(self._score(self._join_all(dict(enumerate(distances)), usual))[0])
 
     def find_decisive(self, images):
         """Return the pixels that the score of a single image comes from, a mask."""
@@ -240,7 +275,12 @@ class Inspector:
     def _explain_image(self, features, owner, pixels):
         matches = np.zeros((len(pixels), len(features)), dtype=MATCH)
         for i, x in enumerate(features):
-            cells = [self._find_farthest(i, x, owner, pixel) for pixel in pixels]
+            measured = None
+            if self._harmless is not None:  # which depends on what is around a patch
+                measured = self._measure_told(i, x[None], owner).flatten()
+            cells = [
+                self._find_farthest(i, x, owner, pixel, measured) for pixel in pixels
+            ]
             found = self.indexes[i].find_nearest(x.flatten(0, 1)[cells], owner)
             matches["distance"][:, i], places = found
             matches["image"][:, i] = places[:, 0]
@@ -248,45 +288,62 @@ class Inspector:
             set_boxes(matches[:, i], "image_", self.encoder, i, places[:, 1])
         return matches
 
-    def _find_farthest(self, i, features, owner, pixel):
+    def _find_farthest(self, i, features, owner, pixel, measured):
         """Return the number of the patch over a pixel that is farthest from normal.
 
-        A patch that is near to a known defect counts as farther.
+        By what people have said; `measured` is that of all patches where it is known.
         """
         chosen = torch.zeros(self.encoder.image_size, dtype=torch.bool)
         chosen[tuple(pixel)] = True
         covering = self._covering(i, chosen).flatten().nonzero()[:, 0]
         inside = covering[torch.isin(covering, torch.from_numpy(self.encoder.cells[i]))]
         covering = inside if len(inside) else covering
-        some = features.flatten(0, 1)[covering.to(features.device)]
-        distances = self.indexes[i].query_exactly(some[None], [owner])
-        told = self._find_told(i, some[None, None], [owner])[:, 0]
-        distances = self._heed(i, distances, told)
-        return int(covering[int(distances[0].argmax())])
+        if measured is None:
+            some = features.flatten(0, 1)[covering.to(features.device)]
+            distances = self._measure_told(i, some[None, None], owner).flatten()
+        else:
+            distances = measured[covering.to(measured.device)]
+        return int(covering[int(distances.argmax())])
+
+    def _measure_told(self, i, features, owner):
+        """Return the exact distances of patches by what people have said."""
+        distances = self._measure_exactly(i, features, owner)
+        known = self._defects and self._find_known(i, features, [owner])
+        told = self._find_told(i, features, distances, known, [-1])
+        return self._heed(i, distances, told)
+
+    def _measure_exactly(self, i, features, owner):
+        found = self.indexes[i].query_exactly(features.flatten(1, 2), [owner])
+        return found.view(features.shape[:3])
 
     def _score(self, maps):
         largest = [mean_of_largest(x, self.score_pixels) for x in maps]
         return -geometric_mean(largest, self.weights)
 
-    def _make_maps(self, features, owners, chosen):
-        """Return the maps that are multiplied, each of shape (n, height, width)."""
+    def _make_maps(self, features, owners, chosen, forgiven):
+        """Return the maps that are multiplied, each of shape (n, height, width).
+
+        `forgiven` holds the numbers of images among the corrected ones, or -1.
+        """
         scales = {i: (i, features[i], owners) for i in chosen}
         calls = [functools.partial(self._measure, *x) for x in scales.values()]
         if self.variations is not None:
             calls += [functools.partial(self._find_usual, *x) for x in scales.values()]
-        is_told = self._defects is not None or self._harmless is not None
-        if is_told:
-            calls += [functools.partial(self._find_told, *x) for x in scales.values()]
+        if self._defects is not None:
+            calls += [functools.partial(self._find_known, *x) for x in scales.values()]
         found = iter(run_concurrently(calls, features[0].device))
         distances = {i: next(found) for i in scales}
         usual = None if self.variations is None else {i: next(found) for i in scales}
-        told = {i: next(found) for i in scales} if is_told else None
+        told = None
+        if self._defects is not None or self._harmless is not None:
+            self._decide_far(features, distances, owners)
+            known = {i: self._defects and next(found) for i in scales}
+            told = {
+                i: self._find_told(i, features[i], distances[i], known[i], forgiven)
+                for i in scales
+            }
         if any(self.indexes[i].gives_bounds for i in chosen):
             for k, owner in enumerate(owners):
-                for i in chosen:
-                    if self._harmless is not None and self.indexes[i].gives_bounds:
-                        found = features[i][k], distances[i][k], told[i][:, k]
-                        self._decide_lowered(i, *found, owner)
                 self._settle(
                     {i: features[i][k] for i in chosen},
                     {i: distances[i][k] for i in chosen},
@@ -306,19 +363,39 @@ class Inspector:
         found = self.variations[i].usual(features.flatten(1, 2), owners)
         return found.view(features.shape[:3])
 
-    def _find_told(self, i, features, owners):
+    def _decide_far(self, features, distances, owners):
+        """Make exact, in place, bounds of what is compared with harmless patches."""
+        if self._harmless is None:
+            return
+        for i, bounds in distances.items():
+            if self.indexes[i].gives_bounds:
+                for x, own, owner in zip(features[i], bounds, owners, strict=True):
+                    is_far = self._harmless.find_far(i, own) & self._inside[i]
+                    if is_far.any():
+                        own[is_far] = self.indexes[i].decide(x[is_far], owner)
+
+    def _find_known(self, i, features, owners):
+        """Return how far all patches of a scale are from known defects."""
+        found = self._defects.measure(i, features.flatten(1, 2), owners)
+        return found.view(features.shape[:3])
+
+    def _find_told(self, i, features, distances, known, forgiven):
         """Return how far all patches of a scale are from what people know.
 
-        From what is harmless, and from known defects, (2, n, rows, cols); infinite
-        where nothing is known.
+        From what is harmless, in units of the distance from which on they count as
+        typical, and from known defects, (2, n, rows, cols); infinite where nothing is
+        known.
         """
-        flat = features.flatten(1, 2)
-        told = flat.new_full((2, *flat.shape[:2]), torch.inf)
+        told = distances.new_full((2, *distances.shape), torch.inf)
         if self._harmless is not None:
-            told[0] = self._harmless.measure(i, flat)
-        if self._defects is not None:
-            told[1] = self._defects.measure(i, flat, owners)
-        return told.view(2, *features.shape[:3])
+            inside = torch.where(self._inside[i], distances, 0.0)
+            told[0] = self._harmless.measure(i, features, inside)
+            for own, image in zip(told[0], forgiven, strict=True):
+                if image >= 0:  # the same picture again
+                    own.view(-1)[self._harmless.list_cells(i, image)] = 0.0
+        if known is not None:
+            told[1] = known
+        return told
 
     def _heed(self, i, distances, told):
         """Return the distances that patches of a scale count with.
@@ -327,19 +404,10 @@ class Inspector:
         """
         harmless, defects = told
         raised = raise_distances(distances, defects)
-        lowered = self._lower(i, distances, harmless)
-        return torch.where(harmless < defects, lowered, raised)
-
-    def _lower(self, i, distances, harmless):
         if self._harmless is None:
-            return distances
-        return lower_distances(distances, harmless, self._harmless.typical[i])
-
-    def _decide_lowered(self, i, features, distances, told, owner):
-        """Make exact, in place, the distances of one image that are to be lowered."""
-        lowered = self._lower(i, distances, told[0]) < distances
-        if lowered.any():
-            distances[lowered] = self.indexes[i].decide(features[lowered], owner)
+            return raised
+        lowered = lower_distances(distances, harmless, self._harmless.typical[i])
+        return torch.where(harmless * distances < defects, lowered, raised)
 
     def _own(self, known):
         """Return the owners, in the bank, of known images; -1 for the others.
@@ -391,7 +459,7 @@ class Inspector:
         largest, where = doubtful.topk(min(_N_SETTLED, len(doubtful)))
         return where[largest > least]
 
-    def _join_all(self, distances, usual, told):
+    def _join_all(self, distances, usual, told=None):
         """Return the joined maps: of distances, and in units of what is usual."""
         if told is not None:
             distances = {i: self._heed(i, x, told[i]) for i, x in distances.items()}
@@ -428,3 +496,11 @@ class Inspector:
         gain = gain.astype(np.float32)[:, None, None, None]
         batch, mean = pixels_to_float(batch), self.encoder.center
         return np.where(gain == 1, batch, mean + (batch - mean) * gain)
+
+
+def _find_inside(dense, scale):
+    """Return which patches of a scale are looked at, (rows, cols)."""
+    height, width = dense.grids[scale]
+    inside = torch.zeros(height * width, dtype=torch.bool)
+    inside[torch.from_numpy(dense.cells[scale])] = True
+    return inside.view(height, width).to(dense.device)

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 
 from skpatchsvdd._bank import Bank, PatchSample, Variation, join_banks, rows_to_keep
+from skpatchsvdd._inspection.corrections import join_harmless
 from skpatchsvdd._inspection.defect_patches import join_defects
 from skpatchsvdd._inspection.fitted import FittedBank, index_banks
-from skpatchsvdd._inspection.harmless import join_harmless
 
 
 class Copy(NamedTuple):

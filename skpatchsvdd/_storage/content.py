@@ -132,15 +132,10 @@ def _are_defects_right(parameters, learnt):
             and all(x.places[:, 0].max() < min(lengths) for x in defects.banks)
         )
     if harmless is not None:
-        parts = harmless.rows, harmless.images, harmless.distances
         is_right = (
             is_right
             and isinstance(harmless, Harmless)
-            and all(len(x) == len(widths) for x in (*parts, harmless.typical))
-            and harmless.have_positions == [unit > 0 for unit in fitted.units]
-            and all(map(_are_rows_right, harmless.rows, widths))
-            and all(len({len(x) for x in own}) == 1 for own in zip(*parts, strict=True))
-            and all(x > 0 for x in harmless.typical)
+            and _is_harmless_right(harmless, widths, fitted)
         )
     return is_right
 
@@ -156,6 +151,26 @@ def _is_bank_of_defects_right(bank, n_features):
         and bank.holders.shape == (n_rows,)
         and bank.peaks.ndim == 1
         and len(bank.peaks) > 0
+    )
+
+
+def _is_harmless_right(harmless, widths, fitted):
+    parts = harmless.rows, harmless.images, harmless.cells
+    lists = *parts, harmless.typical, harmless.grids
+    if any(len(x) != len(widths) for x in lists):
+        return False
+    plain = [n - 2 * (unit > 0) for n, unit in zip(widths, fitted.units, strict=True)]
+    n_images, scales = len(harmless.known), zip(*parts, harmless.grids, strict=True)
+    return (
+        all(map(_are_rows_right, harmless.rows, plain))
+        and harmless.ratios.shape == (n_images,)
+        and all(x > 0 for x in harmless.typical)
+        and all(
+            images.shape == cells.shape == (len(rows),)
+            and ((images >= 0) & (images < n_images)).all()
+            and ((cells >= 0) & (cells < math.prod(grid))).all()
+            for rows, images, cells, grid in scales
+        )
     )
 
 
