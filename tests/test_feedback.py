@@ -206,8 +206,7 @@ def test_five_corrections_silence_further_marks():
     assert np.mean(est.predict(marked[5:]) == -1) > 0.9
     assert np.mean(est.predict(damaged[5:]) == -1) > 0.9
     est.partial_fit(marked[:5], corrections=True)
-    # A tenth or less for most seeds, but images so small have 7 x 7 patches.
-    assert np.mean(est.predict(marked[5:]) == -1) <= 0.3
+    assert np.mean(est.predict(marked[5:]) == -1) <= 0.1
     assert np.mean(est.predict(damaged[5:]) == -1) > 0.9
 
 
@@ -227,7 +226,7 @@ def test_corrected_marks_that_come_anywhere_hide_no_other_defects():
     assert (harmless.find_away(0) == 1).all()
     if np.nanmin(harmless.ratios) < 2:  # five tell more of some seeds than of others
         assert np.mean(est.predict(marked[5:]) == -1) <= 0.5
-    assert np.mean(est.predict(scratched[5:15]) == -1) >= 0.7
+    assert np.mean(est.predict(scratched[5:15]) == -1) >= 0.9
 
 
 def test_corrections_of_different_sorts_hide_nothing(est, dark, bright):

@@ -32,10 +32,12 @@ _POWER = 6
 # The least ratio that counts, and that of images which too few others are like.
 LEAST, _UNKNOWN = 1.2, 5.0
 # Corrected images that tell the ratio: so many at least, and so many of those that came
-# last, as the first were compared with few others.
+# last, as the first were compared with few others. The one that is least like them does
+# not count.
 _N_LEAST, _N_NEWEST = 3, 5
-# What new images may have less than these, if they come in one place.
-_SLACK = 0.1
+# How much less new images may have, in logarithms: by this fraction, and as much again
+# for what is harmless in one place.
+_SLACK = 0.2
 # How far what is harmless may be from where it was seen, in units of how far corrected
 # images are from the nearest others, and in patches, at least.
 _REACH, _LEAST_REACH = 2.0, 2.0
@@ -137,8 +139,8 @@ class Harmless(SearchedRows):
         is_known = ~np.isnan(self.ratios)
         ratios = np.full(len(self.ratios), _UNKNOWN, dtype=np.float32)
         if is_known.sum() >= _N_LEAST:
-            least = self.ratios[is_known][-_N_NEWEST:].min()
-            ratios[is_known] = least * (1 - _SLACK * (1 - part))
+            ratio = np.sort(self.ratios[is_known][-_N_NEWEST:])[1]
+            ratios[is_known] = ratio ** (1 - _SLACK * (2 - part))
         return torch.from_numpy(ratios[self.images[scale]])
 
     def find_away(self, scale, left_out=-1):
