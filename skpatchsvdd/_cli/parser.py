@@ -219,7 +219,7 @@ def _add_update(commands):
             "learns what people have said of the images of a report."
         ),
         epilog="Exit status: 0 if all is well, 3 if nothing was written because images "
-        "look abnormal, 1 if something went wrong. "
+        "look abnormal or a review would do harm, 1 if something went wrong. "
         "Examples: skpatchsvdd update part.model good_of_today/; "
         "skpatchsvdd update part.model --review review.json",
     )
@@ -256,8 +256,8 @@ def _add_update(commands):
     update.add_argument(
         "--yes",
         action="store_true",
-        help="write also if some of the images look abnormal, or if fewer of the "
-        "reviewed ones would be right",
+        help="write also if some of the images look abnormal, if fewer of the reviewed "
+        "ones would be right, or if the threshold would be far higher",
     )
     update.add_argument(
         "--dry-run", action="store_true", help="say what would change, write nothing"
