@@ -82,10 +82,15 @@ DAMAGED = {
     "up": (change("images", 0, "file", to="../a.png"), "outside of the folder"),
     "inner up": (change("images", 0, "file", to="a/../../b.png"), "outside of the"),
     "twice": (change("images", 0, to=BAD), "more than one verdict"),
+    "twice, written otherwise": (
+        json.dumps(REVIEW | {"images": [BAD, GOOD | {"file": ".//2.png"}]}),
+        "2.png has more than one verdict. Save the review again",
+    ),
     "kind": (change("images", 1, "kind", to=7), "the kind of 2.png must be text"),
     "blank": (change("images", 1, "kind", to=" "), "the kind of 2.png must be a name"),
     "lines": (change("images", 1, "kind", to="a\nb"), "the kind of 2.png must be a"),
     "good name": (change("images", 1, "kind", to="Good"), "none of good, normal"),
+    "ok": (change("images", 1, "kind", to="OK"), "none of good, normal, ok"),
     "unknown": (change("images", 1, "kind", to="unknown"), "none of good, normal"),
     "digits": (change("images", 1, "kind", to="12"), "a name with a letter"),
     "exponent": (change("images", 1, "kind", to="1e5"), "a name with a letter"),
@@ -118,8 +123,18 @@ def test_files_that_are_no_text_or_not_there_are_refused(tmp_path):
     path.write_bytes(b"\xff\xfe\xfd")
     with pytest.raises(ValueError, match="no whole JSON file"):
         read_review(path)
-    with pytest.raises(FileNotFoundError, match="there is no review"):
+    with pytest.raises(FileNotFoundError, match=r"there is no review .*downloads"):
         read_review(tmp_path / "other.json")
+    with pytest.raises(IsADirectoryError, match=r"is a folder.*Save review"):
+        read_review(tmp_path)
+
+
+def test_a_huge_file_is_refused_and_not_read(tmp_path):
+    path = tmp_path / "review.json"
+    with path.open("wb") as file:
+        file.truncate(2**40)  # takes no room on the disk, and more than all memory
+    with pytest.raises(ValueError, match=r"no review: .*bytes.*Save review"):
+        read_review(path)
 
 
 def test_files_are_told_apart_by_their_bytes(tmp_path):

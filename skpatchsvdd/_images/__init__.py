@@ -14,6 +14,7 @@ from skpatchsvdd._images.files import (
 from skpatchsvdd._images.folders import ENDINGS, find_all_files, find_files
 from skpatchsvdd._images.forms import as_images
 from skpatchsvdd._images.labels import (
+    NORMAL_NAMES,
     UNKNOWN_KIND,
     check_is_list,
     check_labels,
@@ -32,6 +33,7 @@ from skpatchsvdd._images.stack import (
 __all__ = [
     "ENDINGS",
     "MAX_PIXELS",
+    "NORMAL_NAMES",
     "UNKNOWN_KIND",
     "ChangedFileError",
     "Defects",

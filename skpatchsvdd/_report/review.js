@@ -78,7 +78,7 @@ function addBox(x, box) {
 function removeBox(x, i) { say(x, { ...saidOf(x), boxes: saidOf(x).boxes.filter((_, k) => k !== i) }); }
 
 // A name is kept if `update` takes it: not one that means something else elsewhere.
-const isKind = (text) => /\p{L}/u.test(text) && !/^(good|normal|unknown|nan|inf|infinity|[-+.\de]+)$/i.test(text);
+const isKind = (text) => /\p{L}/u.test(text) && !/^(good|normal|ok|unknown|nan|inf|infinity|[-+.\de]+)$/i.test(text);
 
 function nameKind(x, text) {
   const kind = text.trim().replace(/\s+/g, " ") || null;

@@ -9,14 +9,19 @@ from functools import partial
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import NamedTuple
 
+from skpatchsvdd._images import NORMAL_NAMES, UNKNOWN_KIND
+
 FORMAT, VERSION = "skpatchsvdd-review", 1
 GOOD, DEFECTIVE = "good", "defective"
 # Characters of the name of a kind of defects, at most: more is no name. And names that
 # mean something else wherever images are labelled by names, as numbers do.
 _LONGEST_KIND = 80
-_NO_KINDS = ("good", "normal", "unknown", "nan", "inf", "infinity")
+_NO_KINDS = (*NORMAL_NAMES, UNKNOWN_KIND, "nan", "inf", "infinity")
 _DIGEST_BYTES = 16
 _CHUNK = 2**20
+# Bytes of a review, at most: some hundreds for each image. More is another file.
+_LARGEST = 2**28
+_WAY_OUT = 'Pass the file that "Save review" of a report has saved.'
 _KEYS = {"format", "version", "model", "folder", "images"}
 _IMAGE_KEYS = {"file", "verdict", "kind", "boxes", "digest"}
 
@@ -118,8 +123,7 @@ def read_review(path):
     content = _read_json(path)
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ValueError(
-            f'{path} is no review: its "format" must be "{FORMAT}". Pass the file that '
-            '"Save review" of a report has saved.'
+            f'{path} is no review: its "format" must be "{FORMAT}". {_WAY_OUT}'
         )
     version = content.get("version")
     if isinstance(version, bool) or version != VERSION:
@@ -130,18 +134,28 @@ def read_review(path):
     try:
         return _check_content(content)
     except ValueError as error:
-        raise ValueError(f"{path} is damaged: {error}") from error
+        raise ValueError(
+            f"{path} is damaged: {error} Save the review again."
+        ) from error
 
 
 def _read_json(path):
+    path = Path(path)
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder, and no review. {_WAY_OUT}")
     try:
-        return json.loads(Path(path).read_bytes().decode("utf-8"))
+        n_bytes = path.stat().st_size
+        if n_bytes > _LARGEST:
+            raise ValueError(f"it has {n_bytes:,} bytes, {_LARGEST:,} are the most")
+        return json.loads(path.read_bytes().decode("utf-8"))
     except FileNotFoundError as error:
-        raise FileNotFoundError(f"there is no review {path}.") from error
+        raise FileNotFoundError(
+            f"there is no review {path}. The browser has saved it, most often in its "
+            "folder of downloads: pass the path of the file there."
+        ) from error
     except (ValueError, RecursionError) as error:  # no text, no JSON, or no end of it
         raise ValueError(
-            f"{path} is no review: it is no whole JSON file ({error}). Save the review "
-            "again."
+            f"{path} is no review: it is no whole JSON file ({error}). {_WAY_OUT}"
         ) from error
 
 
@@ -151,7 +165,7 @@ def _check_content(content):
     if not isinstance(images, list) or not images:
         raise ValueError('"images" must be a list of at least one image.')
     checked = [_check_image(x, f"image {i}") for i, x in enumerate(images)]
-    for file, n_verdicts in Counter(x.file for x in checked).items():
+    for file, n_verdicts in Counter(_simplify(x.file) for x in checked).items():
         if n_verdicts > 1:
             raise ValueError(f"{file} has more than one verdict.")
     return Review(
@@ -159,6 +173,11 @@ def _check_content(content):
         _check_text(content.get("folder"), '"folder"'),
         checked,
     )
+
+
+def _simplify(file):
+    """Return one path for all ways to write it, such as a.png for ./a.png."""
+    return "/".join(PurePosixPath(file).parts)
 
 
 def _check_keys(content, known, name):
