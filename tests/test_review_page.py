@@ -3,6 +3,7 @@
 import copy
 import json
 import os
+import re
 
 import numpy as np
 import pytest
@@ -66,8 +67,9 @@ def tab(browser, inspected):
 
 def save(tab, tmp_path):
     tab.click("#save")
-    path = tmp_path / "review.json"
-    path.write_bytes(tab.take_download("review.json"))
+    command = tab.run("document.getElementById('apply').textContent")
+    path = tmp_path / command.rpartition(" ")[2]
+    path.write_bytes(tab.take_download(path.name))
     return path
 
 
@@ -102,7 +104,8 @@ def test_verdicts_are_counted_kept_and_saved(tab, inspected, tmp_path):
     digests = {x["file"]: x["digest"] for x in content["images"]}
     assert digests == {x: digest_file(root / "new" / x) for x in expected}
     said = tab.run("document.getElementById('apply').textContent")
-    assert said == f"skpatchsvdd update {root / 'part.model'} --review review.json"
+    assert said == f"skpatchsvdd update {root / 'part.model'} --review {path.name}"
+    assert re.fullmatch(r"review-\d{8}-\d{6}\.json", path.name)
 
 
 def test_boxes_are_drawn_in_pixels_of_the_image(tab, inspected, tmp_path):
@@ -159,6 +162,47 @@ def test_keys_lead_through_alarms(tab, inspected, tmp_path):
     assert tab.run("document.querySelector('dialog .keys').textContent") == (
         "n next alarmp previousg goodd defectiveu undo"
     )
+
+
+def test_the_page_says_what_to_do_next(tab):
+    hint = "document.querySelector('dialog .hint').textContent"
+    how = "(({hidden, textContent}) => hidden ? '' : textContent)($('how'))"
+    assert "was a defect missed? Say so below the image" in tab.run(how)
+    tab.press("n")
+    assert tab.run(hint).startswith('Is nothing wrong? Say "really good".')
+    tab.press("p")
+    assert tab.run(hint) == "This is the first alarm. 3 alarms are left to review."
+    tab.press("g")
+    assert tab.run(hint) == "Kept as really good. 2 alarms are left to review."
+    assert tab.run(how) == ""
+    tab.click("dialog .next")
+    tab.press("g")
+    tab.click("dialog .next")
+    tab.click("dialog .next")
+    assert tab.run(hint) == "This is the last alarm. 1 alarm is left to review."
+    tab.press("g")
+    assert "No alarm is left to review: close this and save" in tab.run(hint)
+    tab.press("ArrowRight")
+    assert tab.run(hint).startswith("Was a defect missed?")
+    tab.press("Escape")
+    assert tab.run(how).startswith("No alarm is left to review.")
+    tab.click("#save")
+    assert tab.run(how) == ""
+    tab.run("$('search').value = 'no such image'; arrange()")
+    tab.press("n")
+    assert tab.run(how) == "There is no alarm among the images that are shown."
+
+
+def test_kinds_that_the_model_knows_are_offered(browser, inspected, tmp_path):
+    page, est = copy.copy(inspected[1]), load(inspected[0] / "part.model")
+    files, mask = [str(inspected[2][5])], np.zeros((1, 48, 64), bool)
+    mask[:, :40, :40] = True
+    page._est = est.partial_fit(files, ["dent"], masks=mask)
+    page.write(tmp_path / "report.html")
+    browser.open(tmp_path / "report.html")
+    browser.click(".card .open", 0)
+    kinds = "[...document.querySelectorAll('#kinds option')].map((x) => x.value)"
+    assert browser.run(kinds) == ["dent"]
 
 
 def test_keys_do_nothing_where_text_is_written(tab):

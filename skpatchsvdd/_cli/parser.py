@@ -234,7 +234,7 @@ def _add_update(commands):
         action=_InPlaceOf,
         other=images,
         metavar="FILE",
-        help="learn from what a review says, review.json, saved by the page of an "
+        help="learn from what a review says, a file saved by the page of an "
         "inspection: good images that raised an alarm, and defects",
     )
     update.add_argument(

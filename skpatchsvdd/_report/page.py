@@ -228,6 +228,7 @@ class Page:
             "images": [refer(x, page_folder, folder) for x in self._images],
             "folder": folder or None,
             "fingerprint": model,
+            "known_kinds": list(map(str, self._est.defect_kinds_)),
             "key": name_page(path, model),
         }
 

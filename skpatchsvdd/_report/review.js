@@ -132,7 +132,9 @@ function showReview(x) {
   kind.onchange = kind.onblur = () => nameKind(x, kind.value);
   kind.onkeydown = (e) => { if (e.key === "Enter") $("dialog").focus(); };
   label.append(kind);
-  row.append(verdictButton(x, "good"), verdictButton(x, "defective"), label, list, showKeys(), make("span", "", "hint"));
+  const next = make("button", "next alarm", "next");
+  next.title = "to the next alarm (n)"; next.onclick = () => stepAlarm(1, x);
+  row.append(verdictButton(x, "good"), verdictButton(x, "defective"), label, list, next, showKeys(), make("span", "", "hint"));
   fillReview(x, row);
   return row;
 }
@@ -142,12 +144,13 @@ function fillReview(x, row = $("dialog").querySelector(".judge")) {
   press(row, x);
   kind.disabled = said?.verdict !== "defective";
   kind.value = said?.kind ?? "";
-  const kinds = new Set([...review.said.values()].map((s) => s.kind).filter(Boolean));
+  const kinds = new Set([...data.known_kinds, ...[...review.said.values()].map((s) => s.kind).filter(Boolean)]);
   row.querySelector("datalist").replaceChildren(...[...kinds].sort().map((text) => { const o = make("option"); o.value = text; return o; }));
-  let hint = "Drag a box over a defect on the picture: where it is matters more than that there is one.";
+  const mark = 'Say "really defective", and drag a box over it on the picture.';
+  let hint = isAlarm(x) ? `Is nothing wrong? Say "really good". Is there a defect? ${mark}` : `Was a defect missed? ${mark}`;
   if (isPast(x)) hint = "The file was inspected again after it had changed: review its later image.";
-  else if (said?.verdict === "good") hint = "Kept as really good.";
-  else if (n) hint = `Kept as really defective, in ${count(n, "box", "boxes")}. Drag more, or remove one by its cross.`;
+  else if (said?.verdict === "good") hint = `Kept as really good. ${tellRest()}`;
+  else if (n) hint = `Kept as really defective, in ${count(n, "box", "boxes")}. Drag more, or remove one by its cross. ${tellRest()}`;
   else if (said) hint = "Kept as really defective. Drag boxes over where, or leave that to the map.";
   row.querySelector(".hint").textContent = hint;
 }
@@ -234,11 +237,22 @@ function pressKey(e) {
   e.preventDefault();
 }
 
+const listAlarms = () => images.filter((x) => isAlarm(x) && !isPast(x));
+const listOpen = () => listAlarms().filter((x) => !verdictOf(x));
+
+// What is left to do.
+function tellRest() {
+  const open = listOpen().length;
+  return open ? `${count(open, "alarm is", "alarms are")} left to review.` : "No alarm is left to review: close this and save the review.";
+}
+
 // From an image to the next alarm; from nowhere to the first that is not reviewed.
 function stepAlarm(by, x) {
   const alarms = order.filter((other) => isAlarm(other) || other === x);
   const next = x ? alarms[alarms.indexOf(x) + by] : alarms.find((other) => !verdictOf(other)) ?? alarms[0];
   if (next) show(next);
+  else if (x && $("dialog").open) $("dialog").querySelector(".hint").textContent = `This is the ${by > 0 ? "last" : "first"} alarm. ${tellRest()}`;
+  else if (!x) tellHow("There is no alarm among the images that are shown.");
 }
 
 function buildBar() {
@@ -246,12 +260,17 @@ function buildBar() {
   const back = make("button", "Undo"), save = make("button", "Save review");
   back.id = "undo"; back.onclick = undo; save.id = "save"; save.onclick = saveReview;
   row.append(tally, back, save, showKeys());
-  const after = make("div", undefined, "row"), code = make("code"), button = make("button", "copy");
-  after.id = "after"; code.id = "apply"; button.dataset.copy = "apply";
-  after.append(make("span", "Saved. Apply it to the model with", "faint"), code, button);
+  const how = make("div", undefined, "row faint"), after = make("div", undefined, "row"), code = make("code"), button = make("button", "copy");
+  how.id = "how"; after.id = "after"; code.id = "apply"; button.dataset.copy = "apply";
+  after.append(make("span", "Saved in the browser's folder of downloads. With the paths of both files, apply it to the model, and inspect again:", "faint"), code, button);
   const warning = make("div", undefined, "row warning");
   warning.id = "warning";
-  bar.append(row, after, warning);
+  bar.append(row, how, after, warning);
+}
+
+function tellHow(text) {
+  $("how").textContent = text;
+  $("how").hidden = !text;
 }
 
 function tellReview() {
@@ -261,12 +280,14 @@ function tellReview() {
     e.append(make("b", n(verdict)), make("span", " really", "wide"), ` ${verdict}`);
     return e;
   };
-  const alarms = images.filter((x) => isAlarm(x) && !isPast(x)), open = alarms.filter((x) => !verdictOf(x)).length;
-  const rest = make("span", `${open} of ${count(alarms.length, "alarm", "alarms")} to review`, "faint");
+  const open = listOpen().length;
+  const rest = make("span", `${open} of ${count(listAlarms().length, "alarm", "alarms")} to review`, "faint");
   $("review").querySelector(".tally").replaceChildren(part("good"), " · ", part("defective"), " · ", rest);
   $("undo").disabled = !review.undo.length;
   $("save").disabled = !said.length;
   $("after").hidden = !(review.hasSaved && review.isSaved);
+  if (!said.length) tellHow("Is an alarm wrong, or was a defect missed? Say so below the image, and save the review: the model learns from it.");
+  else tellHow(open || review.isSaved ? "" : "No alarm is left to review. Look for missed defects, too, and save the review.");
   const warnings = [];
   if (!review.isKept) warnings.push("This browser does not keep the review: save it before you close or reload this page.");
   if (said.length && images.some((x) => x.path === null)) warnings.push("These images did not come as files, so that the command update cannot find them.");
@@ -288,14 +309,22 @@ function writeReview() {
   return `${head},"images":[\n${listed.map((x) => JSON.stringify(x)).join(",\n")}\n]}\n`;
 }
 
+// Of its time: of two files of one name a browser would call the later one otherwise,
+// and the command would apply the former.
+function nameFile(now) {
+  const two = (n) => String(n).padStart(2, "0");
+  const day = [now.getFullYear(), now.getMonth() + 1, now.getDate()], time = [now.getHours(), now.getMinutes(), now.getSeconds()];
+  return `review-${day.map(two).join("")}-${time.map(two).join("")}.json`;
+}
+
 function saveReview() {
   const blob = new Blob([writeReview()], { type: "application/json" });
-  const link = make("a");
+  const link = make("a"), name = nameFile(new Date());
   link.href = URL.createObjectURL(blob);
-  link.download = "review.json";
+  link.download = name;
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
   review.isSaved = review.hasSaved = true;
-  $("apply").textContent = `skpatchsvdd update ${quoted(data.model || "part.model")} --review review.json`;
+  $("apply").textContent = `skpatchsvdd update ${quoted(data.model || "part.model")} --review ${name}`;
   tellReview();
 }
