@@ -232,7 +232,7 @@ def _tell_threshold(est, former):
     )
     if est.offset_ >= _RISE * former:  # of numbers below 0
         return None
-    beyond = np.flatnonzero(est.calibrates_ & (est.training_scores_ < former))
+    beyond = np.flatnonzero(est.calibrates_ & (est.training_scores_ < _RISE * former))
     order = beyond[np.argsort(est.training_scores_[beyond])]
     names = [est.training_files_[i] or f"training image {i}" for i in order]
     _list_files("learnt as good, but like a defect of the review:", names)
