@@ -21,8 +21,8 @@ from skpatchsvdd._bank import as_tensor
 from skpatchsvdd._inspection.weighted import PRODUCTS, SearchedRows, WeightedSearch
 
 # What this fraction of the normal images reach does not raise anything; patches of the
-# others are raised a little, and thresholds come from scores with that. Chosen, as the power, on the figures of
-# benchmarks/bench_feedback.py.
+# others are raised a little, and thresholds come from scores with that. Chosen, as the
+# power, on the figures of benchmarks/bench_feedback.py.
 _REACHED = 0.5
 # The power of the ratio by which distances are raised, and the ratio from which on
 # nothing more is: a copy of a known defect would have an infinite one.
