@@ -59,8 +59,7 @@ def train_once(images, context, former=None, masked=None, is_trial=False):
     watch.look(encoder, 0)
     encoder.to(device, memory_format=training_layout(device)).requires_grad_(True)
     trained = images.take(_choose_images(images, trained, rng))
-    fillings = _make_fillings(masked, context)
-    sampler = _make_sampler(trained, setting, options, generator, fillings)
+    sampler = _make_sampler(trained, masked, context, generator)
     if options.training == "dense" and former is None:
         encoder.standardize(sampler.plain(_N_STANDARD))
     objective = _make_objective(encoder, sampler, options, cpu)
@@ -138,7 +137,8 @@ def _make_fillings(masked, context):
     return Fillings(pixels, places.to(context.device))
 
 
-def _make_sampler(images, setting, options, generator, fillings):
+def _make_sampler(images, masked, context, generator):
+    setting, options = context.setting, context.options
     pixels = _load_pixels(images, setting.device)
     center = torch.tensor(setting.center, device=setting.device)
     roi = None
@@ -147,6 +147,7 @@ def _make_sampler(images, setting, options, generator, fillings):
     if options.training == "paper":
         return PairSampler(pixels, center, generator, roi)
     size, light = options.patch_size, options.light
+    fillings = _make_fillings(masked, context)
     return CropSampler(pixels, center, generator, size, light, roi, fillings)
 
 
