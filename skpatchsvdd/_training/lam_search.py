@@ -53,7 +53,8 @@ def choose_lam(images, context, former, masked=None):
             options=replace(options, lam=lam),
             rng=np.random.RandomState(seed),
         )
-        encoder, *_ = train_once(images.take(others), trial, None, masked, is_trial=True)
+        shown = images.take(others)
+        encoder, *_ = train_once(shown, trial, masked=masked, is_trial=True)
         score = check(encoder)
         row = (lam, score, time.perf_counter() - start)
         for column, value in zip(table.values(), row, strict=True):
