@@ -638,10 +638,11 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             As for `fit`.
         corrections : bool, default=False
             Whether the normal images were chosen for their scores, as those that raised
-            a false alarm. They join the bank, and raise it no more: unlike other known
-            images, they are inspected with their own patches in the bank. But they do
-            not calibrate, since the threshold promises something for images taken as
-            they come. Of images chosen for their scores, it would not hold.
+            a false alarm. They raise it no more, and after several of one sort few
+            others of it do: what raised it becomes harmless, about where it was seen,
+            and all else joins the bank. But they do not calibrate, since the threshold
+            promises something for images taken as they come. Of images chosen for
+            their scores, it would not hold.
 
         Returns
         -------
