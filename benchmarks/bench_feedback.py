@@ -9,6 +9,9 @@ each category, and over the categories, beside the largest loss of a category on
 In the last table "missed" is 1 - det on the same kind, as a fraction of what it is with
 none known.
 
+With --fit they are known from the start, to `fit` instead of `partial_fit`, so that an
+encoder that is trained learns by them.
+
 With --corrections, too: a bright mark is drawn on good images that raise no alarm, a
 little different each time; some of those that raise one by that are corrected. The
 fraction of further images with such a mark that raise one, of defects that are found,
@@ -75,7 +78,8 @@ def main():
             if is_done and not args.corrections:
                 continue
             est = make_estimator(args, seed).fit(train)
-            measure_kinds(est, states, test, table)
+            fit = make_fit(args, seed, train) if args.fit else None
+            measure_kinds(est, states, test, table, fit)
             if args.corrections:
                 state = {"category": category, "seed": seed, "known": -1}
                 for kind in MARKS:
@@ -138,6 +142,7 @@ def parse_arguments():
     parser.add_argument("--n-train", type=int, help="all if not given")
     parser.add_argument("--n-test", type=int, help="of each kind and of good images")
     parser.add_argument("--image-size", type=int)
+    parser.add_argument("--fit", action="store_true", help="tell fit of the defects")
     parser.add_argument("--corrections", action="store_true")
     parser.add_argument("--promise", type=int, default=0, metavar="N")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
@@ -174,6 +179,18 @@ def make_estimator(args, seed):
     )
 
 
+def make_fit(args, seed, train):
+    """Return what fits an estimator to normal images and to known defects."""
+
+    def fit(images, names, masks):
+        X = np.concatenate([train, images])
+        nothing = [None] * len(train)
+        y = ["good"] * len(train) + names
+        return make_estimator(args, seed).fit(X, y, masks=[*nothing, *masks])
+
+    return fit
+
+
 def list_states(category, seed, test, args):
     """List which images of which kinds are known, one after the other."""
     states = []
@@ -185,10 +202,11 @@ def list_states(category, seed, test, args):
     return states
 
 
-def measure_kinds(est, states, test, table):
+def measure_kinds(est, states, test, table, fit=None):
     """Add a row for each of some states of an estimator that is told of defects.
 
-    The figures of one state are computed beside the inspection by the next.
+    By `fit`, see `make_fit`, if it is given. The figures of one state are computed
+    beside the inspection by the next.
     """
     before, waiting = est.inspect(test.images), deque()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -198,9 +216,9 @@ def measure_kinds(est, states, test, table):
             own = np.flatnonzero(test.defects == state["kind"])
             known, found = own[: state["known"]], before
             if len(known):
-                taught = copy.copy(est)  # partial_fit sets attributes, and no more
                 names = [state["kind"]] * len(known)
-                taught.partial_fit(test.images[known], names, masks=test.masks[known])
+                told = test.images[known], names, test.masks[known]
+                taught = tell(est, *told) if fit is None else fit(*told)
                 found = taught.inspect(test.images)
             same = own[state["unseen from"] :]
             call = pool.submit(rate, found, test, state["kind"], same)
@@ -209,6 +227,12 @@ def measure_kinds(est, states, test, table):
                 _add_first(waiting, table)
         while waiting:
             _add_first(waiting, table)
+
+
+def tell(est, images, names, masks):
+    """Return a copy of an estimator that is told of defects."""
+    taught = copy.copy(est)  # partial_fit sets attributes, and no more
+    return taught.partial_fit(images, names, masks=masks)
 
 
 def _add_first(waiting, table):

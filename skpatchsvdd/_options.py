@@ -79,6 +79,12 @@ class Options:
         has_weights = self.encoder and ENCODERS[self.encoder].is_trainable
         return self.max_iter > 0 and bool(has_weights)
 
+    @property
+    def damages(self):
+        """Whether training draws synthetic defects."""
+        separates = self.training == "dense" and self.loss == "patch_svdd"
+        return self.trains and separates and self.damage_weight > 0
+
 
 def resolve_options(parameters, device, goes_on=False):
     """Fill in what "auto", and None for `lam`, mean on a device.

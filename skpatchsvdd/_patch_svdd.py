@@ -534,7 +534,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             of a kind, and images whose mask has a pixel that is not 0, are no part of
             what is normal: their patches become known defects, and whatever resembles
             those more than normal patches do is raised, see the
-            :ref:`user guide <feedback>`. Other values, such as 0 and 1, which mean
+            :ref:`user guide <feedback>`. Where an encoder is trained, those with a mask
+            teach it, too: half of the synthetic defects that training draws are filled
+            with pixels of known ones. Other values, such as 0 and 1, which mean
             normal to some and abnormal to others, are an error. None calls all images
             normal that have no mask.
         groups : array-like of shape (n_images,), default=None
@@ -552,7 +554,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             defective pixels, of the size in which the image comes in, or None. Of an
             abnormal image without a mask the pixels are taken that its score comes
             from, where its own anomaly map is highest; with `verbose` a line says so.
-            A normal image has None, or a mask of zeros.
+            There is no map yet while the encoder is trained, so such an image teaches
+            it nothing. A normal image has None, or a mask of zeros.
 
         Returns
         -------
@@ -583,7 +586,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         size, center = images.image_shape[:2], _center_of(shown, options.training)
         setting = DenseSetting(size, center, options.light, strides, device, roi)
         context = FitContext(setting, options, rng, report)
-        training = train_encoder(shown, context, former, frozen)
+        training = train_encoder(shown, context, former, frozen, defective)
         with self._kept_if_unfinished(training):
             built = self._build(normal, defective, training, context)
             training, fitted, scores = built
@@ -635,10 +638,11 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             As for `fit`.
         corrections : bool, default=False
             Whether the normal images were chosen for their scores, as those that raised
-            a false alarm. They join the bank, and raise it no more: unlike other known
-            images, they are inspected with their own patches in the bank. But they do
-            not calibrate, since the threshold promises something for images taken as
-            they come. Of images chosen for their scores, it would not hold.
+            a false alarm. They raise it no more, and after several of one sort few
+            others of it do: what raised it becomes harmless, about where it was seen,
+            and all else joins the bank. But they do not calibrate, since the threshold
+            promises something for images taken as they come. Of images chosen for
+            their scores, it would not hold.
 
         Returns
         -------
@@ -1325,7 +1329,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         scores : ndarray of shape (n_images,)
             Each without its own patches.
         """
-        seen = self._list_seen(training, normal)
+        seen = self._list_seen(training, normal, defective)
         fitted = build_bank(normal, training.encoder, seen, context)
         inspector = fitted.inspector(training.encoder, context.device)
         if len(defective):
@@ -1358,10 +1362,14 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         goes_on = self.warm_start and hasattr(self, "_fitted")
         return self._fitted.seen if goes_on else set()
 
-    def _list_seen(self, training, normal):
+    def _list_seen(self, training, normal, defective):
         """Return the digests of all images that the encoder has been trained on."""
-        seen = {normal.known[i] for i in normal.shown} if training.curve else set()
-        return seen | self._former_images()
+        seen = self._former_images()
+        if training.curve:
+            seen = seen | {normal.known[i] for i in normal.shown}
+            pairs = zip(defective.known, defective.masks, strict=True)
+            seen |= {digest for digest, mask in pairs if mask is not None}
+        return seen
 
     @property
     def _calibration(self):

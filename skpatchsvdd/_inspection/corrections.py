@@ -91,13 +91,17 @@ def _make_empty(inspector):
         list(numbers),
         [],
         np.zeros(0),
-        [_find_typical(inspector, i) for i in range(len(widths))],
+        list_typical(inspector),
         [tuple(grid) for grid in inspector.encoder.grids],
     )
 
 
+def list_typical(inspector):
+    """Return how far normal patches are from those of other owners, by scale."""
+    return [_find_typical(inspector, i) for i in range(len(inspector.indexes))]
+
+
 def _find_typical(inspector, scale):
-    """Return how far normal patches are from those of other owners."""
     if inspector.variations is not None:
         distances = inspector.variations[scale].distances
     else:
@@ -173,9 +177,7 @@ def _append(former, seen, digests):
 
 def _find_ratio(harmless, seen, number, inspector, level):
     """Return the largest ratio at which others silence an image; NaN if none does."""
-    quotients = [
-        _compare(harmless, seen, number, i) for i in range(len(harmless.rows))
-    ]
+    quotients = [_compare(harmless, seen, number, i) for i in range(len(harmless.rows))]
 
     def is_silent(ratio):
         triples = zip(seen.distances, quotients, harmless.typical, strict=True)

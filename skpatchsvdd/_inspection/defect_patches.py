@@ -13,8 +13,8 @@ from skpatchsvdd._inspection.known_defects import KnownDefects, measure_limits
 # Rows of known defects of each scale, at most: comparing all patches of an image with
 # them takes no longer than the search in the bank of normal ones.
 _MAX_ROWS = 1024
-# The fraction of a patch that a defect must cover; if it covers less of all patches, as
-# thin scratches do, this fraction of what it covers of the best one.
+# How much of a patch a defect must cover, as a fraction of what it covers of the patch
+# that it covers most of: thin scratches cover little of any.
 _COVERED = 0.5
 _TOUCHING = np.ones((3, 3))  # pixels that touch at a corner belong together
 
@@ -206,8 +206,8 @@ def _keep_cover(part, context):
 def choose_patches(mask, grid, patch_size, stride):
     """Choose the patches that lie mostly in a mask.
 
-    Of each connected region those that it covers half of; if there are none, those of
-    which it covers half as much as of any.
+    Of each connected region those of which it covers half as much, or more, as of the
+    one that it covers most of.
 
     Parameters
     ----------
@@ -227,7 +227,7 @@ def choose_patches(mask, grid, patch_size, stride):
     for region in range(1, n_regions + 1):
         covered = _cover(labels == region, grid, patch_size, stride)
         if covered.max() > 0:
-            chosen |= covered >= _COVERED * min(covered.max(), 1)
+            chosen |= covered >= _COVERED * covered.max()
     return chosen
 
 

@@ -97,7 +97,9 @@ class Inspector:
         self._defects = defects
         self._harmless = harmless
         self._is_corrected = [digest in corrected for digest in known]
-        numbers = {} if harmless is None else {x: i for i, x in enumerate(harmless.known)}
+        numbers = (
+            {} if harmless is None else {x: i for i, x in enumerate(harmless.known)}
+        )
         self._forgiven = [numbers.get(digest, -1) for digest in known]
         self._inside = [_find_inside(encoder, i) for i in range(len(indexes))]
         self._inspect_graphed = SharedGraphedCall(self.inspect_new)

@@ -4,10 +4,10 @@ Of a patch x with the distance d(x) to the nearest normal patch, and a patch k o
 known defect, the ratio d(x) / |x - k| says how much nearer x is to the defect than to
 what is normal. Normal patches have such ratios too, each measured against the bank
 without its own image: the largest of them is the limit of k. What counts is the largest
-ratio of x in units of these limits, and that in units of what normal images reach, each
-by limits to which it has not contributed. So a patch is raised if it is nearer to a
-known defect than normal patches ever are, in units of what is usual on both sides, and
-by how much follows from the normal images alone.
+ratio of x in units of these limits, and that in units of what half of the normal images
+reach, each by limits to which it has not contributed. So a patch is raised if it is
+nearer to a known defect than patches of most normal images are, in units of what is
+usual on both sides, and by how much follows from the normal images alone.
 """
 
 import itertools
@@ -21,8 +21,8 @@ from skpatchsvdd._bank import as_tensor
 from skpatchsvdd._inspection.weighted import PRODUCTS, SearchedRows, WeightedSearch
 
 # What this fraction of the normal images reach does not raise anything; patches of the
-# others may be raised a little. Chosen, as the power, on the figures of
-# benchmarks/bench_feedback.py.
+# others are raised a little, and thresholds come from scores with that. Chosen, as the
+# power, on the figures of benchmarks/bench_feedback.py.
 _REACHED = 0.5
 # The power of the ratio by which distances are raised, and the ratio from which on
 # nothing more is: a copy of a known defect would have an infinite one.
@@ -88,7 +88,7 @@ class KnownDefects(SearchedRows):
     files: list
 
     def measure(self, scale, features, left_out):
-        """Return how far patches are from known defects, in units of the limits.
+        """Return how far patches are from known defects, times the limits.
 
         A patch is raised if it is farther than that from all normal patches.
 

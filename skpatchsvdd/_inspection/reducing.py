@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from skpatchsvdd._bank import Variation, join_banks, rows_to_keep
+from skpatchsvdd._inspection.corrections import list_typical
 from skpatchsvdd._inspection.defect_patches import measure_again
 from skpatchsvdd._inspection.fitted import index_banks
 from skpatchsvdd._inspection.rescoring import rescore
@@ -55,6 +56,10 @@ def reduce_bank(fitted, calibration, bank_size, encoder, context):
         defects = measure_again(defects, indexes, context)
     reduced = replace(fitted, indexes=indexes, variations=variations, defects=defects)
     inspector = reduced.inspector(encoder, context.device)
+    if fitted.harmless is not None:
+        typical = list_typical(inspector)
+        reduced = replace(reduced, harmless=replace(fitted.harmless, typical=typical))
+        inspector = reduced.inspector(encoder, context.device)
     scores = rescore(calibration.scores, fitted, inspector, is_raised=False)
     return reduced, calibration.with_scores(scores)
 
@@ -65,10 +70,15 @@ def _count_kept(index, bank_size):
 
 
 def _check_whole(fitted, encoder, context):
-    """Raise unless a bank holds all patches of its images, which are to be scored."""
+    """Raise unless a bank holds all patches of its images, which are to be scored.
+
+    But of those that were corrected, which calibrate nothing.
+    """
     dense = context.setting.make(encoder)
+    scored = np.array([x not in fitted.corrected for x in fitted.known])
     for index, cells in zip(fitted.indexes, dense.cells, strict=True):
-        if len(index) < len(fitted.known) * len(cells):
+        held = np.bincount(index.bank().places[:, 0], minlength=len(scored))
+        if (held[scored] < len(cells)).any():
             raise ValueError(
                 "bank_size cannot reduce a bank that holds a part of the training "
                 "images' patches already: the threshold for a smaller one could not be "

@@ -107,9 +107,13 @@ class CropSampler:
         Fraction of slow changes of brightness that stays.
     roi : tensor of bool of shape (height, width) or None
         Pixels to look at, all if None; see `DenseEncoder`.
+    fillings : Fillings or None
+        Known defects, with which some of the synthetic ones are filled.
     """
 
-    def __init__(self, images, center, generator, patch_size, light, roi=None):
+    def __init__(
+        self, images, center, generator, patch_size, light, roi=None, fillings=None
+    ):
         self.images = images
         self.center = center.expand(images.shape[1:])
         self.device = images.device
@@ -117,13 +121,14 @@ class CropSampler:
         self.crop_size = crop_size(images.shape[1:3], patch_size)
         self._light = light
         self._draws = Draws(generator)
+        self._fillings = fillings
         self._roi = None if roi is None else roi[:, :, None].float()
         self._seen = None if roi is None else roi.nonzero()
 
     def crops(self, n_crops):
         """Draw n crops and two views of each, the second with defects."""
         first, second, corners = self._draw_views(n_crops)
-        damaged = damage_images(second, self._draws)
+        damaged = damage_images(second, self._draws, self._fillings)
         change = (damaged - second).abs().amax(dim=1, keepdim=True)
         change = change[:, :, REACH:-REACH, REACH:-REACH]
         views = self._finish(torch.cat([first, damaged]), corners)

@@ -24,13 +24,14 @@ _N_PIECES = _MOVED + len(_MOVES)
 _N_TINTS = 2
 
 
-def damage_images(images, draws):
+def damage_images(images, draws, known=None):
     """Put synthetic defects on images.
 
     A defect is an ellipse or a rectangle of any direction, from a speck or a thin scar
     to a patch of 35 x 35 pixels, filled with a piece of the same image from elsewhere,
     mirrored or turned round, with a piece of another image, with the image's own blur,
-    with the image moved by a few pixels, or with a lighter or darker tint.
+    with the image moved by a few pixels, or with a lighter or darker tint. Where
+    defects are known, some are filled with these.
 
     Parameters
     ----------
@@ -38,6 +39,8 @@ def damage_images(images, draws):
         On the 0..1 scale.
     draws : Draws
         Where the random numbers come from.
+    known : Fillings or None
+        Known defects.
 
     Returns
     -------
@@ -50,8 +53,10 @@ def damage_images(images, draws):
         opacity = draws.uniform(*_OPACITY, (n, 1, 1, 1))
         if i > 0:
             opacity = opacity * draws.integers(0, 2, (n, 1, 1, 1))
-        shape = _draw_shapes(images.shape, draws)
+        shape, centers = _draw_shapes(images.shape, draws)
         filling = source.draw_fillings(draws)
+        if known is not None:
+            filling = known.replace_some(filling, centers, draws)
         damaged = torch.lerp(damaged, filling, shape * opacity)
     return damaged
 
@@ -114,14 +119,22 @@ def _smooth(images):
 
 
 def _draw_shapes(image_shape, draws):
-    """Draw one soft-edged shape for each image, (n, 1, height, width) in 0..1."""
+    """Draw one soft-edged shape for each image, and where its middle is.
+
+    Returns
+    -------
+    shapes : tensor of shape (n, 1, height, width)
+        In 0..1.
+    centers : tensor of shape (n, 2)
+        Rows and columns.
+    """
     n, _, height, width = image_shape
     one = (n, 1, 1)
     rows, cols = (
         torch.arange(length, device=draws.device) + 0.5 for length in (height, width)
     )
-    down = rows[:, None] - draws.uniform(0, height, one)
-    right = cols - draws.uniform(0, width, one)
+    row, col = (draws.uniform(0, length, one) for length in (height, width))
+    down, right = rows[:, None] - row, cols - col
     angle = draws.uniform(0, math.pi, one)
     along = right * angle.cos() + down * angle.sin()
     beside = down * angle.cos() - right * angle.sin()
@@ -135,4 +148,5 @@ def _draw_shapes(image_shape, draws):
         is_round, torch.hypot(along, beside), torch.maximum(along, beside)
     )
     depth = (1 - reach) * torch.minimum(half_length, half_width)  # in pixels
-    return (depth + 0.5).clamp(0, 1)[:, None]
+    centers = torch.cat([row, col], dim=1)[:, :, 0]
+    return (depth + 0.5).clamp(0, 1)[:, None], centers

@@ -24,10 +24,10 @@ _N_PROBES = 8
 _CLEARLY = 0.05
 
 
-def choose_lam(images, context, former):
+def choose_lam(images, context, former, masked=None):
     """Return `lam` and, if it was chosen here, the table of trials.
 
-    The parameters are those of `train_encoder`.
+    The parameters are those of `train_once`.
     """
     options, rng = context.options, context.rng
     if options.lam != "auto":
@@ -53,7 +53,8 @@ def choose_lam(images, context, former):
             options=replace(options, lam=lam),
             rng=np.random.RandomState(seed),
         )
-        encoder, *_ = train_once(images.take(others), trial, is_trial=True)
+        shown = images.take(others)
+        encoder, *_ = train_once(shown, trial, masked=masked, is_trial=True)
         score = check(encoder)
         row = (lam, score, time.perf_counter() - start)
         for column, value in zip(table.values(), row, strict=True):

@@ -11,6 +11,7 @@ from skpatchsvdd._encoding import make_encoder
 from skpatchsvdd._images import pixels_to_float
 from skpatchsvdd._training.crops import CropSampler
 from skpatchsvdd._training.dense_losses import make_dense_objective
+from skpatchsvdd._training.fillings import Fillings, draw_places
 from skpatchsvdd._training.loop import run_training
 from skpatchsvdd._training.pairs import PairSampler
 from skpatchsvdd._training.paper_losses import make_paper_objective
@@ -36,11 +37,12 @@ _N_LOADED = 64
 _N_STANDARD = 16
 
 
-def train_once(images, context, former=None, is_trial=False):
+def train_once(images, context, former=None, masked=None, is_trial=False):
     """Train with a given `lam`; return encoder or None, loss curve and watch.
 
     An interrupt ends the training early, but is raised in a trial, which does not warn
-    of failure either. The other parameters are those of `train_encoder`.
+    of failure either. `masked` are defective images with masks, or None; the other
+    parameters are those of `train_encoder`.
     """
     setting, options, rng = context.setting, context.options, context.rng
     device = context.device
@@ -57,7 +59,7 @@ def train_once(images, context, former=None, is_trial=False):
     watch.look(encoder, 0)
     encoder.to(device, memory_format=training_layout(device)).requires_grad_(True)
     trained = images.take(_choose_images(images, trained, rng))
-    sampler = _make_sampler(trained, setting, options, generator)
+    sampler = _make_sampler(trained, masked, context, generator)
     if options.training == "dense" and former is None:
         encoder.standardize(sampler.plain(_N_STANDARD))
     objective = _make_objective(encoder, sampler, options, cpu)
@@ -124,7 +126,19 @@ def _initial_encoder(options, n_channels, former, generator):
     return copy.deepcopy(known)
 
 
-def _make_sampler(images, setting, options, generator):
+def _make_fillings(masked, context):
+    """Bring known defects to the device; None if nothing would be filled with them."""
+    if masked is None or not context.options.damages:
+        return None
+    chosen = _choose_images(masked.stack, np.arange(len(masked)), context.rng)
+    masked = masked.take(chosen)
+    places = torch.from_numpy(draw_places(masked.masks, context.rng))
+    pixels = _load_pixels(masked.stack, context.device)
+    return Fillings(pixels, places.to(context.device))
+
+
+def _make_sampler(images, masked, context, generator):
+    setting, options = context.setting, context.options
     pixels = _load_pixels(images, setting.device)
     center = torch.tensor(setting.center, device=setting.device)
     roi = None
@@ -133,7 +147,8 @@ def _make_sampler(images, setting, options, generator):
     if options.training == "paper":
         return PairSampler(pixels, center, generator, roi)
     size, light = options.patch_size, options.light
-    return CropSampler(pixels, center, generator, size, light, roi)
+    fillings = _make_fillings(masked, context)
+    return CropSampler(pixels, center, generator, size, light, roi, fillings)
 
 
 def _load_pixels(images, device):

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from skpatchsvdd._encoding import join_encoders
+from skpatchsvdd._training.fillings import take_masked
 from skpatchsvdd._training.lam_search import choose_lam, count_trials
 from skpatchsvdd._training.trainer import split_images, train_once
 from skpatchsvdd._training.validation import Watch
@@ -37,7 +38,7 @@ class Training(NamedTuple):
     lam_results: dict | None
 
 
-def train_encoder(images, context, former=None, frozen=()):
+def train_encoder(images, context, former=None, frozen=(), defective=None):
     """Train an encoder, with a `lam` that is chosen first if it is "auto".
 
     Parameters
@@ -50,21 +51,25 @@ def train_encoder(images, context, former=None, frozen=()):
         A training to go on from.
     frozen : list of PatchEncoder
         Encoders that are known beforehand, which join the trained one.
+    defective : DefectiveImages or None
+        Images of known defects. Those with a mask fill some of the synthetic defects
+        that dense training draws.
 
     Returns
     -------
     training : Training
     """
-    options, rng = context.options, context.rng
-    if context.setting.roi is not None:  # defects, too, are made of what is seen
-        images = images.hide_outside(context.setting.roi)
+    options, rng, roi = context.options, context.rng, context.setting.roi
+    if roi is not None:  # defects, too, are made of what is seen
+        images = images.hide_outside(roi)
+    masked = take_masked(defective, roi)
     if options.trains:
         split_images(len(images), options, copy.deepcopy(rng))  # it may raise
     # A copy, so that what follows is as if this lam had been given.
     trial_context = replace(context, rng=copy.deepcopy(rng))
-    lam, results = choose_lam(images, trial_context, former)
+    lam, results = choose_lam(images, trial_context, former, masked)
     context = replace(context, options=replace(options, lam=lam))
-    encoder, *rest = train_once(images, context, former)
+    encoder, *rest = train_once(images, context, former, masked)
     frozen = [x.adapt(images, context.setting) for x in frozen]
     return Training(join_encoders([encoder, *frozen]), *rest, lam, results)
 

@@ -1,0 +1,123 @@
+"""Known defects as fillings of synthetic ones, cut out of defective images."""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from skpatchsvdd._images import pixels_to_float
+
+# The fraction of synthetic defects that are filled with a known one: the others teach
+# what nobody has seen yet.
+_KNOWN = 0.5
+# Pixels of each mask that fillings are cut around: as many for large masks as for
+# small ones, so that no known defect is seen more often than others.
+_N_PLACES = 1024
+
+
+def take_masked(defective, roi=None):
+    """Return those defective images of which it is known where they are defective.
+
+    Parameters
+    ----------
+    defective : DefectiveImages or None
+        What is known.
+    roi : ndarray of bool of shape (height, width) or None
+        Pixels to look at. The others are hidden, and no part of a mask.
+
+    Returns
+    -------
+    masked : DefectiveImages or None
+        Those with a mask; None if there are none.
+    """
+    if defective is None:
+        return None
+    masks = defective.masks
+    if roi is not None:
+        masks = [None if mask is None else mask & roi for mask in masks]
+    has_mask = [mask is not None and mask.any() for mask in masks]
+    masked = replace(defective, masks=masks).take(np.flatnonzero(has_mask))
+    if len(masked) == 0:
+        return None
+    if roi is None:
+        return masked
+    return replace(masked, stack=masked.stack.hide_outside(roi))
+
+
+def draw_places(masks, rng):
+    """Draw pixels of each mask, as many of each, (n_masks, n_places, 2)."""
+    pixels = [np.argwhere(mask) for mask in masks]
+    return np.stack([own[rng.randint(len(own), size=_N_PLACES)] for own in pixels])
+
+
+class Fillings:
+    """Fills synthetic defects with known ones.
+
+    Parameters
+    ----------
+    pixels : tensor of shape (n_images, height, width, n_channels)
+        Defective images, bytes, or floats on the 0..1 scale.
+    places : tensor of int of shape (n_images, n_places, 2)
+        Rows and columns of pixels of each that are defective.
+    """
+
+    def __init__(self, pixels, places):
+        self._pixels = pixels
+        self._places = places
+
+    def replace_some(self, fillings, centers, draws):
+        """Replace some of the fillings of synthetic defects.
+
+        Parameters
+        ----------
+        fillings : tensor of shape (n, n_channels, height, width)
+            On the 0..1 scale.
+        centers : tensor of shape (n, 2)
+            Row and column of the middle of each defect.
+        draws : Draws
+            Where the random numbers come from.
+
+        Returns
+        -------
+        fillings : tensor of shape (n, n_channels, height, width)
+            Each as it was, or a known defect in the middle of the synthetic one.
+        """
+        n = len(fillings)
+        is_known = draws.uniform(0, 1, (n, 1, 1, 1)) < _KNOWN
+        return torch.where(is_known, self.cut(fillings.shape, centers, draws), fillings)
+
+    def cut(self, shape, centers, draws):
+        """Cut known defects out, with what is around them, flipped at random.
+
+        Parameters
+        ----------
+        shape : tuple of (n, n_channels, height, width)
+            How many, and how large.
+        centers : tensor of shape (n, 2)
+            Row and column at which a random defective pixel lies in each.
+        draws : Draws
+            Where the random numbers come from.
+
+        Returns
+        -------
+        fillings : tensor of shape (n, n_channels, height, width)
+        """
+        n, _, *size = shape
+        n_images, n_places, _ = self._places.shape
+        image = draws.integers(0, n_images, (n,))
+        place = self._places[image, draws.integers(0, n_places, (n,))]
+        direction = 2 * draws.integers(0, 2, (n, 2)) - 1
+        columns = zip(place.T, centers.long().T, direction.T, strict=True)
+        lengths = zip(size, self._pixels.shape[1:3], strict=True)
+        rows, cols = (
+            _trace(*own, *pair) for own, pair in zip(columns, lengths, strict=True)
+        )
+        pixels = self._pixels[image[:, None, None], rows[:, :, None], cols[:, None]]
+        return pixels_to_float(pixels).permute(0, 3, 1, 2)
+
+
+def _trace(place, center, direction, length, source_length):
+    """Say where rows or columns come from, (n, length); images go on as mirrored."""
+    away = torch.arange(length, device=place.device) - center[:, None]
+    along = (place[:, None] + direction[:, None] * away) % (2 * source_length)
+    return torch.minimum(along, 2 * source_length - 1 - along)
