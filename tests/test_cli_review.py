@@ -229,6 +229,9 @@ def test_a_threshold_far_up_is_written_only_if_asked(
     assert (f"{told}{photos / 'good' / '2.png'}\n" in out) == (status == 3)
     assert ("the threshold would be 3.0 times what it was" in out) == (status == 3)
     assert (model.read_bytes() == former) == (status == 3)
+    assert update(model, "--review", path, "--dry-run") == status
+    out = capsys.readouterr().out
+    assert ("with --yes only: the threshold would be" in out) == (status == 3)
     assert update(model, "--review", path, "--yes") == 0
     assert model.read_bytes() != former
 

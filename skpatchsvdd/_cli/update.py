@@ -26,6 +26,8 @@ def run(args):
     learn = learn_review if args.review else _learn
     if args.dry_run:
         _, doubt = learn(args)
+        if doubt:
+            print(f"it would be written with --yes only: {doubt}")
         print("nothing was written: --dry-run")
         return ABNORMAL if doubt else OK
     target = Path(args.output or args.model)
