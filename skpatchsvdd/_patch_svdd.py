@@ -56,7 +56,7 @@ from skpatchsvdd._inspection import (
     learn_defects,
     name_masks,
     on_snapshot,
-    rescore,
+    rescore_cautiously,
     resize_boxes,
     resize_map,
     resize_regions,
@@ -594,6 +594,13 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             if groups is None:
                 warn_if_grouped(images)
             calibration = Calibration(scores, groups, split.calibrates)
+            if fitted.defects is not None:
+                fitted, calibration = rescore_cautiously(
+                    fitted,
+                    calibration,
+                    self.contamination,
+                    lambda x: x.inspector(training.encoder, context.device),
+                )
             calibrated = describe_calibration(calibration, self.contamination)
         set_learnt(
             self,
@@ -671,7 +678,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         def inspect(fitted):
             return fitted.inspector(now.encoder_, context.device)
 
-        fitted, calibration = grow(now._fitted, known, news, inspect, context)
+        fitted, calibration = grow(
+            now._fitted, known, news, now.contamination, inspect, context
+        )
         check_scores(calibration.scores)
         set_learnt(
             self,
@@ -724,9 +733,13 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         owners = calibration.owners
         fitted = join_fitted(former, others_know, added, owners, dense, context)
         if fitted.defects is not None:
-            inspector = fitted.inspector(now.encoder_, dense.device)
-            scores = rescore(calibration.scores, fitted, inspector)
-            calibration = calibration.with_scores(scores)
+            fitted, calibration = rescore_cautiously(
+                fitted,
+                calibration,
+                now.contamination,
+                lambda x: x.inspector(now.encoder_, dense.device),
+                is_plain=False,
+            )
         set_learnt(
             self,
             describe_calibration(calibration, now.contamination)
@@ -1327,7 +1340,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             With the initial weights if the final ones score all images the same.
         fitted : FittedBank
         scores : ndarray of shape (n_images,)
-            Each without its own patches.
+            Each without its own patches, and without what is known of defects.
         """
         seen = self._list_seen(training, normal, defective)
         fitted = build_bank(normal, training.encoder, seen, context)
@@ -1335,7 +1348,6 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         if len(defective):
             defects = learn_defects(None, defective, inspector, context)
             fitted = replace(fitted, defects=defects)
-            inspector = fitted.inspector(training.encoder, context.device)
         label = "scoring images, each without its own patches"
         with context.report.progress(label, len(normal)) as progress:
             scores = inspector.scores_of_known(normal.stack, progress)

@@ -147,6 +147,47 @@ def test_a_defect_that_is_now_called_good_is_forgotten(est, plain, dark, others)
     assert est._fitted.defects is None
 
 
+def test_a_forgotten_defect_leaves_no_threshold_behind(est, plain, dark):
+    est.partial_fit(dark[0][:1], ["dark"], masks=dark[1][:1])
+    est.partial_fit(dark[0][:1], ["good"], corrections=True)
+    # About: what is around the mark has joined the bank.
+    assert est.offset_ == pytest.approx(plain.offset_, rel=0.03)
+    ratios = est.training_scores_[:N_NORMAL] / plain.training_scores_
+    assert (ratios < 1.05).all()
+    assert np.median(ratios) > 0.95
+
+
+def test_a_known_defect_can_be_called_something_else(est, dark):
+    X, masks = dark
+    est.partial_fit(X[:2], ["dark", "spot"], masks=masks[:2])
+    scores = est.score_samples(X)
+    est.partial_fit(X[1:2], ["stain"], masks=masks[1:2])
+    assert est.defect_kinds_.tolist() == ["dark", "stain"]
+    np.testing.assert_allclose(est.score_samples(X), scores, rtol=1e-4)
+
+
+@pytest.mark.parametrize("how", ["fit", "partial_fit"])
+def test_defects_that_are_like_normal_images_raise_the_threshold_little(normal, how):
+    """One normal image is much like a known defect, and it has the lowest score."""
+    odd = normal.copy()
+    odd[0, 20:32, 20:32] = 60
+    bad = mark(normal[1:2], 50, [(20, 20)])
+    before = PatchSVDD(**QUICK).fit(odd)
+    if how == "fit":
+        y = [1] * N_NORMAL + [-1]
+        both = np.concatenate([odd, bad[0]])
+        est = PatchSVDD(**QUICK).fit(both, y, masks=[None] * N_NORMAL + list(bad[1]))
+    else:
+        est = pickle.loads(pickle.dumps(before))
+        est.partial_fit(bad[0], [-1], masks=bad[1])
+    assert est._fitted.defects.caution > 1
+    assert est.offset_ >= 1.25 * before.offset_
+    assert est.predict(bad[0]) == -1
+    # With more of that sort, which are good, it is not raised by more.
+    est.partial_fit(mark(normal[2:4], 55, [(20, 20)] * 2)[0])
+    assert est.offset_ >= 1.25 * before.offset_
+
+
 def test_a_normal_image_cannot_become_a_defect(est, normal):
     before = dict(vars(est))
     with pytest.raises(ValueError, match="defective image 0 is called 'scratch', but"):

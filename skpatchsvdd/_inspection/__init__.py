@@ -45,7 +45,7 @@ from skpatchsvdd._inspection.regions import (
     resize_regions,
     split_regions,
 )
-from skpatchsvdd._inspection.rescoring import rescore
+from skpatchsvdd._inspection.rescoring import rescore_cautiously
 from skpatchsvdd._inspection.threshold import (
     are_tied,
     check_scores,
@@ -86,7 +86,7 @@ __all__ = [
     "name_masks",
     "on_snapshot",
     "reduce_bank",
-    "rescore",
+    "rescore_cautiously",
     "resize_boxes",
     "resize_map",
     "resize_regions",

@@ -1,6 +1,6 @@
 """From defective images to the bank of known defects: which patches, and how many."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -120,6 +120,14 @@ def drop_defects(defects, known):
     lists = defects.known, defects.kinds, defects.files
     lists = ([x for x, stay in zip(own, stays, strict=True) if stay] for own in lists)
     return KnownDefects(banks, *lists) if stays.any() else None
+
+
+def rename_defects(defects, kinds):
+    """Return known defects of which some, by digest, are of another kind."""
+    if not kinds:
+        return defects
+    pairs = zip(defects.known, defects.kinds, strict=True)
+    return replace(defects, kinds=[kinds.get(x, kind) for x, kind in pairs])
 
 
 def join_defects(own, others, indexes, context):

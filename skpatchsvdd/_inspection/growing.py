@@ -12,9 +12,10 @@ from skpatchsvdd._inspection.defect_patches import (
     drop_defects,
     learn_defects,
     measure_again,
+    rename_defects,
 )
 from skpatchsvdd._inspection.fitted import drop_rows, extend_bank
-from skpatchsvdd._inspection.rescoring import rescore
+from skpatchsvdd._inspection.rescoring import rescore_cautiously
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,8 @@ class News:
         Images of defects that are not known.
     withdrawn : set of bytes
         Digests of images that were known as defective, and are now called normal.
+    renamed : dict of str
+        By digest, the kinds of known defects that are now called something else.
     corrected : set of bytes
         Digests of normal images that should raise no alarm any more, known or not.
     silenced : ImageStack
@@ -43,12 +46,14 @@ class News:
     groups: np.ndarray | None
     defective: DefectiveImages
     withdrawn: set
+    renamed: dict
     corrected: set
     silenced: ImageStack
     are_corrections: bool
 
     def __bool__(self):
-        lengths = map(len, (self.normal, self.defective, self.withdrawn))
+        lists = self.normal, self.defective, self.withdrawn, self.renamed
+        lengths = map(len, lists)
         return any(lengths) or len(self.corrected) > 0
 
 
@@ -85,13 +90,18 @@ def find_news(images, told, groups, fitted, calibration, are_corrections):
     known = [digests[i] for i in new]
     defective = take_defective(images, told)
     check_apart(defective, in_bank | set(digests))
-    former = set() if fitted.defects is None else set(fitted.defects.known)
+    former = {}
+    if fitted.defects is not None:
+        former = dict(zip(fitted.defects.known, fitted.defects.kinds, strict=True))
+    now = zip(defective.known, defective.kinds, strict=True)
+    renamed = {x: kind for x, kind in now if former.get(x, kind) != kind}
     corrected = set(digests) - fitted.corrected if are_corrections else set()
     return News(
         NormalImages(stack.take(new), known, owners, np.arange(0)),
         groups,
         defective.without(former),
-        former & set(digests),
+        set(former) & set(digests),
+        renamed,
         corrected,
         stack.take(sorted(first[x] for x in corrected)),
         are_corrections,
@@ -117,7 +127,7 @@ def check_apart(defective, normal):
             )
 
 
-def grow(fitted, calibration, news, inspect, context):
+def grow(fitted, calibration, news, contamination, inspect, context):
     """Let news join what is known.
 
     Parameters
@@ -127,6 +137,8 @@ def grow(fitted, calibration, news, inspect, context):
         What is known.
     news : News
         What joins it.
+    contamination : "auto" or float
+        What the threshold is chosen by.
     inspect : callable
         ``inspect(fitted)`` gives an `Inspector` of a `FittedBank`.
     context : FitContext
@@ -137,13 +149,15 @@ def grow(fitted, calibration, news, inspect, context):
     fitted : FittedBank
     calibration : Calibration
     """
-    n_former, harmless, places = len(calibration), fitted.harmless, None
+    was_known = fitted.defects is not None
+    harmless, places = fitted.harmless, None
     if news.corrected:
         harmless, cells = learn_harmless(
             harmless, news.silenced, inspect(fitted), calibration.used_scores
         )
         places = _place_cells(cells, news, fitted)
     kept = drop_defects(fitted.defects, news.withdrawn)
+    kept = rename_defects(kept, news.renamed)
     fitted = replace(fitted, defects=kept)
     if len(news.normal):
         encoder = inspect(fitted).encoder
@@ -156,16 +170,20 @@ def grow(fitted, calibration, news, inspect, context):
     elif kept is not None:
         kept = measure_again(kept, fitted.indexes, context)
         fitted = replace(fitted, defects=kept)
-    inspector, scores = inspect(fitted), np.zeros(0)
+    scores = np.zeros(0)
     if len(news.normal):
+        inspector = inspect(replace(fitted, defects=None))
         scores = inspector.scores_of_known(news.normal.stack)
     calibration = calibration.extend(scores, news.groups, news.are_corrections)
-    if fitted.defects is not None:
-        rescored = rescore(
-            calibration.scores, fitted, inspector, is_raised=len(news.defective) > 0
+    if fitted.defects is not None or was_known:
+        fitted, calibration = rescore_cautiously(
+            fitted,
+            calibration,
+            contamination,
+            inspect,
+            is_plain=not was_known,
+            is_raised=len(news.defective) > 0,
         )
-        rescored[n_former:] = scores
-        calibration = calibration.with_scores(rescored)
     corrected = fitted.corrected | news.corrected
     return replace(fitted, corrected=corrected, harmless=harmless), calibration
 

@@ -80,12 +80,15 @@ class KnownDefects(SearchedRows):
         What each of them shows.
     files : list of str or None
         Their paths.
+    caution : float
+        How many times the limits a patch must reach to be raised.
     """
 
     banks: list
     known: list
     kinds: list
     files: list
+    caution: float = 1.0
 
     def measure(self, scale, features, left_out):
         """Return how far patches are from known defects, times the limits.
@@ -105,7 +108,8 @@ class KnownDefects(SearchedRows):
         -------
         near : tensor of shape (n_images, n_patches)
         """
-        return self._search_on(scale, features.device).measure(features, left_out)
+        near = self._search_on(scale, features.device).measure(features, left_out)
+        return near if self.caution == 1 else self.caution * near
 
     def _make_search(self, scale, device):
         return _DefectSearch(self.banks[scale], device)
@@ -114,13 +118,17 @@ class KnownDefects(SearchedRows):
         """Return by how much each owner is raised at most, (n_scales, n_owners)."""
         raises = np.ones((len(self.banks), n_owners))
         for own, bank in zip(raises, self.banks, strict=True):
-            own[: len(bank.peaks)] = _bound(bank)  # the others have no patches there
+            # The others have no patches there.
+            own[: len(bank.peaks)] = _bound(bank, self.caution)
         return raises
 
+    def __setstate__(self, state):
+        super().__setstate__({"caution": 1.0} | state)  # files may be older than it
 
-def _bound(bank):
+
+def _bound(bank, caution):
     limits = [bank.limit_peaks(owner) for owner in range(len(bank.peaks))]
-    return np.clip(bank.peaks / limits, 1, _LARGEST) ** _POWER
+    return np.clip(bank.peaks / limits / caution, 1, _LARGEST) ** _POWER
 
 
 def raise_distances(distances, near):

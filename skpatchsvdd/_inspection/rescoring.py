@@ -1,7 +1,65 @@
 """The scores of training images after more is known of defects."""
 
+from dataclasses import replace
+
 import numpy as np
 import torch
+
+# How many times what it is without known defects the threshold may be with them: what
+# nobody has seen yet would be missed below a higher one.
+_RISE = 1.25
+# How cautious to be, one after the other, until it is not: at the last, nothing but
+# copies is raised.
+_CAUTIONS = (1.0, 1.5, 2.25, 4.0, 1e6)
+
+
+def rescore_cautiously(
+    fitted, calibration, contamination, inspect, is_plain=True, is_raised=True
+):
+    """Score training images by known defects that raise the threshold little.
+
+    One normal image that is like a known defect can raise it, where it is the lowest of
+    all scores, by as much as the defect is raised.
+
+    Parameters
+    ----------
+    fitted : FittedBank
+        With what is known.
+    calibration : Calibration
+        With the scores so far.
+    contamination : "auto" or float
+        What the threshold is chosen by.
+    inspect : callable
+        ``inspect(fitted)`` gives an `Inspector` of a `FittedBank`.
+    is_plain : bool
+        Whether the scores so far know of no defects.
+    is_raised : bool
+        Whether defects are known that the scores so far do not count with.
+
+    Returns
+    -------
+    fitted : FittedBank
+        Whose known defects count as much as that allows.
+    calibration : Calibration
+        With the scores by these.
+    """
+    plain = calibration
+    if not is_plain:
+        without = replace(fitted, defects=None)
+        scores = rescore(plain.scores, without, inspect(without), is_raised=False)
+        plain = plain.with_scores(scores)
+    if fitted.defects is None:
+        return fitted, plain
+    # Without a name, no word on too few images: that is said later.
+    allowed = _RISE * plain.offset(contamination, name=None)
+    for caution in _CAUTIONS:
+        defects = replace(fitted.defects, caution=caution)
+        careful = replace(fitted, defects=defects)
+        scores = rescore(plain.scores, careful, inspect(careful), is_raised)
+        found = plain.with_scores(scores)
+        if found.offset(contamination, name=None) >= allowed:
+            break
+    return careful, found
 
 
 def rescore(scores, fitted, inspector, is_raised=True):

@@ -61,8 +61,8 @@ def threshold_from_scores(scores, contamination, groups=None, name="contaminatio
         normal images that are called abnormal.
     groups : ndarray of shape (n_images,) or None
         The group of each image. None makes each image its own group.
-    name : str
-        Name of the parameter in warnings.
+    name : str or None
+        Name of the parameter in warnings; without one, there is none.
 
     Returns
     -------
@@ -73,7 +73,8 @@ def threshold_from_scores(scores, contamination, groups=None, name="contaminatio
     order, sums, n_groups = _sum_fractions(scores, groups)
     allowed = np.round(contamination * (n_groups + 1), _DIGITS)
     if allowed < 1:
-        _warn_of_few(contamination, name, n_groups, groups is not None)
+        if name is not None:
+            _warn_of_few(contamination, name, n_groups, groups is not None)
         return float(scores.min())
     # With ties, the sum at a score is that of the last one of its equals.
     sums = sums[np.searchsorted(order, order, side="right")]
