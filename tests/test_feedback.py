@@ -184,8 +184,10 @@ def test_defects_that_are_like_normal_images_raise_the_threshold_little(normal, 
     assert est.offset_ >= 1.25 * before.offset_
     assert est.predict(bad[0]) == -1
     # With more of that sort, which are good, it is not raised by more.
+    caution = est._fitted.defects.caution
     est.partial_fit(mark(normal[2:4], 55, [(20, 20)] * 2)[0])
     assert est.offset_ >= 1.25 * before.offset_
+    assert est._fitted.defects.caution >= caution
 
 
 def test_a_normal_image_cannot_become_a_defect(est, normal):

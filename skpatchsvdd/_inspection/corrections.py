@@ -127,12 +127,12 @@ def _look(inspector, typical, features, owner, mask):
         seen.cells.append(cells)
         seen.means.append(means[0].flatten(0, 1)[is_around])
         seen.far.append(far.flatten()[is_around])
-        inside = _find_inside(mask, inspector.encoder, i)
-        seen.is_chosen.append((inside & is_far)[cells])
+        in_mask = _find_in_mask(mask, inspector.encoder, i)
+        seen.is_chosen.append((in_mask & is_far)[cells])
     return seen
 
 
-def _find_inside(mask, dense, scale):
+def _find_in_mask(mask, dense, scale):
     """Return which patches of a scale have their middle in a mask."""
     size, stride = dense.patch_sizes[scale], dense.strides[scale]
     rows, cols = (

@@ -95,7 +95,8 @@ def measure_again(defects, indexes, context):
     """Return known defects with the limits of another bank of normal patches."""
     kept = [(bank.rows, bank.places) for bank in defects.banks]
     lists = defects.known, defects.kinds, defects.files
-    return _measure(kept, lists, indexes, context)
+    measured = _measure(kept, lists, indexes, context)
+    return replace(measured, caution=defects.caution)
 
 
 def drop_defects(defects, known):
@@ -119,7 +120,7 @@ def drop_defects(defects, known):
         )
     lists = defects.known, defects.kinds, defects.files
     lists = ([x for x, stay in zip(own, stays, strict=True) if stay] for own in lists)
-    return KnownDefects(banks, *lists) if stays.any() else None
+    return KnownDefects(banks, *lists, defects.caution) if stays.any() else None
 
 
 def rename_defects(defects, kinds):

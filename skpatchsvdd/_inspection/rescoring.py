@@ -52,7 +52,9 @@ def rescore_cautiously(
         return fitted, plain
     # Without a name, no word on too few images: that is said later.
     allowed = _RISE * plain.offset(contamination, name=None)
-    for caution in _CAUTIONS:
+    # No less cautious than the scores of images whose patches are not all there.
+    least = 1.0 if is_raised else fitted.defects.caution
+    for caution in (x for x in _CAUTIONS if x >= least):
         defects = replace(fitted.defects, caution=caution)
         careful = replace(fitted, defects=defects)
         scores = rescore(plain.scores, careful, inspect(careful), is_raised)

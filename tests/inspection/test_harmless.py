@@ -1,5 +1,6 @@
 """What is harmless: means over windows, where it was seen, and how alike it is."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -200,3 +201,15 @@ def test_a_bank_with_corrections_can_be_reduced(est, marked):
     scores = calibration.scores[:10] / est.training_scores_[:10]
     assert np.median(scores) > 1  # farther from fewer patches
     np.testing.assert_array_equal(calibration.scores[10:], est.training_scores_[10:])
+
+
+def test_a_reduced_bank_is_as_cautious_with_known_defects(est, marked):
+    mask = np.zeros((1, 64, 64), dtype=bool)
+    mask[0, 20:32, 20:32] = True
+    est.partial_fit(marked[:1], ["spot"], masks=mask)
+    defects = replace(est._fitted.defects, caution=2.25)
+    cautious = replace(est._fitted, defects=defects)
+    report = SimpleNamespace(log=lambda text: None)
+    context = est._make_context(torch.device("cpu"), report)
+    reduced, _ = reduce_bank(cautious, est._calibration, 100, est.encoder_, context)
+    assert reduced.defects.caution == 2.25
