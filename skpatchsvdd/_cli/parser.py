@@ -256,8 +256,8 @@ def _add_update(commands):
     update.add_argument(
         "--yes",
         action="store_true",
-        help="write also if some of the images look abnormal, if fewer of the reviewed "
-        "ones would be right, or if the threshold would be far higher",
+        help="write also if some of the images look abnormal, or if fewer of the "
+        "reviewed ones would be right",
     )
     update.add_argument(
         "--dry-run", action="store_true", help="say what would change, write nothing"

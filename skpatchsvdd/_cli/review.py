@@ -20,9 +20,6 @@ from skpatchsvdd._report import (
 
 # Files that a list names, at most.
 _N_NAMED = 5
-# How many times the former threshold a new one may be without a question: a higher one
-# hides defects that nobody has reviewed.
-_RISE = 1.25
 
 
 class _Known(NamedTuple):
@@ -73,8 +70,10 @@ def learn_review(args):
     est.set_params(**own)  # not those of this run
     n_worse = _tell_known(known, before[: len(known)], after[: len(known)])
     _tell_others(others, before[len(known) :], after[len(known) :], args.folder)
-    risen = _tell_threshold(est, offset)
-    doubt = "fewer of the reviewed images would be right." if n_worse > 0 else risen
+    print(
+        f"an image is abnormal below a score of {est.offset_:.4g}; it was {offset:.4g}"
+    )
+    doubt = "fewer of the reviewed images would be right." if n_worse > 0 else None
     return (est, doubt) if is_new else (None, None)
 
 
@@ -223,25 +222,6 @@ def _tell_others(others, before, after, folder):
     )
     _list_files("no alarms any more:", gone)
     _list_files("new alarms:", new)
-
-
-def _tell_threshold(est, former):
-    """Say where the threshold is and was; return why not to save it if it is far up."""
-    print(
-        f"an image is abnormal below a score of {est.offset_:.4g}; it was {former:.4g}"
-    )
-    if est.offset_ >= _RISE * former:  # of numbers below 0
-        return None
-    beyond = np.flatnonzero(est.calibrates_ & (est.training_scores_ < _RISE * former))
-    order = beyond[np.argsort(est.training_scores_[beyond])]
-    names = [est.training_files_[i] or f"training image {i}" for i in order]
-    _list_files("learnt as good, but like a defect of the review:", names)
-    return (
-        f"the threshold would be {est.offset_ / former:.1f} times what it was, so that "
-        "other defects raise no alarm. Look at the images learnt as good that are "
-        "named above: fit again without those that are defective, or leave defects "
-        "that look like them out of the review."
-    )
 
 
 def _list_files(head, files):
