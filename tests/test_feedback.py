@@ -355,6 +355,41 @@ def test_unknown_regions_are_called_so(est, plain, dark, bright, normal):
     assert all(len(own) == 0 for own in est.name_regions(normal))
 
 
+@pytest.fixture(scope="module")
+def unreached():
+    """Images with rows that patches of 48 do not reach, and some that none do."""
+    images = make_textures(8, image_size=78, random_state=SEED).images
+    est = PatchSVDD(**QUICK).fit(images[:6])
+    assert est.patch_sizes_ == (16, 24, 48)
+    assert est.strides_ == (8, 8, 16)
+    return est, images[6:]
+
+
+@pytest.mark.parametrize("row", [68, 74])
+def test_a_mask_in_a_border_that_patches_do_not_reach_is_learnt(unreached, row):
+    est, images = unreached
+    est = pickle.loads(pickle.dumps(est))
+    marked, masks = mark(images, 255, [(row, row)] * 2, size=78 - row)
+    before = est.score_samples(marked)
+    est.partial_fit(marked[:1], ["corner"], masks=masks[:1])
+    assert (est.score_samples(marked) < before).all()
+
+
+@pytest.mark.parametrize("place", [20, 68])
+def test_a_region_in_a_border_that_patches_do_not_reach_is_named(unreached, place):
+    est, images = unreached
+    est = pickle.loads(pickle.dumps(est))
+    marked, masks = mark(images, 255, [(place, place), (68, 68)], size=10)
+    est.partial_fit(marked[:1], ["square"], masks=masks[:1])
+    # A threshold so high that the region is in that border alone.
+    est.offset_ = float(0.999 * est.score_samples(marked[1:])[0])
+    results = est.inspect(marked[1:], names=True)
+    assert results.regions[0]["top"][0] >= 64
+    assert np.isfinite(results.names[0]["distance"][0])
+    if place == 68:
+        assert results.names[0]["kind"][0] == "square"
+
+
 def test_good_and_normal_mean_normal(normal, dark):
     X = np.concatenate([normal, dark[0][:1]])
     y = np.array(["good", "Normal"] * (N_NORMAL // 2) + ["scratch"])
@@ -417,7 +452,7 @@ def test_a_defect_outside_of_what_is_looked_at(normal, dark):
     est = PatchSVDD(roi=roi, **QUICK).fit(normal)
     mask = np.zeros((1, 64, 64))
     mask[0, :4, :4] = 1
-    with pytest.raises(ValueError, match=r"no patch of .* lies in its mask, or roi"):
+    with pytest.raises(ValueError, match=r"the mask of .* holds no pixel of roi"):
         est.partial_fit(dark[0][:1], [-1], masks=mask)
 
 

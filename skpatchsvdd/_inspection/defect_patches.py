@@ -9,6 +9,7 @@ from scipy import ndimage
 from skpatchsvdd._bank import Coreset, as_tensor
 from skpatchsvdd._images import ImageStack
 from skpatchsvdd._inspection.known_defects import KnownDefects, measure_limits
+from skpatchsvdd._inspection.maps import find_covering
 
 # Rows of known defects of each scale, at most: comparing all patches of an image with
 # them takes no longer than the search in the bank of normal ones.
@@ -181,20 +182,21 @@ def _find_rows(image, inspector, report):
         mask = inspector.find_decisive(image.stack)
         where = "" if file is None else f" in {file}"
         report.log(f"{kind}{where}: no mask, so where the map is highest")
+    if dense.roi is not None:
+        mask = mask & dense.roi
+    if not mask.any():
+        raise ValueError(
+            f"the mask of {file or 'an image'} that is called {kind!r} holds no pixel "
+            "of roi. Pass a mask of what roi looks at."
+        )
     (_, batch), *_ = image.stack.batches(1)
     features = dense.add_positions(dense.encode(batch), inspector.units)
     found = []
     for i, x in enumerate(features):
         size, stride = dense.patch_sizes[i], dense.strides[i]
-        chosen = choose_patches(mask, dense.grids[i], size, stride).ravel()
-        cells = np.intersect1d(np.flatnonzero(chosen), dense.cells[i])
+        cells = np.flatnonzero(choose_patches(mask, dense.grids[i], size, stride))
         rows = x[0].flatten(0, 1)[torch.from_numpy(cells).to(x.device)]
         found.append((rows.cpu().numpy(), cells))
-    if not all(len(cells) for _, cells in found):
-        raise ValueError(
-            f"no patch of {file or 'an image'} that is called {kind!r} lies in its "
-            "mask, or roi leaves out all of them. Pass a mask of what roi looks at."
-        )
     return found
 
 
@@ -216,7 +218,8 @@ def choose_patches(mask, grid, patch_size, stride):
     """Choose the patches that lie mostly in a mask.
 
     Of each connected region those of which it covers half as much, or more, as of the
-    one that it covers most of.
+    one that it covers most of; if it covers none, those which its values in a map are
+    from, the nearest ones.
 
     Parameters
     ----------
@@ -234,9 +237,13 @@ def choose_patches(mask, grid, patch_size, stride):
     labels, n_regions = ndimage.label(mask, structure=_TOUCHING)
     chosen = np.zeros(grid, dtype=bool)
     for region in range(1, n_regions + 1):
-        covered = _cover(labels == region, grid, patch_size, stride)
+        own = labels == region
+        covered = _cover(own, grid, patch_size, stride)
         if covered.max() > 0:
             chosen |= covered >= _COVERED * covered.max()
+        else:  # in a border that no patch reaches
+            nearest = find_covering(torch.from_numpy(own), patch_size, stride)
+            chosen |= nearest.numpy()
     return chosen
 
 
