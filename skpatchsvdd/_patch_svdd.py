@@ -1347,7 +1347,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         inspector = fitted.inspector(training.encoder, context.device)
         if len(defective):
             defects = learn_defects(None, defective, inspector, context)
-            fitted = replace(fitted, defects=defects)
+            fitted = fitted.change(defects=defects)
         label = "scoring images, each without its own patches"
         with context.report.progress(label, len(normal)) as progress:
             scores = inspector.scores_of_known(normal.stack, progress)

@@ -1,15 +1,20 @@
 """What people know: missed defects, false alarms, and kinds of defects."""
 
+import copy
+import gc
 import pickle
+import weakref
 
 import numpy as np
 import pytest
+import torch
 from settings import SEED
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import skpatchsvdd
 from skpatchsvdd import Inspection, PatchSVDD
+from skpatchsvdd._bank.exact import ExactIndex
 from skpatchsvdd._inspection import Inspector
 from skpatchsvdd.datasets import make_textures
 
@@ -68,6 +73,46 @@ def test_a_known_defect_raises_its_like_and_little_else(est, dark, others):
     assert (ratios >= 1 - 1e-6).all()
     assert est.defect_kinds_.tolist() == ["defect", "defect"]
     assert all(n > 0 for n in est.defect_bank_size_.values())
+
+
+@pytest.mark.parametrize("corrections", [False, True])
+def test_learning_makes_few_copies(monkeypatch, normal, dark, others, corrections):
+    est = PatchSVDD(**QUICK).fit(normal)
+    est.partial_fit(dark[0][:1], [-1], masks=dark[1][:1])
+    encoders = count_calls(monkeypatch, copy, "deepcopy", torch.nn.Module)
+    banks = count_calls(monkeypatch, ExactIndex, "bank")
+    y, masks = [-1, -1, 1, 1], [*dark[1][1:3], None, None]
+    X = np.concatenate([dark[0][1:3], others[:2]])
+    est.partial_fit(X, y, masks=masks, corrections=corrections)
+    assert len(encoders) <= 1
+    assert len(banks) <= len(est.scales_)
+
+
+def count_calls(monkeypatch, owner, name, of=object):
+    """Return a list that holds the first argument of each call, if it is of a class."""
+    calls, function = [], getattr(owner, name)
+
+    def call(first, *args):
+        if isinstance(first, of):
+            calls.append(first)
+        return function(first, *args)
+
+    monkeypatch.setattr(owner, name, call)
+    return calls
+
+
+def test_what_is_not_needed_any_more_is_freed_at_once(normal, dark):
+    est = PatchSVDD(**QUICK).fit(normal)
+    gc.collect()
+    gc.disable()
+    try:
+        former = weakref.ref(est._inspector())
+        bank = weakref.ref(est._fitted)
+        est.partial_fit(dark[0][:2], [-1, -1], masks=dark[1][:2])
+        assert former() is None
+        assert bank() is None
+    finally:
+        gc.enable()
 
 
 def test_maps_are_raised_where_the_defect_is(est, dark):

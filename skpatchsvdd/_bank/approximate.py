@@ -66,8 +66,12 @@ class ApproximateIndex(Saved):
         return len(self._exact)
 
     def bank(self):
-        """Return a copy of the bank."""
+        """Return a copy of the bank, owner by owner."""
         return self._exact.bank()
+
+    def view_bank(self):
+        """Return the bank as it lies, in any order. Nothing may write to it."""
+        return self._exact.view_bank()
 
     def query(self, features, left_out=None):
         """Return the distance of each patch to about the nearest row of the bank.

@@ -72,12 +72,16 @@ class ExactIndex(Saved):
         return len(self.rows)
 
     def bank(self):
-        """Return a copy of the bank."""
-        now = vars(self).copy()  # at once: another thread may be sorting the rows
-        rows, owners, places = now["rows"], now["owners"], now["places"]
+        """Return a copy of the bank, owner by owner."""
+        rows, owners, places = self.view_bank()
         order = np.argsort(owners, kind="stable")
         places = None if places is None else places[order]
         return Bank(rows[order], owners[order], places)
+
+    def view_bank(self):
+        """Return the bank as it lies, in any order. Nothing may write to it."""
+        now = vars(self).copy()  # at once: another thread may be sorting the rows
+        return Bank(now["rows"], now["owners"], now["places"])
 
     def check_file(self):
         """Raise if the file that the rows are mapped from has been cut off."""

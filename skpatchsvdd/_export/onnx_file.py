@@ -140,7 +140,7 @@ def _choose_input_size(est, input_size):
 
 def _check_file_size(fitted, encoder):
     """Raise if a bank and the weights are more than one file can hold."""
-    rows = [index.bank().rows for index in fitted.indexes]
+    rows = [index.view_bank().rows for index in fitted.indexes]
     if fitted.variations is not None:
         rows += [x.sample.rows for x in fitted.variations]
     n_bytes = sum(x.nbytes for x in rows)

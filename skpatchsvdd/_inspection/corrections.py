@@ -82,7 +82,7 @@ def learn_harmless(former, images, inspector, scores):
 
 
 def _make_empty(inspector):
-    widths = [index.bank().rows.shape[1] for index in inspector.indexes]
+    widths = [index.view_bank().rows.shape[1] for index in inspector.indexes]
     units = zip(widths, inspector.units, strict=True)
     numbers = [np.zeros(0, dtype=np.int32)] * len(widths)
     return Harmless(
@@ -106,10 +106,11 @@ def _find_typical(inspector, scale):
         distances = inspector.variations[scale].distances
     else:
         index = inspector.indexes[scale]
-        bank = index.bank()
-        some = bank.owners == bank.owners[0]
-        rows = torch.from_numpy(bank.rows[some]).to(inspector.encoder.device)
-        distances = index.query_exactly(rows[None], [int(bank.owners[0])])
+        bank = index.view_bank()
+        owner = bank.owners.min()
+        rows = torch.from_numpy(bank.rows[bank.owners == owner])
+        rows = rows.to(inspector.encoder.device)
+        distances = index.query_exactly(rows[None], [int(owner)])
         distances = distances.cpu().numpy()
     return max(float(np.median(distances)), 1e-6)
 

@@ -14,9 +14,9 @@ from skpatchsvdd._utils import Saved, draw_seed
 
 
 class _Memory:
-    """Holds the last inspector, and what it was made for."""
+    """Holds the last inspector and encoder, each with what it was made for."""
 
-    last = None
+    inspector = encoder = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -92,10 +92,25 @@ class FittedBank(Saved):
         self.check_file()
         versions = [p._version for p in encoder.parameters()]  # count changes
         made_for = (encoder, versions, device)
-        last = self._memory.last
+        last = self._memory.inspector
         if last is None or last[0] != made_for:
-            last = made_for, self._make(encoder, device)
-            self._memory.last = last
+            last = made_for, self._make(self._encode_on(made_for))
+            self._memory.inspector = last
+        return last[1]
+
+    def change(self, **changes):
+        """Return one with other values of some parameters, which shares the encoder."""
+        changed = replace(self, **changes)
+        changed._memory.encoder = self._memory.encoder
+        return changed
+
+    def _encode_on(self, made_for):
+        """Return a `DenseEncoder`, the last one if nothing has changed."""
+        last = self._memory.encoder
+        if last is None or last[0] != made_for:
+            encoder, _, device = made_for
+            last = made_for, self.setting._replace(device=device).make(encoder)
+            self._memory.encoder = last
         return last[1]
 
     def check_file(self):
@@ -103,9 +118,9 @@ class FittedBank(Saved):
         for index in self.indexes:
             index.check_file()
 
-    def _make(self, encoder, device):
+    def _make(self, dense):
         return Inspector(
-            self.setting._replace(device=device).make(encoder),
+            dense,
             self.indexes,
             self.units,
             self.aggregation,
@@ -242,8 +257,7 @@ def extend_bank(fitted, new, dense, context, left_out=None):
         pairs = zip(former, samplers, strict=True)
         samples = [x.sample.join(sampler.result(), sampler_rng) for x, sampler in pairs]
         variations = _measure_variations(samples, indexes, context)
-    return replace(
-        fitted,
+    return fitted.change(
         indexes=indexes,
         known=[*fitted.known, *new.known],
         owners=np.concatenate([fitted.owners, new.owners]),
@@ -256,7 +270,7 @@ def extend_bank(fitted, new, dense, context, left_out=None):
 def drop_rows(fitted, left_out, context):
     """Return a `FittedBank` without some patches; see `extend_bank`."""
     banks = _leave_out([index.bank() for index in fitted.indexes], left_out)
-    return replace(fitted, indexes=index_banks(banks, context))
+    return fitted.change(indexes=index_banks(banks, context))
 
 
 def _leave_out(banks, places):

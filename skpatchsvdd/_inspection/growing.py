@@ -1,6 +1,6 @@
 """What more images tell a fitted estimator: normal ones, corrections, and defects."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -158,7 +158,7 @@ def grow(fitted, calibration, news, contamination, inspect, context):
         places = _place_cells(cells, news, fitted)
     kept = drop_defects(fitted.defects, news.withdrawn)
     kept = rename_defects(kept, news.renamed)
-    fitted = replace(fitted, defects=kept)
+    fitted = fitted.change(defects=kept)
     if len(news.normal):
         encoder = inspect(fitted).encoder
         fitted = extend_bank(fitted, news.normal, encoder, context, places)
@@ -166,13 +166,13 @@ def grow(fitted, calibration, news, contamination, inspect, context):
         fitted = drop_rows(fitted, places, context)
     if len(news.defective):
         found = learn_defects(kept, news.defective, inspect(fitted), context)
-        fitted = replace(fitted, defects=found)
+        fitted = fitted.change(defects=found)
     elif kept is not None:
         kept = measure_again(kept, fitted.indexes, context)
-        fitted = replace(fitted, defects=kept)
+        fitted = fitted.change(defects=kept)
     scores = np.zeros(0)
     if len(news.normal):
-        inspector = inspect(replace(fitted, defects=None))
+        inspector = inspect(fitted.change(defects=None))
         scores = inspector.scores_of_known(news.normal.stack)
     calibration = calibration.extend(scores, news.groups, news.are_corrections)
     if fitted.defects is not None or was_known:
@@ -185,7 +185,7 @@ def grow(fitted, calibration, news, contamination, inspect, context):
             is_raised=len(news.defective) > 0,
         )
     corrected = fitted.corrected | news.corrected
-    return replace(fitted, corrected=corrected, harmless=harmless), calibration
+    return fitted.change(corrected=corrected, harmless=harmless), calibration
 
 
 def _place_cells(cells, news, fitted):

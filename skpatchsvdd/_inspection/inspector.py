@@ -1,6 +1,7 @@
 """Images in, anomaly maps out: encode, search, spread, join."""
 
 import functools
+import weakref
 
 import numpy as np
 import torch
@@ -102,7 +103,9 @@ class Inspector:
         )
         self._forgiven = [numbers.get(digest, -1) for digest in known]
         self._inside = [_find_inside(encoder, i) for i in range(len(indexes))]
-        self._inspect_graphed = SharedGraphedCall(self.inspect_new)
+        # Weak, so that nothing waits for the garbage collector: an inspector is large.
+        inspect_new = weakref.WeakMethod(self.inspect_new)
+        self._inspect_graphed = SharedGraphedCall(lambda image: inspect_new()(image))
 
     def maps(self, images, scale=None):
         """Yield the anomaly maps of a stack of images, batch by batch.

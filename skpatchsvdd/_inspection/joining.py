@@ -1,6 +1,5 @@
 """One bank of several that have grown from the same one."""
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -161,8 +160,7 @@ def join_fitted(fitted, others, added, owners, dense, context):
                 first = first.join(sample, rng)
             variations.append(Variation(first, index, device))
     defects = [x.defects for x in others]
-    return replace(
-        fitted,
+    return fitted.change(
         indexes=indexes,
         known=known,
         owners=owners,

@@ -188,12 +188,13 @@ def measure_limits(rows, places, index, device):
     -------
     bank : DefectBank
     """
-    bank, on_device = index.bank(), torch.from_numpy(rows).to(device)
-    owners, starts = np.unique(bank.owners, return_index=True)
+    bank, on_device = index.view_bank(), torch.from_numpy(rows).to(device)
+    owners, counts = np.unique(bank.owners, return_counts=True)
     ratios = np.zeros((owners.max() + 1, len(rows)), dtype=np.float32)
-    parts = np.split(bank.rows, starts[1:])
-    for first, last in _find_runs([len(own) for own in parts]):
-        some = torch.from_numpy(np.stack(parts[first:last])).to(device)
+    by_owner = np.argsort(bank.owners, kind="stable")
+    parts = np.split(by_owner, counts.cumsum()[:-1])
+    for first, last in _find_runs(counts):
+        some = torch.from_numpy(bank.rows[np.stack(parts[first:last])]).to(device)
         distances = index.query_exactly(some, owners[first:last].tolist())
         for owner, *own in zip(owners[first:last], some, distances, strict=True):
             ratios[owner] = _find_ratios(*own, on_device).cpu().numpy()

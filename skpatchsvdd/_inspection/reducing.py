@@ -54,18 +54,18 @@ def reduce_bank(fitted, calibration, bank_size, encoder, context):
         variations = [Variation(x.sample, i, context.device) for x, i in measured]
     if defects is not None:
         defects = measure_again(defects, indexes, context)
-    reduced = replace(fitted, indexes=indexes, variations=variations, defects=defects)
+    reduced = fitted.change(indexes=indexes, variations=variations, defects=defects)
     inspector = reduced.inspector(encoder, context.device)
     if fitted.harmless is not None:
         typical = list_typical(inspector)
-        reduced = replace(reduced, harmless=replace(fitted.harmless, typical=typical))
+        reduced = reduced.change(harmless=replace(fitted.harmless, typical=typical))
         inspector = reduced.inspector(encoder, context.device)
     scores = rescore(calibration.scores, fitted, inspector, is_raised=False)
     return reduced, calibration.with_scores(scores)
 
 
 def _count_kept(index, bank_size):
-    rows = index.bank().rows
+    rows = index.view_bank().rows
     return rows_to_keep(bank_size, *rows.shape)
 
 
@@ -74,10 +74,10 @@ def _check_whole(fitted, encoder, context):
 
     But of those that were corrected, which calibrate nothing.
     """
-    dense = context.setting.make(encoder)
+    dense = fitted.inspector(encoder, context.device).encoder
     scored = np.array([x not in fitted.corrected for x in fitted.known])
     for index, cells in zip(fitted.indexes, dense.cells, strict=True):
-        held = np.bincount(index.bank().places[:, 0], minlength=len(scored))
+        held = np.bincount(index.view_bank().places[:, 0], minlength=len(scored))
         if (held[scored] < len(cells)).any():
             raise ValueError(
                 "bank_size cannot reduce a bank that holds a part of the training "

@@ -45,7 +45,7 @@ def rescore_cautiously(
     """
     plain = calibration
     if not is_plain:
-        without = replace(fitted, defects=None)
+        without = fitted.change(defects=None)
         scores = rescore(plain.scores, without, inspect(without), is_raised=False)
         plain = plain.with_scores(scores)
     if fitted.defects is None:
@@ -56,7 +56,7 @@ def rescore_cautiously(
     least = 1.0 if is_raised else fitted.defects.caution
     for caution in (x for x in _CAUTIONS if x >= least):
         defects = replace(fitted.defects, caution=caution)
-        careful = replace(fitted, defects=defects)
+        careful = fitted.change(defects=defects)
         scores = rescore(plain.scores, careful, inspect(careful), is_raised)
         found = plain.with_scores(scores)
         if found.offset(contamination, name=None) >= allowed:
@@ -88,7 +88,7 @@ def rescore(scores, fitted, inspector, is_raised=True):
     scores : ndarray of shape (n_images,)
     """
     dense = inspector.encoder
-    banks = [index.bank() for index in fitted.indexes]
+    banks = [index.view_bank() for index in fitted.indexes]
     orders = [np.lexsort((x.places[:, 1], x.places[:, 0])) for x in banks]
     counts = [np.bincount(x.places[:, 0], minlength=len(scores)) for x in banks]
     starts = [np.append(0, np.cumsum(count)) for count in counts]
