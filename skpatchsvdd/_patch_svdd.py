@@ -9,6 +9,7 @@ from numbers import Integral, Real
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, OutlierMixin, _fit_context
+from sklearn.exceptions import NotFittedError
 from sklearn.utils import Bunch, check_random_state
 from sklearn.utils._param_validation import Interval, Options, RealNotInt, StrOptions
 from sklearn.utils.validation import check_is_fitted
@@ -308,6 +309,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
 
     training_files_ : list of str or None
         The path of each training image, None for those that did not come as files.
+
+    training_digests_ : list of str
+        By which the training images are recognised: equal for equal pixels.
 
     center_ : ndarray of shape (height, width, n_channels) or (1, 1, 1)
         What is subtracted from every image: 0.5, the middle of the 0..1 scale, or, with
@@ -657,9 +661,16 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             The estimator: `bank_size_`, `training_scores_`, to which the scores of the
             new images are appended, `calibrates_`, `groups_`, `offset_`,
             `defect_kinds_` and `defect_bank_size_` have changed. Former scores stay,
-            unless defects are known. One that is not fitted yet is fitted.
+            unless defects are known. One that is not fitted yet is fitted; with
+            `corrections` that is an error.
         """
         if not hasattr(self, "encoder_"):
+            if corrections:
+                raise NotFittedError(
+                    "corrections=True is for normal images that raised a false alarm, "
+                    f"and this {type(self).__name__} is not fitted yet. Call fit, or "
+                    "partial_fit without corrections, first."
+                )
             return self.fit(X, y, groups=groups, masks=masks)
         self._validate_params()  # which scikit-learn does before a first call alone
         now = take_snapshot(self)
@@ -1435,6 +1446,12 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         """What the scales are called: sizes of patches, or maps of a module."""
         check_is_fitted(self)
         return self.encoder_.scale_names
+
+    @property
+    def training_digests_(self):
+        """By which the training images are recognised."""
+        check_is_fitted(self)
+        return [digest.hex() for digest in self._fitted.known]
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

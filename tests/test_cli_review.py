@@ -120,6 +120,17 @@ def test_a_model_that_has_learnt_a_review_takes_the_next_and_no_copy(
     assert model.read_bytes() == learnt
 
 
+def test_a_model_of_arrays_takes_a_review_after_a_known_defect(photos, model, review):
+    files = sorted((photos / "good").iterdir())
+    est = load(model).fit(np.stack([np.array(Image.open(file)) for file in files]))
+    est.save(model)
+    name = fingerprint(est)
+    for i in (2, 3):
+        path = review([defective(i, "noise", [[0, 0, 48, 60]])], model=name)
+        assert update(model, "--review", path, "--yes") == 0
+    assert load(model).defect_kinds_.tolist() == ["noise", "noise"]
+
+
 def test_a_correction_of_an_image_that_was_learnt_is_new(photos, model, review, capsys):
     image = {"file": "0.png", "verdict": "good"}
     image["digest"] = digest_file(photos / "good" / "0.png")

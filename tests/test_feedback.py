@@ -373,6 +373,13 @@ def test_corrections_leave_their_group_calibrating(normal, bright):
     assert est.calibrates_[-2:].tolist() == [False, True]
 
 
+def test_a_first_call_takes_no_corrections(normal):
+    est = PatchSVDD(**QUICK)
+    with pytest.raises(NotFittedError, match=r"corrections=True .* Call fit"):
+        est.partial_fit(normal, corrections=True)
+    assert not hasattr(est, "encoder_")
+
+
 # Kinds
 
 

@@ -156,6 +156,14 @@ def test_a_model_is_known_again_when_it_has_grown(normal, untrained):
     assert is_of_model(name, est)
 
 
+def test_a_model_of_arrays_is_known_again_when_it_knows_defects(normal, untrained):
+    est = untrained.fit(normal[:5])
+    name, scores = fingerprint(est), est.training_scores_
+    est.partial_fit(255 - normal[5:6], ["dent"])
+    assert (est.training_scores_ != scores).any()
+    assert is_of_model(name, est)
+
+
 @pytest.mark.parametrize("name", ["", "5", "0-", "5-00", "x-1", "-1-2", "99-ab", "٣-1"])
 def test_other_names_are_of_no_model(fitted, name):
     assert not is_of_model(name, fitted)

@@ -1,6 +1,7 @@
 """Reviews: what people say of the images of a page, saved by it as one small file."""
 
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -93,10 +94,10 @@ def fingerprint(estimator, n_images=None):
     n_images = len(estimator.training_files_) if n_images is None else n_images
     digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
     digest.update(repr(tuple(map(int, estimator.inspected_shape_))).encode())
-    files = estimator.training_files_[:n_images]
-    for file, score in zip(files, estimator.training_scores_, strict=False):
-        # What did not come as a file is told by its score.
-        text = float(score).hex() if file is None else os.fsencode(file).hex()
+    images = zip(estimator.training_files_, estimator.training_digests_, strict=True)
+    for file, pixels in itertools.islice(images, n_images):
+        # What did not come as a file is told by its pixels.
+        text = pixels if file is None else os.fsencode(file).hex()
         digest.update(f"/{text}".encode())
     return f"{n_images}-{digest.hexdigest()}"
 
