@@ -14,6 +14,19 @@ from sklearn.utils import Bunch, check_random_state
 from sklearn.utils._param_validation import Interval, Options, RealNotInt, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from skpatchsvdd._calibration import (
+    Calibration,
+    are_tied,
+    check_groups,
+    check_more_groups,
+    check_n_groups,
+    check_scores,
+    find_twins,
+    split_groups,
+    warn_if_grouped,
+    warn_of_collapse,
+    warn_of_twins,
+)
 from skpatchsvdd._encoding import (
     DEFAULT_STRIDES,
     DenseSetting,
@@ -30,47 +43,46 @@ from skpatchsvdd._images import (
     enlarge_roi,
     list_digests,
 )
-from skpatchsvdd._inspection import (
-    MATCH,
-    Calibration,
-    Copy,
-    FitContext,
-    NormalImages,
-    are_tied,
-    build_bank,
+from skpatchsvdd._feedback import (
+    Feedback,
+    apply_feedback,
+    apply_update,
     check_apart,
-    check_copies,
-    check_groups,
-    check_more_groups,
-    check_n_groups,
-    check_scores,
-    cut_map,
-    describe_bank,
-    describe_calibration,
-    find_added,
-    find_news,
-    find_peaks,
-    find_regions,
-    grow,
+    find_update,
     have_news,
-    join_fitted,
+    join_feedback,
     learn_defects,
     name_masks,
-    on_snapshot,
-    rescore_cautiously,
-    resize_boxes,
-    resize_map,
-    resize_regions,
-    set_learnt,
-    split_groups,
-    split_regions,
     take_defective,
+)
+from skpatchsvdd._learnt import (
+    describe_bank,
+    describe_calibration,
+    on_snapshot,
+    set_learnt,
     take_snapshot,
-    warn_if_grouped,
-    warn_of_collapse,
 )
 from skpatchsvdd._options import resolve_options
 from skpatchsvdd._parameters import make_inspection, make_training
+from skpatchsvdd._scoring import (
+    MATCH,
+    Copy,
+    FitContext,
+    NormalImages,
+    build_bank,
+    check_copies,
+    cut_map,
+    explain,
+    find_added,
+    find_peaks,
+    find_regions,
+    join_fitted,
+    relabel,
+    resize_boxes,
+    resize_map,
+    resize_regions,
+    split_regions,
+)
 from skpatchsvdd._storage import load_estimator, save_estimator
 from skpatchsvdd._training import (
     count_trainings,
@@ -234,7 +246,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         ``training="paper"`` or ``encoder="raw"`` "default" is the paper's, too. An
         :class:`~skpatchsvdd.Inspection` sets each of these by hand.
 
-    contamination : "auto" or float in (0, 0.5], default="auto"
+    false_alarm_rate : "auto" or float in (0, 0.5], default="auto"
         Where `predict` draws the line. Every training image is scored against a bank
         that does not hold it. "auto" sets `offset_` to the lowest of these n scores: a
         new normal image raises a false alarm with a probability of about 1 / (n + 1).
@@ -426,7 +438,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         ],
         "neighbors": [StrOptions({"auto", "exact", "pynndescent"})],
         "inspection": "no_validation",
-        "contamination": [
+        "false_alarm_rate": [
             StrOptions({"auto"}),
             Interval(Real, 0, 0.5, closed="right"),
         ],
@@ -453,7 +465,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         bank_size=None,
         neighbors="auto",
         inspection="default",
-        contamination="auto",
+        false_alarm_rate="auto",
         device="auto",
         n_jobs=None,
         random_state=None,
@@ -473,7 +485,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         self.bank_size = bank_size
         self.neighbors = neighbors
         self.inspection = inspection
-        self.contamination = contamination
+        self.false_alarm_rate = false_alarm_rate
         self.device = device
         self.n_jobs = n_jobs
         self.random_state = random_state
@@ -507,7 +519,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     @_fit_context(prefer_skip_nested_validation=True)
     @safe_after_fork
     @computes
-    def fit(self, X, y=None, groups=None, masks=None):
+    def fit(self, X, y=None, groups="auto", masks=None):
         """Learn from normal images what normal patches look like.
 
         The estimator changes only when all is done: a call that fails leaves its scores
@@ -566,6 +578,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         self : PatchSVDD
             The fitted estimator.
         """
+        is_auto = isinstance(groups, str) and groups == "auto"
+        groups = None if is_auto else groups
         images, groups, defective = self._check_training_images(X, y, groups, masks)
         device = check_device(self.device)
         former = self._former_training()
@@ -592,20 +606,24 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         context = FitContext(setting, options, rng, report)
         training = train_encoder(shown, context, former, frozen, defective)
         with self._kept_if_unfinished(training):
-            built = self._build(normal, defective, training, context)
-            training, fitted, scores = built
-            check_scores(scores)
+            training, fitted, scores = self._build(normal, training, context)
+            calibration = Calibration(
+                scores, groups, split.calibrates, self.false_alarm_rate
+            )
+            if is_auto:
+                fitted, calibration = self._part_twins(
+                    normal, training, fitted, calibration, context
+                )
+            check_scores(calibration.plain)
             if groups is None:
                 warn_if_grouped(images)
-            calibration = Calibration(scores, groups, split.calibrates)
-            if fitted.defects is not None:
-                fitted, calibration = rescore_cautiously(
-                    fitted,
-                    calibration,
-                    self.contamination,
-                    lambda x: x.inspector(training.encoder, context.device),
+            if len(defective):
+                fitted, calibration = self._learn_defects(
+                    defective, training, fitted, calibration, context
                 )
-            calibrated = describe_calibration(calibration, self.contamination)
+            seen = self._list_seen(training, normal, defective)
+            fitted = fitted.change(seen=seen)
+            calibrated = describe_calibration(calibration)
         set_learnt(
             self,
             calibrated
@@ -627,7 +645,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         material, another season's light. For defects that were missed, and for normal
         images that raised a false alarm, see the :ref:`user guide <feedback>`. The
         encoder stays as it is, and with it what it takes for a difference: where much
-        has changed, `fit` again. Of the parameters only `bank_size`, `contamination`,
+        has changed, `fit` again. Of the parameters only `bank_size`, `false_alarm_rate`,
         `neighbors`, `device`, `n_jobs`, `random_state` and `verbose` are looked at.
         Nothing changes until all is done: other threads may score meanwhile, but not
         fit.
@@ -675,28 +693,29 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         self._validate_params()  # which scikit-learn does before a first call alone
         now = take_snapshot(self)
         images = now._check_scored_images(X)
-        told = check_defects(y, masks, images)
-        if len(told.normal):
+        labels = check_defects(y, masks, images)
+        if len(labels.normal):
             groups = check_more_groups(groups, now.groups_, len(images))
-        known = now._calibration
-        news = find_news(images, told, groups, now._fitted, known, corrections)
-        if not news:
+        known = now._calibration.change_rate(now.false_alarm_rate)
+        groups = groups if known.are_given else None
+        update = find_update(images, labels, groups, now._fitted, known, corrections)
+        if not update:
             return self
-        n_tasks = (len(news.normal) > 0) + (len(news.defective) > 0)
+        _check_raisable(known, update)
+        n_tasks = (len(update.normal) > 0) + (len(update.defective) > 0)
         report = open_report(self, X, y, n_tasks)
         context = now._make_context(now._inspector().encoder.device, report)
 
         def inspect(fitted):
             return fitted.inspector(now.encoder_, context.device)
 
-        fitted, calibration = grow(
-            now._fitted, known, news, now.contamination, inspect, context
+        fitted, calibration = apply_update(
+            now._fitted, known, update, inspect, context
         )
-        check_scores(calibration.scores)
+        check_scores(calibration.plain)
         set_learnt(
             self,
-            describe_calibration(calibration, now.contamination)
-            | describe_bank(fitted, now.encoder_),
+            describe_calibration(calibration) | describe_bank(fitted, now.encoder_),
             now._fitted,
         )
         report.end()
@@ -737,27 +756,91 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         added = find_added(former, others_know)
         if sum(map(len, added)) == 0 and not have_news(former, others_know):
             return self
-        calibration = now._calibration.join([x._calibration for x in others], added)
+        known = now._calibration.change_rate(now.false_alarm_rate)
+        calibration = known.join([x._calibration for x in others], added)
         dense = now._inspector().encoder
         report = Report(type(self).__name__, self.verbose)
         context = now._make_context(dense.device, report)
         owners = calibration.owners
         fitted = join_fitted(former, others_know, added, owners, dense, context)
-        if fitted.defects is not None:
-            fitted, calibration = rescore_cautiously(
-                fitted,
-                calibration,
-                now.contamination,
-                lambda x: x.inspector(now.encoder_, dense.device),
-                is_plain=False,
-            )
+        feedback = join_feedback(former, others_know, fitted, context)
+        fitted, calibration = apply_feedback(
+            fitted,
+            calibration,
+            feedback,
+            lambda x: x.inspector(now.encoder_, dense.device),
+        )
         set_learnt(
             self,
-            describe_calibration(calibration, now.contamination)
-            | describe_bank(fitted, now.encoder_),
+            describe_calibration(calibration) | describe_bank(fitted, now.encoder_),
             former,
         )
         return self
+
+    @safe_after_fork
+    @computes
+    def calibrate(self, X, groups=None):
+        """Set the threshold anew, by normal images that are not learnt from.
+
+        For images in a new light, of a new lot or from another camera, on which more
+        of the good ones raise an alarm than should: the threshold and p-values then
+        come from these images alone, and hold for images taken as they were. What is
+        normal stays what it was; `partial_fit` changes that.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_images, height, width[, n_channels]) or None
+            Normal images, none of which the estimator was fitted on, taken as they
+            come and not chosen for their scores. For a rate of false alarms a, 1 / a
+            images are needed at least. None goes back to the training images.
+        groups : array-like of shape (n_images,), default=None
+            Which of them belong together, see `fit`; each group counts the same.
+
+        Returns
+        -------
+        self : PatchSVDD
+            The estimator: `offset_`, `calibrates_`, `calibration_scores_` and
+            `calibration_groups_` have changed.
+        """
+        check_is_fitted(self)
+        self._validate_params()
+        now = take_snapshot(self)
+        held_out = None if X is None else now._calibrate_on(X, groups)
+        calibration = now._calibration.change(held_out=held_out)
+        calibration = calibration.change_rate(now.false_alarm_rate)
+        fitted = now._fitted
+        if fitted.feedback is not None:
+            feedback = fitted.feedback.change(levels=calibration.levels)
+            fitted = fitted.change(feedback=feedback)
+        set_learnt(
+            self,
+            describe_calibration(calibration) | describe_bank(fitted, now.encoder_),
+            now._fitted,
+        )
+        return self
+
+    def _calibrate_on(self, X, groups):
+        """Return the calibration of images that are not learnt from."""
+        images = self._check_scored_images(X).hold()
+        groups = check_groups(groups, len(images))
+        digests, feedback = list_digests(images), self._fitted.feedback or Feedback()
+        defects = () if feedback.defects is None else feedback.defects.known
+        for i, digest in enumerate(digests):
+            if digest in self._fitted.known or digest in defects:
+                is_what = "defective" if digest in defects else "a training image"
+                raise ValueError(
+                    f"{images.files[i] or f'image {i} of X'} is known as {is_what}, "
+                    "and tells nothing of new normal images. Leave it out."
+                )
+        lowered, raised = self._inspector().read_scores(images)
+        check_scores(lowered)
+        return Calibration(
+            lowered,
+            groups,
+            np.ones(len(images), dtype=bool),
+            self.false_alarm_rate,
+            raised if feedback.defects is not None else None,
+        )
 
     def _check_copies(self, others):
         if not isinstance(others, list | tuple) or not all(
@@ -769,17 +852,19 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             )
         for other in others:
             check_is_fitted(other)
-        copies = [Copy(x.encoder_, x._fitted, x.groups_) for x in (self, *others)]
+        copies = [
+            Copy(x.encoder_, x._fitted, x._calibration.groups) for x in (self, *others)
+        ]
         check_copies(copies[0], copies[1:])
 
     @safe_after_fork
     @computes
-    def fit_predict(self, X, y=None, groups=None, masks=None):
+    def fit_predict(self, X, y=None, groups="auto", masks=None):
         """Fit to images and label each of them as normal or abnormal.
 
         Each image is scored against a bank that does not hold it: those that are learnt
         from without their own patches, those that y calls abnormal as new images. With
-        ``contamination="auto"``, which trusts the training images, all that are learnt
+        ``false_alarm_rate="auto"``, which trusts the training images, all that are learnt
         from are normal.
 
         Parameters
@@ -911,11 +996,10 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             :func:`skpatchsvdd.drift.drift_test`.
         """
         check_is_fitted(self)
-        known = self._calibration
         return drift_test(
-            known.used_scores,
+            self.calibration_scores_,
             self.score_samples(X),
-            known.used_groups,
+            self.calibration_groups_,
             defect_fraction=defect_fraction,
             level=level,
         )
@@ -1083,7 +1167,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         for one_map, score in zip(maps, scores, strict=True):
             mask = cut_map(one_map, -offset, score < offset)
             masks.append(split_regions(mask, find_regions(mask, one_map)))
-        return name_masks(images, masks, self._inspector(), self._fitted.defects)
+        feedback = self._fitted.feedback or Feedback()
+        return name_masks(images, masks, self._inspector(), feedback.defects)
 
     def _match(self, images, regions, maps, chosen):
         """Return the matches of some images of a stack, none of the others.
@@ -1106,7 +1191,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         matches = [np.zeros((0, len(self.patch_sizes_)), MATCH) for _ in maps]
         if len(chosen) == 0:
             return matches
-        found = self._inspector().explain(images.take(chosen), pixels)
+        found = explain(self._inspector(), images.take(chosen), pixels)
         for i, own in zip(chosen, found, strict=True):
             resize_boxes(own, size, images.sizes[i], self._fitted.sizes)
             matches[i] = own
@@ -1270,7 +1355,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         bank_size : int or float in (0, 1], default=None
             Number or fraction of the patches of each scale that the file keeps, a part
             that covers the others, for a smaller and faster file. The threshold and
-            what p-values come from are found anew for it, by `contamination`. None
+            what p-values come from are found anew for it, by `false_alarm_rate`. None
             keeps all.
         input_size : (int, int), default=None
             With `image_size`, the height and width of the images that the file takes
@@ -1342,7 +1427,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
                 )
             raise
 
-    def _build(self, normal, defective, training, context):
+    def _build(self, normal, training, context):
         """Build the bank and score all images; undo a training that has collapsed.
 
         Returns
@@ -1351,17 +1436,10 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             With the initial weights if the final ones score all images the same.
         fitted : FittedBank
         scores : ndarray of shape (n_images,)
-            Each without its own patches, and without what is known of defects.
+            Each without its own patches.
         """
-        seen = self._list_seen(training, normal, defective)
-        fitted = build_bank(normal, training.encoder, seen, context)
-        inspector = fitted.inspector(training.encoder, context.device)
-        if len(defective):
-            defects = learn_defects(None, defective, inspector, context)
-            fitted = fitted.change(defects=defects)
-        label = "scoring images, each without its own patches"
-        with context.report.progress(label, len(normal)) as progress:
-            scores = inspector.scores_of_known(normal.stack, progress)
+        fitted = build_bank(normal, training.encoder, set(), context)
+        scores = _score_all(normal, training.encoder, fitted, context)
         # Where every image has a copy, all of them find it, at a distance of 0.
         is_collapsed = are_tied(scores) and min(Counter(normal.known).values()) == 1
         if not training.curve or not is_collapsed or training.watch.kept == 0:
@@ -1369,7 +1447,30 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         warn_of_collapse(context.options.training)
         # Callbacks have seen the tasks they were told of, and hear nothing of this.
         quiet = replace(context, report=Report(type(self).__name__, self.verbose))
-        return self._build(normal, defective, undo_training(training), quiet)
+        return self._build(normal, undo_training(training), quiet)
+
+    def _part_twins(self, normal, training, fitted, calibration, context):
+        """Score images without those that show the same piece, if there are any."""
+        calibration = calibration.change(are_given=False)
+        middle = fitted.indexes[len(fitted.indexes) // 2]
+        twins = find_twins(middle.view_bank(), context.device)
+        if twins is None:
+            return fitted, calibration
+        warn_of_twins(twins)
+        calibration = calibration.change(groups=twins)
+        fitted = relabel(fitted, calibration.owners, context)
+        quiet = replace(context, report=Report(type(self).__name__, self.verbose))
+        scores = _score_all(normal, training.encoder, fitted, quiet)
+        return fitted, calibration.change(plain=scores)
+
+    def _learn_defects(self, defective, training, fitted, calibration, context):
+        """Let what is known of defects from the start count."""
+
+        def inspect(bank):
+            return bank.inspector(training.encoder, context.device)
+
+        defects = learn_defects(None, defective, inspect(fitted), context)
+        return apply_feedback(fitted, calibration, Feedback(defects=defects), inspect)
 
     def _make_context(self, device, report):
         """Return how a fitted estimator learns more, without training."""
@@ -1393,11 +1494,6 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             pairs = zip(defective.known, defective.masks, strict=True)
             seen |= {digest for digest, mask in pairs if mask is not None}
         return seen
-
-    @property
-    def _calibration(self):
-        """What the threshold and p-values come from."""
-        return Calibration(self.training_scores_, self.groups_, self.calibrates_)
 
     def _check_images(self, X):
         return check_images(X, image_size=self.image_size)
@@ -1510,6 +1606,25 @@ def _cut_regions(maps, scores, offset):
     """Return the abnormal regions of maps, each cut where it is above a threshold."""
     pairs = zip(maps, scores, strict=True)
     return [find_regions(cut_map(x, -offset, s < offset), x) for x, s in pairs]
+
+
+def _score_all(normal, encoder, fitted, context):
+    """Return the score of each image of a bank, without the rows of its owner."""
+    inspector = fitted.inspector(encoder, context.device)
+    label = "scoring images, each without its own patches"
+    with context.report.progress(label, len(normal)) as progress:
+        return inspector.scores_of_known(normal.stack, progress)
+
+
+def _check_raisable(calibration, update):
+    """Raise if images that calibrate would have to be looked at again."""
+    if calibration.held_out is not None and (len(update.defective) or update.withdrawn):
+        raise ValueError(
+            "after calibrate, partial_fit cannot take or drop defects: the images that "
+            "calibrate are not kept, and what defects make of their scores is not "
+            "known. Call calibrate(None), which goes back to the training images, then "
+            "partial_fit, then calibrate again."
+        )
 
 
 def _name_all(encoders):

@@ -9,7 +9,7 @@ from skpatchsvdd._cli.models import load_model
 from skpatchsvdd._cli.record import Record
 from skpatchsvdd._cli.table import TABLE
 from skpatchsvdd._cli.watch import watch_folder
-from skpatchsvdd._inspection import Calibration
+from skpatchsvdd._calibration import threshold_from_scores
 from skpatchsvdd._report import Page
 from skpatchsvdd._utils import hold_lock
 
@@ -78,8 +78,8 @@ def _inspect_looks(looks, est, record, is_watch):
 def _choose_offset(est, alpha, factor):
     """Return the score below which an image is abnormal: a model's own, or another."""
     if alpha is not None:
-        known = Calibration(est.training_scores_, est.groups_, est.calibrates_)
-        offset = known.offset(alpha, name="alpha")
+        known = est.calibration_scores_, alpha, est.calibration_groups_
+        offset = threshold_from_scores(*known, name="alpha")
     elif factor is not None:
         if est.offset_ >= 0:
             raise ValueError(

@@ -7,7 +7,7 @@ from torch import nn
 
 from skpatchsvdd._export.search import GraphIndex
 from skpatchsvdd._images import enlarge_roi, pixels_to_float
-from skpatchsvdd._inspection import Inspector
+from skpatchsvdd._scoring import Inspector
 
 
 class OneImage(nn.Module):
@@ -103,14 +103,10 @@ def make_inspector(fitted, encoder):
     variations = fitted.variations
     if variations is not None:
         variations = [_GraphVariation(x) for x in variations]
-    return Inspector(
-        fitted.setting._replace(device=torch.device("cpu")).make(encoder),
-        [GraphIndex(index.bank()) for index in fitted.indexes],
-        fitted.units,
-        fitted.aggregation,
+    bank = fitted.change(
+        indexes=[GraphIndex(index.bank()) for index in fitted.indexes],
         variations=variations,
-        relative_weight=fitted.relative_weight,
-        score_pixels=fitted.score_pixels,
-        defects=fitted.defects,
-        harmless=fitted.harmless,
+        known=[],  # no image is a known one
     )
+    setting = fitted.setting._replace(device=torch.device("cpu"))
+    return Inspector(setting.make(encoder), bank)

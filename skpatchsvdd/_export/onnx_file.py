@@ -11,7 +11,7 @@ import torch
 
 from skpatchsvdd._export.one_image import OneImage, make_inspector
 from skpatchsvdd._export.search import OPSET, make_function
-from skpatchsvdd._inspection import reduce_bank
+from skpatchsvdd._export.reducing import reduce_bank
 from skpatchsvdd._utils import check_file_name, replaced_when_whole
 from skpatchsvdd._version import __version__
 
@@ -53,7 +53,7 @@ def export_onnx(est, path, bank_size, input_size, context):
             fitted, calibration, bank_size, est.encoder_, context
         )
         if fitted is not est._fitted:
-            offset = calibration.offset(est.contamination)
+            offset = calibration.offset()
     _check_file_size(fitted, est.encoder_)
     inspector = make_inspector(fitted, est.encoder_)
     module = OneImage(inspector, calibration, offset, input_size).eval()

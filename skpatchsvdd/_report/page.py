@@ -13,7 +13,7 @@ import numpy as np
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from skpatchsvdd._images import list_images, read_display
-from skpatchsvdd._inspection import Calibration
+from skpatchsvdd._calibration import p_values_from_scores
 from skpatchsvdd._report.links import find_folder, name_page, refer
 from skpatchsvdd._report.patches import PatchPairs
 from skpatchsvdd._report.pictures import OVERLAY_SIZE, encode_map, encode_picture
@@ -234,18 +234,15 @@ class Page:
 
     def _list_training(self):
         """Return the values of training images, their p-values, and the lowest."""
-        known = self._calibration()
-        scores = known.used_scores
-        p_values = known.p_values(np.append(scores, -np.inf))
+        est = self._est
+        scores = est.calibration_scores_
+        everyone = np.append(scores, -np.inf)
+        p_values = p_values_from_scores(scores, everyone, est.calibration_groups_)
         return {
             "training": (-scores).tolist(),
             "training_p": p_values[:-1].tolist(),
             "least_p": float(p_values[-1]),
         }
-
-    def _calibration(self):
-        est = self._est
-        return Calibration(est.training_scores_, est.groups_, est.calibrates_)
 
     def _test_drift(self):
         """Test the images that may be normal: where it is known, those that are."""
@@ -259,9 +256,11 @@ class Page:
         if any(x["label"] is None for x in images):
             # A batch of many defects is no drift, but one of nothing else is.
             share = float(np.clip(np.mean(scores < est.offset_), *_DEFECTS))
-        known = self._calibration()
         result = drift_test(
-            known.used_scores, scores, known.used_groups, defect_fraction=share
+            est.calibration_scores_,
+            scores,
+            est.calibration_groups_,
+            defect_fraction=share,
         )
         verdict = result.verdict
         if n_left_out := int(share * len(scores)):

@@ -17,7 +17,7 @@ from skpatchsvdd._images import (
     check_labels,
     read_labels,
 )
-from skpatchsvdd._inspection import check_groups
+from skpatchsvdd._calibration import check_groups
 
 # A threshold comes from images that the bank does not hold: one image is too few.
 _MIN_TRAIN = 2

@@ -11,7 +11,9 @@ from skpatchsvdd._encoding import (
     ModuleEncoder,
     grid_shape,
 )
-from skpatchsvdd._inspection import Calibration, FittedBank, Harmless, KnownDefects
+from skpatchsvdd._calibration import Calibration
+from skpatchsvdd._feedback import Feedback, Harmless, KnownDefects
+from skpatchsvdd._scoring import FittedBank
 
 # Pixels of an inspected image, at most: 16,384 x 16,384, whose features fill a memory.
 _MAX_PIXELS = 2**28
@@ -114,12 +116,20 @@ def _is_bank_right(parameters, learnt):
     )
 
 
-def _are_defects_right(parameters, learnt):
+def _is_feedback_right(parameters, learnt):
     """Whether what people have said fits the bank."""
     fitted = learnt["_fitted"]
-    widths = [index.rows.shape[1] for index in _list_exact(fitted)]
-    defects, harmless = fitted.defects, fitted.harmless
-    is_right = isinstance(fitted.corrected, set)
+    feedback, widths = fitted.feedback, [x.rows.shape[1] for x in _list_exact(fitted)]
+    if feedback is None:
+        return True
+    defects, harmless, levels = feedback.defects, feedback.harmless, feedback.levels
+    is_right = (
+        isinstance(feedback, Feedback)
+        and isinstance(feedback.corrected, set)
+        and levels.shape == (len(fitted.known) + 1,)
+        and levels.dtype == np.float64
+        and np.isfinite(levels).all()
+    )
     if defects is not None:
         lengths = {len(x) for x in (defects.known, defects.kinds, defects.files)}
         is_right = (
@@ -135,7 +145,7 @@ def _are_defects_right(parameters, learnt):
         is_right = (
             is_right
             and isinstance(harmless, Harmless)
-            and _is_harmless_right(harmless, widths, fitted)
+            and _is_harmless_right(harmless, widths, learnt)
         )
     return is_right
 
@@ -154,12 +164,13 @@ def _is_bank_of_defects_right(bank, n_features):
     )
 
 
-def _is_harmless_right(harmless, widths, fitted):
-    parts = harmless.rows, harmless.images, harmless.cells
+def _is_harmless_right(harmless, widths, learnt):
+    parts = harmless.rows, harmless.images, harmless.cells, harmless.looks
     lists = *parts, harmless.typical, harmless.grids
     if any(len(x) != len(widths) for x in lists):
         return False
-    plain = [n - 2 * (unit > 0) for n, unit in zip(widths, fitted.units, strict=True)]
+    units, n_channels = learnt["_fitted"].units, learnt["inspected_shape_"][2]
+    plain = [n - 2 * (unit > 0) for n, unit in zip(widths, units, strict=True)]
     n_images, scales = len(harmless.known), zip(*parts, harmless.grids, strict=True)
     return (
         all(map(_are_rows_right, harmless.rows, plain))
@@ -167,9 +178,11 @@ def _is_harmless_right(harmless, widths, fitted):
         and all(x > 0 for x in harmless.typical)
         and all(
             images.shape == cells.shape == (len(rows),)
+            and len(looks) == len(rows)
+            and _are_rows_right(looks, n_channels + 1)
             and ((images >= 0) & (images < n_images)).all()
             and ((cells >= 0) & (cells < math.prod(grid))).all()
-            for rows, images, cells, grid in scales
+            for rows, images, cells, looks, grid in scales
         )
     )
 
@@ -184,13 +197,27 @@ def _list_exact(fitted):
 
 
 def _is_calibration_right(parameters, learnt):
-    scores, calibrates = learnt["training_scores_"], learnt["calibrates_"]
-    known = Calibration(scores, learnt["groups_"], calibrates)
+    known = learnt["_calibration"]
     return (
         len(known) == len(learnt["_fitted"].known)
-        and scores.dtype == np.float64
-        and calibrates.dtype == bool
-        and calibrates.any()
+        and _are_scores_right(known)
+        and (known.held_out is None or _are_scores_right(known.held_out))
+        and known.source.calibrates.any()
+    )
+
+
+def _are_scores_right(known):
+    scores = [x for x in (known.plain, known.raised) if x is not None]
+    rate = known.rate
+    return (
+        isinstance(known, Calibration)
+        and len({len(x) for x in (*scores, known.calibrates)}) == 1
+        and (known.groups is None or len(known.groups) == len(known))
+        and all(x.dtype == np.float64 and np.isfinite(x).all() for x in scores)
+        and known.calibrates.dtype == bool
+        and isinstance(known.are_given, bool)
+        and (rate == "auto" or (type(rate) is float and 0 < rate <= 0.5))
+        and (known.held_out is None or known.held_out.held_out is None)
     )
 
 
@@ -217,6 +244,6 @@ _CHECKS = {
     "strides": _are_strides_right,
     "setting": _is_setting_right,
     "bank": _is_bank_right,
-    "known defects": _are_defects_right,
+    "feedback": _is_feedback_right,
     "calibration": _is_calibration_right,
 }

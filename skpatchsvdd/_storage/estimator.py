@@ -4,7 +4,7 @@ from numbers import Integral
 
 import numpy as np
 
-from skpatchsvdd._inspection import describe_bank, set_learnt
+from skpatchsvdd._learnt import describe_bank, describe_calibration, set_learnt
 from skpatchsvdd._storage.content import check_content
 from skpatchsvdd._storage.model import read_model, write_model
 from skpatchsvdd._storage.schema import LEARNT
@@ -31,8 +31,9 @@ def load_estimator(cls, path, mmap, encoder=None):
         raise ValueError(f"{path} cannot be loaded: it {what} {sorted(others)}.")
     try:
         estimator = cls(**parameters)
-        bank = describe_bank(learnt["_fitted"], learnt["encoder_"])
+        known = describe_bank(learnt["_fitted"], learnt["encoder_"])
+        known |= describe_calibration(learnt["_calibration"], name=None)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} cannot be loaded: {error!r}.") from error
-    set_learnt(estimator, learnt | bank)
+    set_learnt(estimator, known | learnt)
     return estimator

@@ -2,17 +2,16 @@
 
 from skpatchsvdd._bank import ExactIndex, PatchSample, Variation
 from skpatchsvdd._encoding import DenseSetting
-from skpatchsvdd._inspection import DefectBank, FittedBank, Harmless, KnownDefects
+from skpatchsvdd._calibration import Calibration
+from skpatchsvdd._feedback import DefectBank, Feedback, Harmless, KnownDefects
+from skpatchsvdd._scoring import FittedBank
 
-# What `fit` learns. What else a fitted estimator has is read off `_fitted`.
+# What `fit` learns. What else a fitted estimator has is read off the last two.
 LEARNT = (
     "encoder_",
     "lam_",
     "lam_results_",
     "offset_",
-    "training_scores_",
-    "calibrates_",
-    "groups_",
     "roi_",
     "center_",
     "inspected_shape_",
@@ -24,6 +23,7 @@ LEARNT = (
     "validation_steps_",
     "validation_scores_",
     "n_features_in_",
+    "_calibration",
     "_fitted",
 )
 # The classes of the package of which files hold objects, by name, besides encoders and
@@ -34,7 +34,7 @@ OBJECTS = {
     cls.__name__: cls
     for cls in (
         *(FittedBank, ExactIndex, Variation, DenseSetting, PatchSample),
-        *(KnownDefects, DefectBank, Harmless),
+        *(Calibration, Feedback, KnownDefects, DefectBank, Harmless),
     )
 }
 

@@ -8,7 +8,7 @@ import torch
 from skpatchsvdd._bank import collect_banks, make_index
 from skpatchsvdd._encoding import find_units
 from skpatchsvdd._images import pixels_to_float, stack_images
-from skpatchsvdd._inspection import Inspector
+from skpatchsvdd._scoring import FittedBank, Inspector
 from skpatchsvdd._training.defects import damage_images
 from skpatchsvdd._training.light import relight
 from skpatchsvdd._utils import Draws
@@ -69,8 +69,13 @@ class DefectCheck:
         units = find_units(dense, self._compared, weight, rng)
         banks = collect_banks(dense, self._bank, units, None, rng)
         indexes = [make_index(x, "exact", dense.device, None, 0) for x in banks]
-        inspector = Inspector(dense, indexes, units, self._options.aggregation)
-        scores = inspector.scores(self._images)
+        bank = FittedBank(
+            setting=self._setting,
+            indexes=indexes,
+            units=units,
+            aggregation=self._options.aggregation,
+        )
+        scores = Inspector(dense, bank).scores(self._images)
         if not np.isfinite(scores).all():
             return 0.0
         return detection_auroc(self._labels, scores)

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from skpatchsvdd._bank import as_tensor
-from skpatchsvdd._inspection.weighted import PRODUCTS, SearchedRows, WeightedSearch
+from skpatchsvdd._feedback.weighted import PRODUCTS, SearchedRows, WeightedSearch
 
 # What this fraction of the normal images reach does not raise anything; patches of the
 # others are raised a little, and thresholds come from scores with that. Chosen, as the
@@ -80,15 +80,12 @@ class KnownDefects(SearchedRows):
         What each of them shows.
     files : list of str or None
         Their paths.
-    caution : float
-        How many times the limits a patch must reach to be raised.
     """
 
     banks: list
     known: list
     kinds: list
     files: list
-    caution: float = 1.0
 
     def measure(self, scale, features, left_out):
         """Return how far patches are from known defects, times the limits.
@@ -108,8 +105,7 @@ class KnownDefects(SearchedRows):
         -------
         near : tensor of shape (n_images, n_patches)
         """
-        near = self._search_on(scale, features.device).measure(features, left_out)
-        return near if self.caution == 1 else self.caution * near
+        return self._search_on(scale, features.device).measure(features, left_out)
 
     def _make_search(self, scale, device):
         return _DefectSearch(self.banks[scale], device)
@@ -119,16 +115,13 @@ class KnownDefects(SearchedRows):
         raises = np.ones((len(self.banks), n_owners))
         for own, bank in zip(raises, self.banks, strict=True):
             # The others have no patches there.
-            own[: len(bank.peaks)] = _bound(bank, self.caution)
+            own[: len(bank.peaks)] = _bound(bank)
         return raises
 
-    def __setstate__(self, state):
-        super().__setstate__({"caution": 1.0} | state)  # files may be older than it
 
-
-def _bound(bank, caution):
+def _bound(bank):
     limits = [bank.limit_peaks(owner) for owner in range(len(bank.peaks))]
-    return np.clip(bank.peaks / limits / caution, 1, _LARGEST) ** _POWER
+    return np.clip(bank.peaks / limits, 1, _LARGEST) ** _POWER
 
 
 def raise_distances(distances, near):

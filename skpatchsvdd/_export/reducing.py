@@ -5,10 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from skpatchsvdd._bank import Variation, join_banks, rows_to_keep
-from skpatchsvdd._inspection.corrections import list_typical
-from skpatchsvdd._inspection.defect_patches import measure_again
-from skpatchsvdd._inspection.fitted import index_banks
-from skpatchsvdd._inspection.rescoring import rescore
+from skpatchsvdd._feedback import apply_feedback, list_typical, measure_again
+from skpatchsvdd._scoring import index_banks, score_rows
 
 # Seed of the projections in which rows are compared: the same bank each time.
 _SEED = 0
@@ -42,26 +40,35 @@ def reduce_bank(fitted, calibration, bank_size, encoder, context):
     pairs = list(zip(fitted.indexes, sizes, strict=True))
     if all(len(index) <= size for index, size in pairs):
         return fitted, calibration
-    _check_whole(fitted, encoder, context)
+    _check_whole(fitted, calibration, encoder, context)
+
+    def inspect(bank):
+        return bank.inspector(encoder, context.device)
+
     rng = np.random.RandomState(_SEED)
     banks = [
         join_banks([index.bank()], size, rng, context.device) for index, size in pairs
     ]
     indexes = index_banks(banks, context)
-    variations, defects = fitted.variations, fitted.defects
+    variations, feedback = fitted.variations, fitted.feedback
     if variations is not None:
         measured = zip(variations, indexes, strict=True)
         variations = [Variation(x.sample, i, context.device) for x, i in measured]
+    whole = fitted.change(feedback=None)
+    reduced = whole.change(indexes=indexes, variations=variations)
+    before, after = (score_rows(whole, inspect(x))[0] for x in (whole, reduced))
+    # Those of which not all patches are there do not calibrate.
+    factors = np.where(before > 0, after / before, 1.0)
+    calibration = calibration.change(plain=calibration.plain * factors)
+    if feedback is None:
+        return reduced, calibration
+    defects, harmless = feedback.defects, feedback.harmless
     if defects is not None:
         defects = measure_again(defects, indexes, context)
-    reduced = fitted.change(indexes=indexes, variations=variations, defects=defects)
-    inspector = reduced.inspector(encoder, context.device)
-    if fitted.harmless is not None:
-        typical = list_typical(inspector)
-        reduced = reduced.change(harmless=replace(fitted.harmless, typical=typical))
-        inspector = reduced.inspector(encoder, context.device)
-    scores = rescore(calibration.scores, fitted, inspector, is_raised=False)
-    return reduced, calibration.with_scores(scores)
+    if harmless is not None:
+        harmless = replace(harmless, typical=list_typical(inspect(reduced)))
+    feedback = feedback.change(defects=defects, harmless=harmless)
+    return apply_feedback(reduced, calibration, feedback, inspect)
 
 
 def _count_kept(index, bank_size):
@@ -69,13 +76,16 @@ def _count_kept(index, bank_size):
     return rows_to_keep(bank_size, *rows.shape)
 
 
-def _check_whole(fitted, encoder, context):
-    """Raise unless a bank holds all patches of its images, which are to be scored.
-
-    But of those that were corrected, which calibrate nothing.
-    """
+def _check_whole(fitted, calibration, encoder, context):
+    """Raise unless a bank holds all patches of the images that calibrate."""
+    if calibration.held_out is not None:
+        raise ValueError(
+            "bank_size cannot reduce the bank of a model that was calibrated: the "
+            "threshold for a smaller one needs the images again. Pass bank_size to "
+            "fit, and calibrate again."
+        )
     dense = fitted.inspector(encoder, context.device).encoder
-    scored = np.array([x not in fitted.corrected for x in fitted.known])
+    scored = calibration.calibrates
     for index, cells in zip(fitted.indexes, dense.cells, strict=True):
         held = np.bincount(index.view_bank().places[:, 0], minlength=len(scored))
         if (held[scored] < len(cells)).any():

@@ -4,23 +4,31 @@ The far patches of a corrected image, in the regions that raised its alarm, do n
 the bank: they are a class of their own. A harmless mark looks a little different each
 time, and by the standards of what is normal these are large differences. So what is
 compared are means over windows, of patches that are far from normal ones, the farther
-the more: of a mark they hardly depend on where its edges fall into patches. It is the
-ratio d / |x - h| that counts, by which the mean x of what is around a patch is nearer
-to a harmless one, h, than the patches are to normal ones. How large it is for what is
-of one sort, corrected images tell, each silenced by the others: see `corrections`. A
-patch with that ratio counts as typical, and one with less soon as it would without.
+the more: of a mark they hardly depend on where its edges fall into patches. A patch is
+harmless only if it is like one harmless patch in every respect:
 
-What is harmless is so about where it was seen. Marks that come anywhere are harmless
-anywhere, and must be more alike.
+- its features: the ratio d / |x - h| counts, by which the mean x of what is around a
+  patch is nearer to a harmless one, h, than the patches are to normal ones. How large it
+  is for what is of one sort, corrected images tell, each silenced by the others: see
+  `corrections`;
+- its colour: features of a bright and of a dark spot may be the same;
+- its size, the number of far patches around;
+- its place: what is harmless is so about where it was seen. Marks that come anywhere
+  are harmless anywhere, and must be more alike.
+
+A patch that is counts as typical, and one that is a little less soon as it would
+without.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
-from skpatchsvdd._inspection.weighted import SearchedRows, WeightedSearch
+from skpatchsvdd._feedback.weighted import PRODUCTS, SearchedRows
+from skpatchsvdd._utils import as_columns, expand, halve_squares
 
 # How many times what is typical a patch must be away from normal ones.
 FAR = 2.0
@@ -41,6 +49,12 @@ _SLACK = 0.2
 # How far what is harmless may be from where it was seen, in units of how far corrected
 # images are from the nearest others, and in patches, at least.
 _REACH, _LEAST_REACH = 2.0, 2.0
+# How much the colour of what is harmless may differ, of 1: so much at least, which is
+# 15 of 255 levels, and so many times as much as corrected images differ from the
+# nearest others.
+_LEAST_COLOR, _COLOR = 0.06, 1.5
+# How many times larger or smaller it may be.
+_SIZE = 2.0
 
 
 @dataclass(eq=False)
@@ -55,6 +69,8 @@ class Harmless(SearchedRows):
         The number of the corrected image that each row is from.
     cells : list of ndarray of int of shape (n_rows,)
         The number of the patch, on the grid, in the middle of the window.
+    looks : list of ndarray of shape (n_rows, n_channels + 1)
+        Mean colour and logarithm of the size of what is in the window; float32.
     known : list of bytes
         Digests of the corrected images.
     ratios : ndarray of shape (n_images,)
@@ -69,15 +85,16 @@ class Harmless(SearchedRows):
     rows: list
     images: list
     cells: list
+    looks: list
     known: list
     ratios: np.ndarray
     typical: list
     grids: list
 
-    def measure(self, scale, features, distances):
+    def measure(self, scale, features, colors, distances):
         """Return how far patches are from harmless ones.
 
-        In units of the distance from which on they count as typical.
+        In units of how far they may be to count as typical.
 
         Parameters
         ----------
@@ -85,6 +102,8 @@ class Harmless(SearchedRows):
             The index of a scale.
         features : tensor of shape (n_images, rows, cols, n_features)
             float32, on any device; with positions or without.
+        colors : tensor of shape (n_images, rows, cols, n_channels)
+            Mean colours of the patches.
         distances : tensor of shape (n_images, rows, cols)
             Those to the nearest normal patches; no more than bounds of those that are
             not far.
@@ -95,36 +114,56 @@ class Harmless(SearchedRows):
             Infinite where no patch around is far, or nothing is known.
         """
         quotients = torch.full_like(distances, torch.inf)
-        search, weights, away = self._search_on(scale, features.device)
+        search, away = self._search_on(scale, features.device)
         if search is None:
             return quotients
         features = features[..., : self.rows[scale].shape[1]]
-        means, far = average_far(features, distances, self.typical[scale])
+        around = average_far(features, colors, distances, self.typical[scale])
         if features.device.type != "cpu" or torch.compiler.is_compiling():
-            near = search.search_images(means.flatten(1, 2), [weights] * len(means))
-            found = near.view(distances.shape) * away / far.clamp(min=1e-12)
-            return torch.where(far > 0, found, quotients)
-        for k, own in enumerate(far > 0):  # image by image, few patches of most
+            flat = around.flatten()
+            found = search.compare(*flat).view(distances.shape) * away
+            return torch.where(around.far > 0, found, quotients)
+        for k, own in enumerate(around.far > 0):  # image by image, few patches of most
             if own.any():
-                near = search.find_nearest(means[k][own], weights)
-                quotients[k][own] = near * away[own] / far[k][own]
+                quotients[k][own] = search.compare(*(x[k][own] for x in around))
+                quotients[k] *= away
         return quotients
 
     def find_far(self, scale, distances):
         """Return which patches are far from normal ones."""
         return distances > FAR * self.typical[scale]
 
-    def list_cells(self, scale, image):
-        """Return the numbers of the harmless patches of a corrected image."""
-        return self.cells[scale][self.images[scale] == image]
+    def list_cells(self, scale, digest):
+        """Return the numbers of the harmless patches of an image, by its digest."""
+        if digest not in self.known:
+            return np.zeros(0, dtype=np.int64)
+        is_own = self.images[scale] == self.known.index(digest)
+        return self.cells[scale][is_own].astype(np.int64)
 
     def _make_search(self, scale, device):
         if len(self.rows[scale]) == 0:
-            return None, None, None
+            return None, None
         away = self.find_away(scale)
-        weights = self._weigh(scale, float((away <= 1).float().mean()))
-        search = WeightedSearch(self.rows[scale], device)
-        return search, weights.to(device), away.to(device)
+        ratios = self._weigh(scale, float((away <= 1).float().mean()))
+        return self.make_rows(scale, ratios, device), away.to(device)
+
+    def make_rows(self, scale, ratios, device, left_out=-1):
+        """Return the rows of a scale on a device, all but those of an image."""
+        kept = self.images[scale] != left_out
+        rows, looks = self.rows[scale][kept], self.looks[scale][kept]
+        tolerances = self._find_tolerance(scale, left_out), float(np.log(_SIZE))
+        return HarmlessRows(rows, looks, tolerances, ratios[kept], device)
+
+    def _find_tolerance(self, scale, left_out=-1):
+        """Return how much colours may differ, from how much corrected images do."""
+        images, colors = self.images[scale], self.looks[scale][:, :-1]
+        known = [x for x in np.unique(images) if x != left_out][-_N_NEWEST:]
+        if len(known) < _N_LEAST:
+            return _LEAST_COLOR
+        means = np.stack([colors[images == x].mean(axis=0) for x in known])
+        apart = np.linalg.norm(means[:, None] - means, axis=2)
+        np.fill_diagonal(apart, np.inf)
+        return max(float(_COLOR * np.sort(apart.min(axis=1))[-2]), _LEAST_COLOR)
 
     def _weigh(self, scale, part):
         """Return the ratio that counts for each row.
@@ -190,14 +229,36 @@ def _place(cells, grid):
     return torch.from_numpy(((places + 0.5) / grid).astype(np.float32))
 
 
-def average_far(features, distances, typical):
-    """Return means over the far patches in the window around each patch.
+class Around(NamedTuple):
+    """Means over the far patches in the window around each patch.
 
-    Weighted by how much farther they are than what counts as far.
+    Attributes
+    ----------
+    features : tensor of shape (..., n_features)
+    looks : tensor of shape (..., n_channels + 1)
+        Colour, and the logarithm of the number of far patches.
+    far : tensor of shape (...)
+        Of distances to the nearest normal patches; 0 where no patch is far.
+    """
+
+    features: torch.Tensor
+    looks: torch.Tensor
+    far: torch.Tensor
+
+    def flatten(self):
+        """Return the patches of all images as one list."""
+        return Around(
+            self.features.flatten(0, 2), self.looks.flatten(0, 2), self.far.flatten()
+        )
+
+
+def average_far(features, colors, distances, typical):
+    """Return what is `Around` all patches, weighted by how far each is beyond far.
 
     Parameters
     ----------
     features : tensor of shape (n_images, rows, cols, n_features)
+    colors : tensor of shape (n_images, rows, cols, n_channels)
     distances : tensor of shape (n_images, rows, cols)
         To the nearest normal patches.
     typical : float
@@ -205,17 +266,61 @@ def average_far(features, distances, typical):
 
     Returns
     -------
-    means : tensor of shape (n_images, rows, cols, n_features)
-        Of features; 0 where no patch is far.
-    far : tensor of shape (n_images, rows, cols)
-        Of distances; 0 where no patch is far.
+    around : Around
     """
     weights = (distances / typical - FAR).clamp(min=0)[..., None]
-    parts = (features * weights, distances[..., None] * weights, weights)
-    sums = torch.cat(parts, dim=-1).permute(0, 3, 1, 2)
-    sums = F.avg_pool2d(sums, _WINDOW, 1, _WINDOW // 2).permute(0, 2, 3, 1)
-    means = sums[..., :-1] / sums[..., -1:].clamp(min=1e-12)
-    return means[..., :-1].contiguous(), means[..., -1]
+    parts = [x * weights for x in (features, colors, distances[..., None])]
+    sums = torch.cat([*parts, weights, (weights > 0).float()], dim=-1)
+    sums = F.avg_pool2d(sums.permute(0, 3, 1, 2), _WINDOW, 1, _WINDOW // 2)
+    *means, weights, n_far = sums.permute(0, 2, 3, 1).split(
+        [features.shape[-1], colors.shape[-1], 1, 1, 1], dim=-1
+    )
+    features, colors, far = (x / weights.clamp(min=1e-12) for x in means)
+    sizes = n_far.clamp(min=1 / _WINDOW**2).log()
+    return Around(features.contiguous(), torch.cat([colors, sizes], -1), far[..., 0])
+
+
+class HarmlessRows:
+    """Harmless patches of one scale on a device.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_features)
+    looks : ndarray of shape (n_rows, n_channels + 1)
+        What patches are compared with, see `Harmless`.
+    tolerances : tuple of float
+        How much colours, and logarithms of sizes, may differ.
+    ratios : tensor of shape (n_rows,)
+        The ratio that counts for each row.
+    device : torch.device
+        Where to compare.
+    """
+
+    def __init__(self, rows, looks, tolerances, ratios, device):
+        rows = torch.from_numpy(rows).to(device)
+        self._columns, self._half_squares = as_columns(rows), halve_squares(rows)
+        self._looks = torch.from_numpy(looks).to(device)
+        self._tolerances = tolerances
+        self._squares = ratios.to(device).square()
+
+    def compare(self, features, looks, far):
+        """Return how far patches are from the harmless one they are most like, (n,).
+
+        In units of how far they may be, in the respect in which they are least alike.
+        """
+        size = max(PRODUCTS // len(self._looks), 1)
+        parts = zip(*(x.split(size) for x in (features, looks, far)), strict=True)
+        return torch.cat([self._compare_some(*part) for part in parts])
+
+    def _compare_some(self, features, looks, far):
+        halves = expand(self._half_squares, features, self._columns)
+        squares = 2 * (halves + halve_squares(features)[:, None]).clamp(min=0)
+        squares = squares * self._squares / far.clamp(min=1e-12).square()[:, None]
+        apart = looks[:, None] - self._looks  # (n, n_rows, n_channels + 1)
+        colors = apart[..., :-1].square().sum(dim=-1) / self._tolerances[0] ** 2
+        sizes = (apart[..., -1] / self._tolerances[1]).square()
+        worst = torch.maximum(torch.maximum(squares, colors), sizes)
+        return worst.amin(dim=1).sqrt()
 
 
 def lower_distances(distances, quotients, typical):

@@ -6,9 +6,7 @@ import numpy as np
 import torch
 
 from skpatchsvdd._bank import Bank, PatchSample, Variation, join_banks, rows_to_keep
-from skpatchsvdd._inspection.corrections import join_harmless
-from skpatchsvdd._inspection.defect_patches import join_defects
-from skpatchsvdd._inspection.fitted import FittedBank, index_banks
+from skpatchsvdd._scoring.fitted import FittedBank, index_banks
 
 
 class Copy(NamedTuple):
@@ -101,17 +99,8 @@ def find_added(fitted, others):
     return added
 
 
-def have_news(fitted, others):
-    """Whether other banks know of defects or corrections that one does not know of."""
-
-    def list_all(bank):
-        return bank.corrected | set(bank.defects.known if bank.defects else ())
-
-    return any(not list_all(other) <= list_all(fitted) for other in others)
-
-
 def join_fitted(fitted, others, added, owners, dense, context):
-    """Let what was added to copies of a bank join it; return another `FittedBank`.
+    """Let images that were added to copies of a bank join it, without any feedback.
 
     Parameters
     ----------
@@ -159,7 +148,6 @@ def join_fitted(fitted, others, added, owners, dense, context):
             for sample in rest:
                 first = first.join(sample, rng)
             variations.append(Variation(first, index, device))
-    defects = [x.defects for x in others]
     return fitted.change(
         indexes=indexes,
         known=known,
@@ -167,9 +155,7 @@ def join_fitted(fitted, others, added, owners, dense, context):
         variations=variations,
         sizes=sizes,
         files=files,
-        defects=join_defects(fitted.defects, defects, indexes, context),
-        corrected=set().union(fitted.corrected, *(x.corrected for x in others)),
-        harmless=join_harmless([x.harmless for x in (fitted, *others)]),
+        feedback=None,
     )
 
 

@@ -57,13 +57,22 @@ def on_snapshot(method):
     return call
 
 
-def describe_calibration(calibration, contamination):
-    """Return the threshold, and what it and p-values come from, by attribute."""
+def describe_calibration(calibration, name="false_alarm_rate"):
+    """Return a calibration and what is read off it, by attribute.
+
+    `name` is that of the parameter in warnings; without one, there are none.
+    """
+    groups = calibration.groups
+    is_used = calibration.held_out is None
     return {
-        "offset_": calibration.offset(contamination),
+        "offset_": calibration.offset(name=name),
         "training_scores_": calibration.scores,
-        "groups_": calibration.groups,
-        "calibrates_": calibration.calibrates,
+        "groups_": groups if calibration.are_given else None,
+        "twins_": None if calibration.are_given else groups,
+        "calibrates_": calibration.calibrates & is_used,
+        "calibration_scores_": calibration.used_scores,
+        "calibration_groups_": calibration.used_groups,
+        "_calibration": calibration,
     }
 
 
@@ -75,9 +84,10 @@ def describe_bank(fitted, encoder):
         usual = dict(zip(names, distances, strict=True))
     sizes = map(len, fitted.indexes)
     kinds, n_rows = [], dict.fromkeys(names, 0)
-    if fitted.defects is not None:
-        kinds = fitted.defects.kinds
-        rows = [len(bank.rows) for bank in fitted.defects.banks]
+    if fitted.feedback is not None and fitted.feedback.defects is not None:
+        defects = fitted.feedback.defects
+        kinds = defects.kinds
+        rows = [len(bank.rows) for bank in defects.banks]
         n_rows = dict(zip(names, rows, strict=True))
     return {
         "defect_kinds_": np.array(kinds, dtype=str),

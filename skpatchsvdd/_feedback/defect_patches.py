@@ -8,8 +8,8 @@ from scipy import ndimage
 
 from skpatchsvdd._bank import Coreset, as_tensor
 from skpatchsvdd._images import ImageStack
-from skpatchsvdd._inspection.known_defects import KnownDefects, measure_limits
-from skpatchsvdd._inspection.maps import find_covering
+from skpatchsvdd._feedback.known_defects import KnownDefects, measure_limits
+from skpatchsvdd._scoring import find_covering
 
 # Rows of known defects of each scale, at most: comparing all patches of an image with
 # them takes no longer than the search in the bank of normal ones.
@@ -96,8 +96,7 @@ def measure_again(defects, indexes, context):
     """Return known defects with the limits of another bank of normal patches."""
     kept = [(bank.rows, bank.places) for bank in defects.banks]
     lists = defects.known, defects.kinds, defects.files
-    measured = _measure(kept, lists, indexes, context)
-    return replace(measured, caution=defects.caution)
+    return _measure(kept, lists, indexes, context)
 
 
 def drop_defects(defects, known):
@@ -121,7 +120,7 @@ def drop_defects(defects, known):
         )
     lists = defects.known, defects.kinds, defects.files
     lists = ([x for x, stay in zip(own, stays, strict=True) if stay] for own in lists)
-    return KnownDefects(banks, *lists, defects.caution) if stays.any() else None
+    return KnownDefects(banks, *lists) if stays.any() else None
 
 
 def rename_defects(defects, kinds):

@@ -1,108 +1,106 @@
-"""Images in, anomaly maps out: encode, search, spread, join."""
+"""Images in, anomaly maps and scores out: encode, search, spread, join."""
 
 import functools
 import weakref
+from typing import NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 
 from skpatchsvdd._gpu import SharedGraphedCall, prefetch, run_concurrently
 from skpatchsvdd._images import KnownImages, pixels_to_float
-from skpatchsvdd._inspection.harmless import lower_distances
-from skpatchsvdd._inspection.known_defects import raise_distances
-from skpatchsvdd._inspection.maps import (
+from skpatchsvdd._scoring.maps import (
     find_covering,
     geometric_mean,
     join_maps,
     mean_of_largest,
     spread_scores,
 )
-from skpatchsvdd._inspection.matches import MATCH, set_boxes
 
 # How many of the largest pixels are made exact per round: fewer calls than one by one,
 # and little wasted work.
 _N_SETTLED = 256
 
 
+class Encoded(NamedTuple):
+    """What is compared of some images.
+
+    Attributes
+    ----------
+    features : list of tensor of shape (n_images, rows, cols, D)
+        By scale, with positions.
+    owners : list of int of length n_images
+        Whose rows are left out, or -1.
+    numbers : list of int of length n_images
+        Their numbers among the images of the bank, or -1.
+    digests : list of bytes or None, of length n_images
+        Their digests, if they are in the bank.
+    colors : list of tensor of shape (n_images, rows, cols, n_channels) or None
+        By scale, the mean colour of each patch, if anybody asks for it.
+    """
+
+    features: list
+    owners: list
+    numbers: list
+    digests: list
+    colors: list | None = None
+
+    def take(self, k):
+        """Return what belongs to one image."""
+        own = slice(k, k + 1)
+        lists = (x[own] for x in (self.owners, self.numbers, self.digests))
+        colors = self.colors and [x[own] for x in self.colors]
+        return Encoded([x[own] for x in self.features], *lists, colors)
+
+
 class Inspector:
-    """Makes anomaly maps from an encoder and the indexes of normal features.
+    """Makes anomaly maps and scores from an encoder and a bank of normal features.
+
+    An image of the bank is inspected as if it had not been there: without the rows of
+    its owner, among which it would find itself at distance zero, and without its own
+    part in a centre that is a mean.
+
+    With variations there are two maps, of distances as they are and in units of what is
+    usual for such patches; a pixel, and the score of an image, is the geometric mean of
+    both.
 
     Parameters
     ----------
     encoder : DenseEncoder
         Encodes the images.
-    indexes : list of indexes
-        One for each scale.
-    units : list of float
-        How positions were appended to the features of the bank, by scale.
-    aggregation : {"multiply", "sum"}
-        How to join the scales' maps.
-    known : list of bytes
-        Digests of the images in the bank. Such an image is inspected as if it had not
-        been there: without its own patches, among which it would find itself at
-        distance zero, and without its own part in a centre that is a mean.
-    owners : ndarray of int of shape (n_known,) or None
-        The owner, image or group, of each known image: rows of the same owner are left
-        out when it is scored. None leaves out its own.
-    n_averaged : int
-        The centre is the mean of the first `n_averaged` known images.
-    variations : list of Variation or None
-        For each scale, the distances that are usual. With them there are two maps, of
-        distances as they are and in units of what is usual for such patches; a pixel,
-        and the score of an image, is the geometric mean of both.
-    relative_weight : float
-        Weight of the second map in this mean; the first has the rest of 1.
-    score_pixels : int
-        How many of the largest pixels of a map the score of an image is the mean of.
-    defects : KnownDefects or None
-        Patches that are nearer to these count as if they were farther from normal ones.
-    corrected : set of bytes
-        Digests of known images that are inspected with their own patches in the bank.
-    harmless : Harmless or None
-        Patches that are near to these count as if they were nearer to normal ones.
+    bank : FittedBank
+        What they are compared with. Its `feedback`, if there is any, changes distances
+        and says how the changed ones count; this class knows no more of it than the
+        methods that it calls: `measure`, `apply`, `count` and `find_far`.
     """
 
-    def __init__(
-        self,
-        encoder,
-        indexes,
-        units,
-        aggregation,
-        known=(),
-        owners=None,
-        n_averaged=0,
-        variations=None,
-        relative_weight=0.0,
-        score_pixels=1,
-        defects=None,
-        corrected=(),
-        harmless=None,
-    ):
+    def __init__(self, encoder, bank):
         self.encoder = encoder
-        self.indexes = indexes
-        self.units = units
-        self.aggregation = aggregation
-        self.variations = variations
-        self.weights = (1 - relative_weight, relative_weight)
+        self.indexes = bank.indexes
+        self.units = bank.units
+        self.variations = bank.variations
+        self._aggregation = bank.aggregation
+        self._weights = (1 - bank.relative_weight, bank.relative_weight)
         # No more than a quarter of what is looked at.
         n_pixels = encoder.image_size[0] * encoder.image_size[1]
         self._roi = None
         if encoder.roi is not None:
             n_pixels = int(encoder.roi.sum())
             self._roi = torch.tensor(encoder.roi, device=encoder.device)
-        self.score_pixels = max(min(score_pixels, n_pixels // 4), 1)
+        self.score_pixels = max(min(bank.score_pixels, n_pixels // 4), 1)
         # A constant centre is not a mean of images: there is nothing to leave out.
-        self.n_averaged = n_averaged if encoder.center.size > 1 else 0
-        self._known = KnownImages(known)
-        self._owners = owners
-        self._defects = defects
-        self._harmless = harmless
-        self._is_corrected = [digest in corrected for digest in known]
-        numbers = (
-            {} if harmless is None else {x: i for i, x in enumerate(harmless.known)}
-        )
-        self._forgiven = [numbers.get(digest, -1) for digest in known]
-        self._inside = [_find_inside(encoder, i) for i in range(len(indexes))]
+        self._n_averaged = bank.n_averaged if encoder.center.size > 1 else 0
+        self._known, self._digests = KnownImages(bank.known), bank.known
+        self._owners = bank.owners
+        self._inside = [_find_inside(encoder, i) for i in range(len(self.indexes))]
+        self._feedback, self._levels, corrected = bank.feedback, None, ()
+        if self._feedback is not None:
+            corrected = self._feedback.corrected
+            self._levels = torch.tensor(
+                self._feedback.levels, dtype=torch.float32, device=encoder.device
+            )
+        self._is_corrected = [digest in corrected for digest in bank.known]
         # Weak, so that nothing waits for the garbage collector: an inspector is large.
         inspect_new = weakref.WeakMethod(self.inspect_new)
         self._inspect_graphed = SharedGraphedCall(lambda image: inspect_new()(image))
@@ -182,11 +180,7 @@ class Inspector:
 
     def _inspect_batch(self, batch, known, chosen):
         """Return the maps and scores of images on the device."""
-        features = self.encoder.encode(batch)
-        features = self.encoder.add_positions(features, self.units)
-        forgiven = [-1 if i < 0 else self._forgiven[i] for i in known]
-        maps = self._make_maps(features, self._own(known), chosen, forgiven)
-        return geometric_mean(maps, self.weights), self._score(maps)
+        return self._read(self._encode(batch, known), chosen)
 
     def inspect_new(self, image):
         """Return map and score of one image on the device, that is not a known one.
@@ -196,8 +190,34 @@ class Inspector:
         """
         return self._inspect_batch(image, [-1], range(len(self.indexes)))
 
+    def encode_each(self, images):
+        """Yield what is compared of each image of a stack, with colours."""
+        for _, batch in images.batches(self.encoder.batch_size):
+            known = self._known.find(batch)
+            batch = self.encoder.move(self._leave_out_of_mean(batch, known))
+            encoded = self._encode(batch, known)._replace(colors=self._pool(batch))
+            for k in range(len(known)):
+                yield encoded.take(k)
+
+    def _encode(self, batch, known):
+        """Encode images on the device, of which some may be known, by number."""
+        features = self.encoder.add_positions(self.encoder.encode(batch), self.units)
+        colors = None
+        if self._feedback is not None and self._feedback.sees_colors:
+            colors = self._pool(batch)
+        digests = [None if i < 0 else self._digests[i] for i in known]
+        return Encoded(features, self._own(known), known, digests, colors)
+
+    def _pool(self, batch):
+        """Return the mean colours of all patches, (n, rows, cols, n_channels)."""
+        x = pixels_to_float(batch).permute(0, 3, 1, 2)
+        if self._roi is not None:
+            x = torch.where(self._roi, x, 0.0)
+        cut = zip(self.encoder.patch_sizes, self.encoder.strides, strict=True)
+        return [F.avg_pool2d(x, *sizes).permute(0, 2, 3, 1) for sizes in cut]
+
     def score_features(self, features, owners):
-        """Return the scores of images whose features are known, (n,).
+        """Score images whose features are known, as if their colours were not.
 
         Parameters
         ----------
@@ -205,20 +225,25 @@ class Inspector:
             One for each scale, with positions.
         owners : list of int
             The owner of each image.
-        """
-        forgiven = [-1] * len(owners)
-        maps = self._make_maps(features, owners, range(len(self.indexes)), forgiven)
-        return self._score(maps).double().cpu().numpy()
 
-    def measure_features(self, features, owner):
+        Returns
+        -------
+        plain, raised : ndarray of shape (n,)
+            How abnormal they are, without feedback and by what it raises.
+        """
+        n = len(owners)
+        encoded = Encoded(features, owners, [-1] * n, [None] * n)
+        readings = self._make_maps(encoded, range(len(self.indexes)))
+        found = [self._find_largest(x).double().cpu().numpy() for x in readings]
+        return found[0], found[-1]
+
+    def measure(self, encoded):
         """Return the exact distances of an image's patches, and what is usual for them.
 
         Parameters
         ----------
-        features : list of tensors of shape (1, rows, cols, D)
-            One for each scale, with positions.
-        owner : int
-            The owner of the image.
+        encoded : Encoded
+            One image.
 
         Returns
         -------
@@ -226,19 +251,36 @@ class Inspector:
             0 where patches are not looked at.
         usual : list of tensors of shape (1, rows, cols) or None
         """
+        calls, owners = list(enumerate(encoded.features)), encoded.owners
         distances = [
-            torch.where(self._inside[i], self._measure_exactly(i, x, owner), 0.0)
-            for i, x in enumerate(features)
+            torch.where(self._inside[i], self._measure_exactly(i, x, owners), 0.0)
+            for i, x in calls
         ]
         if self.variations is None:
             return distances, None
-        calls = enumerate(features)
-        return distances, [self._find_usual(i, x, [owner]) for i, x in calls]
+        return distances, [self._find_usual(i, x, owners) for i, x in calls]
 
     def score_distances(self, distances, usual):
-        """Return the score of an image with such distances; see `measure_features`."""
+        """Return how abnormal an image with such distances is; see `measure`."""
         usual = None if usual is None else dict(enumerate(usual))
-        return float(self._score(self._join_all(dict(enumerate(distances)), usual))[0])
+        maps = self._join_all(dict(enumerate(distances)), usual)
+        return float(self._find_largest(maps)[0])
+
+    def read_scores(self, images):
+        """Score new images, before it is decided what of feedback counts.
+
+        Returns
+        -------
+        lowered, raised : ndarray of shape (n_images,)
+            Scores without what feedback raises, and with all of it.
+        """
+        scales, found = range(len(self.indexes)), []
+        for _, batch in images.batches(self.encoder.batch_size):
+            encoded = self._encode(self.encoder.move(batch), [-1] * len(batch))
+            readings = self._make_maps(encoded, scales)
+            found.append([self._find_largest(x) for x in (readings[0], readings[-1])])
+        scores = (torch.cat(x).double().cpu().numpy() for x in zip(*found, strict=True))
+        return tuple(-x for x in scores)
 
     def find_decisive(self, images):
         """Return the pixels that the score of a single image comes from, a mask."""
@@ -248,104 +290,75 @@ class Inspector:
         mask.flat[largest] = True
         return mask
 
-    def explain(self, images, pixels):
-        """Find the normal patches that the patches of some pixels are compared with.
+    def measure_counted(self, i, encoded, cells):
+        """Return the exact distances of some of an image's patches as they count.
 
         Parameters
         ----------
-        images : ImageStack
-            The images.
-        pixels : list of ndarray of int of shape (n_pixels, 2)
-            For each image, rows and columns of pixels.
+        i : int
+            The index of a scale.
+        encoded : Encoded
+            One image.
+        cells : tensor of int of shape (n,)
+            The numbers of the patches.
 
         Returns
         -------
-        matches : list of structured ndarray of shape (n_pixels, n_scales)
-            With the fields of `MATCH`: of the patches that cover a pixel, the one that
-            is farthest from all normal ones, and the nearest of these. Boxes are those
-            of images as they are inspected.
+        distances : tensor of shape (n,)
         """
-        pairs = zip(self.encode_each(images), pixels, strict=True)
-        return [self._explain_image(*encoded, own) for encoded, own in pairs]
+        features = encoded.features[i]
+        if self._feedback is None:
+            some = features.flatten(1, 2)[:, cells.to(features.device)]
+            return self.indexes[i].query_exactly(some, encoded.owners)[0].cpu()
+        distances = self._measure_exactly(i, features, encoded.owners)
+        near = self._feedback.measure(i, encoded, distances, self._inside[i])
+        *_, counted = self._feedback.apply(i, distances, near)
+        return counted.flatten().cpu()[cells]
 
-    def encode_each(self, images):
-        """Yield, for each image, its features by scale, (rows, cols, D), and owner."""
-        for _, batch in images.batches(self.encoder.batch_size):
-            known = self._known.find(batch)
-            features = self.encoder.encode(self._leave_out_of_mean(batch, known))
-            features = self.encoder.add_positions(features, self.units)
-            for k, owner in enumerate(self._own(known)):
-                yield [x[k] for x in features], owner
-
-    def _explain_image(self, features, owner, pixels):
-        matches = np.zeros((len(pixels), len(features)), dtype=MATCH)
-        for i, x in enumerate(features):
-            measured = None
-            if self._harmless is not None:  # which depends on what is around a patch
-                measured = self._measure_told(i, x[None], owner).flatten()
-            cells = [
-                self._find_farthest(i, x, owner, pixel, measured) for pixel in pixels
-            ]
-            found = self.indexes[i].find_nearest(x.flatten(0, 1)[cells], owner)
-            matches["distance"][:, i], places = found
-            matches["image"][:, i] = places[:, 0]
-            set_boxes(matches[:, i], "", self.encoder, i, np.array(cells))
-            set_boxes(matches[:, i], "image_", self.encoder, i, places[:, 1])
-        return matches
-
-    def _find_farthest(self, i, features, owner, pixel, measured):
-        """Return the number of the patch over a pixel that is farthest from normal.
-
-        By what people have said; `measured` is that of all patches where it is known.
-        """
-        chosen = torch.zeros(self.encoder.image_size, dtype=torch.bool)
-        chosen[tuple(pixel)] = True
-        covering = self._covering(i, chosen).flatten().nonzero()[:, 0]
-        inside = covering[torch.isin(covering, torch.from_numpy(self.encoder.cells[i]))]
-        covering = inside if len(inside) else covering
-        if measured is None:
-            some = features.flatten(0, 1)[covering.to(features.device)]
-            distances = self._measure_told(i, some[None, None], owner).flatten()
-        else:
-            distances = measured[covering.to(measured.device)]
-        return int(covering[int(distances.argmax())])
-
-    def _measure_told(self, i, features, owner):
-        """Return the exact distances of patches by what people have said."""
-        distances = self._measure_exactly(i, features, owner)
-        known = self._defects and self._find_known(i, features, [owner])
-        told = self._find_told(i, features, distances, known, [-1])
-        return self._heed(i, distances, told)
-
-    def _measure_exactly(self, i, features, owner):
-        found = self.indexes[i].query_exactly(features.flatten(1, 2), [owner])
+    def _measure_exactly(self, i, features, owners):
+        found = self.indexes[i].query_exactly(features.flatten(1, 2), owners)
         return found.view(features.shape[:3])
 
-    def _score(self, maps):
+    def _read(self, encoded, chosen):
+        """Return maps and scores: high is abnormal, and high is normal."""
+        readings = self._make_maps(encoded, chosen)
+        maps = [geometric_mean(x, self._weights) for x in readings]
+        scores = [self._find_largest(x) for x in readings]
+        if len(readings) == 1:
+            return maps[0], -scores[0]
+        levels = self._find_levels(encoded.numbers)
+        counted = self._feedback.count(*maps, levels[:, None, None])
+        return counted, -self._feedback.count(*scores, levels)
+
+    def _find_levels(self, numbers):
+        if all(number < 0 for number in numbers):  # without asking the host
+            return self._levels[-1:].expand(len(numbers))
+        return self._levels[numbers]  # the last one is that of new images
+
+    def _find_largest(self, maps):
         largest = [mean_of_largest(x, self.score_pixels) for x in maps]
-        return -geometric_mean(largest, self.weights)
+        return geometric_mean(largest, self._weights)
 
-    def _make_maps(self, features, owners, chosen, forgiven):
-        """Return the maps that are multiplied, each of shape (n, height, width).
+    def _make_maps(self, encoded, chosen):
+        """Return readings of images, each a list of maps of shape (n, height, width).
 
-        `forgiven` holds the numbers of images among the corrected ones, or -1.
+        Of distances as they are or, with feedback, as they are lowered; and, where it
+        may raise them, of raised ones.
         """
+        features, owners = encoded.features, encoded.owners
         scales = {i: (i, features[i], owners) for i in chosen}
         calls = [functools.partial(self._measure, *x) for x in scales.values()]
         if self.variations is not None:
             calls += [functools.partial(self._find_usual, *x) for x in scales.values()]
-        if self._defects is not None:
-            calls += [functools.partial(self._find_known, *x) for x in scales.values()]
         found = iter(run_concurrently(calls, features[0].device))
         distances = {i: next(found) for i in scales}
         usual = None if self.variations is None else {i: next(found) for i in scales}
-        told = None
-        if self._defects is not None or self._harmless is not None:
-            self._decide_far(features, distances, owners)
-            known = {i: self._defects and next(found) for i in scales}
-            told = {
-                i: self._find_told(i, features[i], distances[i], known[i], forgiven)
-                for i in scales
+        near = None
+        if self._feedback is not None:
+            self._decide_far(encoded, distances)
+            near = {
+                i: self._feedback.measure(i, encoded, x, self._inside[i])
+                for i, x in distances.items()
             }
         if any(self.indexes[i].gives_bounds for i in chosen):
             for k, owner in enumerate(owners):
@@ -353,10 +366,10 @@ class Inspector:
                     {i: features[i][k] for i in chosen},
                     {i: distances[i][k] for i in chosen},
                     usual and {i: usual[i][k] for i in chosen},
-                    told and {i: told[i][:, k] for i in chosen},
+                    near and {i: near[i][:, k] for i in chosen},
                     owner,
                 )
-        return self._join_all(distances, usual, told)
+        return self._join_readings(distances, usual, near)
 
     def _measure(self, i, features, owners):
         """Return the distances of all patches of a scale, (n, rows, cols)."""
@@ -368,51 +381,15 @@ class Inspector:
         found = self.variations[i].usual(features.flatten(1, 2), owners)
         return found.view(features.shape[:3])
 
-    def _decide_far(self, features, distances, owners):
-        """Make exact, in place, bounds of what is compared with harmless patches."""
-        if self._harmless is None:
-            return
+    def _decide_far(self, encoded, distances):
+        """Make exact, in place, bounds of what feedback looks at."""
         for i, bounds in distances.items():
             if self.indexes[i].gives_bounds:
-                for x, own, owner in zip(features[i], bounds, owners, strict=True):
-                    is_far = self._harmless.find_far(i, own) & self._inside[i]
+                rows = zip(encoded.features[i], bounds, encoded.owners, strict=True)
+                for x, own, owner in rows:
+                    is_far = self._feedback.find_far(i, own) & self._inside[i]
                     if is_far.any():
                         own[is_far] = self.indexes[i].decide(x[is_far], owner)
-
-    def _find_known(self, i, features, owners):
-        """Return how far all patches of a scale are from known defects."""
-        found = self._defects.measure(i, features.flatten(1, 2), owners)
-        return found.view(features.shape[:3])
-
-    def _find_told(self, i, features, distances, known, forgiven):
-        """Return how far all patches of a scale are from what people know.
-
-        From what is harmless, in units of the distance from which on they count as
-        typical, and from known defects, (2, n, rows, cols); infinite where nothing is
-        known.
-        """
-        told = distances.new_full((2, *distances.shape), torch.inf)
-        if self._harmless is not None:
-            inside = torch.where(self._inside[i], distances, 0.0)
-            told[0] = self._harmless.measure(i, features, inside)
-            for own, image in zip(told[0], forgiven, strict=True):
-                if image >= 0:  # the same picture again
-                    own.view(-1)[self._harmless.list_cells(i, image)] = 0.0
-        if known is not None:
-            told[1] = known
-        return told
-
-    def _heed(self, i, distances, told):
-        """Return the distances that patches of a scale count with.
-
-        What is like a known defect, and like something harmless, is what is nearer.
-        """
-        harmless, defects = told
-        raised = raise_distances(distances, defects)
-        if self._harmless is None:
-            return raised
-        lowered = lower_distances(distances, harmless, self._harmless.typical[i])
-        return torch.where(harmless * distances < defects, lowered, raised)
 
     def _own(self, known):
         """Return the owners, in the bank, of known images; -1 for the others.
@@ -424,12 +401,12 @@ class Inspector:
             return known
         return [i if i < 0 else int(self._owners[i]) for i in known]
 
-    def _settle(self, features, bounds, usual, told, owner):
+    def _settle(self, features, bounds, usual, near, owner):
         """Lower the bounds of one image, in place, until its score is certain.
 
         From the top down: the patches that cover the largest pixels of a map are
         decided exactly, until the largest pixels are those all of whose patches are
-        decided. A map in units of what is usual is a bound wherever
+        decided. A map in units of what is usual, or by feedback, is a bound wherever
         the distances are.
         """
         is_open = {
@@ -437,18 +414,19 @@ class Inspector:
             for i, x in bounds.items()
         }
         usual = usual and {i: x[None] for i, x in usual.items()}
-        told = told and {i: x[:, None] for i, x in told.items()}
+        near = near and {i: x[:, None] for i, x in near.items()}
         while True:
-            maps = self._join_all({i: x[None] for i, x in bounds.items()}, usual, told)
+            now = {i: x[None] for i, x in bounds.items()}
+            readings = self._join_readings(now, usual, near)
             pixels = [self._spread(i, x[None].float())[0] for i, x in is_open.items()]
             open_pixels = torch.stack(pixels).sum(dim=0) > 0
             chosen = torch.zeros_like(open_pixels)
-            for one_map in maps:
+            for one_map in (x for maps in readings for x in maps):
                 chosen.view(-1)[self._find_doubtful(one_map[0], open_pixels)] = True
             if not chosen.any():
                 return
             for i, x in bounds.items():
-                new = self._covering(i, chosen) & is_open[i]
+                new = self.find_covering(i, chosen) & is_open[i]
                 if new.any():
                     x[new] = self.indexes[i].decide(features[i][new], owner)
                     is_open[i] &= ~new
@@ -464,10 +442,19 @@ class Inspector:
         largest, where = doubtful.topk(min(_N_SETTLED, len(doubtful)))
         return where[largest > least]
 
-    def _join_all(self, distances, usual, told=None):
+    def _join_readings(self, distances, usual, near):
+        """Return the readings of `_make_maps`."""
+        if near is None:
+            return [self._join_all(distances, usual)]
+        applied = {i: self._feedback.apply(i, x, near[i]) for i, x in distances.items()}
+        n_readings = len(next(iter(applied.values())))
+        return [
+            self._join_all({i: x[k] for i, x in applied.items()}, usual)
+            for k in range(n_readings)
+        ]
+
+    def _join_all(self, distances, usual):
         """Return the joined maps: of distances, and in units of what is usual."""
-        if told is not None:
-            distances = {i: self._heed(i, x, told[i]) for i, x in distances.items()}
         maps = [self._join(distances)]
         if usual is not None:
             maps.append(self._join({i: x / usual[i] for i, x in distances.items()}))
@@ -476,14 +463,15 @@ class Inspector:
     def _join(self, distances):
         maps = [self._spread(i, x) for i, x in distances.items()]
         weights = [self.encoder.scale_weights[i] for i in distances]
-        joined = join_maps(maps, self.aggregation, weights)
+        joined = join_maps(maps, self._aggregation, weights)
         return joined if self._roi is None else torch.where(self._roi, joined, 0.0)
 
     def _spread(self, i, scores):
         size, stride = self.encoder.patch_sizes[i], self.encoder.strides[i]
         return spread_scores(scores, size, stride, self.encoder.image_size)
 
-    def _covering(self, i, pixels):
+    def find_covering(self, i, pixels):
+        """Return the patches of a scale that the values of some pixels come from."""
         size, stride = self.encoder.patch_sizes[i], self.encoder.strides[i]
         return find_covering(pixels, size, stride)
 
@@ -493,7 +481,7 @@ class Inspector:
         With the mean m of n images, x less the mean of the others is
         (x - m) * n / (n - 1).
         """
-        n = self.n_averaged
+        n = self._n_averaged
         has_part = (np.array(known) >= 0) & (np.array(known) < n)
         if n < 2 or not has_part.any():
             return batch

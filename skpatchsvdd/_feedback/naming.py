@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from skpatchsvdd._images import UNKNOWN_KIND
-from skpatchsvdd._inspection.defect_patches import choose_patches
+from skpatchsvdd._feedback.defect_patches import choose_patches
 
 # The least ratio of distances, so that a copy of a known defect does not outweigh all
 # other scales.
@@ -46,9 +46,9 @@ def name_masks(images, masks, inspector, defects):
     of_row = [np.array(defects.kinds)[bank.places[:, 0]] for bank in defects.banks]
     groups = [[np.flatnonzero(own == kind) for kind in kinds] for own in of_row]
     encoded = inspector.encode_each(images.take(chosen))
-    for i, (features, owner) in zip(chosen, encoded, strict=True):
+    for i, image in zip(chosen, encoded, strict=True):
         for row, mask in zip(names[i], masks[i], strict=True):
-            logs = _compare(mask, features, owner, inspector, defects, groups)
+            logs = _compare(mask, image, inspector, defects, groups)
             best = int(logs.argmin())
             row["distance"] = np.exp(logs[best])
             if logs[best] < 0:
@@ -56,17 +56,17 @@ def name_masks(images, masks, inspector, defects):
     return names
 
 
-def _compare(mask, features, owner, inspector, defects, groups):
+def _compare(mask, encoded, inspector, defects, groups):
     """Return logarithms of the distances of a part of an image to all kinds."""
     dense, total = inspector.encoder, 0
-    for i, x in enumerate(features):
+    for i, (x,) in enumerate(encoded.features):
         grid, size, stride = dense.grids[i], dense.patch_sizes[i], dense.strides[i]
         cells = np.flatnonzero(choose_patches(mask, grid, size, stride))
         patches = x.flatten(0, 1)[torch.from_numpy(cells).to(x.device)]
-        (normal,) = inspector.indexes[i].query_exactly(patches[None], [owner])
+        (normal,) = inspector.indexes[i].query_exactly(patches[None], encoded.owners)
         rows = torch.from_numpy(np.array(defects.banks[i].rows)).to(patches.device)
         away = torch.cdist(patches, rows, compute_mode="donot_use_mm_for_euclid_dist")
         ratios = (away / normal.clamp(min=1e-12)[:, None]).amin(dim=0).cpu().numpy()
         smallest = [ratios[own].min(initial=np.inf) for own in groups[i]]
         total = total + np.log(np.clip(smallest, _LEAST, 1 / _LEAST))
-    return total / len(features)
+    return total / len(encoded.features)

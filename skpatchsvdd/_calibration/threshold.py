@@ -1,6 +1,7 @@
 """From the scores of normal images to thresholds and p-values."""
 
 import numpy as np
+import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from skpatchsvdd._utils import warn
@@ -11,6 +12,10 @@ _TIED = 1e-6
 # Sums of fractions are rounded to this many digits before they are compared, so that
 # ten times 0.1 is 1.
 _DIGITS = 9
+
+# How far above its level what resembles a known defect is raised at most, as a fraction
+# of the level: what nobody has seen yet would be missed below a higher threshold.
+_RISE = 0.25
 
 
 def check_scores(scores):
@@ -44,19 +49,52 @@ def warn_of_collapse(training):
     )
 
 
-def threshold_from_scores(scores, contamination, groups=None, name="contamination"):
+def count_abnormality(plain, raised, level):
+    r"""Return how abnormal images or pixels count that known defects may raise.
+
+    The larger of both, the plain value a and the raised value r; above the level T of
+    plain thresholds, a raised value counts as
+
+    .. math:: T \left(1 + \frac{1 - T / r}{4}\right),
+
+    so that known defects raise a threshold by a quarter at most.
+
+    Parameters
+    ----------
+    plain, raised, level : tensor
+        Of shapes that can be broadcast.
+
+    Returns
+    -------
+    counted : tensor
+    """
+    beyond = level * (1 + _RISE * (1 - level / raised.clamp(min=1e-30)))
+    return torch.maximum(plain, torch.where(raised > level, beyond, raised))
+
+
+def count_scores(plain, raised, levels):
+    """Return the scores that count: `count_abnormality` of minus scores, as arrays.
+
+    In single precision, as images are inspected, so that both agree to the last bit.
+    """
+    scores = (torch.from_numpy(-x).float() for x in (plain, raised))
+    counted = count_abnormality(*scores, torch.from_numpy(levels).float())
+    return -counted.double().numpy()
+
+
+def threshold_from_scores(scores, false_alarm_rate, groups=None, name="false_alarm_rate"):
     """Choose the score below which an image is called abnormal.
 
-    It is where `p_values_from_scores` passes `contamination`. Without groups, it lies
+    It is where `p_values_from_scores` passes `false_alarm_rate`. Without groups, it lies
     just above the k-th of n scores, with the largest k for which k / (n + 1) is at most
-    `contamination`: images that score less than that have p-values of at most
-    `contamination`, those that score more have larger ones.
+    `false_alarm_rate`: images that score less than that have p-values of at most
+    `false_alarm_rate`, those that score more have larger ones.
 
     Parameters
     ----------
     scores : ndarray of shape (n_images,)
         Scores, high for normal, of normal images that the bank does not hold.
-    contamination : "auto" or float
+    false_alarm_rate : "auto" or float
         "auto" is the lowest score, below which none is; a float is the fraction of new
         normal images that are called abnormal.
     groups : ndarray of shape (n_images,) or None
@@ -68,13 +106,13 @@ def threshold_from_scores(scores, contamination, groups=None, name="contaminatio
     -------
     offset : float
     """
-    if contamination == "auto":
+    if false_alarm_rate == "auto":
         return float(scores.min())
     order, sums, n_groups = _sum_fractions(scores, groups)
-    allowed = np.round(contamination * (n_groups + 1), _DIGITS)
+    allowed = np.round(false_alarm_rate * (n_groups + 1), _DIGITS)
     if allowed < 1:
         if name is not None:
-            _warn_of_few(contamination, name, n_groups, groups is not None)
+            _warn_of_few(false_alarm_rate, name, n_groups, groups is not None)
         return float(scores.min())
     # With ties, the sum at a score is that of the last one of its equals.
     sums = sums[np.searchsorted(order, order, side="right")]
@@ -138,13 +176,13 @@ def _sum_fractions(scores, groups):
     return scores[order], np.concatenate([[0.0], sums]), n_groups
 
 
-def _warn_of_few(contamination, name, n_groups, are_groups):
-    n_needed = int(np.ceil(np.round(1 / contamination, _DIGITS))) - 1
+def _warn_of_few(false_alarm_rate, name, n_groups, are_groups):
+    n_needed = int(np.ceil(np.round(1 / false_alarm_rate, _DIGITS))) - 1
     unit = "groups" if are_groups else "images"
     whose = "images of new groups" if are_groups else "new normal images"
     more = " Pass images of more groups for a smaller fraction." if are_groups else ""
     warn(
-        f"{name}={contamination:g} needs at least {n_needed} {unit} to calibrate on, "
+        f"{name}={false_alarm_rate:g} needs at least {n_needed} {unit} to calibrate on, "
         f"got {n_groups}. The threshold is their lowest score: up to about one in "
         f"{n_groups + 1} {whose} will be called abnormal.{more}",
     )

@@ -1,15 +1,14 @@
-"""What a fitted estimator knows of normal images, and the inspector made of it."""
+"""The memory bank of a fitted estimator, and the inspector made of it."""
 
 import copy
 from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 import numpy as np
 
 from skpatchsvdd._bank import Bank, Sampler, Variation, collect_banks, make_index
 from skpatchsvdd._encoding import DenseSetting, find_units
-from skpatchsvdd._inspection.harmless import Harmless
-from skpatchsvdd._inspection.inspector import Inspector
-from skpatchsvdd._inspection.known_defects import KnownDefects
+from skpatchsvdd._scoring.inspector import Inspector
 from skpatchsvdd._utils import Saved, draw_seed
 
 
@@ -53,30 +52,24 @@ class FittedBank(Saved):
         See `Inspector`.
     sizes, files : list
         The size that each known image came in, and its path or None.
-    defects : KnownDefects or None
-        What is known of defects.
-    corrected : set of bytes
-        Digests of known images that raised a false alarm, and should not any more.
-    harmless : Harmless or None
-        What is known of their patches.
+    feedback : Feedback or None
+        What people have said of images, which changes how distances count.
     """
 
     setting: DenseSetting
     indexes: list
     units: list
     aggregation: str
-    known: list
-    owners: np.ndarray
-    n_averaged: int
-    seen: set
-    variations: list | None
-    relative_weight: float
-    score_pixels: int
-    sizes: list
-    files: list
-    defects: KnownDefects | None = None
-    corrected: set = field(default_factory=set)
-    harmless: Harmless | None = None
+    known: list = ()
+    owners: np.ndarray | None = None
+    n_averaged: int = 0
+    seen: set = frozenset()
+    variations: list | None = None
+    relative_weight: float = 0.0
+    score_pixels: int = 1
+    sizes: list = ()
+    files: list = ()
+    feedback: Any = None
     _memory: _Memory = field(default_factory=_Memory, init=False, repr=False)
 
     def inspector(self, encoder, device):
@@ -94,7 +87,7 @@ class FittedBank(Saved):
         made_for = (encoder, versions, device)
         last = self._memory.inspector
         if last is None or last[0] != made_for:
-            last = made_for, self._make(self._encode_on(made_for))
+            last = made_for, Inspector(self._encode_on(made_for), self)
             self._memory.inspector = last
         return last[1]
 
@@ -118,23 +111,6 @@ class FittedBank(Saved):
         for index in self.indexes:
             index.check_file()
 
-    def _make(self, dense):
-        return Inspector(
-            dense,
-            self.indexes,
-            self.units,
-            self.aggregation,
-            known=self.known,
-            owners=self.owners,
-            n_averaged=self.n_averaged,
-            variations=self.variations,
-            relative_weight=self.relative_weight,
-            score_pixels=self.score_pixels,
-            defects=self.defects,
-            corrected=self.corrected,
-            harmless=self.harmless,
-        )
-
     @classmethod
     def saved_names(cls):
         """Return the names of what is saved: all that it is made of."""
@@ -142,11 +118,6 @@ class FittedBank(Saved):
 
     def _unsaved(self):
         return {"_memory": _Memory()}
-
-    def __setstate__(self, state):
-        # Files may be older than these.
-        added = {"defects": None, "corrected": set(), "harmless": None}
-        super().__setstate__(added | state)
 
 
 def build_bank(normal, encoder, seen, context):
@@ -227,7 +198,7 @@ def extend_bank(fitted, new, dense, context, left_out=None):
     context : FitContext
         How to do it.
     left_out : list of ndarray of int of shape (n, 2) or None
-        By scale, images and patches that do not join it, or leave it.
+        By scale, images and patches that do not join it.
     """
     images, rng = new.stack, context.rng
     former = fitted.variations
@@ -267,10 +238,17 @@ def extend_bank(fitted, new, dense, context, left_out=None):
     )
 
 
-def drop_rows(fitted, left_out, context):
-    """Return a `FittedBank` without some patches; see `extend_bank`."""
-    banks = _leave_out([index.bank() for index in fitted.indexes], left_out)
-    return fitted.change(indexes=index_banks(banks, context))
+def relabel(fitted, owners, context):
+    """Return a `FittedBank` whose images have other owners, which are left out."""
+    banks = [index.bank() for index in fitted.indexes]
+    banks = [Bank(x.rows, owners[x.places[:, 0]], x.places) for x in banks]
+    indexes = index_banks(banks, context)
+    variations = fitted.variations
+    if variations is not None:
+        samples = [x.sample for x in variations]
+        samples = [x._replace(owners=owners[x.owners]) for x in samples]
+        variations = _measure_variations(samples, indexes, context)
+    return fitted.change(indexes=indexes, owners=owners, variations=variations)
 
 
 def _leave_out(banks, places):

@@ -6,9 +6,10 @@ import numpy as np
 import torch
 
 from skpatchsvdd._images import list_digests
-from skpatchsvdd._inspection.harmless import (
+from skpatchsvdd._feedback.harmless import (
     FAR,
     LEAST,
+    Around,
     Harmless,
     average_far,
     lower_distances,
@@ -20,6 +21,8 @@ _ALARMS = 0.05
 _LARGEST, _N_HALVINGS = 12.0, 7
 # Rows of each scale, at most.
 _MAX_ROWS = 2**14
+# What a `Harmless` holds for each row.
+_BY_SCALE = ("rows", "images", "cells", "looks")
 
 
 @dataclass
@@ -29,8 +32,7 @@ class _Seen:
     distances: list  # (1, rows, cols)
     usual: list | None  # (1, rows, cols)
     cells: list  # the numbers of patches around which are far ones, (n,)
-    means: list  # of the far ones around each, (n, n_features)
-    far: list  # of their distances, (n,)
+    around: list  # what is around each, `Around`
     is_chosen: list  # which are far themselves, in regions above the level, (n,)
 
 
@@ -59,15 +61,13 @@ def learn_harmless(former, images, inspector, scores):
     cells : list of list of ndarray of int
         By image and scale, the numbers of these patches.
     """
-    if former is None:
-        former = _make_empty(inspector)
+    typical = list_typical(inspector) if former is None else former.typical
     level = -np.sort(scores)[max(int(_ALARMS * (len(scores) + 1)) - 1, 0)]
     masks = (one_map > level for maps in inspector.maps(images) for one_map in maps)
     encoded = zip(inspector.encode_each(images), masks, strict=True)
-    seen = [
-        _look(inspector, former.typical, features, owner, mask)
-        for (features, owner), mask in encoded
-    ]
+    seen = [_look(inspector, typical, *pair) for pair in encoded]
+    if former is None:
+        former = _make_empty(inspector, typical, seen[0])
     _limit(seen, former)
     harmless = _append(former, seen, list_digests(images))
     n_former = len(former.known)
@@ -81,18 +81,18 @@ def learn_harmless(former, images, inspector, scores):
     return replace(harmless, ratios=ratios), cells
 
 
-def _make_empty(inspector):
-    widths = [index.view_bank().rows.shape[1] for index in inspector.indexes]
-    units = zip(widths, inspector.units, strict=True)
-    numbers = [np.zeros(0, dtype=np.int32)] * len(widths)
+def _make_empty(inspector, typical, seen):
+    """Return what is known before an image was seen, the first one."""
+    numbers = [np.zeros(0, dtype=np.int32) for _ in seen.around]
     return Harmless(
-        [np.zeros((0, n - 2 * (unit > 0)), dtype=np.float32) for n, unit in units],
-        numbers,
-        list(numbers),
-        [],
-        np.zeros(0),
-        list_typical(inspector),
-        [tuple(grid) for grid in inspector.encoder.grids],
+        rows=[x.features[:0].cpu().numpy() for x in seen.around],
+        images=numbers,
+        cells=numbers,
+        looks=[x.looks[:0].cpu().numpy() for x in seen.around],
+        known=[],
+        ratios=np.zeros(0),
+        typical=typical,
+        grids=[tuple(grid) for grid in inspector.encoder.grids],
     )
 
 
@@ -115,19 +115,19 @@ def _find_typical(inspector, scale):
     return max(float(np.median(distances)), 1e-6)
 
 
-def _look(inspector, typical, features, owner, mask):
+def _look(inspector, typical, encoded, mask):
     """Return what there is to know of a corrected image."""
-    distances, usual = inspector.measure_features([x[None] for x in features], owner)
-    seen = _Seen(distances, usual, [], [], [], [])
-    for i, x in enumerate(features):
+    distances, usual = inspector.measure(encoded)
+    seen = _Seen(distances, usual, [], [], [])
+    for i, x in enumerate(encoded.features):
         width = x.shape[-1] - 2 * (inspector.units[i] > 0)
-        means, far = average_far(x[None, ..., :width], distances[i], typical[i])
+        features, colors = x[..., :width], encoded.colors[i]
+        around = average_far(features, colors, distances[i], typical[i]).flatten()
         is_far = (distances[i] > FAR * typical[i]).cpu().numpy().ravel()
-        is_around = far.flatten() > 0
+        is_around = around.far > 0
         cells = is_around.nonzero()[:, 0].cpu().numpy().astype(np.int32)
         seen.cells.append(cells)
-        seen.means.append(means[0].flatten(0, 1)[is_around])
-        seen.far.append(far.flatten()[is_around])
+        seen.around.append(Around(*(y[is_around] for y in around)))
         in_mask = _find_in_mask(mask, inspector.encoder, i)
         seen.is_chosen.append((in_mask & is_far)[cells])
     return seen
@@ -155,35 +155,31 @@ def _limit(seen, former):
 
 def _append(former, seen, digests):
     """Return what was known and what was seen; ratios are those to be found."""
-    numbers = range(len(former.known), len(former.known) + len(seen))
-    rows, images, cells = [], [], []
+    n_former = len(former.known)
+    parts = {name: [] for name in _BY_SCALE}
     for i in range(len(former.rows)):
-        chosen = [own.is_chosen[i] for own in seen]
-        means = [own.means[i].cpu().numpy() for own in seen]
-        own_cells = [own.cells[i] for own in seen]
-        means, own_cells = (
-            [x[k] for x, k in zip(y, chosen, strict=True)] for y in (means, own_cells)
-        )
-        own_images = [
-            np.full(len(x), n, dtype=np.int32)
-            for x, n in zip(own_cells, numbers, strict=True)
-        ]
-        rows.append(np.concatenate([former.rows[i], *means]))
-        cells.append(np.concatenate([former.cells[i], *own_cells]))
-        images.append(np.concatenate([former.images[i], *own_images]))
-    known = [*former.known, *digests]
+        lists = {name: [getattr(former, name)[i]] for name in _BY_SCALE}
+        for number, own in enumerate(seen, n_former):
+            chosen, around = own.is_chosen[i], own.around[i]
+            cells = own.cells[i][chosen]
+            lists["rows"].append(around.features.cpu().numpy()[chosen])
+            lists["looks"].append(around.looks.cpu().numpy()[chosen])
+            lists["cells"].append(cells)
+            lists["images"].append(np.full(len(cells), number, dtype=np.int32))
+        for name, values in lists.items():
+            parts[name].append(np.concatenate(values))
     ratios = np.append(former.ratios, np.ones(len(seen)))
-    return Harmless(rows, images, cells, known, ratios, former.typical, former.grids)
+    return replace(former, **parts, known=[*former.known, *digests], ratios=ratios)
 
 
 def _find_ratio(harmless, seen, number, inspector, level):
     """Return the largest ratio at which others silence an image; NaN if none does."""
-    quotients = [_compare(harmless, seen, number, i) for i in range(len(harmless.rows))]
+    compared = [_compare(harmless, seen, number, i) for i in range(len(harmless.rows))]
 
     def is_silent(ratio):
-        triples = zip(seen.distances, quotients, harmless.typical, strict=True)
-        lowered = [lower_distances(x, ratio * q, unit) for x, q, unit in triples]
-        return inspector.score_distances(lowered, seen.usual) >= -level
+        triples = zip(seen.distances, compared, harmless.typical, strict=True)
+        lowered = [lower_distances(x, find(ratio), unit) for x, find, unit in triples]
+        return inspector.score_distances(lowered, seen.usual) <= level
 
     if not is_silent(LEAST):
         return np.nan
@@ -197,18 +193,22 @@ def _find_ratio(harmless, seen, number, inspector, level):
 
 
 def _compare(harmless, seen, number, scale):
-    """Return what `Harmless.measure` would of an image, by the others, at ratio 1."""
-    quotients = torch.full_like(seen.distances[scale], torch.inf)
+    """Return what gives, by a ratio, what `Harmless.measure` would by the others."""
+    distances, (features, looks, far) = seen.distances[scale], seen.around[scale]
     others = harmless.images[scale] != number
-    cells = torch.from_numpy(seen.cells[scale].astype(np.int64))
+    cells = torch.from_numpy(seen.cells[scale].astype(np.int64)).to(far.device)
     if not others.any() or len(cells) == 0:
+        return lambda ratio: torch.full_like(distances, torch.inf)
+    away = harmless.find_away(scale, left_out=number).to(far.device).flatten()[cells]
+    ones = torch.ones(len(others))
+    rows = harmless.make_rows(scale, ones, far.device, left_out=number)
+
+    def find(ratio):
+        quotients = torch.full_like(distances, torch.inf)
+        quotients.view(-1)[cells] = rows.compare(features, looks, far / ratio) * away
         return quotients
-    device = quotients.device
-    rows = torch.from_numpy(harmless.rows[scale][others]).to(device)
-    near = torch.cdist(seen.means[scale], rows).amin(dim=1)
-    away = harmless.find_away(scale, left_out=number).flatten()[cells].to(device)
-    quotients.view(-1)[cells.to(device)] = near * away / seen.far[scale]
-    return quotients
+
+    return find
 
 
 def join_harmless(known):
@@ -219,27 +219,23 @@ def join_harmless(known):
     joined = known[0]
     for other in known[1:]:
         is_new = np.array([x not in joined.known for x in other.known], dtype=bool)
-        numbers = len(joined.known) + np.cumsum(is_new) - 1
-        kept = [is_new[images] for images in other.images]
-        images = [
-            numbers[x[k]].astype(np.int32)
-            for x, k in zip(other.images, kept, strict=True)
-        ]
-        rows, cells = (
-            [x[k] for x, k in zip(y, kept, strict=True)]
-            for y in (other.rows, other.cells)
-        )
-        joined = Harmless(
-            _join_lists(joined.rows, rows),
-            _join_lists(joined.images, images),
-            _join_lists(joined.cells, cells),
-            [*joined.known, *np.array(other.known, dtype=object)[is_new]],
-            np.append(joined.ratios, other.ratios[is_new]),
-            joined.typical,
-            joined.grids,
+        numbers = (len(joined.known) + np.cumsum(is_new) - 1).astype(np.int32)
+        other = replace(other, images=[numbers[x] for x in other.images])
+        kept = [x >= len(joined.known) for x in other.images]
+        parts = {
+            name: [
+                np.concatenate([a, b[k]])
+                for a, b, k in zip(
+                    getattr(joined, name), getattr(other, name), kept, strict=True
+                )
+            ]
+            for name in _BY_SCALE
+        }
+        digests = [x for x, new in zip(other.known, is_new, strict=True) if new]
+        joined = replace(
+            joined,
+            **parts,
+            known=[*joined.known, *digests],
+            ratios=np.append(joined.ratios, other.ratios[is_new]),
         )
     return joined
-
-
-def _join_lists(first, second):
-    return [np.concatenate(pair) for pair in zip(first, second, strict=True)]

@@ -1,0 +1,38 @@
+"""From the scores of normal images to thresholds and p-values."""
+
+from skpatchsvdd._calibration.calibration import Calibration
+from skpatchsvdd._calibration.groups import (
+    check_groups,
+    check_more_groups,
+    check_n_groups,
+    number_owners,
+    split_groups,
+)
+from skpatchsvdd._calibration.likeness import warn_if_grouped
+from skpatchsvdd._calibration.threshold import (
+    are_tied,
+    check_scores,
+    count_abnormality,
+    p_values_from_scores,
+    threshold_from_scores,
+    warn_of_collapse,
+)
+from skpatchsvdd._calibration.twins import find_twins, warn_of_twins
+
+__all__ = [
+    "Calibration",
+    "are_tied",
+    "check_groups",
+    "check_more_groups",
+    "check_n_groups",
+    "check_scores",
+    "count_abnormality",
+    "find_twins",
+    "number_owners",
+    "p_values_from_scores",
+    "split_groups",
+    "threshold_from_scores",
+    "warn_if_grouped",
+    "warn_of_collapse",
+    "warn_of_twins",
+]

@@ -1,0 +1,151 @@
+"""Images that show the same piece, found by how their patches find each other.
+
+Several pictures of one piece lend each other patches that no picture of a new piece
+finds. So their scores without themselves are too low, and so is a threshold of them.
+Whether images are twins is not a question of how alike they are: parts in similar poses
+are alike, too, and so are new ones. If images are spread evenly, leaving out the m most
+similar ones raises the distance to the nearest patch by
+
+.. math:: b \\, (1 + 1/2 + ... + 1/m)
+
+in logarithms, where b follows from how many dimensions they vary in. Far from an image,
+where none are twins, b can be measured. Twins stand out: leaving them out raises
+distances by more than that.
+"""
+
+import numpy as np
+import torch
+from scipy.sparse import csr_matrix
+from scipy.sparse.csgraph import connected_components
+
+from skpatchsvdd._utils import as_columns, expand, halve_squares, warn
+
+# With fewer images nothing is said.
+_MIN_IMAGES = 24
+# Similar images that are looked at for each patch, and left out one by one; b is
+# measured between these two numbers, and twins are at most so many.
+_N_NEAREST, _N_LEFT_OUT, _N_NEAR, _MAX_TWINS = 20, 12, 8, 6
+# What leaving out a twin must add, in logarithms: so many times what the law says, and
+# two percent.
+_FACTOR, _MARGIN = 1.5, 0.02
+# Patches of each image that are compared, at most and at least, and products of all
+# comparisons beyond which a CPU does not look.
+_N_PATCHES, _MIN_PATCHES, _MAX_PRODUCTS = 32, 8, 2**34
+# Products held at a time.
+_PRODUCTS = 2**24
+
+
+def find_twins(bank, device):
+    """Return labels of images, the same for those that show the same piece.
+
+    Parameters
+    ----------
+    bank : Bank
+        Patches of all images, of one scale.
+    device : torch.device
+        Where to compare them.
+
+    Returns
+    -------
+    labels : ndarray of int of shape (n_images,) or None
+        None if there are no twins, or too few or too many images to tell.
+    """
+    n_images = int(bank.places[:, 0].max()) + 1
+    n_pairs = n_images * len(bank.rows)
+    too_many = device.type == "cpu" and n_pairs * _MIN_PATCHES > _MAX_PRODUCTS
+    if n_images < _MIN_IMAGES or too_many:
+        return None
+    n_each = int(np.clip(_MAX_PRODUCTS // (4 * n_pairs), _MIN_PATCHES, _N_PATCHES))
+    rises, left_out = _leave_out_all(*_compare(bank, n_images, n_each, device))
+    # The tail of an image that few others are like tells little: no less than usual.
+    slopes = rises[:, _N_LEFT_OUT - 1] - rises[:, _N_NEAR - 1]
+    slopes /= (1 / np.arange(_N_NEAR + 1, _N_LEFT_OUT + 1)).sum()
+    slopes = np.maximum(slopes, np.median(slopes))[:, None]
+    law = slopes / np.arange(1, _MAX_TWINS + 1)
+    more = np.diff(rises[:, :_MAX_TWINS], axis=1, prepend=0)
+    are_twins = np.logical_and.accumulate(more > _FACTOR * law + _MARGIN, axis=1)
+    first, k = np.nonzero(are_twins)
+    links = csr_matrix(
+        (np.ones(len(first)), (first, left_out[first, k])), shape=(n_images, n_images)
+    )
+    n_groups, labels = connected_components(links, directed=False)
+    return None if n_groups == n_images else labels
+
+
+def _compare(bank, n_images, n_each, device):
+    """Return, for some patches of each image, how far other images' patches are.
+
+    Returns
+    -------
+    distances : ndarray of shape (n_images, n_patches, n_nearest)
+        To the nearest patch of each of the nearest images, in logarithms.
+    nearest : ndarray of int of the same shape
+        The numbers of these images.
+    """
+    order = np.argsort(bank.places[:, 0], kind="stable")
+    owners = bank.places[order, 0].astype(np.int64)
+    counts = np.bincount(owners, minlength=n_images)
+    rows = torch.tensor(bank.rows[order], device=device)
+    columns, half_squares = as_columns(rows), halve_squares(rows)
+    rng, queries = np.random.RandomState(0), []
+    for own in np.split(np.arange(len(owners)), counts.cumsum()[:-1]):
+        # A small bank may keep few patches of an image, or none: then it has no twins.
+        own = own if len(own) else np.arange(1)
+        queries.append(rng.choice(own, n_each, replace=len(own) < n_each))
+    owners, found = torch.from_numpy(owners).to(device), []
+    size = max(_PRODUCTS // len(rows), 1)
+    for some in torch.from_numpy(np.concatenate(queries)).to(device).split(size):
+        halves = expand(half_squares, rows[some], columns) + half_squares[some][:, None]
+        if (counts == counts[0]).all():
+            by_image = halves.view(len(some), n_images, -1).amin(dim=2)
+        else:
+            by_image = halves.new_full((len(some), n_images), torch.inf)
+            index = owners.expand(len(some), -1)
+            by_image.scatter_reduce_(1, index, halves, "amin")
+        by_image.scatter_(1, owners[some][:, None], torch.inf)
+        found.append(by_image.topk(_N_NEAREST, dim=1, largest=False))
+    halves, nearest = (torch.cat(x).cpu().numpy() for x in zip(*found, strict=True))
+    shape = n_images, n_each, _N_NEAREST
+    distances = np.log(np.maximum(2 * halves, 1e-6)) / 2
+    return distances.reshape(shape), nearest.reshape(shape)
+
+
+def _leave_out_all(distances, nearest):
+    """Leave out, for each image, the others one by one, those first that most find.
+
+    Returns
+    -------
+    rises : ndarray of shape (n_images, n_left_out)
+        By how much the distances of its patches rise, in logarithms, their mean.
+    left_out : ndarray of int of the same shape
+        The images that were left out.
+    """
+    n_images = len(distances)
+    rises = np.zeros((n_images, _N_LEFT_OUT))
+    left_out = np.zeros((n_images, _N_LEFT_OUT), dtype=int)
+    patches = np.arange(distances.shape[1])
+    for i in range(n_images):
+        is_there = np.ones(nearest[i].shape, dtype=bool)
+        first = np.zeros(len(patches), dtype=int)
+        for k in range(_N_LEFT_OUT):
+            most = np.bincount(nearest[i, patches, first]).argmax()
+            is_there &= nearest[i] != most
+            is_there[:, -1] = True  # beyond all that are known
+            first = is_there.argmax(axis=1)
+            left_out[i, k] = most
+            rises[i, k] = (distances[i, patches, first] - distances[i, :, 0]).mean()
+    return rises, left_out
+
+
+def warn_of_twins(labels):
+    """Say which images show the same piece, and what was done about it."""
+    sizes = np.bincount(labels)
+    sets = [np.flatnonzero(labels == x).tolist() for x in np.flatnonzero(sizes > 1)]
+    shown = "; ".join(" and ".join(map(str, own)) for own in sets[:3])
+    more = f"; and {len(sets) - 3} more sets" if len(sets) > 3 else ""
+    warn(
+        f"some images look like several pictures of one piece: {shown}{more} (by their "
+        "places in X). Each is scored without the others of its set, and each set "
+        "counts once, so that the threshold holds for new pieces. Pass groups to say "
+        "which images belong together, or groups=None if none do."
+    )

@@ -1,0 +1,34 @@
+"""What people have said of images, as a layer over scoring."""
+
+from skpatchsvdd._feedback.corrections import list_typical
+from skpatchsvdd._feedback.defect_patches import learn_defects, measure_again
+from skpatchsvdd._feedback.feedback import Feedback
+from skpatchsvdd._feedback.harmless import Harmless
+from skpatchsvdd._feedback.joining import have_news, join_feedback
+from skpatchsvdd._feedback.known_defects import DefectBank, KnownDefects
+from skpatchsvdd._feedback.naming import name_masks
+from skpatchsvdd._feedback.updates import (
+    apply_feedback,
+    apply_update,
+    check_apart,
+    find_update,
+    take_defective,
+)
+
+__all__ = [
+    "DefectBank",
+    "Feedback",
+    "Harmless",
+    "KnownDefects",
+    "apply_feedback",
+    "apply_update",
+    "check_apart",
+    "find_update",
+    "have_news",
+    "join_feedback",
+    "learn_defects",
+    "list_typical",
+    "measure_again",
+    "name_masks",
+    "take_defective",
+]
