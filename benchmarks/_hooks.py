@@ -10,15 +10,16 @@ the package changes this file alone.
 - `rebuild_bank`: the same estimator with another bank or search.
 - `score_distances`: scores from distances found in another way.
 - `encoder_of`: the first encoder that a dense one runs.
+- `share_patches`: where the nearest patches of images are from.
 - `parts_of`: what a fitted estimator encodes and searches with.
 - Names imported for plain loops that do the package's work step by step.
 """
 
 import copy
 from contextlib import contextmanager
-from dataclasses import replace
 
 import numpy as np
+import torch
 from _common import stopwatch
 
 from skpatchsvdd._bank.collect import collect_banks
@@ -31,11 +32,11 @@ from skpatchsvdd._encoding.networks import FLAT_PATCH
 from skpatchsvdd._encoding.positions import find_units
 from skpatchsvdd._encoding.registry import make_encoder
 from skpatchsvdd._images.arrays import check_images
-from skpatchsvdd._inspection.context import FitContext
-from skpatchsvdd._inspection.inspector import Inspector
-from skpatchsvdd._inspection.learnt import describe_bank, set_learnt
-from skpatchsvdd._inspection.likeness import measure_grouping
+from skpatchsvdd._learnt import describe_bank, set_learnt
 from skpatchsvdd._options import list_trial_lams, resolve_options
+from skpatchsvdd._scoring.context import FitContext
+from skpatchsvdd._scoring.fitted import FittedBank
+from skpatchsvdd._scoring.inspector import Inspector
 from skpatchsvdd._training import lam_search, trainer, training
 from skpatchsvdd._training.crops import crop_size
 from skpatchsvdd._training.directions import DIRECTIONS
@@ -61,7 +62,6 @@ __all__ = [
     "make_encoder",
     "make_index",
     "make_paper_objective",
-    "measure_grouping",
     "pairs_of_a_crop",
     "parts_of",
     "rebuild_bank",
@@ -123,7 +123,10 @@ def score_with(encoder, train, test, center, options, strides, device):
     units = find_units(dense, train, options.position_weight, rng)
     banks = collect_banks(dense, train, units, None, rng)
     indexes = [make_index(bank, "exact", device, None, 0) for bank in banks]
-    return Inspector(dense, indexes, units, options.aggregation).scores(test)
+    bank = FittedBank(
+        setting=None, indexes=indexes, units=units, aggregation=options.aggregation
+    )
+    return Inspector(dense, bank).scores(test)
 
 
 def parts_of(est):
@@ -151,8 +154,8 @@ def rebuild_bank(est, images, bank_size, method, device):
         pairs = zip(samplers, indexes, strict=True)
         variations = [Variation(x.result(), index, device) for x, index in pairs]
     model = copy.copy(est)
-    fitted = replace(
-        est._fitted, indexes=indexes, known=[], owners=None, variations=variations
+    fitted = est._fitted.change(
+        indexes=indexes, known=[], owners=None, variations=variations
     )
     set_learnt(model, describe_bank(fitted, est.encoder_))
     return model
@@ -165,5 +168,22 @@ def score_distances(est, features, distances):
     if inspector.variations is not None:
         pairs = enumerate(features)
         usual = {i: inspector._find_usual(i, x, owners) for i, x in pairs}
-    maps = inspector._join_all(dict(enumerate(distances)), usual, None)
-    return inspector._score(maps).cpu().numpy()
+    maps = inspector._join_all(dict(enumerate(distances)), usual)
+    return -inspector._find_largest(maps).cpu().numpy()
+
+
+def share_patches(est, images, originals):
+    """Return the fraction of images' patches whose nearest one is in their original."""
+    inspector = est._inspector()
+    index, shares = inspector.indexes[len(inspector.indexes) // 2], []
+    for encoded, original in zip(
+        inspector.encode_each(check_images(images)), originals, strict=True
+    ):
+        (features,) = encoded.features[len(inspector.indexes) // 2]
+        number = est._fitted.known.index(encoded.digests[0])
+        own = index.view_bank()
+        others = torch.tensor(own.rows[own.places[:, 0] != number]).to(features.device)
+        images_of = own.places[own.places[:, 0] != number, 0]
+        nearest = torch.cdist(features.flatten(0, 1)[::7], others).argmin(dim=1)
+        shares.append(np.mean(images_of[nearest.cpu().numpy()] == original))
+    return np.array(shares)

@@ -4,7 +4,7 @@ Three tables, of which --tables chooses some:
 
 "groups": categories whose images are tiles of strips, in files named STRIP_NUMBER.
 Strips are left out of the fit in turn, and test/good shows still others. At
-contamination=0.05: the fraction of images of left-out strips, and of test/good, that
+false_alarm_rate=0.05: the fraction of images of left-out strips, and of test/good, that
 raise an alarm, with and without groups, after training and with random weights; the
 fraction that is promised (with few groups more than 0.05, see the user guide); and the
 fraction of defects found.
@@ -117,7 +117,7 @@ def load(args, category):
 
 
 def make_estimator(args, seed, **params):
-    params |= {"random_state": seed, "device": args.device, "contamination": ALPHA}
+    params |= {"random_state": seed, "device": args.device, "false_alarm_rate": ALPHA}
     params["bank_size"] = args.bank_size
     params["encoder"] = args.encoder
     params["strides"] = None if args.encoder == ["formulas"] else args.strides

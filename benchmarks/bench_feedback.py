@@ -4,7 +4,7 @@ Of each kind of defects, some images become known defects, with their masks: 0, 
 10 of them, or as many as half of the kind. For each number: the area under the ROC
 curve of images (det) and of pixels (seg) on the other half of that kind, "same", which
 is never known, and on all other kinds, "others", of which none is; and the fraction of
-good images that raise an alarm at contamination=0.05. Then the mean over the kinds of
+good images that raise an alarm at false_alarm_rate=0.05. Then the mean over the kinds of
 each category, and over the categories, beside the largest loss of a category on others.
 In the last table "missed" is 1 - det on the same kind, as a fraction of what it is with
 none known.
@@ -20,7 +20,7 @@ the corrected images. Once with marks about in the middle, and once with marks a
 
 With --promise N, too: N times, of all good images three of five are learnt, one of five
 is a stream whose false alarms are corrected, and of the last fifth the fraction that
-raises an alarm at contamination=0.05: before, after the corrections, and, instead of
+raises an alarm at false_alarm_rate=0.05: before, after the corrections, and, instead of
 these, with five known defects.
 
 --rows FILE keeps every row as soon as it is measured, and what is kept there already is
@@ -173,7 +173,7 @@ def load(args, category, seed):
 def make_estimator(args, seed):
     return PatchSVDD(
         encoder=args.encoder,
-        contamination=ALPHA,
+        false_alarm_rate=ALPHA,
         random_state=seed,
         device=args.device,
     )

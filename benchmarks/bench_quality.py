@@ -2,7 +2,7 @@
 
 For each category, setting and seed: the area under the ROC curve of images (det) and of
 pixels (seg) and the per-region overlap (pro); the fraction of good images that raise a
-false alarm at contamination=0.05, and of defective ones that are found; whether scores
+false alarm at false_alarm_rate=0.05, and of defective ones that are found; whether scores
 are tied or a collapse was mended (collapsed); how long training took. Then mean and
 spread over the seeds of each category, and the mean over all.
 
@@ -89,7 +89,7 @@ def main():
         trained = {}
         for name, seed, parameters in list_fits(args):
             est = PatchSVDD(
-                contamination=0.05, random_state=seed, device=args.device
+                false_alarm_rate=0.05, random_state=seed, device=args.device
             ).set_params(**parameters)
             if name in INSPECTIONS and seed in trained:
                 est.encoder_, est.lam_, est.lam_results_ = trained[seed]

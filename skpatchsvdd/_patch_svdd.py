@@ -23,7 +23,6 @@ from skpatchsvdd._calibration import (
     check_scores,
     find_twins,
     split_groups,
-    warn_if_grouped,
     warn_of_collapse,
     warn_of_twins,
 )
@@ -35,14 +34,6 @@ from skpatchsvdd._encoding import (
     make_frozen,
 )
 from skpatchsvdd._export import export_onnx
-from skpatchsvdd._images import (
-    check_defects,
-    check_images,
-    check_roi,
-    digest_images,
-    enlarge_roi,
-    list_digests,
-)
 from skpatchsvdd._feedback import (
     Feedback,
     apply_feedback,
@@ -54,6 +45,14 @@ from skpatchsvdd._feedback import (
     learn_defects,
     name_masks,
     take_defective,
+)
+from skpatchsvdd._images import (
+    check_defects,
+    check_images,
+    check_roi,
+    digest_images,
+    enlarge_roi,
+    list_digests,
 )
 from skpatchsvdd._learnt import (
     describe_bank,
@@ -615,8 +614,6 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
                     normal, training, fitted, calibration, context
                 )
             check_scores(calibration.plain)
-            if groups is None:
-                warn_if_grouped(images)
             if len(defective):
                 fitted, calibration = self._learn_defects(
                     defective, training, fitted, calibration, context
@@ -709,9 +706,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         def inspect(fitted):
             return fitted.inspector(now.encoder_, context.device)
 
-        fitted, calibration = apply_update(
-            now._fitted, known, update, inspect, context
-        )
+        fitted, calibration = apply_update(now._fitted, known, update, inspect, context)
         check_scores(calibration.plain)
         set_learnt(
             self,

@@ -8,7 +8,6 @@ from skpatchsvdd._calibration.groups import (
     number_owners,
     split_groups,
 )
-from skpatchsvdd._calibration.likeness import warn_if_grouped
 from skpatchsvdd._calibration.threshold import (
     are_tied,
     check_scores,
@@ -32,7 +31,6 @@ __all__ = [
     "p_values_from_scores",
     "split_groups",
     "threshold_from_scores",
-    "warn_if_grouped",
     "warn_of_collapse",
     "warn_of_twins",
 ]

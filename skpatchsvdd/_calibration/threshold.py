@@ -82,7 +82,9 @@ def count_scores(plain, raised, levels):
     return -counted.double().numpy()
 
 
-def threshold_from_scores(scores, false_alarm_rate, groups=None, name="false_alarm_rate"):
+def threshold_from_scores(
+    scores, false_alarm_rate, groups=None, name="false_alarm_rate"
+):
     """Choose the score below which an image is called abnormal.
 
     It is where `p_values_from_scores` passes `false_alarm_rate`. Without groups, it lies

@@ -1,4 +1,4 @@
-"""Images that show the same piece, found by how their patches find each other.
+r"""Images that show the same piece, found by how their patches find each other.
 
 Several pictures of one piece lend each other patches that no picture of a new piece
 finds. So their scores without themselves are too low, and so is a threshold of them.
@@ -6,7 +6,7 @@ Whether images are twins is not a question of how alike they are: parts in simil
 are alike, too, and so are new ones. If images are spread evenly, leaving out the m most
 similar ones raises the distance to the nearest patch by
 
-.. math:: b \\, (1 + 1/2 + ... + 1/m)
+.. math:: b \, (1 + 1/2 + ... + 1/m)
 
 in logarithms, where b follows from how many dimensions they vary in. Far from an image,
 where none are twins, b can be measured. Twins stand out: leaving them out raises

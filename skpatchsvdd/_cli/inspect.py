@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from skpatchsvdd._calibration import threshold_from_scores
 from skpatchsvdd._cli.batches import Outcome, cut_batches, inspect_batch
 from skpatchsvdd._cli.files import find_images, list_files, tell_others
 from skpatchsvdd._cli.interrupts import finish_first
@@ -9,7 +10,6 @@ from skpatchsvdd._cli.models import load_model
 from skpatchsvdd._cli.record import Record
 from skpatchsvdd._cli.table import TABLE
 from skpatchsvdd._cli.watch import watch_folder
-from skpatchsvdd._calibration import threshold_from_scores
 from skpatchsvdd._report import Page
 from skpatchsvdd._utils import hold_lock
 

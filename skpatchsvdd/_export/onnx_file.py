@@ -10,8 +10,8 @@ from numbers import Integral, Real
 import torch
 
 from skpatchsvdd._export.one_image import OneImage, make_inspector
-from skpatchsvdd._export.search import OPSET, make_function
 from skpatchsvdd._export.reducing import reduce_bank
+from skpatchsvdd._export.search import OPSET, make_function
 from skpatchsvdd._utils import check_file_name, replaced_when_whole
 from skpatchsvdd._version import __version__
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from skpatchsvdd._images import list_digests
 from skpatchsvdd._feedback.harmless import (
     FAR,
     LEAST,
@@ -14,6 +13,7 @@ from skpatchsvdd._feedback.harmless import (
     average_far,
     lower_distances,
 )
+from skpatchsvdd._images import list_digests
 
 # The fraction of new normal images whose scores are below the level of an alarm.
 _ALARMS = 0.05

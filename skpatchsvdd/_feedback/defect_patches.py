@@ -7,8 +7,8 @@ import torch
 from scipy import ndimage
 
 from skpatchsvdd._bank import Coreset, as_tensor
-from skpatchsvdd._images import ImageStack
 from skpatchsvdd._feedback.known_defects import KnownDefects, measure_limits
+from skpatchsvdd._images import ImageStack
 from skpatchsvdd._scoring import find_covering
 
 # Rows of known defects of each scale, at most: comparing all patches of an image with

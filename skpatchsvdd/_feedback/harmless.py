@@ -27,8 +27,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from skpatchsvdd._feedback.weighted import PRODUCTS, SearchedRows
-from skpatchsvdd._utils import as_columns, expand, halve_squares
+from skpatchsvdd._feedback.weighted import SearchedRows, WeightedRows
 
 # How many times what is typical a patch must be away from normal ones.
 FAR = 2.0
@@ -297,30 +296,24 @@ class HarmlessRows:
     """
 
     def __init__(self, rows, looks, tolerances, ratios, device):
-        rows = torch.from_numpy(rows).to(device)
-        self._columns, self._half_squares = as_columns(rows), halve_squares(rows)
+        self._rows = WeightedRows(rows, device)
         self._looks = torch.from_numpy(looks).to(device)
         self._tolerances = tolerances
-        self._squares = ratios.to(device).square()
+        self._ratios = ratios.to(device).square()
 
     def compare(self, features, looks, far):
         """Return how far patches are from the harmless one they are most like, (n,).
 
         In units of how far they may be, in the respect in which they are least alike.
         """
-        size = max(PRODUCTS // len(self._looks), 1)
-        parts = zip(*(x.split(size) for x in (features, looks, far)), strict=True)
-        return torch.cat([self._compare_some(*part) for part in parts])
+        return self._rows.find_least(self._find_worst, features, looks, far).sqrt()
 
-    def _compare_some(self, features, looks, far):
-        halves = expand(self._half_squares, features, self._columns)
-        squares = 2 * (halves + halve_squares(features)[:, None]).clamp(min=0)
-        squares = squares * self._squares / far.clamp(min=1e-12).square()[:, None]
+    def _find_worst(self, squares, looks, far):
+        squares = squares * self._ratios / far.clamp(min=1e-12).square()[:, None]
         apart = looks[:, None] - self._looks  # (n, n_rows, n_channels + 1)
         colors = apart[..., :-1].square().sum(dim=-1) / self._tolerances[0] ** 2
         sizes = (apart[..., -1] / self._tolerances[1]).square()
-        worst = torch.maximum(torch.maximum(squares, colors), sizes)
-        return worst.amin(dim=1).sqrt()
+        return torch.maximum(torch.maximum(squares, colors), sizes)
 
 
 def lower_distances(distances, quotients, typical):

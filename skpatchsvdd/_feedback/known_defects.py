@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from skpatchsvdd._bank import as_tensor
-from skpatchsvdd._feedback.weighted import PRODUCTS, SearchedRows, WeightedSearch
+from skpatchsvdd._feedback.weighted import PRODUCTS, SearchedRows, WeightedRows
 
 # What this fraction of the normal images reach does not raise anything; patches of the
 # others are raised a little, and thresholds come from scores with that. Chosen, as the
@@ -147,21 +147,24 @@ class _DefectSearch:
 
     def __init__(self, bank, device):
         self._bank = bank
-        self._search = WeightedSearch(bank.rows, device)
+        self._rows = WeightedRows(bank.rows, device)
         limits = as_tensor(bank.limits).to(device).clamp(min=_LEAST)
         self._largest, self._second = limits
         self._holders = as_tensor(bank.holders).to(device)
-        self._weights = bank.limit_peaks(-1) * self._largest
+        self._weights = (bank.limit_peaks(-1) * self._largest).square()
 
     def measure(self, features, left_out):
-        weights = [self._weigh_without(owner) for owner in left_out]
-        return self._search.search_images(features, weights)
+        # Image by image, so that no other image matters.
+        pairs = zip(features, map(self._weigh_without, left_out), strict=True)
+        return torch.stack(
+            [self._rows.find_least(lambda x, w=w: x * w, y).sqrt() for y, w in pairs]
+        )
 
     def _weigh_without(self, owner):
         if owner < 0:
             return self._weights
         limits = torch.where(self._holders == owner, self._second, self._largest)
-        return self._bank.limit_peaks(owner) * limits
+        return (self._bank.limit_peaks(owner) * limits).square()
 
 
 def measure_limits(rows, places, index, device):

@@ -3,8 +3,8 @@
 import numpy as np
 import torch
 
-from skpatchsvdd._images import UNKNOWN_KIND
 from skpatchsvdd._feedback.defect_patches import choose_patches
+from skpatchsvdd._images import UNKNOWN_KIND
 
 # The least ratio of distances, so that a copy of a known defect does not outweigh all
 # other scales.

@@ -15,7 +15,7 @@ from skpatchsvdd._feedback.defect_patches import (
 )
 from skpatchsvdd._feedback.feedback import Feedback
 from skpatchsvdd._feedback.raises import raise_scores
-from skpatchsvdd._images import ImageStack, list_digests
+from skpatchsvdd._images import list_digests
 from skpatchsvdd._scoring import NormalImages, extend_bank
 
 
@@ -118,7 +118,9 @@ def find_update(images, labels, groups, fitted, calibration, are_corrections):
 def take_defective(images, labels):
     """Return those of some images that are defective, as `DefectiveImages`."""
     stack = images.take(labels.defective).hold()
-    kinds, masks = ([x[i] for i in labels.defective] for x in (labels.kinds, labels.masks))
+    kinds, masks = (
+        [x[i] for i in labels.defective] for x in (labels.kinds, labels.masks)
+    )
     return DefectiveImages(stack, list_digests(stack), kinds, masks)
 
 

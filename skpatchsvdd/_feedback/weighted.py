@@ -1,4 +1,4 @@
-"""The nearest of a few rows, each of which measures distances in a unit of its own."""
+"""Rows that people have named, on devices, and the nearest of them."""
 
 from dataclasses import dataclass, field, fields
 
@@ -37,8 +37,8 @@ class SearchedRows(Saved):
         return self._on_device[key]
 
 
-class WeightedSearch:
-    """Rows on a device.
+class WeightedRows:
+    """Rows on a device, from which distances are measured.
 
     Parameters
     ----------
@@ -49,54 +49,33 @@ class WeightedSearch:
     """
 
     def __init__(self, rows, device):
-        self._rows = as_tensor(rows).to(device)
-        self._origin = self._rows.mean(dim=0)
-        centered = self._rows - self._origin
-        self._columns = as_columns(centered)
-        self._half_squares = halve_squares(centered)
+        rows = as_tensor(rows).to(device)
+        self._origin = rows.mean(dim=0)
+        self._columns = as_columns(rows - self._origin)
+        self._half_squares = halve_squares(rows - self._origin)
 
-    def find_nearest(self, features, weights):
-        """Return the smallest product of a row's distance and weight, (n,).
+    def square(self, features):
+        """Return the squared distances of patches to all rows, (n, n_rows).
 
-        Parameters
-        ----------
-        features : tensor of shape (n, n_features)
-            float32, on the device.
-        weights : tensor of shape (n_rows,)
-            Those of the rows.
+        As exact as an expanded square is: who needs to tell copies apart, is wrong
+        here.
         """
-        size = max(PRODUCTS // len(weights), 1)
-        squares = weights.square()
-        parts = [self._find_some(x, weights, squares) for x in features.split(size)]
-        return torch.cat(parts)
-
-    def search_images(self, features, weights):
-        """Return what `find_nearest` does for the patches of images.
-
-        Parameters
-        ----------
-        features : tensor of shape (n_images, n_patches, n_features)
-            float32, on the device.
-        weights : list of tensor of shape (n_rows,)
-            For each image, those of the rows.
-
-        Returns
-        -------
-        nearest : tensor of shape (n_images, n_patches)
-        """
-        is_shared = all(x is weights[0] for x in weights)
-        if features.device.type != "cpu" and is_shared:
-            flat = self.find_nearest(features.flatten(0, 1), weights[0])
-            return flat.view(features.shape[:2])
-        # Image by image, so that no other image matters.
-        pairs = zip(features, weights, strict=True)
-        return torch.stack([self.find_nearest(*pair) for pair in pairs])
-
-    def _find_some(self, features, weights, squares):
         centered = features - self._origin
         halves = expand(self._half_squares, centered, self._columns)
-        halves = (halves + halve_squares(centered)[:, None]).clamp(min=0)
-        nearest = (halves * squares).argmin(dim=1)
-        # By the difference: an expanded square of what is near is a rounding error.
-        away = (features - self._rows[nearest]).square().sum(dim=1).sqrt()
-        return away * weights[nearest]
+        return 2 * (halves + halve_squares(centered)[:, None]).clamp(min=0)
+
+    def find_least(self, measure, *parts):
+        """Return the least of what is measured between patches and rows, (n,).
+
+        Parameters
+        ----------
+        measure : callable
+            ``measure(squares, *parts)`` gives what counts, (n, n_rows), from squared
+            distances.
+        *parts : tensor of shape (n, ...)
+            Features of patches, and whatever else belongs to each of them.
+        """
+        size = max(PRODUCTS // len(self._half_squares), 1)
+        chunks = zip(*(x.split(size) for x in parts), strict=True)
+        found = [measure(self.square(x), *more).amin(dim=1) for x, *more in chunks]
+        return torch.cat(found)

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
-from skpatchsvdd._images import list_images, read_display
 from skpatchsvdd._calibration import p_values_from_scores
+from skpatchsvdd._images import list_images, read_display
 from skpatchsvdd._report.links import find_folder, name_page, refer
 from skpatchsvdd._report.patches import PatchPairs
 from skpatchsvdd._report.pictures import OVERLAY_SIZE, encode_map, encode_picture

@@ -39,7 +39,9 @@ def _explain_image(inspector, encoded, pixels):
         # Of the patches over each pixel, the one that is farthest from normal.
         places = [torch.searchsorted(cells, own) for own in covering]
         cells = [int(cells[own[measured[own].argmax()]]) for own in places]
-        nearest = inspector.indexes[i].find_nearest(features.flatten(0, 1)[cells], owner)
+        nearest = inspector.indexes[i].find_nearest(
+            features.flatten(0, 1)[cells], owner
+        )
         matches["distance"][:, i], rows = nearest
         matches["image"][:, i] = rows[:, 0]
         set_boxes(matches[:, i], "", dense, i, np.array(cells))

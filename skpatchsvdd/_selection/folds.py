@@ -13,11 +13,11 @@ from sklearn.model_selection import (
 )
 from sklearn.utils import check_consistent_length
 
+from skpatchsvdd._calibration import check_groups
 from skpatchsvdd._images import (
     check_labels,
     read_labels,
 )
-from skpatchsvdd._calibration import check_groups
 
 # A threshold comes from images that the bank does not hold: one image is too few.
 _MIN_TRAIN = 2

@@ -5,13 +5,13 @@ import math
 import numpy as np
 
 from skpatchsvdd._bank import ApproximateIndex, ExactIndex
+from skpatchsvdd._calibration import Calibration
 from skpatchsvdd._encoding import (
     ENCODERS,
     JointEncoder,
     ModuleEncoder,
     grid_shape,
 )
-from skpatchsvdd._calibration import Calibration
 from skpatchsvdd._feedback import Feedback, Harmless, KnownDefects
 from skpatchsvdd._scoring import FittedBank
 

@@ -1,8 +1,8 @@
 """What is saved: the attributes of an estimator, and the objects that they hold."""
 
 from skpatchsvdd._bank import ExactIndex, PatchSample, Variation
-from skpatchsvdd._encoding import DenseSetting
 from skpatchsvdd._calibration import Calibration
+from skpatchsvdd._encoding import DenseSetting
 from skpatchsvdd._feedback import DefectBank, Feedback, Harmless, KnownDefects
 from skpatchsvdd._scoring import FittedBank
 
