@@ -691,7 +691,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         now = take_snapshot(self)
         images = now._check_scored_images(X)
         labels = check_defects(y, masks, images)
-        if len(labels.normal):
+        if corrections:
+            groups = None  # none of them joins the bank
+        elif len(labels.normal):
             groups = check_more_groups(groups, now.groups_, len(images))
         known = now._calibration.change_rate(now.false_alarm_rate)
         groups = groups if known.are_given else None

@@ -28,7 +28,7 @@ class Calibration(Saved):
         The group of each image. None makes each image its own group.
     calibrates : ndarray of bool of shape (n_images,)
         Whether thresholds and p-values come from an image: the encoder has seen no
-        image of its group, and it was not chosen for its score.
+        image of its group.
     rate : "auto" or float
         The rate of false alarms that the threshold is chosen by.
     raised : ndarray of shape (n_images,) or None
@@ -149,7 +149,7 @@ class Calibration(Saved):
             held_out = held_out.change(rate=rate)
         return self.change(rate=rate, held_out=held_out)
 
-    def extend(self, plain, groups=None, is_seen=False, corrections=False):
+    def extend(self, plain, groups=None, is_seen=False):
         """Return the calibration with more images, without what raises their scores.
 
         Parameters
@@ -161,12 +161,8 @@ class Calibration(Saved):
         is_seen : bool or ndarray of bool of shape (n_new,)
             Whether the encoder was trained on images of their groups: these do not
             calibrate.
-        corrections : bool
-            Whether they were chosen for their scores: those do not calibrate.
         """
         calibrates = np.ones(len(plain), dtype=bool) & ~np.asarray(is_seen)
-        if corrections:
-            calibrates[:] = False
         if self.groups is not None:
             groups = np.concatenate([self.groups, groups])
         return self.change(

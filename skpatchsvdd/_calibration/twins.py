@@ -28,6 +28,9 @@ _N_NEAREST, _N_LEFT_OUT, _N_NEAR, _MAX_TWINS = 20, 12, 8, 6
 # What leaving out a twin must add, in logarithms: so many times what the law says, and
 # two percent.
 _FACTOR, _MARGIN = 1.5, 0.02
+# The least fraction of images that have twins: if fewer have, a rate of false alarms is
+# at most 1 / (1 - fraction) times what it should be.
+_HARMFUL = 0.1
 # Patches of each image that are compared, at most and at least, and products of all
 # comparisons beyond which a CPU does not look.
 _N_PATCHES, _MIN_PATCHES, _MAX_PRODUCTS = 32, 8, 2**34
@@ -48,7 +51,7 @@ def find_twins(bank, device):
     Returns
     -------
     labels : ndarray of int of shape (n_images,) or None
-        None if there are no twins, or too few or too many images to tell.
+        None if few images have twins, or there are too few or too many to tell.
     """
     n_images = int(bank.places[:, 0].max()) + 1
     n_pairs = n_images * len(bank.rows)
@@ -68,8 +71,9 @@ def find_twins(bank, device):
     links = csr_matrix(
         (np.ones(len(first)), (first, left_out[first, k])), shape=(n_images, n_images)
     )
-    n_groups, labels = connected_components(links, directed=False)
-    return None if n_groups == n_images else labels
+    _, labels = connected_components(links, directed=False)
+    is_harmful = np.mean(np.bincount(labels)[labels] > 1) >= _HARMFUL
+    return labels if is_harmful else None
 
 
 def _compare(bank, n_images, n_each, device):

@@ -33,7 +33,7 @@ class _Seen:
     usual: list | None  # (1, rows, cols)
     cells: list  # the numbers of patches around which are far ones, (n,)
     around: list  # what is around each, `Around`
-    is_chosen: list  # which are far themselves, in regions above the level, (n,)
+    is_chosen: list  # which are far themselves, and touch regions above the level
 
 
 def learn_harmless(former, images, inspector, scores):
@@ -51,15 +51,13 @@ def learn_harmless(former, images, inspector, scores):
     images : ImageStack
         Corrected images that it does not know.
     inspector : Inspector
-        With a bank that does not hold them, or holds them as known images.
+        With a bank that does not hold them.
     scores : ndarray of shape (n_images,)
         Scores of normal images, which tell what an alarm is.
 
     Returns
     -------
     harmless : Harmless
-    cells : list of list of ndarray of int
-        By image and scale, the numbers of these patches.
     """
     typical = list_typical(inspector) if former is None else former.typical
     level = -np.sort(scores)[max(int(_ALARMS * (len(scores) + 1)) - 1, 0)]
@@ -70,15 +68,10 @@ def learn_harmless(former, images, inspector, scores):
         former = _make_empty(inspector, typical, seen[0])
     _limit(seen, former)
     harmless = _append(former, seen, list_digests(images))
-    n_former = len(former.known)
     ratios = harmless.ratios.copy()
-    for number, own in enumerate(seen, n_former):
+    for number, own in enumerate(seen, len(former.known)):
         ratios[number] = _find_ratio(harmless, own, number, inspector, level)
-    cells = [
-        [x[chosen] for x, chosen in zip(own.cells, own.is_chosen, strict=True)]
-        for own in seen
-    ]
-    return replace(harmless, ratios=ratios), cells
+    return replace(harmless, ratios=ratios)
 
 
 def _make_empty(inspector, typical, seen):
@@ -128,23 +121,18 @@ def _look(inspector, typical, encoded, mask):
         cells = is_around.nonzero()[:, 0].cpu().numpy().astype(np.int32)
         seen.cells.append(cells)
         seen.around.append(Around(*(y[is_around] for y in around)))
-        in_mask = _find_in_mask(mask, inspector.encoder, i)
-        seen.is_chosen.append((in_mask & is_far)[cells])
+        seen.is_chosen.append((is_far & _find_touching(mask, inspector, i))[cells])
     return seen
 
 
-def _find_in_mask(mask, dense, scale):
-    """Return which patches of a scale have their middle in a mask."""
-    size, stride = dense.patch_sizes[scale], dense.strides[scale]
-    rows, cols = (
-        np.minimum(stride * np.arange(n) + size // 2, length - 1)
-        for n, length in zip(dense.grids[scale], mask.shape, strict=True)
-    )
-    return mask[np.ix_(rows, cols)].ravel()
+def _find_touching(mask, inspector, scale):
+    """Return which patches of a scale hold a pixel of a mask."""
+    pixels = torch.from_numpy(mask)
+    return inspector.find_covering(scale, pixels).flatten().numpy()
 
 
 def _limit(seen, former):
-    """Choose no more patches than there is room for: the others join the bank."""
+    """Choose no more patches than there is room for."""
     for i, rows in enumerate(former.rows):
         room = _MAX_ROWS - len(rows)
         for own in seen:
@@ -209,6 +197,23 @@ def _compare(harmless, seen, number, scale):
         return quotients
 
     return find
+
+
+def drop_harmless(harmless, digests):
+    """Return what is harmless without some images; None if nothing is left."""
+    if harmless is None or not set(digests) & set(harmless.known):
+        return harmless
+    stays = np.array([x not in digests for x in harmless.known])
+    numbers = (np.cumsum(stays) - 1).astype(np.int32)
+    kept = [stays[x] for x in harmless.images]
+    parts = {
+        name: [x[k] for x, k in zip(getattr(harmless, name), kept, strict=True)]
+        for name in _BY_SCALE
+    }
+    parts["images"] = [numbers[x] for x in parts["images"]]
+    known = [x for x, stay in zip(harmless.known, stays, strict=True) if stay]
+    ratios = harmless.ratios[stays]
+    return replace(harmless, **parts, known=known, ratios=ratios) if known else None
 
 
 def join_harmless(known):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from skpatchsvdd._calibration import number_owners
-from skpatchsvdd._feedback.corrections import learn_harmless
+from skpatchsvdd._feedback.corrections import drop_harmless, learn_harmless
 from skpatchsvdd._feedback.defect_patches import (
     DefectiveImages,
     drop_defects,
@@ -15,7 +15,7 @@ from skpatchsvdd._feedback.defect_patches import (
 )
 from skpatchsvdd._feedback.feedback import Feedback
 from skpatchsvdd._feedback.raises import raise_scores
-from skpatchsvdd._images import list_digests
+from skpatchsvdd._images import ImageStack, list_digests
 from skpatchsvdd._scoring import NormalImages, extend_bank
 
 
@@ -29,7 +29,7 @@ class Update:
         Normal images that the bank does not hold.
     groups : ndarray of shape (n_normal,) or None
         Their groups.
-    is_seen : ndarray of bool of shape (n_normal,)
+    is_seen : bool or ndarray of bool of shape (n_normal,)
         Whether the encoder was trained on images of their groups.
     defective : DefectiveImages
         Images of defects that are not known.
@@ -38,19 +38,19 @@ class Update:
     renamed : dict of str
         By digest, the kinds of known defects that are now called something else.
     corrected : set of bytes
-        Digests of normal images that should raise no alarm any more, in the bank or not.
-    are_corrections : bool
-        Whether the normal images were chosen for their scores.
+        Digests of normal images that should raise no alarm any more.
+    silenced : ImageStack
+        Those of them that the bank does not hold.
     """
 
     normal: NormalImages
     groups: np.ndarray | None
-    is_seen: np.ndarray
+    is_seen: np.ndarray | bool
     defective: DefectiveImages
     withdrawn: set
     renamed: dict
     corrected: set
-    are_corrections: bool
+    silenced: ImageStack
 
     def __bool__(self):
         lists = self.normal, self.defective, self.withdrawn, self.renamed
@@ -85,16 +85,17 @@ def find_update(images, labels, groups, fitted, calibration, are_corrections):
     first = {digest: i for i, digest in reversed(list(enumerate(digests)))}
     in_bank = set(fitted.known)
     new = sorted(i for digest, i in first.items() if digest not in in_bank)
-    n_known, is_seen = len(fitted.known), np.zeros(len(new), dtype=bool)
+    corrected, silenced = set(), []
+    if are_corrections:  # of these nothing joins the bank
+        corrected = set(digests) - feedback.corrected
+        silenced, new = [i for i in new if digests[i] in corrected], []
+    owners, is_seen = fitted.owners.max() + 1 + np.arange(len(new)), False
     if groups is not None:
         groups = groups[labels.normal][new]
-        owners = number_owners(np.concatenate([calibration.groups, groups]))
+        everyone = number_owners(np.concatenate([calibration.groups, groups]))
+        former, owners = np.split(everyone, [len(fitted.known)])
         was_seen = [digest in fitted.seen for digest in fitted.known]
-        is_seen = np.isin(owners[n_known:], owners[:n_known][was_seen])
-        owners = owners[n_known:]
-    else:  # each is its own, with a number of its own
-        owners = fitted.owners.max() + 1 + np.arange(len(new))
-    known = [digests[i] for i in new]
+        is_seen = np.isin(owners, former[was_seen])
     defective = take_defective(images, labels)
     check_apart(defective, in_bank | set(digests))
     former = {}
@@ -102,16 +103,15 @@ def find_update(images, labels, groups, fitted, calibration, are_corrections):
         former = dict(zip(feedback.defects.known, feedback.defects.kinds, strict=True))
     now = zip(defective.known, defective.kinds, strict=True)
     renamed = {x: kind for x, kind in now if former.get(x, kind) != kind}
-    corrected = set(digests) - feedback.corrected if are_corrections else set()
     return Update(
-        NormalImages(stack.take(new), known, owners, np.arange(0)),
+        NormalImages(stack.take(new), [digests[i] for i in new], owners, np.arange(0)),
         groups,
         is_seen,
         defective.without(former),
         set(former) & set(digests),
         renamed,
         corrected,
-        are_corrections,
+        stack.take(silenced),
     )
 
 
@@ -156,25 +156,22 @@ def apply_update(fitted, calibration, update, inspect, context):
     fitted : FittedBank
     calibration : Calibration
     """
-    feedback, left_out = fitted.feedback or Feedback(), None
-    harmless, new = feedback.harmless, update.normal
-    # Those of the bank have lent it their patches already.
-    if update.are_corrections and len(new):
-        harmless, cells = learn_harmless(
-            harmless, new.stack, inspect(fitted), calibration.used_scores
+    feedback, new = fitted.feedback or Feedback(), update.normal
+    # What was taken for harmless and is defective.
+    wrong = feedback.corrected & set(update.defective.known)
+    harmless = drop_harmless(feedback.harmless, wrong)
+    if len(update.silenced):
+        harmless = learn_harmless(
+            harmless, update.silenced, inspect(fitted), calibration.used_scores
         )
-        left_out = _place_cells(cells, len(fitted.known))
     fitted = fitted.change(feedback=None)
     if len(new):
-        dense = inspect(fitted).encoder
-        fitted = extend_bank(fitted, new, dense, context, left_out)
+        fitted = extend_bank(fitted, new, inspect(fitted).encoder, context)
         scores = inspect(fitted).scores_of_known(new.stack)
         groups = update.groups
         if calibration.groups is not None and groups is None:  # twins: each its own
             groups = calibration.groups.max() + 1 + np.arange(len(new))
-        calibration = calibration.extend(
-            scores, groups, update.is_seen, update.are_corrections
-        )
+        calibration = calibration.extend(scores, groups, update.is_seen)
     defects = drop_defects(feedback.defects, update.withdrawn)
     defects = rename_defects(defects, update.renamed)
     if len(update.defective):
@@ -184,7 +181,7 @@ def apply_update(fitted, calibration, update, inspect, context):
     feedback = Feedback(
         defects=defects,
         harmless=harmless,
-        corrected=feedback.corrected | update.corrected,
+        corrected=(feedback.corrected - wrong) | update.corrected,
     )
     return apply_feedback(fitted, calibration, feedback, inspect)
 
@@ -217,16 +214,3 @@ def apply_feedback(fitted, calibration, feedback, inspect):
         return fitted, calibration
     feedback = feedback.change(levels=calibration.levels)
     return fitted.change(feedback=feedback), calibration
-
-
-def _place_cells(cells, n_former):
-    """Return, by scale, images of the bank and patches, (n, 2), of new images."""
-    return [
-        np.concatenate(
-            [
-                np.column_stack([np.full(len(x), number), x])
-                for number, x in enumerate(own, n_former)
-            ]
-        )
-        for own in zip(*cells, strict=True)
-    ]

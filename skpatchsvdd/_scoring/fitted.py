@@ -184,7 +184,7 @@ def build_bank(normal, encoder, seen, context):
     )
 
 
-def extend_bank(fitted, new, dense, context, left_out=None):
+def extend_bank(fitted, new, dense, context):
     """Let the patches of more images join a bank; return another `FittedBank`.
 
     Parameters
@@ -197,8 +197,6 @@ def extend_bank(fitted, new, dense, context, left_out=None):
         Encodes them.
     context : FitContext
         How to do it.
-    left_out : list of ndarray of int of shape (n, 2) or None
-        By scale, images and patches that do not join it.
     """
     images, rng = new.stack, context.rng
     former = fitted.variations
@@ -220,8 +218,6 @@ def extend_bank(fitted, new, dense, context, left_out=None):
             owners=new.owners,
             samplers=samplers,
         )
-    if left_out is not None:
-        banks = _leave_out(banks, left_out)
     indexes = index_banks(banks, context)
     variations = None
     if former is not None:
@@ -249,18 +245,6 @@ def relabel(fitted, owners, context):
         samples = [x._replace(owners=owners[x.owners]) for x in samples]
         variations = _measure_variations(samples, indexes, context)
     return fitted.change(indexes=indexes, owners=owners, variations=variations)
-
-
-def _leave_out(banks, places):
-    kept = []
-    for bank, own in zip(banks, places, strict=True):
-        n_cells = 1 + max(bank.places[:, 1].max(), own[:, 1].max(initial=0))
-        numbers = [
-            x[:, 0].astype(np.int64) * n_cells + x[:, 1] for x in (bank.places, own)
-        ]
-        keep = ~np.isin(*numbers)
-        kept.append(Bank(*(x[keep] for x in bank)))
-    return kept
 
 
 def _fork(rng):

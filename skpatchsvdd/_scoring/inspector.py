@@ -91,16 +91,19 @@ class Inspector:
         self.score_pixels = max(min(bank.score_pixels, n_pixels // 4), 1)
         # A constant centre is not a mean of images: there is nothing to leave out.
         self._n_averaged = bank.n_averaged if encoder.center.size > 1 else 0
-        self._known, self._digests = KnownImages(bank.known), bank.known
+        self._n_known = len(bank.known)
         self._owners = bank.owners
         self._inside = [_find_inside(encoder, i) for i in range(len(self.indexes))]
-        self._feedback, self._levels, corrected = bank.feedback, None, ()
+        self._feedback, self._levels, corrected = bank.feedback, None, set()
         if self._feedback is not None:
             corrected = self._feedback.corrected
             self._levels = torch.tensor(
                 self._feedback.levels, dtype=torch.float32, device=encoder.device
             )
         self._is_corrected = [digest in corrected for digest in bank.known]
+        # Those of the bank, and others that feedback may know again.
+        self._digests = [*bank.known, *sorted(corrected.difference(bank.known))]
+        self._known = KnownImages(self._digests)
         # Weak, so that nothing waits for the garbage collector: an inspector is large.
         inspect_new = weakref.WeakMethod(self.inspect_new)
         self._inspect_graphed = SharedGraphedCall(lambda image: inspect_new()(image))
@@ -206,6 +209,7 @@ class Inspector:
         if self._feedback is not None and self._feedback.sees_colors:
             colors = self._pool(batch)
         digests = [None if i < 0 else self._digests[i] for i in known]
+        known = [i if i < self._n_known else -1 for i in known]
         return Encoded(features, self._own(known), known, digests, colors)
 
     def _pool(self, batch):
