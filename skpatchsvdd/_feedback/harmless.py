@@ -11,7 +11,8 @@ harmless only if it is like one harmless patch in every respect:
   patch is nearer to a harmless one, h, than the patches are to normal ones. How large it
   is for what is of one sort, corrected images tell, each silenced by the others: see
   `corrections`;
-- its colour: features of a bright and of a dark spot may be the same;
+- its colour, and how that differs from the colour around: features of a bright and of
+  a dark spot may be the same;
 - its size, the number of far patches around;
 - its place: what is harmless is so about where it was seen. Marks that come anywhere
   are harmless anywhere, and must be more alike.
@@ -48,10 +49,11 @@ _SLACK = 0.2
 # How far what is harmless may be from where it was seen, in units of how far corrected
 # images are from the nearest others, and in patches, at least.
 _REACH, _LEAST_REACH = 2.0, 2.0
-# How much the colour of what is harmless may differ, of 1: so much at least, which is
-# 15 of 255 levels, and so many times as much as corrected images differ from the
-# nearest others.
-_LEAST_COLOR, _COLOR = 0.06, 1.5
+# How much the colour of what is harmless may differ, of 1.
+_COLOR = 0.15
+# The least cosine between differences of colour from what is around, and how far what
+# has less is from harmless.
+_COSINE, _OPPOSED = 0.5, 2.0
 # How many times larger or smaller it may be.
 _SIZE = 2.0
 
@@ -68,8 +70,9 @@ class Harmless(SearchedRows):
         The number of the corrected image that each row is from.
     cells : list of ndarray of int of shape (n_rows,)
         The number of the patch, on the grid, in the middle of the window.
-    looks : list of ndarray of shape (n_rows, n_channels + 1)
-        Mean colour and logarithm of the size of what is in the window; float32.
+    looks : list of ndarray of shape (n_rows, 2 * n_channels + 1)
+        Of what is in the window: mean colour, how that differs from the colour around,
+        and the logarithm of the size; float32.
     known : list of bytes
         Digests of the corrected images.
     ratios : ndarray of shape (n_images,)
@@ -150,19 +153,7 @@ class Harmless(SearchedRows):
         """Return the rows of a scale on a device, all but those of an image."""
         kept = self.images[scale] != left_out
         rows, looks = self.rows[scale][kept], self.looks[scale][kept]
-        tolerances = self._find_tolerance(scale, left_out), float(np.log(_SIZE))
-        return HarmlessRows(rows, looks, tolerances, ratios[kept], device)
-
-    def _find_tolerance(self, scale, left_out=-1):
-        """Return how much colours may differ, from how much corrected images do."""
-        images, colors = self.images[scale], self.looks[scale][:, :-1]
-        known = [x for x in np.unique(images) if x != left_out][-_N_NEWEST:]
-        if len(known) < _N_LEAST:
-            return _LEAST_COLOR
-        means = np.stack([colors[images == x].mean(axis=0) for x in known])
-        apart = np.linalg.norm(means[:, None] - means, axis=2)
-        np.fill_diagonal(apart, np.inf)
-        return max(float(_COLOR * np.sort(apart.min(axis=1))[-2]), _LEAST_COLOR)
+        return HarmlessRows(rows, looks, ratios[kept], device)
 
     def _weigh(self, scale, part):
         """Return the ratio that counts for each row.
@@ -234,8 +225,9 @@ class Around(NamedTuple):
     Attributes
     ----------
     features : tensor of shape (..., n_features)
-    looks : tensor of shape (..., n_channels + 1)
-        Colour, and the logarithm of the number of far patches.
+    looks : tensor of shape (..., 2 * n_channels + 1)
+        Colour, how it differs from that of patches that are not far, and the logarithm
+        of the number of far patches.
     far : tensor of shape (...)
         Of distances to the nearest normal patches; 0 where no patch is far.
     """
@@ -268,15 +260,19 @@ def average_far(features, colors, distances, typical):
     around : Around
     """
     weights = (distances / typical - FAR).clamp(min=0)[..., None]
+    is_near = (weights == 0).float()
     parts = [x * weights for x in (features, colors, distances[..., None])]
-    sums = torch.cat([*parts, weights, (weights > 0).float()], dim=-1)
-    sums = F.avg_pool2d(sums.permute(0, 3, 1, 2), _WINDOW, 1, _WINDOW // 2)
-    *means, weights, n_far = sums.permute(0, 2, 3, 1).split(
-        [features.shape[-1], colors.shape[-1], 1, 1, 1], dim=-1
+    sums = torch.cat([*parts, weights, colors * is_near, is_near], dim=-1)
+    sums = F.avg_pool2d(
+        sums.permute(0, 3, 1, 2), _WINDOW, 1, _WINDOW // 2, count_include_pad=False
     )
+    widths = [features.shape[-1], colors.shape[-1], 1, 1, colors.shape[-1], 1]
+    *means, weights, near, n_near = sums.permute(0, 2, 3, 1).split(widths, dim=-1)
     features, colors, far = (x / weights.clamp(min=1e-12) for x in means)
-    sizes = n_far.clamp(min=1 / _WINDOW**2).log()
-    return Around(features.contiguous(), torch.cat([colors, sizes], -1), far[..., 0])
+    differences = torch.where(n_near > 0, colors - near / n_near.clamp(min=1e-12), 0.0)
+    sizes = (1 - n_near).clamp(min=1 / _WINDOW**2).log()
+    looks = torch.cat([colors, differences, sizes], dim=-1)
+    return Around(features.contiguous(), looks, far[..., 0])
 
 
 class HarmlessRows:
@@ -285,20 +281,17 @@ class HarmlessRows:
     Parameters
     ----------
     rows : ndarray of shape (n_rows, n_features)
-    looks : ndarray of shape (n_rows, n_channels + 1)
+    looks : ndarray of shape (n_rows, 2 * n_channels + 1)
         What patches are compared with, see `Harmless`.
-    tolerances : tuple of float
-        How much colours, and logarithms of sizes, may differ.
     ratios : tensor of shape (n_rows,)
         The ratio that counts for each row.
     device : torch.device
         Where to compare.
     """
 
-    def __init__(self, rows, looks, tolerances, ratios, device):
+    def __init__(self, rows, looks, ratios, device):
         self._rows = WeightedRows(rows, device)
-        self._looks = torch.from_numpy(looks).to(device)
-        self._tolerances = tolerances
+        self._looks = _split(torch.from_numpy(looks).to(device))
         self._ratios = ratios.to(device).square()
 
     def compare(self, features, looks, far):
@@ -309,11 +302,28 @@ class HarmlessRows:
         return self._rows.find_least(self._find_worst, features, looks, far).sqrt()
 
     def _find_worst(self, squares, looks, far):
+        own, known = _split(looks[:, None]), self._looks
         squares = squares * self._ratios / far.clamp(min=1e-12).square()[:, None]
-        apart = looks[:, None] - self._looks  # (n, n_rows, n_channels + 1)
-        colors = apart[..., :-1].square().sum(dim=-1) / self._tolerances[0] ** 2
-        sizes = (apart[..., -1] / self._tolerances[1]).square()
-        return torch.maximum(torch.maximum(squares, colors), sizes)
+        colors = (own.colors - known.colors).square().sum(dim=-1) / _COLOR**2
+        sizes = ((own.sizes - known.sizes) / np.log(_SIZE)).square()
+        products = (own.differences * known.differences).sum(dim=-1)
+        norms = own.differences.norm(dim=-1) * known.differences.norm(dim=-1)
+        opposed = torch.where(products < _COSINE * norms, _OPPOSED**2, 0.0)
+        worst = torch.maximum(torch.maximum(squares, colors), sizes)
+        return torch.maximum(worst, opposed)
+
+
+class _Looks(NamedTuple):
+    colors: torch.Tensor
+    differences: torch.Tensor
+    sizes: torch.Tensor
+
+
+def _split(looks):
+    """Return the parts of looks."""
+    n_channels = looks.shape[-1] // 2
+    colors, differences, sizes = looks.split([n_channels, n_channels, 1], dim=-1)
+    return _Looks(colors, differences, sizes[..., 0])
 
 
 def lower_distances(distances, quotients, typical):
