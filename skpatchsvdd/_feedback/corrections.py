@@ -11,6 +11,7 @@ from skpatchsvdd._feedback.harmless import (
     Around,
     Harmless,
     average_far,
+    couple,
     lower_distances,
 )
 from skpatchsvdd._images import list_digests
@@ -164,9 +165,16 @@ def _find_ratio(harmless, seen, number, inspector, level):
     """Return the largest ratio at which others silence an image; NaN if none does."""
     compared = [_compare(harmless, seen, number, i) for i in range(len(harmless.rows))]
 
+    is_around = {}
+    for i, (x, cells) in enumerate(zip(seen.distances, seen.cells, strict=True)):
+        is_around[i] = torch.zeros_like(x, dtype=torch.bool)
+        is_around[i].view(-1)[torch.from_numpy(cells).long().to(x.device)] = True
+
     def is_silent(ratio):
-        triples = zip(seen.distances, compared, harmless.typical, strict=True)
-        lowered = [lower_distances(x, find(ratio), unit) for x, find, unit in triples]
+        quotients = {i: find(ratio) for i, find in enumerate(compared)}
+        quotients = couple(quotients, is_around).values()
+        triples = zip(seen.distances, quotients, harmless.typical, strict=True)
+        lowered = [lower_distances(*own) for own in triples]
         return inspector.score_distances(lowered, seen.usual) <= level
 
     if not is_silent(LEAST):
@@ -181,18 +189,18 @@ def _find_ratio(harmless, seen, number, inspector, level):
 
 
 def _compare(harmless, seen, number, scale):
-    """Return what gives, by a ratio, what `Harmless.measure` would by the others."""
-    distances, (features, looks, far) = seen.distances[scale], seen.around[scale]
-    others = harmless.images[scale] != number
+    """Return what gives, by a ratio, how far patches are from those of the others."""
+    far_apart = torch.full_like(seen.distances[scale], torch.inf)
+    features, looks, far = seen.around[scale]
     cells = torch.from_numpy(seen.cells[scale].astype(np.int64)).to(far.device)
-    if not others.any() or len(cells) == 0:
-        return lambda ratio: torch.full_like(distances, torch.inf)
+    if (harmless.images[scale] == number).all() or len(cells) == 0:
+        return lambda ratio: far_apart
     away = harmless.find_away(scale, left_out=number).to(far.device).flatten()[cells]
-    ones = torch.ones(len(others))
+    ones = torch.ones(len(harmless.images[scale]))
     rows = harmless.make_rows(scale, ones, far.device, left_out=number)
 
     def find(ratio):
-        quotients = torch.full_like(distances, torch.inf)
+        quotients = far_apart.clone()
         quotients.view(-1)[cells] = rows.compare(features, looks, far / ratio) * away
         return quotients
 

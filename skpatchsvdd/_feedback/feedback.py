@@ -50,39 +50,38 @@ class Feedback(Saved):
             return torch.zeros_like(distances, dtype=torch.bool)
         return self.harmless.find_far(scale, distances)
 
-    def measure(self, scale, encoded, distances, inside):
+    def measure(self, encoded, distances, inside):
         """Return how far the patches of images are from what people have named.
 
         Parameters
         ----------
-        scale : int
-            The index of a scale.
         encoded : Encoded
             The images. Without their colours nothing is harmless.
-        distances : tensor of shape (n_images, rows, cols)
-            Those to the nearest normal patches.
-        inside : tensor of bool of shape (rows, cols)
+        distances : dict of tensor of shape (n_images, rows, cols)
+            By scale, those to the nearest normal patches.
+        inside : list of tensor of bool of shape (rows, cols)
             Which patches are looked at.
 
         Returns
         -------
-        near : tensor of shape (2, n_images, rows, cols)
-            From what is harmless, in units of how far they may be, and from known
-            defects; infinite where nothing is known.
+        near : dict of tensor of shape (2, n_images, rows, cols)
+            By scale: from what is harmless, in units of how far they may be, and from
+            known defects; infinite where nothing is known.
         """
-        near = distances.new_full((2, *distances.shape), torch.inf)
-        features = encoded.features[scale]
+        near = {i: x.new_full((2, *x.shape), torch.inf) for i, x in distances.items()}
+        features = {i: encoded.features[i] for i in distances}
         if self.harmless is not None and encoded.colors is not None:
-            far = torch.where(inside, distances, 0.0)
-            colors = encoded.colors[scale]
-            near[0] = self.harmless.measure(scale, features, colors, far)
-            for own, digest in zip(near[0], encoded.digests, strict=True):
-                if digest is not None:  # the same picture again
-                    own.view(-1)[self.harmless.list_cells(scale, digest)] = 0.0
+            far = {i: torch.where(inside[i], x, 0.0) for i, x in distances.items()}
+            colors = {i: encoded.colors[i] for i in distances}
+            for i, found in self.harmless.measure(features, colors, far).items():
+                near[i][0] = found
+                for own, digest in zip(near[i][0], encoded.digests, strict=True):
+                    if digest is not None:  # the same picture again
+                        own.view(-1)[self.harmless.list_cells(i, digest)] = 0.0
         if self.defects is not None:
-            flat = features.flatten(1, 2)
-            found = self.defects.measure(scale, flat, encoded.owners)
-            near[1] = found.view(distances.shape)
+            for i, x in features.items():
+                found = self.defects.measure(i, x.flatten(1, 2), encoded.owners)
+                near[i][1] = found.view(distances[i].shape)
         return near
 
     def apply(self, scale, distances, near):

@@ -11,9 +11,9 @@ harmless only if it is like one harmless patch in every respect:
   patch is nearer to a harmless one, h, than the patches are to normal ones. How large it
   is for what is of one sort, corrected images tell, each silenced by the others: see
   `corrections`;
-- its colour, and how that differs from the colour around: features of a bright and of
-  a dark spot may be the same;
+- its colour: features of a bright and of a dark spot may be the same;
 - its size, the number of far patches around;
+- and all of that at every scale;
 - its place: what is harmless is so about where it was seen. Marks that come anywhere
   are harmless anywhere, and must be more alike.
 
@@ -51,9 +51,6 @@ _SLACK = 0.2
 _REACH, _LEAST_REACH = 2.0, 2.0
 # How much the colour of what is harmless may differ, of 1.
 _COLOR = 0.15
-# The least cosine between differences of colour from what is around, and how far what
-# has less is from harmless.
-_COSINE, _OPPOSED = 0.5, 2.0
 # How many times larger or smaller it may be.
 _SIZE = 2.0
 
@@ -70,9 +67,8 @@ class Harmless(SearchedRows):
         The number of the corrected image that each row is from.
     cells : list of ndarray of int of shape (n_rows,)
         The number of the patch, on the grid, in the middle of the window.
-    looks : list of ndarray of shape (n_rows, 2 * n_channels + 1)
-        Of what is in the window: mean colour, how that differs from the colour around,
-        and the logarithm of the size; float32.
+    looks : list of ndarray of shape (n_rows, n_channels + 1)
+        Mean colour and logarithm of the size of what is in the window; float32.
     known : list of bytes
         Digests of the corrected images.
     ratios : ndarray of shape (n_images,)
@@ -93,42 +89,46 @@ class Harmless(SearchedRows):
     typical: list
     grids: list
 
-    def measure(self, scale, features, colors, distances):
-        """Return how far patches are from harmless ones.
+    def measure(self, features, colors, distances):
+        """Return how far patches are from harmless ones, by scale.
 
-        In units of how far they may be to count as typical.
+        In units of how far they may be to count as typical, at the scale at which they
+        are least alike; see `couple`.
 
         Parameters
         ----------
-        scale : int
-            The index of a scale.
-        features : tensor of shape (n_images, rows, cols, n_features)
-            float32, on any device; with positions or without.
-        colors : tensor of shape (n_images, rows, cols, n_channels)
+        features : dict of tensor of shape (n_images, rows, cols, n_features)
+            By scale, float32, on any device; with positions or without.
+        colors : dict of tensor of shape (n_images, rows, cols, n_channels)
             Mean colours of the patches.
-        distances : tensor of shape (n_images, rows, cols)
+        distances : dict of tensor of shape (n_images, rows, cols)
             Those to the nearest normal patches; no more than bounds of those that are
             not far.
 
         Returns
         -------
-        quotients : tensor of the same shape
+        quotients : dict of tensor of the same shapes
             Infinite where no patch around is far, or nothing is known.
         """
-        quotients = torch.full_like(distances, torch.inf)
-        search, away = self._search_on(scale, features.device)
+        quotients, is_around = {}, {}
+        for i, x in features.items():
+            x = x[..., : self.rows[i].shape[1]]
+            around = average_far(x, colors[i], distances[i], self.typical[i])
+            is_around[i] = around.far > 0
+            quotients[i] = self._compare(i, around)
+        return couple(quotients, is_around)
+
+    def _compare(self, scale, around):
+        quotients = torch.full_like(around.far, torch.inf)
+        search, away = self._search_on(scale, quotients.device)
         if search is None:
             return quotients
-        features = features[..., : self.rows[scale].shape[1]]
-        around = average_far(features, colors, distances, self.typical[scale])
-        if features.device.type != "cpu" or torch.compiler.is_compiling():
-            flat = around.flatten()
-            found = search.compare(*flat).view(distances.shape) * away
-            return torch.where(around.far > 0, found, quotients)
+        if quotients.device.type != "cpu" or torch.compiler.is_compiling():
+            return search.compare(*around.flatten()).view(quotients.shape) * away
         for k, own in enumerate(around.far > 0):  # image by image, few patches of most
             if own.any():
-                quotients[k][own] = search.compare(*(x[k][own] for x in around))
-                quotients[k] *= away
+                found = search.compare(*(x[k][own] for x in around))
+                quotients[k][own] = found * away[own]
         return quotients
 
     def find_far(self, scale, distances):
@@ -225,9 +225,8 @@ class Around(NamedTuple):
     Attributes
     ----------
     features : tensor of shape (..., n_features)
-    looks : tensor of shape (..., 2 * n_channels + 1)
-        Colour, how it differs from that of patches that are not far, and the logarithm
-        of the number of far patches.
+    looks : tensor of shape (..., n_channels + 1)
+        Colour, and the logarithm of the number of far patches.
     far : tensor of shape (...)
         Of distances to the nearest normal patches; 0 where no patch is far.
     """
@@ -260,19 +259,43 @@ def average_far(features, colors, distances, typical):
     around : Around
     """
     weights = (distances / typical - FAR).clamp(min=0)[..., None]
-    is_near = (weights == 0).float()
     parts = [x * weights for x in (features, colors, distances[..., None])]
-    sums = torch.cat([*parts, weights, colors * is_near, is_near], dim=-1)
-    sums = F.avg_pool2d(
-        sums.permute(0, 3, 1, 2), _WINDOW, 1, _WINDOW // 2, count_include_pad=False
-    )
-    widths = [features.shape[-1], colors.shape[-1], 1, 1, colors.shape[-1], 1]
-    *means, weights, near, n_near = sums.permute(0, 2, 3, 1).split(widths, dim=-1)
+    sums = torch.cat([*parts, weights, (weights > 0).float()], dim=-1)
+    sums = F.avg_pool2d(sums.permute(0, 3, 1, 2), _WINDOW, 1, _WINDOW // 2)
+    widths = [features.shape[-1], colors.shape[-1], 1, 1, 1]
+    *means, weights, n_far = sums.permute(0, 2, 3, 1).split(widths, dim=-1)
     features, colors, far = (x / weights.clamp(min=1e-12) for x in means)
-    differences = torch.where(n_near > 0, colors - near / n_near.clamp(min=1e-12), 0.0)
-    sizes = (1 - n_near).clamp(min=1 / _WINDOW**2).log()
-    looks = torch.cat([colors, differences, sizes], dim=-1)
+    sizes = n_far.clamp(min=1 / _WINDOW**2).log()
+    looks = torch.cat([colors, sizes], dim=-1)
     return Around(features.contiguous(), looks, far[..., 0])
+
+
+def couple(quotients, is_around):
+    """Return quotients of patches as they are at the scale where they are largest.
+
+    What is harmless is so at every scale: a dark spot may look, from afar, like a
+    bright one. Where no patch around is far, a scale does not object.
+
+    Parameters
+    ----------
+    quotients, is_around : dict of tensor of shape (n_images, rows, cols)
+        By scale, how far patches are from harmless ones, and whether far patches are
+        around them.
+
+    Returns
+    -------
+    coupled : dict of tensor of the same shapes
+        Infinite where no patch around is far.
+    """
+    objections = {i: torch.where(is_around[i], x, 0.0) for i, x in quotients.items()}
+    coupled = {}
+    for i, x in quotients.items():
+        largest = objections[i]
+        for other in objections.values():
+            moved = F.interpolate(other[:, None], x.shape[1:], mode="nearest")[:, 0]
+            largest = torch.maximum(largest, moved)
+        coupled[i] = torch.where(is_around[i], largest, torch.inf)
+    return coupled
 
 
 class HarmlessRows:
@@ -281,7 +304,7 @@ class HarmlessRows:
     Parameters
     ----------
     rows : ndarray of shape (n_rows, n_features)
-    looks : ndarray of shape (n_rows, 2 * n_channels + 1)
+    looks : ndarray of shape (n_rows, n_channels + 1)
         What patches are compared with, see `Harmless`.
     ratios : tensor of shape (n_rows,)
         The ratio that counts for each row.
@@ -291,7 +314,7 @@ class HarmlessRows:
 
     def __init__(self, rows, looks, ratios, device):
         self._rows = WeightedRows(rows, device)
-        self._looks = _split(torch.from_numpy(looks).to(device))
+        self._looks = torch.from_numpy(looks).to(device)
         self._ratios = ratios.to(device).square()
 
     def compare(self, features, looks, far):
@@ -302,28 +325,11 @@ class HarmlessRows:
         return self._rows.find_least(self._find_worst, features, looks, far).sqrt()
 
     def _find_worst(self, squares, looks, far):
-        own, known = _split(looks[:, None]), self._looks
         squares = squares * self._ratios / far.clamp(min=1e-12).square()[:, None]
-        colors = (own.colors - known.colors).square().sum(dim=-1) / _COLOR**2
-        sizes = ((own.sizes - known.sizes) / np.log(_SIZE)).square()
-        products = (own.differences * known.differences).sum(dim=-1)
-        norms = own.differences.norm(dim=-1) * known.differences.norm(dim=-1)
-        opposed = torch.where(products < _COSINE * norms, _OPPOSED**2, 0.0)
-        worst = torch.maximum(torch.maximum(squares, colors), sizes)
-        return torch.maximum(worst, opposed)
-
-
-class _Looks(NamedTuple):
-    colors: torch.Tensor
-    differences: torch.Tensor
-    sizes: torch.Tensor
-
-
-def _split(looks):
-    """Return the parts of looks."""
-    n_channels = looks.shape[-1] // 2
-    colors, differences, sizes = looks.split([n_channels, n_channels, 1], dim=-1)
-    return _Looks(colors, differences, sizes[..., 0])
+        apart = (looks[:, None] - self._looks).square()  # (n, n_rows, n_channels + 1)
+        colors = apart[..., :-1].sum(dim=-1) / _COLOR**2
+        sizes = apart[..., -1] / np.log(_SIZE) ** 2
+        return torch.maximum(torch.maximum(squares, colors), sizes)
 
 
 def lower_distances(distances, quotients, typical):

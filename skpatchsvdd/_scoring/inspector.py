@@ -294,30 +294,23 @@ class Inspector:
         mask.flat[largest] = True
         return mask
 
-    def measure_counted(self, i, encoded, cells):
-        """Return the exact distances of some of an image's patches as they count.
-
-        Parameters
-        ----------
-        i : int
-            The index of a scale.
-        encoded : Encoded
-            One image.
-        cells : tensor of int of shape (n,)
-            The numbers of the patches.
+    def measure_counted(self, encoded):
+        """Return the exact distances of one image's patches as they count.
 
         Returns
         -------
-        distances : tensor of shape (n,)
+        distances : list of tensor of shape (1, rows, cols)
+            By scale. None without feedback: those of any patches are as they are.
         """
-        features = encoded.features[i]
         if self._feedback is None:
-            some = features.flatten(1, 2)[:, cells.to(features.device)]
-            return self.indexes[i].query_exactly(some, encoded.owners)[0].cpu()
-        distances = self._measure_exactly(i, features, encoded.owners)
-        near = self._feedback.measure(i, encoded, distances, self._inside[i])
-        *_, counted = self._feedback.apply(i, distances, near)
-        return counted.flatten().cpu()[cells]
+            return None
+        distances = {
+            i: self._measure_exactly(i, x, encoded.owners)
+            for i, x in enumerate(encoded.features)
+        }
+        near = self._feedback.measure(encoded, distances, self._inside)
+        applied = [self._feedback.apply(i, x, near[i]) for i, x in distances.items()]
+        return [counted for *_, counted in applied]
 
     def _measure_exactly(self, i, features, owners):
         found = self.indexes[i].query_exactly(features.flatten(1, 2), owners)
@@ -360,10 +353,7 @@ class Inspector:
         near = None
         if self._feedback is not None:
             self._decide_far(encoded, distances)
-            near = {
-                i: self._feedback.measure(i, encoded, x, self._inside[i])
-                for i, x in distances.items()
-            }
+            near = self._feedback.measure(encoded, distances, self._inside)
         if any(self.indexes[i].gives_bounds for i in chosen):
             for k, owner in enumerate(owners):
                 self._settle(

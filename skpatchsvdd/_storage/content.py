@@ -179,7 +179,7 @@ def _is_harmless_right(harmless, widths, learnt):
         and all(
             images.shape == cells.shape == (len(rows),)
             and len(looks) == len(rows)
-            and _are_rows_right(looks, 2 * n_channels + 1)
+            and _are_rows_right(looks, n_channels + 1)
             and ((images >= 0) & (images < n_images)).all()
             and ((cells >= 0) & (cells < math.prod(grid))).all()
             for rows, images, cells, looks, grid in scales
