@@ -1070,9 +1070,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             One for each image, in its rows the regions of `predict_regions`. The
             fields: `kind`, a name that y gave to `fit` or `partial_fit`, "defect" for
             those labelled -1, or "unknown"; and `distance`, how far the region is from
-            the nearest known defect in units of how far it is from what is normal, the
-            geometric mean over the scales. From 1 on it is "unknown". Infinite if no
-            defects are known.
+            the nearest known defect in units of how far both are from what is normal,
+            see the :ref:`user guide <feedback>`. From 1 on, which unlike defects reach
+            by chance, it is "unknown". Infinite if no defects are known.
         """
         offset = self._offset_at(alpha)
         images = self._check_scored_images(X).hold()

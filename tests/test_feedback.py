@@ -407,6 +407,17 @@ def test_unknown_regions_are_called_so(est, plain, dark, bright, normal):
     assert all(len(own) == 0 for own in est.name_regions(normal))
 
 
+def test_unlike_defects_do_not_have_the_name_of_the_only_kind(est, dark, others):
+    places = [(8 * (i % 5), 16) for i in range(len(others))]
+    est.partial_fit(dark[0][:3], ["dark"] * 3, masks=dark[1][:3])
+    unlike = [
+        mark(others, level, places)[0][3:] for level in ([255, 0, 0], [0, 0, 255])
+    ]
+    names = est.name_regions(np.concatenate(unlike))
+    assert sum(own["kind"][0] == "dark" for own in names) <= 1  # of 10
+    assert all(own["kind"][0] == "dark" for own in est.name_regions(dark[0][3:]))
+
+
 @pytest.fixture(scope="module")
 def unreached():
     """Images with rows that patches of 48 do not reach, and some that none do."""

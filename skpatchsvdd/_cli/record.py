@@ -97,7 +97,7 @@ class Record:
             p_value=f"{results.p_values[0]:.4g}",
             n_regions=len(regions),
             regions=";".join(map(_describe_region, regions)),
-            kind=_find_kind(results),
+            **_find_kind(results),
             map=";".join(x.as_posix() for x in maps),
             state=outcome.state,
         )
@@ -182,9 +182,12 @@ def _describe_region(region):
 
 
 def _find_kind(results):
-    """Return the kind that the highest region of an alarm resembles, if it is known."""
+    """Return what the highest region of an alarm resembles, by column."""
     names = results.get("names", [()])[0]
-    return str(names["kind"][0]) if len(names) else ""
+    if not len(names):
+        return {}
+    kind, distance = names[0]
+    return {"kind": str(kind), "kind_distance": f"{distance:.4g}"}
 
 
 @contextmanager

@@ -13,7 +13,7 @@ COLUMNS = (
 )
 # Those of a model that knows kinds of defects. The state is the last, by which files
 # are known.
-COLUMNS_WITH_KIND = (*COLUMNS[:6], "kind", *COLUMNS[6:])
+COLUMNS_WITH_KIND = (*COLUMNS[:6], "kind", "kind_distance", *COLUMNS[6:])
 # By these a table is known.
 _FIRST = b"file,verdict,score,p_value"
 

@@ -176,7 +176,9 @@ class Page:
         pairs = self._pairs.show(matches[0], image, size) if len(matches) else []
         kinds = {}
         if "names" in results:
-            kinds["kinds"] = results.names[i]["kind"][:_N_REGIONS].tolist()
+            names = results.names[i][:_N_REGIONS]
+            kinds["kinds"] = names["kind"].tolist()
+            kinds["distances"] = names["distance"].round(4).tolist()
         return {
             "name": str(x) if is_file else f"image {self._n_seen + i}",
             "file": os.path.abspath(x) if is_file else None,
