@@ -308,6 +308,25 @@ def drive(folder, script, size="1200,900"):
 
 
 @needs_browser
+@pytest.mark.filterwarnings("ignore:X holds 3 copies", "ignore:all training images")
+def test_a_threshold_of_0_gives_no_absurd_numbers(tmp_path, normal, mixed, untrained):
+    est = untrained.fit(np.stack([normal[0]] * 4))
+    assert est.offset_ == 0
+    X = np.concatenate([normal[:1], mixed.images[:2]])
+    write_report(est, X, tmp_path / "report.html")
+    made = drive(
+        tmp_path,
+        """
+        const texts = () => [...document.querySelectorAll(".card .faint, #factor")]
+          .map((x) => x.textContent);
+        made = texts(); await move("threshold", 500); made = made.concat(texts());
+        """,
+    )
+    assert not any(re.search(r"NaN|Infinity|e\+|\d{5}", text) for text in made)
+    assert any("more than 1,000" in text for text in made)
+
+
+@needs_browser
 @pytest.mark.parametrize("size", ["1200,900", "420,800"])
 def test_sliders_move_counts_and_maps(folder, size):
     folder, est, files, labels = folder

@@ -16,7 +16,7 @@ _LEAST = 1e-3
 # images with which it falls, as the nearest of more patches is nearer. Chosen so that
 # about one unlike defect in ten is below it, for 1 to 8 images of a kind, on bottle,
 # hazelnut, leather, screw and transistor of MVTec AD and metal_plate of MPDD.
-_CHANCE, _FALL = 0.9, -0.15
+_CHANCE, _FALL = 0.9, -0.1
 
 
 def name_masks(images, masks, inspector, defects):

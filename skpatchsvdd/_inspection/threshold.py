@@ -50,7 +50,8 @@ def threshold_from_scores(scores, contamination, groups=None, name="contaminatio
     It is where `p_values_from_scores` passes `contamination`. Without groups, it lies
     just above the k-th of n scores, with the largest k for which k / (n + 1) is at most
     `contamination`: images that score less than that have p-values of at most
-    `contamination`, those that score more have larger ones.
+    `contamination`, those that score more have larger ones. Where several images have
+    that score, it is this score itself.
 
     Parameters
     ----------
@@ -77,8 +78,11 @@ def threshold_from_scores(scores, contamination, groups=None, name="contaminatio
             _warn_of_few(contamination, name, n_groups, groups is not None)
         return float(scores.min())
     # With ties, the sum at a score is that of the last one of its equals.
-    sums = sums[np.searchsorted(order, order, side="right")]
-    return float(np.nextafter(order[np.argmax(1 + sums > allowed)], np.inf))
+    ends = np.searchsorted(order, order, side="right")
+    first = int(np.argmax(1 + sums[ends] > allowed))
+    if ends[first] > first + 1:  # equals of it, which are too many to be abnormal
+        return float(order[first])
+    return float(np.nextafter(order[first], np.inf))
 
 
 def p_values_from_scores(scores, new, groups=None):

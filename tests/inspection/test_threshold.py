@@ -54,6 +54,15 @@ def test_threshold_and_p_values_agree(alpha):
     np.testing.assert_array_equal(alarms, p_values_from_scores(scores, new) <= alpha)
 
 
+@pytest.mark.parametrize("alpha", [0.2, 0.5])
+@pytest.mark.parametrize("scores", [np.zeros(5), np.array([-2.0, -2.0, -2.0, -1.0])])
+def test_equal_scores_are_no_alarms(scores, alpha):
+    offset = threshold_from_scores(scores, alpha)
+    assert p_values_from_scores(scores, scores[:1]) > alpha
+    assert not (scores < offset).any()
+    assert (np.nextafter(scores.min(), -np.inf) < offset).all()
+
+
 def test_groups_of_one_image_are_no_groups():
     rng = np.random.default_rng(2)
     scores, new = rng.normal(size=40).round(1), rng.normal(size=200).round(1)
@@ -114,7 +123,7 @@ def test_thirds_of_groups_add_up():
     scores = np.concatenate([[-9.0, -8.0, -7.0], np.zeros(54)])
     groups = np.arange(19).repeat(3)
     assert p_values_from_scores(scores, np.array([-5.0]), groups) == 0.1
-    assert threshold_from_scores(scores, 0.1, groups) == np.nextafter(0, 1)
+    assert threshold_from_scores(scores, 0.1, groups) == 0
 
 
 def test_too_few_groups_for_a_small_fraction():
