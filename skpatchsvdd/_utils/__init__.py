@@ -1,7 +1,7 @@
 """What every room uses: devices, distances, draws, progress, warnings, files, locks."""
 
 from skpatchsvdd._utils.callbacks import CallbackSupportMixin, open_report
-from skpatchsvdd._utils.device import check_device, fallback_device
+from skpatchsvdd._utils.device import check_device, check_device_name, fallback_device
 from skpatchsvdd._utils.distances import as_columns, expand, halve_squares
 from skpatchsvdd._utils.files import check_file_name, replaced_when_whole
 from skpatchsvdd._utils.forks import make_lock, safe_after_fork, was_forked
@@ -38,6 +38,7 @@ __all__ = [
     "as_writable",
     "check_array",
     "check_device",
+    "check_device_name",
     "check_file_name",
     "check_finite_scores",
     "check_mapped",
