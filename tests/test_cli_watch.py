@@ -188,7 +188,7 @@ def test_files_that_are_moved_away_leave_the_others(
     assert [row["map"] == "" for row in read_rows(out)] == [False, True, False, False]
     err = capsys.readouterr().err
     assert "skipped: there is no file" in err
-    assert "skipped: no picture" in err
+    assert "02.png: it was moved or written to after it was inspected" in err
 
 
 def test_a_folder_that_is_away_for_a_while_is_waited_for(photos, line, out, run_watch):
