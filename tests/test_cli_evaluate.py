@@ -69,6 +69,18 @@ def test_figures_are_written_as_files(part, est, capsys):
     assert (part / "out" / "report.html").exists()
 
 
+def test_no_cell_of_the_table_is_a_formula(part, monkeypatch):
+    monkeypatch.chdir(part)
+    (part / "part").rename("=1")
+    (part / "=1" / "test" / "noise").rename("=1/test/@noise")
+    (part / "=1" / "ground_truth" / "noise").rename("=1/ground_truth/@noise")
+    assert main(["evaluate", "part.model", "=1", "-o", "out"]) == 0
+    with (part / "out" / "evaluation.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    assert {row["file"][:3] for row in rows} == {"'=1"}
+    assert {row["defect"] for row in rows} == {"good", "'@noise"}
+
+
 @pytest.mark.parametrize("file", ["test/noise/1.png", "ground_truth/noise/1_mask.png"])
 def test_a_broken_file_is_named_and_left_out(part, capsys, file):
     (part / "part" / file).write_bytes(b"no image")

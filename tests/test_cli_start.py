@@ -74,6 +74,21 @@ def test_help_shows_every_default(command):
         assert texts["--random-state"].endswith("(default: 0)")
 
 
+@pytest.mark.parametrize("command", ["fit", "inspect", "evaluate", "update"])
+def test_commands_that_read_images_take_a_limit_of_pixels(command):
+    assert "--max-pixels" in list_options(command)
+
+
+def test_help_of_update_shows_images_or_a_review(capsys):
+    with pytest.raises(SystemExit):
+        make_parser().parse_args(["update", "--help"])
+    usage = capsys.readouterr().out.split("\n\n")[0].splitlines()
+    assert [line.split("[options] ")[1] for line in usage] == [
+        "model images [images ...]",
+        "model --review FILE",
+    ]
+
+
 def test_an_interrupt_while_modules_are_imported_takes_one_line(tmp_path):
     command = [sys.executable, "-X", "importtime", "-m", "skpatchsvdd"]
     process = subprocess.Popen(

@@ -96,7 +96,7 @@ def _find_fault(file, est):
         read_image(file, size=_ANY_SIZE)
     except (OSError, ValueError) as error:
         return str(error)
-    return _find_misfit(file, shape, est)
+    return find_misfit(file, shape, est)
 
 
 def read_fitting(file, est):
@@ -108,17 +108,31 @@ def read_fitting(file, est):
         shape = read_shape(file)
     except (OSError, ValueError) as error:
         return (0, 0, 0), str(error)
-    return shape, _find_misfit(file, shape, est)
+    return shape, find_misfit(file, shape, est)
+
+
+def make_folder(path):
+    """Make the folder that -o names, or say why it cannot be; return its path."""
+    folder = Path(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        taken = next(x for x in (folder, *folder.parents) if x.exists())
+        raise ValueError(
+            f"-o must name a folder to write to, and {taken} is a file. Pass another "
+            "name."
+        ) from error
+    return folder
 
 
 def check_sizes(files, est):
     """Raise if a model does not take all of some files."""
     for file in files:
-        if reason := _find_misfit(file, read_shape(file), est):
+        if reason := find_misfit(file, read_shape(file), est):
             raise ValueError(reason)
 
 
-def _find_misfit(file, shape, est):
+def find_misfit(file, shape, est):
     """Return why a model does not take an image of a shape, or None if it does."""
     if est is None:
         return None

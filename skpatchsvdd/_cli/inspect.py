@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from skpatchsvdd._cli.batches import Outcome, cut_batches, inspect_batch
-from skpatchsvdd._cli.files import find_images, list_files, tell_others
+from skpatchsvdd._cli.files import find_images, list_files, make_folder, tell_others
 from skpatchsvdd._cli.interrupts import finish_first
 from skpatchsvdd._cli.models import load_model
 from skpatchsvdd._cli.record import Record
@@ -26,15 +26,14 @@ def run(args):
     model_offset = est.offset_
     est.offset_ = _choose_offset(est, args.alpha, args.threshold)
     files, unreadable = (None, []) if args.watch else _list_files(args, est)
-    folder = Path(args.output)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = make_folder(args.output)
     page = None if args.no_report else _make_page(args, est, model_offset)
     with hold_lock(folder / TABLE):
         kinds = [] if args.no_maps else args.maps
-        record = Record(est, folder, kinds, page, goes_on=bool(args.watch))
+        record = Record(est, folder, kinds, page, bool(args.watch), args.strict)
         for file, reason in unreadable:
             record.add(Outcome(file, None, reason))
-        looks = watch_folder(args.watch, record.table.known) if args.watch else [files]
+        looks = watch_folder(args.watch, record.is_due) if args.watch else [files]
         _inspect_looks(looks, est, record, is_watch=bool(args.watch))
     return record.status
 

@@ -203,12 +203,15 @@ def _add_evaluate(commands):
         "printed",
     )
     _add_encoder(evaluate)
+    _add_max_pixels(evaluate)
     _add_common(evaluate)
 
 
 def _add_update(commands):
     update = commands.add_parser(
         "update",
+        usage="%(prog)s [options] model images [images ...]\n"
+        "       %(prog)s [options] model --review FILE",
         help="add more normal images, or a review, to a model, without training",
         description=(
             "Add normal images that look different from those of fit, such as another "
@@ -263,6 +266,7 @@ def _add_update(commands):
         "--dry-run", action="store_true", help="say what would change, write nothing"
     )
     _add_encoder(update)
+    _add_max_pixels(update)
     _add_common(update)
 
 

@@ -118,8 +118,12 @@ class Page:
     def __len__(self):
         return len(self._images)
 
-    def add(self, X, results, labels=None, maps=None, pictures=None):
-        """Take in some images and what `inspect` says of them.
+    def add(self, X, results, labels=None, maps=None):
+        """Take in some images and what `inspect` says of them; see `describe`."""
+        self.keep(self.describe(X, results, labels, maps))
+
+    def describe(self, X, results, labels=None, maps=None, pictures=None):
+        """Return what the page shows of some images, for `keep`.
 
         Parameters
         ----------
@@ -134,6 +138,10 @@ class Page:
             Files with pictures of the maps, which the page refers to.
         pictures : list of ndarray or None
             What `read_display` gives for X, where that is at hand.
+
+        Returns
+        -------
+        described : list of dict
         """
         matches = self._find_matches(X, results)
         self._pairs.check_files(matches.values())
@@ -146,11 +154,14 @@ class Page:
             described["picture"] = os.path.abspath(drawn) if drawn else None
             return described
 
-        self._images.extend(map_in_threads(describe, range(len(X))))
-        self._n_seen += len(X)
-        for x in X:
-            if isinstance(x, str | Path):
-                self._unreadable.pop(str(x), None)
+        return map_in_threads(describe, range(len(X)))
+
+    def keep(self, described):
+        """Take in what `describe` has returned."""
+        self._images.extend(described)
+        self._n_seen += len(described)
+        for one in described:
+            self._unreadable.pop(one["name"], None)
 
     def add_unreadable(self, file, reason):
         """Take in a file that could not be inspected, and why."""

@@ -7,7 +7,12 @@ from skpatchsvdd._utils.files import check_file_name, replaced_when_whole
 from skpatchsvdd._utils.forks import make_lock, safe_after_fork, was_forked
 from skpatchsvdd._utils.locks import hold_lock
 from skpatchsvdd._utils.mapped import as_writable, check_mapped, map_file
-from skpatchsvdd._utils.memory import computes, halve_without_memory, memory_size
+from skpatchsvdd._utils.memory import (
+    computes,
+    halve_without_memory,
+    is_out_of_memory,
+    memory_size,
+)
 from skpatchsvdd._utils.pipelines import detector_of, maps_of, offset_of
 from skpatchsvdd._utils.precision import (
     exact_convolutions,
@@ -53,6 +58,7 @@ __all__ = [
     "halve_squares",
     "halve_without_memory",
     "hold_lock",
+    "is_out_of_memory",
     "make_lock",
     "map_ahead",
     "map_file",
