@@ -179,7 +179,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     image_size : int or (int, int), default=None
         Size (height, width) to which every image is resized, with anti-aliasing, before
         anything else. None keeps the size: of photographs of 4000 x 3000, each takes a
-        CPU minutes, and of 480 x 640 seconds. Sizes that memory is too small for are
+        CPU minutes, and of 576 x 768 seconds. Sizes that memory is too small for are
         refused.
 
     roi : array-like of shape (height, width), default=None

@@ -21,7 +21,7 @@ from skpatchsvdd._utils import TrainingInterrupted, TrainingKept
 # Size of images that do not have one in common, and the most pixels that others keep:
 # two cores inspect so many in seconds, and the 12 million of a camera in minutes.
 _COMMON_SIZE = 256
-_MOST_PIXELS = 480 * 640
+_MOST_PIXELS = 576 * 768
 _HALF_WHITE = 127
 # Alarms of good images that most can live with, where nobody says how many.
 _USUAL_RATE = 0.01

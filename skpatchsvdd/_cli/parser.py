@@ -83,7 +83,7 @@ def _add_fit(commands):
         metavar="PIXELS",
         help="what images are resized to: one number, or height and width as in "
         "192x256, or original, which keeps all pixels; by default large ones are "
-        "made smaller, to as many pixels as 480x640 has, others stay as they are, and "
+        "made smaller, to as many pixels as 576x768 has, others stay as they are, and "
         "they become 256 x 256 if they differ",
     )
     fit.add_argument(
