@@ -8,6 +8,7 @@ from skpatchsvdd._cli.maps import MAPS
 from skpatchsvdd._cli.table import TABLE, is_table
 from skpatchsvdd._cli.text import ListedError, tell
 from skpatchsvdd._images import find_all_files, read_image, read_shape
+from skpatchsvdd._utils import Report
 
 # To whatever size an image is resized: all of it is read, and nothing looked at.
 _ANY_SIZE = (1, 1)
@@ -33,12 +34,14 @@ def find_images(sources, strict, est=None):
     """
     files, unreadable, others = list_files(sources)
     fits, reasons = [], [reason for _, reason in unreadable]
-    for file in files:
-        reason = _find_fault(file, est)
-        if reason is None:
-            fits.append(file)
-        else:
-            reasons.append(reason)
+    with Report("PatchSVDD", 1).side_progress("reading files", len(files)) as progress:
+        for i, file in enumerate(files):
+            reason = _find_fault(file, est)
+            if reason is None:
+                fits.append(file)
+            else:
+                reasons.append(reason)
+            progress(i + 1)
     tell_skipped(reasons, strict)
     tell_others(others)
     if not fits:

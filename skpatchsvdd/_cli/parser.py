@@ -10,6 +10,7 @@ from skpatchsvdd._cli.values import (
     parse_kinds,
     parse_part,
     parse_size,
+    parse_working_size,
 )
 from skpatchsvdd._version import __version__
 
@@ -78,11 +79,12 @@ def _add_fit(commands):
     fit.add_argument("-o", "--output", required=True, help="model file to write")
     fit.add_argument(
         "--image-size",
-        type=parse_size,
+        type=parse_working_size,
         metavar="PIXELS",
         help="what images are resized to: one number, or height and width as in "
-        "192x256; by default they stay as they are, and become 256 x 256 if they "
-        "differ",
+        "192x256, or original, which keeps all pixels; by default large ones are "
+        "made smaller, to as many pixels as 576x768 has, others stay as they are, and "
+        "they become 256 x 256 if they differ",
     )
     fit.add_argument(
         "--contamination",
@@ -90,6 +92,13 @@ def _add_fit(commands):
         metavar="FRACTION",
         help="fraction of new normal images that may raise an alarm; by default about "
         "one in as many as there are training images",
+    )
+    fit.add_argument(
+        "--bank-size",
+        type=parse_part,
+        metavar="N",
+        help="normal patches of each scale that are kept, a number or a fraction such "
+        "as 0.1; by default all, up to 1 GiB of them",
     )
     fit.add_argument(
         "--roi",

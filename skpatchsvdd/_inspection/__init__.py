@@ -39,7 +39,7 @@ from skpatchsvdd._inspection.likeness import warn_if_grouped
 from skpatchsvdd._inspection.maps import cut_map, resize_map
 from skpatchsvdd._inspection.matches import MATCH, find_peaks, resize_boxes
 from skpatchsvdd._inspection.naming import name_masks
-from skpatchsvdd._inspection.reducing import reduce_bank
+from skpatchsvdd._inspection.reducing import holds_all, reduce_bank
 from skpatchsvdd._inspection.regions import (
     find_regions,
     resize_regions,
@@ -81,6 +81,7 @@ __all__ = [
     "find_regions",
     "grow",
     "have_news",
+    "holds_all",
     "join_fitted",
     "learn_defects",
     "name_masks",

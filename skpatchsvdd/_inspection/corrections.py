@@ -34,7 +34,7 @@ class _Seen:
     is_chosen: list  # which are far themselves, in regions above the level, (n,)
 
 
-def learn_harmless(former, images, inspector, scores):
+def learn_harmless(former, images, inspector, scores, progress):
     """Let the patches of corrected images that raised an alarm join the harmless ones.
 
     How alike things of one sort are is found out by leaving out: for each of these
@@ -52,6 +52,8 @@ def learn_harmless(former, images, inspector, scores):
         With a bank that does not hold them, or holds them as known images.
     scores : ndarray of shape (n_images,)
         Scores of normal images, which tell what an alarm is.
+    progress : callable
+        ``progress(n)`` is told how many images have been looked at.
 
     Returns
     -------
@@ -64,10 +66,10 @@ def learn_harmless(former, images, inspector, scores):
     level = -np.sort(scores)[max(int(_ALARMS * (len(scores) + 1)) - 1, 0)]
     masks = (one_map > level for maps in inspector.maps(images) for one_map in maps)
     encoded = zip(inspector.encode_each(images), masks, strict=True)
-    seen = [
-        _look(inspector, former.typical, features, owner, mask)
-        for (features, owner), mask in encoded
-    ]
+    seen = []
+    for (features, owner), mask in encoded:
+        seen.append(_look(inspector, former.typical, features, owner, mask))
+        progress(len(seen))
     _limit(seen, former)
     harmless = _append(former, seen, list_digests(images))
     n_former = len(former.known)

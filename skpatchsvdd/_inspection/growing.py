@@ -152,9 +152,15 @@ def grow(fitted, calibration, news, contamination, inspect, context):
     was_known = fitted.defects is not None
     harmless, places = fitted.harmless, None
     if news.corrected:
-        harmless, cells = learn_harmless(
-            harmless, news.silenced, inspect(fitted), calibration.used_scores
-        )
+        label = "learning false alarms"
+        with context.report.side_progress(label, len(news.silenced)) as progress:
+            harmless, cells = learn_harmless(
+                harmless,
+                news.silenced,
+                inspect(fitted),
+                calibration.used_scores,
+                progress,
+            )
         places = _place_cells(cells, news, fitted)
     kept = drop_defects(fitted.defects, news.withdrawn)
     kept = rename_defects(kept, news.renamed)
@@ -173,7 +179,9 @@ def grow(fitted, calibration, news, contamination, inspect, context):
     scores = np.zeros(0)
     if len(news.normal):
         inspector = inspect(fitted.change(defects=None))
-        scores = inspector.scores_of_known(news.normal.stack)
+        label = "scoring images, each without its own patches"
+        with context.report.side_progress(label, len(news.normal)) as progress:
+            scores = inspector.scores_of_known(news.normal.stack, progress)
     calibration = calibration.extend(scores, news.groups, news.are_corrections)
     if fitted.defects is not None or was_known:
         fitted, calibration = rescore_cautiously(
@@ -181,6 +189,7 @@ def grow(fitted, calibration, news, contamination, inspect, context):
             calibration,
             contamination,
             inspect,
+            context.report,
             is_plain=not was_known,
             is_raised=len(news.defective) > 0,
         )

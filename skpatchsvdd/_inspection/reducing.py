@@ -42,7 +42,12 @@ def reduce_bank(fitted, calibration, bank_size, encoder, context):
     pairs = list(zip(fitted.indexes, sizes, strict=True))
     if all(len(index) <= size for index, size in pairs):
         return fitted, calibration
-    _check_whole(fitted, encoder, context)
+    if not holds_all(fitted, encoder, context):
+        raise ValueError(
+            "bank_size cannot reduce a bank that holds a part of the training images' "
+            "patches already: the threshold for a smaller one could not be found. Pass "
+            "bank_size to fit instead."
+        )
     rng = np.random.RandomState(_SEED)
     banks = [
         join_banks([index.bank()], size, rng, context.device) for index, size in pairs
@@ -60,7 +65,9 @@ def reduce_bank(fitted, calibration, bank_size, encoder, context):
         typical = list_typical(inspector)
         reduced = reduced.change(harmless=replace(fitted.harmless, typical=typical))
         inspector = reduced.inspector(encoder, context.device)
-    scores = rescore(calibration.scores, fitted, inspector, is_raised=False)
+    scores = rescore(
+        calibration.scores, fitted, inspector, context.report, is_raised=False
+    )
     return reduced, calibration.with_scores(scores)
 
 
@@ -69,8 +76,8 @@ def _count_kept(index, bank_size):
     return rows_to_keep(bank_size, *rows.shape)
 
 
-def _check_whole(fitted, encoder, context):
-    """Raise unless a bank holds all patches of its images, which are to be scored.
+def holds_all(fitted, encoder, context):
+    """Whether a bank holds all patches of its images, so that it can be reduced.
 
     But of those that were corrected, which calibrate nothing.
     """
@@ -79,8 +86,5 @@ def _check_whole(fitted, encoder, context):
     for index, cells in zip(fitted.indexes, dense.cells, strict=True):
         held = np.bincount(index.view_bank().places[:, 0], minlength=len(scored))
         if (held[scored] < len(cells)).any():
-            raise ValueError(
-                "bank_size cannot reduce a bank that holds a part of the training "
-                "images' patches already: the threshold for a smaller one could not be "
-                "found. Pass bank_size to fit instead."
-            )
+            return False
+    return True

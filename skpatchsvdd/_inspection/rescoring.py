@@ -14,7 +14,7 @@ _CAUTIONS = (1.0, 1.5, 2.25, 4.0, 1e6)
 
 
 def rescore_cautiously(
-    fitted, calibration, contamination, inspect, is_plain=True, is_raised=True
+    fitted, calibration, contamination, inspect, report, is_plain=True, is_raised=True
 ):
     """Score training images by known defects that raise the threshold little.
 
@@ -31,6 +31,8 @@ def rescore_cautiously(
         What the threshold is chosen by.
     inspect : callable
         ``inspect(fitted)`` gives an `Inspector` of a `FittedBank`.
+    report : Report
+        Says how far it has come.
     is_plain : bool
         Whether the scores so far know of no defects.
     is_raised : bool
@@ -46,7 +48,9 @@ def rescore_cautiously(
     plain = calibration
     if not is_plain:
         without = fitted.change(defects=None)
-        scores = rescore(plain.scores, without, inspect(without), is_raised=False)
+        scores = rescore(
+            plain.scores, without, inspect(without), report, is_raised=False
+        )
         plain = plain.with_scores(scores)
     if fitted.defects is None:
         return fitted, plain
@@ -57,14 +61,14 @@ def rescore_cautiously(
     for caution in (x for x in _CAUTIONS if x >= least):
         defects = replace(fitted.defects, caution=caution)
         careful = fitted.change(defects=defects)
-        scores = rescore(plain.scores, careful, inspect(careful), is_raised)
+        scores = rescore(plain.scores, careful, inspect(careful), report, is_raised)
         found = plain.with_scores(scores)
         if found.offset(contamination, name=None) >= allowed:
             break
     return careful, found
 
 
-def rescore(scores, fitted, inspector, is_raised=True):
+def rescore(scores, fitted, inspector, report, is_raised=True):
     """Return the scores that training images have now that more defects are known.
 
     Images all of whose patches the bank holds are scored by these, each without its own
@@ -80,6 +84,8 @@ def rescore(scores, fitted, inspector, is_raised=True):
         With the defects.
     inspector : Inspector
         That of `fitted`.
+    report : Report
+        Says how far it has come.
     is_raised : bool
         Whether defects were learnt that the scores so far do not count with.
 
@@ -97,14 +103,17 @@ def rescore(scores, fitted, inspector, is_raised=True):
     is_whole = np.all([count == size for count, size in pairs], axis=0)
     rescored = scores * (_bound_raises(fitted, inspector) if is_raised else 1)
     whole = np.flatnonzero(is_whole)
-    for start in range(0, len(whole), dense.batch_size):
-        some = whole[start : start + dense.batch_size]
-        features = []
-        for k, (bank, order, at) in enumerate(zip(banks, orders, starts, strict=True)):
-            rows = [bank.rows[order[at[i] : at[i + 1]]] for i in some]
-            features.append(_lay_out(np.stack(rows), dense, k))
-        owners = [int(fitted.owners[i]) for i in some]
-        rescored[some] = inspector.score_features(features, owners)
+    with report.side_progress("scoring images learnt from", len(whole)) as progress:
+        for start in range(0, len(whole), dense.batch_size):
+            some = whole[start : start + dense.batch_size]
+            features = []
+            for k, own in enumerate(zip(banks, orders, starts, strict=True)):
+                bank, order, at = own
+                rows = [bank.rows[order[at[i] : at[i + 1]]] for i in some]
+                features.append(_lay_out(np.stack(rows), dense, k))
+            owners = [int(fitted.owners[i]) for i in some]
+            rescored[some] = inspector.score_features(features, owners)
+            progress(start + len(some))
     return rescored
 
 

@@ -1,6 +1,7 @@
 """Files of ONNX, run by onnxruntime: what they say, and what is refused."""
 
 import json
+import re
 import sys
 
 import numpy as np
@@ -229,6 +230,21 @@ def test_a_bank_beyond_what_a_file_holds(raw, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="Pass bank_size"):
         raw.export_onnx(tmp_path / "part.onnx")
     assert not any(tmp_path.iterdir())
+
+
+def test_a_part_of_a_bank_beyond_what_a_file_holds(grey, tmp_path, monkeypatch):
+    est = fit(grey, encoder="raw", bank_size=10)
+    n_kept, n_bytes = est.bank_size_[32], est._fitted.indexes[0].bank().rows.nbytes
+    monkeypatch.setattr(onnx_file, "_REST", 0)
+    rest = sum(x.sample.rows.nbytes for x in est._fitted.variations or [])
+    monkeypatch.setattr(onnx_file, "_MOST_BYTES", rest + n_bytes // 2)
+    with pytest.raises(ValueError, match="fit again with bank_size=") as caught:
+        est.export_onnx(tmp_path / "part.onnx")
+    assert "Pass bank_size" not in str(caught.value)
+    advised = int(re.search(r"bank_size=(\d+)", str(caught.value))[1])
+    assert advised == n_kept // 2
+    est.set_params(bank_size=advised).fit(grey)
+    assert est.export_onnx(tmp_path / "part.onnx")["bank_size"] == {"32": advised}
 
 
 def test_without_the_packages(raw, tmp_path, monkeypatch):
