@@ -5,6 +5,7 @@ import io
 import json
 import re
 import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -82,6 +83,40 @@ def test_arrays_have_no_names_and_no_files(tmp_path, fitted, mixed):
     found = [m for x in images for m in x["matches"]]
     assert all(m["normal"] is None and "training image" in m["from"] for m in found)
     assert {x["label"] for x in images} == {None}
+
+
+SLOW_IMPORT = """
+import importlib.machinery, sys, time, torch
+torch.set_num_threads(4)
+
+class Slow(importlib.machinery.SourceFileLoader):
+    def exec_module(self, module):
+        time.sleep(0.5)  # it is in sys.modules, and empty
+        super().exec_module(module)
+
+def find_spec(name, path=None, target=None):
+    if name == "PIL.Image":
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        spec.loader = Slow(name, spec.origin)
+        return spec
+
+sys.meta_path.insert(0, type("Finder", (), {"find_spec": staticmethod(find_spec)}))
+from skpatchsvdd import PatchSVDD
+from skpatchsvdd.datasets import make_textures
+from skpatchsvdd.report import write_report
+images = make_textures(8, image_size=48, random_state=0).images
+est = PatchSVDD(encoder="raw", patch_size=32, device="cpu").fit(images)
+assert "PIL.Image" not in sys.modules
+write_report(est, images, sys.argv[1])
+"""
+
+
+def test_threads_of_a_first_page_wait_for_pillow(tmp_path):
+    page = tmp_path / "page.html"
+    command = [sys.executable, "-c", SLOW_IMPORT, str(page)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert len(read_data(page)["images"]) == 8
 
 
 def test_training_files_that_are_gone_are_said(tmp_path, normal, mixed, untrained):
