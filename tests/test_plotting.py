@@ -82,7 +82,8 @@ def test_unequal_lengths_are_refused(mixed):
 
 
 def test_demo_prints_figures_and_writes_a_picture(tmp_path, capsys, monkeypatch):
-    for name, value in (("_N_TRAIN", 12), ("_N_TEST", 16), ("_IMAGE_SIZE", 96)):
+    small = {"_N_TRAIN": 12, "_N_GOOD": 6, "_N_DEFECTIVE": 10, "_IMAGE_SIZE": 96}
+    for name, value in small.items():
         monkeypatch.setattr(demo, name, value)
     output = tmp_path / "demo.png"
     assert main(["demo", "--device", "cpu", "--output", str(output)]) == 0
