@@ -94,6 +94,7 @@ def test_demo_prints_figures_and_writes_a_picture(tmp_path, capsys, monkeypatch)
     for row in rows:
         assert 0.6 <= float(row[1]) <= 1
         assert 0.6 <= float(row[2]) <= 1
+    assert "2% of good images may raise a false alarm" in "\n".join(lines)
     height, width, _ = plt.imread(output).shape
     assert height > 500
     assert width > 800
