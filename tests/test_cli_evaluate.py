@@ -66,7 +66,8 @@ def test_figures_are_written_as_files(part, est, capsys):
     assert [row["verdict"] for row in rows[3:]] == ["abnormal"] * 3
     scores = est.score_samples([row["file"] for row in rows])
     np.testing.assert_allclose([float(row["score"]) for row in rows], scores, 1e-5)
-    assert (part / "out" / "report.html").exists()
+    page = (part / "out" / "report.html").read_text("utf-8")
+    assert page.count('"truth":"data:image/png') == 3  # outlines of the masks
 
 
 def test_no_cell_of_the_table_is_a_formula(part, monkeypatch):

@@ -50,6 +50,7 @@ def interrupt_at(monkeypatch, step):
     monkeypatch.setattr(loop, "descend", press)
 
 
+@pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize("step", [1, 2])
 def test_an_interrupt_in_training_keeps_the_former_model(
     good, tmp_path, monkeypatch, capsys, step

@@ -261,6 +261,7 @@ def test_former_maps_go_when_a_folder_is_inspected_again(model, new, tmp_path):
     assert {x.name for x in (out / "maps").iterdir()} == {*named, "mine.png"}
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_an_interrupt_waits_for_the_batch_at_hand(
     model, new, tmp_path, monkeypatch, capsys
 ):
@@ -282,6 +283,7 @@ def test_an_interrupt_waits_for_the_batch_at_hand(
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_a_second_interrupt_ends_at_once(model, new, tmp_path, monkeypatch):
     def interrupted(self, X, **options):
         os.kill(os.getpid(), signal.SIGINT)

@@ -391,6 +391,7 @@ def test_the_page_is_not_written_for_every_image(
     assert written == [1, 6]  # with the first one, and at the end
 
 
+@pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.wide
 @pytest.mark.slow
 def test_a_watch_that_is_killed_loses_nothing(normal, photos, line, out, tmp_path):

@@ -53,7 +53,7 @@ def run(args):
         _write_table(folder / _TABLE, test, results)
         title = f"Evaluation of {Path(args.model).name}"
         page = Page(est, title, model=args.model)
-        page.add(test.filenames, results, test.labels)
+        page.add(test.filenames, results, test.labels, masks=test.masks)
         page.write(folder / "report.html")
         print(f"wrote {folder}; open {folder / 'report.html'} in a browser")
     return OK

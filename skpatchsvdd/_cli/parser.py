@@ -328,7 +328,7 @@ def _add_demo(commands):
         help="learn from synthetic normal images and find synthetic defects",
         description=(
             "Learn from synthetic normal images, find synthetic defects, print what is "
-            "found and draw a picture. Takes less than a minute on two cores."
+            "found and draw a picture. Takes about a minute on two cores."
         ),
     )
     demo.add_argument("--output", default="demo.png", help="picture to write")

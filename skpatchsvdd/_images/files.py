@@ -159,9 +159,11 @@ def has_bytes(file):
 
 
 def is_pillow_image(x):
-    """Whether something is one of pillow's images; pillow need not be there."""
-    module = sys.modules.get("PIL.Image")
-    return module is not None and isinstance(x, module.Image)
+    """Whether something is one of pillow's images; pillow need not be there.
+
+    Another thread may be importing it: before the class is there, nothing is of it.
+    """
+    return isinstance(x, getattr(sys.modules.get("PIL.Image"), "Image", ()))
 
 
 def read_pillow_image(image, name):

@@ -16,7 +16,12 @@ from skpatchsvdd._images import list_images, read_display
 from skpatchsvdd._inspection import Calibration
 from skpatchsvdd._report.links import find_folder, name_page, refer
 from skpatchsvdd._report.patches import PatchPairs
-from skpatchsvdd._report.pictures import OVERLAY_SIZE, encode_map, encode_picture
+from skpatchsvdd._report.pictures import (
+    OVERLAY_SIZE,
+    encode_map,
+    encode_mask,
+    encode_picture,
+)
 from skpatchsvdd._report.review import digest_file, fingerprint
 from skpatchsvdd._utils import map_in_threads, replaced_when_whole
 from skpatchsvdd._version import __version__
@@ -118,11 +123,11 @@ class Page:
     def __len__(self):
         return len(self._images)
 
-    def add(self, X, results, labels=None, maps=None):
+    def add(self, X, results, labels=None, maps=None, masks=None):
         """Take in some images and what `inspect` says of them; see `describe`."""
-        self.keep(self.describe(X, results, labels, maps))
+        self.keep(self.describe(X, results, labels, maps, masks=masks))
 
-    def describe(self, X, results, labels=None, maps=None, pictures=None):
+    def describe(self, X, results, labels=None, maps=None, pictures=None, masks=None):
         """Return what the page shows of some images, for `keep`.
 
         Parameters
@@ -138,6 +143,8 @@ class Page:
             Files with pictures of the maps, which the page refers to.
         pictures : list of ndarray or None
             What `read_display` gives for X, where that is at hand.
+        masks : sequence of ndarray of shape (height, width) or None
+            Which pixels are truly defective, in the sizes that the images came in.
 
         Returns
         -------
@@ -152,6 +159,8 @@ class Page:
             described["label"] = None if labels is None else int(labels[i])
             drawn = maps[i] if maps else None
             described["picture"] = os.path.abspath(drawn) if drawn else None
+            if masks is not None and np.any(masks[i]):
+                described["truth"] = encode_mask(np.asarray(masks[i]), _IMAGE_SIZE)
             return described
 
         return map_in_threads(describe, range(len(X)))
