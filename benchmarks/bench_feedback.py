@@ -4,9 +4,9 @@ Of each kind of defects, some images become known defects, with their masks: 0, 
 10 of them, or as many as half of the kind. For each number: the area under the ROC
 curve of images (det) and of pixels (seg) on the other half of that kind, "same", which
 is never known, and on all other kinds, "others", of which none is; and the fraction of
-good images that raise an alarm at false_alarm_rate=0.05. Then the mean over the kinds of
-each category, and over the categories, beside the largest loss of a category on others.
-In the last table "missed" is 1 - det on the same kind, as a fraction of what it is with
+good images that raise an alarm at false_alarm_rate=0.05. Then the mean over the kinds
+of each category, and over the categories, beside the largest loss of a category on
+others. In the last table "missed" is 1 - det on the same kind, as a fraction of what it is with
 none known.
 
 With --fit they are known from the start, to `fit` instead of `partial_fit`, so that an

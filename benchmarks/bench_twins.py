@@ -5,14 +5,14 @@ one piece with others ("linked", of "images"), how that changes the threshold at
 false_alarm_rate=0.05 ("threshold", as a ratio), and the fraction of good test images
 that raise an alarm, and of defective ones that are found, without and with it.
 
-Then with planted twins: a third of the images join once more, relit, shifted by up to 20
-pixels, or turned. "found" is the fraction of each sort that is linked with its original,
-and "lends" the median fraction of patches whose nearest one is in it: what lends nothing
-hides nothing.
+Then with planted twins: a third of the images join once more, relit, shifted by up to
+20 pixels, or turned. "found" is the fraction of each sort that is linked with its
+original, and "lends" the median fraction of patches whose nearest one is in it: what
+lends nothing hides nothing.
 
 With --calibrate CATEGORY ..., too: of the good test images of a category, 20 calibrate
-and the others are inspected, over 20 draws: the fraction that raises an alarm before and
-after, the largest of the draws, and the fraction of defects found.
+and the others are inspected, over 20 draws: the fraction that raises an alarm before
+and after, the largest of the draws, and the fraction of defects found.
 
 Example: python benchmarks/bench_twins.py --data DATA --calibrate mvtec/leather
 """

@@ -40,7 +40,7 @@ def write_page(path):
     train = make_textures(30, random_state=0, **made).images
     test = make_textures(24, anomaly_fraction=0.4, random_state=1, **made).images
     good, today = save(train, "good"), save(test, "today")
-    est = PatchSVDD(max_iter=0, contamination=0.05, random_state=0).fit(good)
+    est = PatchSVDD(max_iter=0, false_alarm_rate=0.05, random_state=0).fit(good)
     write_report(est, today, path, title="Inspection by part.model")
 
 

@@ -190,7 +190,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
 
     image_size : int or (int, int), default=None
         Size (height, width) to which every image is resized, with anti-aliasing, before
-        anything else. None keeps the size. Sizes that memory is too small for are
+        anything else. None keeps the size: of photographs of 4000 x 3000, each takes a
+        CPU minutes, and of 576 x 768 seconds. Sizes that memory is too small for are
         refused.
 
     roi : array-like of shape (height, width), default=None
@@ -587,7 +588,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         frozen, strides = self._make_frozen(images, options, device)
         roi = check_roi(self.roi, images)
         rng = check_random_state(self.random_state)
-        known = digest_images(images)
+        with self._start_bar("reading images", len(images)) as progress:
+            known = digest_images(images, progress)
         check_apart(defective, set(known))
         former_seen = self._former_images()
         is_seen = np.array([x in former_seen for x in known])
@@ -642,8 +644,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         material, another season's light. For defects that were missed, and for normal
         images that raised a false alarm, see the :ref:`user guide <feedback>`. The
         encoder stays as it is, and with it what it takes for a difference: where much
-        has changed, `fit` again. Of the parameters only `bank_size`, `false_alarm_rate`,
-        `neighbors`, `device`, `n_jobs`, `random_state` and `verbose` are looked at.
+        has changed, `fit` again. Of the parameters only `bank_size`,
+        `false_alarm_rate`, `neighbors`, `device`, `n_jobs`, `random_state` and
+        `verbose` are looked at.
         Nothing changes until all is done: other threads may score meanwhile, but not
         fit.
 
@@ -766,6 +769,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             calibration,
             feedback,
             lambda x: x.inspector(now.encoder_, dense.device),
+            report,
         )
         set_learnt(
             self,
@@ -861,8 +865,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
 
         Each image is scored against a bank that does not hold it: those that are learnt
         from without their own patches, those that y calls abnormal as new images. With
-        ``false_alarm_rate="auto"``, which trusts the training images, all that are learnt
-        from are normal.
+        ``false_alarm_rate="auto"``, which trusts the training images, all that are
+        learnt from are normal.
 
         Parameters
         ----------
@@ -1002,14 +1006,14 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         )
 
     @on_snapshot
-    def predict_mask(self, X, alpha=None):
+    def predict_mask(self, X, false_alarm_rate=None):
         """Label pixels as normal or abnormal.
 
         Parameters
         ----------
         X : array-like of shape (n_images, height, width[, n_channels])
             Images, as for `fit`.
-        alpha : float in (0, 0.5], default=None
+        false_alarm_rate : float in (0, 0.5], default=None
             Fraction of normal images allowed at least one flagged pixel: the larger,
             the larger the masks. None is the threshold of `predict`.
 
@@ -1020,7 +1024,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             above the threshold of images that are. An image is abnormal if and only if
             a pixel of it is.
         """
-        offset = self._offset_at(alpha)
+        offset = self._offset_at(false_alarm_rate)
         images = self._check_scored_images(X)
         scores, maps = self._look_at(images)
         maps = map(self._resize_map, maps, images.sizes)
@@ -1030,14 +1034,14 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         return np.stack(masks) if images.came_in_one_size else masks
 
     @on_snapshot
-    def predict_regions(self, X, alpha=None):
+    def predict_regions(self, X, false_alarm_rate=None):
         """List the connected abnormal regions of each image.
 
         Parameters
         ----------
         X : array-like of shape (n_images, height, width[, n_channels])
             Images, as for `fit`.
-        alpha : float in (0, 0.5], default=None
+        false_alarm_rate : float in (0, 0.5], default=None
             As for `predict_mask`.
 
         Returns
@@ -1051,7 +1055,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             size at which images are inspected: where these are resized, boxes and areas
             are rounded to whole pixels of the inspection.
         """
-        offset = self._offset_at(alpha)
+        offset = self._offset_at(false_alarm_rate)
         images = self._check_scored_images(X)
         scores, maps = self._look_at(images)
         return self._resize_regions(_cut_regions(maps, scores, offset), images)
@@ -1105,14 +1109,14 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         )
 
     @on_snapshot
-    def explain(self, X, alpha=None):
+    def explain(self, X, false_alarm_rate=None):
         """Say with which normal patches the abnormal ones were compared.
 
         Parameters
         ----------
         X : array-like of shape (n_images, height, width[, n_channels])
             Images, as for `fit`.
-        alpha : float in (0, 0.5], default=None
+        false_alarm_rate : float in (0, 0.5], default=None
             As for `predict_mask`.
 
         Returns
@@ -1128,21 +1132,21 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             `training_files_`; and `image_top`, `image_left`, `image_bottom` and
             `image_right`, its box there.
         """
-        offset = self._offset_at(alpha)
+        offset = self._offset_at(false_alarm_rate)
         images = self._check_scored_images(X).hold()
         scores, maps = self._look_at(images)
         regions = _cut_regions(maps, scores, offset)
         return self._match(images, regions, maps, np.arange(len(images)))
 
     @on_snapshot
-    def name_regions(self, X, alpha=None):
+    def name_regions(self, X, false_alarm_rate=None):
         """Say which kind of known defects each abnormal region resembles.
 
         Parameters
         ----------
         X : array-like of shape (n_images, height, width[, n_channels])
             Images, as for `fit`.
-        alpha : float in (0, 0.5], default=None
+        false_alarm_rate : float in (0, 0.5], default=None
             As for `predict_mask`.
 
         Returns
@@ -1151,11 +1155,11 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             One for each image, in its rows the regions of `predict_regions`. The
             fields: `kind`, a name that y gave to `fit` or `partial_fit`, "defect" for
             those labelled -1, or "unknown"; and `distance`, how far the region is from
-            the nearest known defect in units of how far it is from what is normal, the
-            geometric mean over the scales. From 1 on it is "unknown". Infinite if no
-            defects are known.
+            the nearest known defect in units of how far both are from what is normal,
+            see the :ref:`user guide <feedback>`. From 1 on, which unlike defects reach
+            by chance, it is "unknown". Infinite if no defects are known.
         """
-        offset = self._offset_at(alpha)
+        offset = self._offset_at(false_alarm_rate)
         images = self._check_scored_images(X).hold()
         return self._name(images, *reversed(self._look_at(images)), offset)
 
@@ -1231,14 +1235,16 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             return "unreadable"
         return "same" if digest == self._fitted.known[index] else "changed"
 
-    def _offset_at(self, alpha):
+    def _offset_at(self, false_alarm_rate):
         """Return the threshold at a fraction of alarms, that of `predict` for None."""
         check_is_fitted(self)
-        if alpha is None:
+        if false_alarm_rate is None:
             return self.offset_
-        if not isinstance(alpha, Real) or not 0 < alpha <= 0.5:
-            raise ValueError(f"alpha must be in (0, 0.5], got {alpha!r}.")
-        return self._calibration.offset(alpha, name="alpha")
+        if not isinstance(false_alarm_rate, Real) or not 0 < false_alarm_rate <= 0.5:
+            raise ValueError(
+                f"false_alarm_rate must be in (0, 0.5], got {false_alarm_rate!r}."
+            )
+        return self._calibration.offset(false_alarm_rate, name="false_alarm_rate")
 
     def _look_at(self, images):
         """Return scores, and maps at the size at which images are inspected."""
@@ -1436,7 +1442,10 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             Each without its own patches.
         """
         fitted = build_bank(normal, training.encoder, set(), context)
-        scores = _score_all(normal, training.encoder, fitted, context)
+        inspector = fitted.inspector(training.encoder, context.device)
+        label = "scoring images, each without its own patches"
+        with context.report.progress(label, len(normal)) as progress:
+            scores = inspector.scores_of_known(normal.stack, progress)
         # Where every image has a copy, all of them find it, at a distance of 0.
         is_collapsed = are_tied(scores) and min(Counter(normal.known).values()) == 1
         if not training.curve or not is_collapsed or training.watch.kept == 0:
@@ -1456,8 +1465,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         warn_of_twins(twins)
         calibration = calibration.change(groups=twins)
         fitted = relabel(fitted, calibration.owners, context)
-        quiet = replace(context, report=Report(type(self).__name__, self.verbose))
-        scores = _score_all(normal, training.encoder, fitted, quiet)
+        with self._start_bar("scoring images without twins", len(normal)) as progress:
+            inspector = fitted.inspector(training.encoder, context.device)
+            scores = inspector.scores_of_known(normal.stack, progress)
         return fitted, calibration.change(plain=scores)
 
     def _learn_defects(self, defective, training, fitted, calibration, context):
@@ -1467,7 +1477,12 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             return bank.inspector(training.encoder, context.device)
 
         defects = learn_defects(None, defective, inspect(fitted), context)
-        return apply_feedback(fitted, calibration, Feedback(defects=defects), inspect)
+        feedback = Feedback(defects=defects)
+        return apply_feedback(fitted, calibration, feedback, inspect, context.report)
+
+    def _start_bar(self, label, total):
+        """Return a bar of a step that callbacks are not told of."""
+        return Report(type(self).__name__, self.verbose).side_progress(label, total)
 
     def _make_context(self, device, report):
         """Return how a fitted estimator learns more, without training."""
@@ -1603,14 +1618,6 @@ def _cut_regions(maps, scores, offset):
     """Return the abnormal regions of maps, each cut where it is above a threshold."""
     pairs = zip(maps, scores, strict=True)
     return [find_regions(cut_map(x, -offset, s < offset), x) for x, s in pairs]
-
-
-def _score_all(normal, encoder, fitted, context):
-    """Return the score of each image of a bank, without the rows of its owner."""
-    inspector = fitted.inspector(encoder, context.device)
-    label = "scoring images, each without its own patches"
-    with context.report.progress(label, len(normal)) as progress:
-        return inspector.scores_of_known(normal.stack, progress)
 
 
 def _check_raisable(calibration, update):

@@ -104,7 +104,7 @@ def _test_images(scores, new, kept, level):
     found = low if is_low else high
     p_value = float(min(2 * found.pvalue, 1))
     smallest = 2 / comb(len(scores) + len(kept), len(kept))
-    verdict = _verdict(p_value, level, is_low)
+    verdict = _verdict(p_value, level, is_low, scores, new, kept)
     if smallest > level:
         verdict = (
             f"Too few images to tell: {len(new)} against {len(scores)} cannot have a "
@@ -123,7 +123,7 @@ def _test_groups(scores, new, kept, groups, level):
     others = [_difference_of(label, scores, groups, len(kept)) for label in labels]
     n_alike = int(np.sum(np.array(others) >= statistic))
     p_value = (1 + n_alike) / (n_groups + 1)
-    verdict = _verdict(p_value, level, low >= high)
+    verdict = _verdict(p_value, level, low >= high, scores, new, kept)
     if p_value > level and n_alike == 0:
         verdict = (
             f"The batch differs more than any of the {n_groups} calibrating groups, "
@@ -164,15 +164,20 @@ def _distribution(scores, weights, values):
     return sums[np.searchsorted(scores[order], values, side="right")]
 
 
-def _verdict(p_value, level, is_low):
+def _verdict(p_value, level, is_low, scores, new, kept):
     if p_value > level:
         return f"No sign of drift, p = {p_value:.2g}."
     change = "abnormal" if is_low else "normal"
-    return (
-        f"Drift: images look more {change} than those of fit, p = {p_value:.2g}. Let "
-        "normal ones of them join, by partial_fit or on the command line by "
-        "skpatchsvdd update, or fit again."
-    )
+    found = f"Drift: images look more {change} than those of fit, p = {p_value:.2g}."
+    join = "by partial_fit or on the command line by skpatchsvdd update, or fit again."
+    n_lowest = int(np.sum(new < scores.min()))
+    if n_lowest > len(new) - len(kept):  # more than may be defective
+        return (
+            f"{found} {n_lowest} of {len(new)} score lower than all of those: look at "
+            "these first. If they are defective, nothing need have drifted, and they "
+            f"must not join. If they are normal, let them join, {join}"
+        )
+    return f"{found} Let normal ones of them join, {join}"
 
 
 def _check_fraction(value, name):

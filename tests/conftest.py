@@ -2,6 +2,7 @@ import functools
 import importlib
 import logging
 import os
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -157,6 +158,17 @@ def tiny_fitted(tiny):
 @pytest.fixture
 def rng():
     return np.random.default_rng(SEED)
+
+
+@pytest.fixture
+def ctrl_c():
+    """Let SIGINT interrupt this process and those it starts.
+
+    Shells let what they run in the background ignore it, and what that starts, too.
+    """
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, former)
 
 
 @pytest.fixture

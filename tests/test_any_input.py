@@ -23,7 +23,7 @@ PARAMETERS = [
 ]
 # One of these must be in every message.
 CULPRITS = re.compile(
-    rf"\b(X|y|image \d+|images|groups|alpha|{'|'.join(PARAMETERS)})\b"
+    rf"\b(X|y|image \d+|images|groups|false_alarm_rate|{'|'.join(PARAMETERS)})\b"
 )
 nan, inf = float("nan"), float("inf")
 
@@ -162,7 +162,7 @@ VALUES = {
     "embedding_dim": [1, 3, 8, 0, 2.0],
     "patch_size": [32, 32, 32, 64, 33],
     "image_size": [None, 32, (33, 40), (40, 32), 20, 0, (32,), "s"],
-    "contamination": ["auto", 0.5, 0.01, 0, "x"],
+    "false_alarm_rate": ["auto", 0.5, 0.01, 0, "x"],
     "bank_size": [None, 1, 7, 0.5, 1e-9, 10**9, 0, 2.0],
     "max_iter": [0, 0, 1, -1],
     "random_state": [0, 7, -1],

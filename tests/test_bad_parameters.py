@@ -30,7 +30,7 @@ BAD_PARAMETERS = [
     ),
     ("image_size", np.ones((2, 2)), "must be None, a positive integer or a pair"),
     ("image_size", 8, "image height 8 is smaller than patch_size=32"),
-    *(("contamination", x, r"\(0.0, 0.5\]") for x in (0, 0.6, nan, "x", None)),
+    *(("false_alarm_rate", x, r"\(0.0, 0.5\]") for x in (0, 0.6, nan, "x", None)),
     *(("bank_size", x, r"\(0.0, 1.0\] or None") for x in (0, 0.0, 1.5, -1, "all", nan)),
     *(("max_iter", x, r"\[0, inf\)") for x in (-1, 1.5, "x", None)),
     *(("device", x, "must be 'auto', 'cpu', 'cuda'") for x in ("tpu", "", "cuda:x")),
@@ -106,12 +106,20 @@ def test_bad_parameters(tiny_fitted, tiny, name, value, match, monkeypatch):
 
 BAD_CALLS = [
     (
-        "alpha",
-        lambda est, X: est.predict_mask(X, alpha=2),
-        r"alpha must be in \(0, 0.5\]",
+        "false_alarm_rate",
+        lambda est, X: est.predict_mask(X, false_alarm_rate=2),
+        r"false_alarm_rate must be in \(0, 0.5\]",
     ),
-    ("word", lambda est, X: est.predict_regions(X, alpha="x"), "alpha must be in"),
-    ("nan", lambda est, X: est.explain(X, alpha=nan), "alpha must be in"),
+    (
+        "word",
+        lambda est, X: est.predict_regions(X, false_alarm_rate="x"),
+        "false_alarm_rate must be in",
+    ),
+    (
+        "nan",
+        lambda est, X: est.explain(X, false_alarm_rate=nan),
+        "false_alarm_rate must be in",
+    ),
     (
         "scale",
         lambda est, X: est.anomaly_map(X, scale=64),

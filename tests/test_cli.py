@@ -19,7 +19,7 @@ from skpatchsvdd._images import read_display
 from skpatchsvdd._report import save_overlay
 from skpatchsvdd.datasets import make_textures
 
-QUICK = ["--max-iter", "0", "--contamination", "0.3"]
+QUICK = ["--max-iter", "0", "--false-alarm-rate", "0.3"]
 ENDINGS = ("png", "jpg", "webp", "bmp", "tif")
 
 
@@ -53,7 +53,7 @@ def photos(tmp_path_factory):
 def model(photos):
     path = photos / "models" / "part.joblib"
     args = ["fit", str(photos / "good"), "-o", str(path), "--image-size", "64"]
-    assert main([*args, "--max-iter", "0", "--contamination", "0.2"]) == 0
+    assert main([*args, "--max-iter", "0", "--false-alarm-rate", "0.2"]) == 0
     return path
 
 
@@ -146,7 +146,7 @@ def test_what_a_mask_hides_is_not_inspected(photos, tmp_path):
 def test_nothing_abnormal_has_status_0(photos, model, tmp_path):
     good = str(photos / "good" / "tuesday")
     # They are known: none is below the lowest score.
-    est = joblib.load(model).set_params(contamination="auto")
+    est = joblib.load(model).set_params(false_alarm_rate="auto")
     est.fit([str(x) for x in sorted((photos / "good" / "tuesday").iterdir())])
     models.save_model(est, tmp_path / "m.joblib")
     args = ["inspect", str(tmp_path / "m.joblib"), good, "-o", str(tmp_path / "out")]
@@ -226,7 +226,7 @@ def test_update_lets_images_join(photos, model, tmp_path, capsys):
         (["inspect", "OTHER", "x", "-o", "y"], "holds a dict, not a PatchSVDD"),
         (["inspect", "MODEL", "nowhere", "-o", "y"], "no file or folder nowhere"),
         (["fit", "nowhere", "-o", "y"], "no file or folder nowhere"),
-        (["fit", "GOOD", "-o", "y", "--contamination", "2"], "'contamination'"),
+        (["fit", "GOOD", "-o", "y", "--false-alarm-rate", "2"], "'false_alarm_rate'"),
         (["evaluate", "MODEL", "NEW"], "test"),
     ],
 )
@@ -294,7 +294,7 @@ def own_size(photos):
     """A model that takes images of 96 x 96 alone."""
     path = photos / "models" / "own.model"
     args = ["fit", str(photos / "good" / "tuesday"), "-o", str(path)]
-    assert main([*args, "--max-iter", "0", "--contamination", "0.2"]) == 0
+    assert main([*args, "--max-iter", "0", "--false-alarm-rate", "0.2"]) == 0
     return path
 
 

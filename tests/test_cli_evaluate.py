@@ -66,7 +66,20 @@ def test_figures_are_written_as_files(part, est, capsys):
     assert [row["verdict"] for row in rows[3:]] == ["abnormal"] * 3
     scores = est.score_samples([row["file"] for row in rows])
     np.testing.assert_allclose([float(row["score"]) for row in rows], scores, 1e-5)
-    assert (part / "out" / "report.html").exists()
+    page = (part / "out" / "report.html").read_text("utf-8")
+    assert page.count('"truth":"data:image/png') == 3  # outlines of the masks
+
+
+def test_no_cell_of_the_table_is_a_formula(part, monkeypatch):
+    monkeypatch.chdir(part)
+    (part / "part").rename("=1")
+    (part / "=1" / "test" / "noise").rename("=1/test/@noise")
+    (part / "=1" / "ground_truth" / "noise").rename("=1/ground_truth/@noise")
+    assert main(["evaluate", "part.model", "=1", "-o", "out"]) == 0
+    with (part / "out" / "evaluation.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    assert {row["file"][:3] for row in rows} == {"'=1"}
+    assert {row["defect"] for row in rows} == {"good", "'@noise"}
 
 
 @pytest.mark.parametrize("file", ["test/noise/1.png", "ground_truth/noise/1_mask.png"])

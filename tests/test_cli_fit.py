@@ -7,8 +7,10 @@ from PIL import Image
 from settings import SEED
 
 from skpatchsvdd import load
+from skpatchsvdd._cli import fit as fit_command
 from skpatchsvdd._cli import main
 from skpatchsvdd._training import loop
+from skpatchsvdd._utils import progress
 from skpatchsvdd.datasets import make_textures
 
 
@@ -48,6 +50,7 @@ def interrupt_at(monkeypatch, step):
     monkeypatch.setattr(loop, "descend", press)
 
 
+@pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize("step", [1, 2])
 def test_an_interrupt_in_training_keeps_the_former_model(
     good, tmp_path, monkeypatch, capsys, step
@@ -125,3 +128,105 @@ def test_beginnings_of_names_are_groups(images, tmp_path, capsys):
 def test_one_folder_is_no_groups(good, tmp_path, capsys):
     assert fit(good, "-o", tmp_path / "m", "--group-by", "folder") == 1
     assert "at least two groups" in capsys.readouterr().err
+
+
+def test_large_images_are_resized_which_the_model_knows(
+    images, good, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(fit_command, "_MOST_PIXELS", 48 * 48)
+    path, out = tmp_path / "part.model", tmp_path / "out"
+    assert fit(good, "-o", path) == 0
+    printed = capsys.readouterr().out
+    assert "images of 68 x 68 pixels are resized to 48 x 48, so that" in printed
+    assert "--image-size original keeps all pixels" in printed
+    est = load(path)
+    assert (tuple(est.image_size), est.inspected_shape_) == ((48, 48), (48, 48, 3))
+    assert est.anomaly_map(images).shape == (4, 68, 68)
+    assert main(["inspect", str(path), str(good), "-o", str(out)]) == 0
+
+
+def test_large_images_keep_all_pixels_if_asked_to(good, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(fit_command, "_MOST_PIXELS", 48 * 48)
+    assert fit(good, "-o", tmp_path / "m", "--image-size", "original") == 0
+    assert "resized" not in capsys.readouterr().out
+    est = load(tmp_path / "m")
+    assert (est.image_size, est.inspected_shape_) == (None, (68, 68, 3))
+
+
+def test_images_of_several_sizes_cannot_keep_them(images, tmp_path, capsys):
+    save_all(tmp_path / "good", images[:3])
+    save_all(tmp_path / "good", [images[3][:60]], ["low"])
+    args = tmp_path / "good", "-o", tmp_path / "m", "--image-size", "original"
+    assert fit(*args) == 1
+    assert "--image-size original needs images of one size" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("n_images", "args", "expected"),
+    [
+        (2, [], "about 1 in 3 will raise an alarm; for 1 in 100, learn from 99 images"),
+        (
+            4,
+            ["--false-alarm-rate", "0.1"],
+            "about 1 in 5 will raise an alarm; for 1 in 10",
+        ),
+        (4, ["--false-alarm-rate", "0.4"], "about 1 in 2 will raise an alarm\n"),
+        (4, ["--false-alarm-rate", "0.2"], "about 1 in 5 will raise an alarm\n"),
+    ],
+)
+def test_what_to_expect_of_good_images_is_said(
+    images, tmp_path, capsys, n_images, args, expected
+):
+    save_all(tmp_path / "good", images[:n_images])
+    assert fit(tmp_path / "good", "-o", tmp_path / "m", *args) == 0
+    assert f"of new good images, {expected}" in capsys.readouterr().out
+
+
+def test_how_many_groups_would_be_needed_is_said(images, tmp_path, capsys):
+    save_all(tmp_path / "good", images, ["a_1", "a_2", "b_1", "b_2"])
+    assert fit(tmp_path / "good", "-o", tmp_path / "m", "--group-by", "name") == 0
+    expected = "about 1 in 3 will raise an alarm; for 1 in 100, learn from 99 groups"
+    assert expected in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["fit", "update"])
+@pytest.mark.parametrize(
+    ("normal", "other"),
+    [("ok", "defective"), ("good", "bad"), ("Normal", "NG"), ("OK", "Not-OK")],
+)
+def test_defective_images_beside_good_ones_are_refused(
+    images, good, tmp_path, capsys, command, normal, other
+):
+    model = tmp_path / "part.model"
+    assert fit(good, "-o", model) == 0
+    former = model.read_bytes()
+    save_all(tmp_path / "data" / normal, images[:2])
+    save_all(tmp_path / "data" / other, images[2:])
+    for sources in ([""], [normal, other]):
+        paths = [str(tmp_path / "data" / x) for x in sources]
+        args = [*paths, "-o", str(model)] if command == "fit" else [str(model), *paths]
+        assert main([command, *args]) == 1
+        err = capsys.readouterr().err
+        assert f"{tmp_path / 'data'} holds {normal}/ and {other}/" in err
+        assert f"Pass {tmp_path / 'data' / normal} alone" in err
+    assert model.read_bytes() == former
+
+
+def test_a_folder_of_defective_images_beside_images_is_refused(
+    images, tmp_path, capsys
+):
+    save_all(tmp_path / "data", images[:2])
+    save_all(tmp_path / "data" / "anomalies", images[2:])
+    assert fit(tmp_path / "data", "-o", tmp_path / "m") == 1
+    assert "holds images and anomalies/" in capsys.readouterr().err
+    assert fit(tmp_path / "data" / "anomalies", "-o", tmp_path / "m") == 0
+
+
+def test_reading_many_files_says_how_far_it_has_come(
+    good, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(progress, "_PATIENCE", 0.0)
+    assert fit(good, "-o", tmp_path / "m") == 0
+    out = capsys.readouterr().out
+    for label in ("reading files", "reading images", "comparing positions in images"):
+        assert f"[PatchSVDD] {label} ############################## 4 of 4" in out

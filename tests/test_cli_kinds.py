@@ -58,13 +58,15 @@ def test_alarms_are_named(photos, tmp_path):
     assert (good["verdict"], good["kind"]) == ("normal", "")
     assert (dent["verdict"], dent["kind"]) == ("abnormal", "dent")
     assert (noise["verdict"], noise["kind"]) == ("abnormal", "unknown")
+    assert good["kind_distance"] == ""
+    assert float(dent["kind_distance"]) < 1 <= float(noise["kind_distance"])
     kinds = {
         x["name"][-6:-4]: x["kinds"] for x in read_images(tmp_path / "report.html")
     }
     assert kinds["00"] == []
     assert (kinds["01"][0], kinds["02"][0]) == ("dent", "unknown")
     assert all(
-        len(x["kinds"]) == len(x["regions"])
+        len(x["kinds"]) == len(x["distances"]) == len(x["regions"])
         for x in read_images(tmp_path / "report.html")
     )
 

@@ -12,6 +12,7 @@ from settings import SEED
 from skpatchsvdd import PatchSVDD, load
 from skpatchsvdd._cli import main
 from skpatchsvdd._report import digest_file, fingerprint
+from skpatchsvdd._utils import progress
 from skpatchsvdd.datasets import make_textures
 
 N_GOOD = 6
@@ -308,3 +309,19 @@ def test_sources_exclude_each_other(photos, model, review, capsys):
     assert "required: images" in capsys.readouterr().err
     # Options may stand before the images, as they always could.
     assert update(model, "--dry-run", photos / "new" / "day 1" / "0.png") == 0
+
+
+def test_a_review_says_how_far_it_has_come(model, review, monkeypatch, capsys):
+    monkeypatch.setattr(progress, "_PATIENCE", 0.0)
+    box = [0, 0, 40, 40]
+    path = review([good(0), good(2), defective(3, boxes=[box])])
+    assert update(model, "--review", path, "--dry-run") in (0, 3)
+    out = capsys.readouterr().out
+    for step in (
+        "inspecting images ############################## 3 of 3",
+        "learning false alarms ############################## 2 of 2",
+        "scoring images, each without its own patches ############################## 2",
+        "learning defects ############################## 1 of 1",
+        "scoring images learnt from ##############################",
+    ):
+        assert f"[PatchSVDD] {step}" in out

@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -74,6 +75,22 @@ def test_help_shows_every_default(command):
         assert texts["--random-state"].endswith("(default: 0)")
 
 
+@pytest.mark.parametrize("command", ["fit", "inspect", "evaluate", "update"])
+def test_commands_that_read_images_take_a_limit_of_pixels(command):
+    assert "--max-pixels" in list_options(command)
+
+
+def test_help_of_update_shows_images_or_a_review(capsys):
+    with pytest.raises(SystemExit):
+        make_parser().parse_args(["update", "--help"])
+    usage = capsys.readouterr().out.split("\n\n")[0].splitlines()
+    assert [line.split("[options] ")[1] for line in usage] == [
+        "model images [images ...]",
+        "model --review FILE",
+    ]
+
+
+@pytest.mark.usefixtures("ctrl_c")
 def test_an_interrupt_while_modules_are_imported_takes_one_line(tmp_path):
     command = [sys.executable, "-X", "importtime", "-m", "skpatchsvdd"]
     process = subprocess.Popen(
@@ -88,3 +105,22 @@ def test_an_interrupt_while_modules_are_imported_takes_one_line(tmp_path):
     rest = [line for line in lines if not line.startswith("import time:")]
     assert process.wait() == 130
     assert rest == ["interrupted\n"]
+
+
+def ignore_interrupts():
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@pytest.mark.slow
+def test_tests_of_interrupts_pass_where_these_are_ignored():
+    """As in the background of a script, such as `nohup make test &`."""
+    files = [f"tests/test_cli_{name}.py" for name in ("fit", "inspect", "start")]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [*command, "-m", "not slow", "-k", "interrupt", *files],
+        cwd=Path(__file__).parents[1],
+        preexec_fn=ignore_interrupts,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout

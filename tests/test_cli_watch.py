@@ -1,6 +1,7 @@
 """The command inspect --watch, which is to run for months beside a camera."""
 
 import csv
+import errno
 import io
 import os
 import subprocess
@@ -142,6 +143,132 @@ def test_odd_files_do_not_stop_a_watch(photos, line, out, run_watch, capsys):
     assert err.count("04.png is a link to nothing.png") == 1  # not at each look
 
 
+@pytest.mark.parametrize("device", ["cuda:x", "cuda:99"])
+def test_a_wrong_device_leaves_all_files_to_be_inspected(
+    photos, line, out, run_watch, device
+):
+    put(photos / "00.png", line)
+    assert run_watch(look, options=("--device", device)) == 1
+    assert read_rows(out) == []
+    run_watch(look)
+    assert verdicts(out) == [("00.png", False)]
+
+
+def test_a_model_that_fails_leaves_all_files_to_be_inspected(
+    photos, line, out, run_watch, monkeypatch
+):
+    put(photos / "00.png", line)
+    with monkeypatch.context() as patch:
+        patch.setattr(PatchSVDD, "_look_at", fail_with(ValueError("a bank of NaN")))
+        patch.setattr(PatchSVDD, "score_samples", fail_with(ValueError("a bank")))
+        assert run_watch(look) == 1
+    assert read_rows(out) == []
+    run_watch(look)
+    assert verdicts(out) == [("00.png", False)]
+
+
+def fail_with(error):
+    def fail(*args, **kwargs):
+        raise error
+
+    return fail
+
+
+def test_strict_ends_a_watch_at_what_fails(photos, line, out, run_watch, capsys):
+    put(photos / "00.png", line)
+    put(photos / "01.png", line, n_bytes=100)
+    put(photos / "02.png", line)
+    assert run_watch(look, look, options=("--strict",)) == 1
+    assert verdicts(out) == [("00.png", False)]
+    err = capsys.readouterr().err
+    assert "--strict ends at" in err
+    assert "01.png cannot be read as an image" in err
+    (line / "01.png").unlink()
+    run_watch(look, options=("--strict",))
+    assert verdicts(out) == [("00.png", False), ("02.png", False)]
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), OSError(errno.EIO, "Input/output error")], ids=type
+)
+def test_what_is_no_fault_of_a_file_is_tried_again(
+    photos, line, out, run_watch, monkeypatch, capsys, error
+):
+    """After 2 s, 4 s and so on, while others are inspected."""
+    tried, now, read = [], [0.0], Image.open
+
+    def open_or_fail(file, **options):
+        if "00.png" in str(file) and now[0] < 10:
+            tried.append(now[0])
+            raise error
+        return read(file, **options)
+
+    def wait():
+        now[0] += 1
+
+    monkeypatch.setattr(Image, "open", open_or_fail)
+    monkeypatch.setattr(watch.time, "monotonic", lambda: now[0])
+    put(photos / "00.png", line)
+    put(photos / "01.png", line)
+    assert run_watch(*[wait] * 8) == 4
+    assert tried == [1, 3, 7]
+    assert verdicts(out) == [("01.png", False)]
+    printed, err = capsys.readouterr()
+    assert err.count("tried again in") == 3
+    assert "00.png" in err
+    assert "1 could not be inspected" in printed
+    now[0] = 10
+    assert run_watch(look) in (0, 3)
+    assert verdicts(out) == [("01.png", False), ("00.png", False)]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="where there are pipes")
+def test_pipes_and_devices_have_a_row_each(photos, line, out, run_watch):
+    os.mkfifo(line / "00.png")
+    (line / "01.png").symlink_to("/dev/zero")
+    put(photos / "02.png", line)
+    run_watch(look, lambda: os.utime(line / "00.png", ns=(1, 1)), look, look)
+    assert verdicts(out) == [("00.png", True), ("01.png", True), ("02.png", False)]
+
+
+def test_an_image_that_is_replaced_has_no_picture_of_another(
+    photos, line, out, run_watch, monkeypatch, capsys
+):
+    put(photos / "00.png", line)
+    inspect = PatchSVDD.inspect
+
+    def replace(self, X, **options):
+        results = inspect(self, X, **options)
+        os.utime(put(photos / "01.png", line, "00.png"), ns=(1, 1))
+        return results
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PatchSVDD, "inspect", replace)
+        run_watch(look, options=())
+    (row,) = read_rows(out)
+    assert row["map"] == ""
+    err = capsys.readouterr().err
+    assert "Its verdict is of what it was" in err
+    assert "skipped" not in err
+    run_watch(look, options=())
+    assert [row["map"] != "" for row in read_rows(out)] == [False, True]
+
+
+def test_names_of_any_kind_are_known_again(photos, out, run_watch, line, monkeypatch):
+    monkeypatch.chdir(line.parent)
+    folder = Path("=1+1")
+    folder.mkdir()
+    names = ["@a.png", "-b\t.png", "c\x1b[2J\r\n.png", '"d",.png']
+    for i, name in enumerate(names):
+        put(photos / f"{i:02d}.png", folder, name)
+    run_watch(look, look, folder="=1+1")
+    rows = read_rows(out)
+    assert len(rows) == 4
+    assert all(row["file"].startswith("'=1+1") for row in rows)
+    run_watch(look, look, folder="=1+1")
+    assert read_rows(out) == rows
+
+
 def test_those_that_wait_come_in_batches(photos, line, out, run_watch, monkeypatch):
     sizes, inspect = [], PatchSVDD.inspect
 
@@ -188,7 +315,7 @@ def test_files_that_are_moved_away_leave_the_others(
     assert [row["map"] == "" for row in read_rows(out)] == [False, True, False, False]
     err = capsys.readouterr().err
     assert "skipped: there is no file" in err
-    assert "skipped: no picture" in err
+    assert "02.png: it was moved or written to after it was inspected" in err
 
 
 def test_a_folder_that_is_away_for_a_while_is_waited_for(photos, line, out, run_watch):
@@ -264,6 +391,7 @@ def test_the_page_is_not_written_for_every_image(
     assert written == [1, 6]  # with the first one, and at the end
 
 
+@pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.wide
 @pytest.mark.slow
 def test_a_watch_that_is_killed_loses_nothing(normal, photos, line, out, tmp_path):

@@ -30,7 +30,9 @@ def images():
 
 @pytest.fixture
 def est(images):
-    return PatchSVDD(encoder="hierarchical", contamination=0.3, **QUICK).fit(images[:4])
+    return PatchSVDD(encoder="hierarchical", false_alarm_rate=0.3, **QUICK).fit(
+        images[:4]
+    )
 
 
 def all_at_once(calls):

@@ -1,4 +1,6 @@
-"""The command demo, where a threshold is 0."""
+"""The command demo: its promise, and a threshold of 0."""
+
+import re
 
 import numpy as np
 import pytest
@@ -19,8 +21,10 @@ def test_a_threshold_of_0_is_no_divisor(tmp_path, monkeypatch):
     drawn = []
     monkeypatch.setattr(demo, "make_textures", make)
     monkeypatch.setattr(demo, "draw", lambda panels, output: drawn.extend(panels))
-    for name, value in {"_N_TRAIN": 3, "_N_TEST": 4, "_IMAGE_SIZE": 96}.items():
-        monkeypatch.setattr(demo, name, value)
+    for name in ("_N_GOOD", "_N_DEFECTIVE"):
+        monkeypatch.setattr(demo, name, 2)
+    monkeypatch.setattr(demo, "_N_TRAIN", 3)
+    monkeypatch.setattr(demo, "_IMAGE_SIZE", 96)
     with np.errstate(divide="raise", invalid="raise"):
         assert main(["demo", "--device", "cpu"]) == 0
     assert len(drawn) == 2
@@ -28,3 +32,14 @@ def test_a_threshold_of_0_is_no_divisor(tmp_path, monkeypatch):
         assert np.isfinite(maps).all()
         assert (maps >= 0).all()
         assert (results.labels[test.labels == -1] == -1).all()
+
+
+@pytest.mark.slow
+def test_false_alarms_are_about_as_many_as_the_table_allows(tmp_path, capsys):
+    assert main(["demo", "--device", "cpu", "--output", str(tmp_path / "x.png")]) == 0
+    head, *rows = capsys.readouterr().out.partition("\nkind ")[2].splitlines()[:3]
+    assert "false alarms (about 2% allowed)" in head
+    for row in rows:
+        n_alarms, n_good = map(int, re.search(r"(\d+) of (\d+)", row).groups())
+        assert n_good == 76
+        assert n_alarms <= 4

@@ -58,6 +58,24 @@ def test_a_shift_is_drift(shift, change):
     assert "\n" not in result.verdict
 
 
+@pytest.mark.parametrize(
+    ("n_low", "looks_first"), [(63, True), (41, False), (0, False)]
+)
+def test_many_alarms_are_to_be_looked_at_before_any_joins(n_low, looks_first):
+    """Half of 83 images may be defective; the others are a little lower."""
+    rng = np.random.default_rng(4)
+    scores = rng.normal(size=150)
+    new = np.quantile(scores, 0.05) + 0.01 * rng.normal(size=83)
+    new[:n_low] = scores.min() - 1
+    result = drift_test(scores, new, defect_fraction=0.5)
+    assert result.drifted
+    assert ("63 of 83 score lower than all of those: look" in result.verdict) == (
+        looks_first
+    )
+    assert ("Let normal ones of them join" in result.verdict) != looks_first
+    assert "skpatchsvdd update" in result.verdict
+
+
 def test_defects_do_not_hide_images_that_look_too_normal():
     rng = np.random.default_rng(5)
     new = rng.normal(size=50) + 3

@@ -348,7 +348,7 @@ def after_digests(monkeypatch, action):
     """Have something happen between the first and the second reading of images."""
     original = _patch_svdd.digest_images
 
-    def digest(images):
+    def digest(images, *args):
         digests = original(images)
         action()
         return digests

@@ -290,7 +290,7 @@ def test_five_corrections_silence_further_marks():
     fresh = make_textures(35, image_size=64, random_state=SEED + 9).images
     places = np.random.RandomState(SEED).randint(18, 26, (2, 35, 2))
     marked, damaged = mark(fresh, 255, places[0])[0], mark(fresh, 0, places[1])[0]
-    est = PatchSVDD(contamination=0.1, **QUICK).fit(normal)
+    est = PatchSVDD(false_alarm_rate=0.1, **QUICK).fit(normal)
     assert np.mean(est.predict(marked[5:]) == -1) > 0.9
     assert np.mean(est.predict(damaged[5:]) == -1) > 0.9
     est.partial_fit(marked[:5], corrections=True)
@@ -307,7 +307,7 @@ def test_corrected_marks_that_come_anywhere_hide_no_other_defects():
     scratched = fresh.copy()
     for image, (_, left) in zip(scratched, places[1], strict=True):
         image[10:50, left : left + 2] = 0
-    est = PatchSVDD(contamination=0.1, **QUICK).fit(normal)
+    est = PatchSVDD(false_alarm_rate=0.1, **QUICK).fit(normal)
     assert (est.predict(marked[5:]) == -1).all()
     est.partial_fit(marked[:5], corrections=True)
     harmless = est._fitted.harmless
@@ -329,7 +329,7 @@ def test_corrections_of_different_sorts_hide_nothing(est, dark, bright):
 
 
 def test_an_image_of_the_bank_can_be_corrected(normal):
-    est = PatchSVDD(contamination=0.3, **QUICK).fit(normal)
+    est = PatchSVDD(false_alarm_rate=0.3, **QUICK).fit(normal)
     lowest = normal[[est.training_scores_.argmin()]]
     assert est.predict(lowest) == -1
     est.partial_fit(lowest, corrections=True)
@@ -343,7 +343,7 @@ def test_the_promise_holds_after_corrections():
     alarms = []
     for seed in range(4):
         X = make_textures(70, image_size=48, random_state=SEED + 100 + seed).images
-        est = PatchSVDD(contamination=0.1, **QUICK).fit(X[:19])
+        est = PatchSVDD(false_alarm_rate=0.1, **QUICK).fit(X[:19])
         stream = X[19:45]
         wrong = stream[est.predict(stream) == -1]
         if len(wrong):
@@ -358,7 +358,7 @@ def test_the_promise_holds_with_known_defects():
     for seed in range(4):
         X = make_textures(50, image_size=48, random_state=SEED + 200 + seed).images
         bad, masks = mark(X[45:], 0)
-        est = PatchSVDD(contamination=0.1, **QUICK).fit(X[:19])
+        est = PatchSVDD(false_alarm_rate=0.1, **QUICK).fit(X[:19])
         est.partial_fit(bad, [-1] * 5, masks=masks)
         alarms.extend(est.predict(X[19:45]) == -1)
     # The images of a fit share its threshold: the error is that of a few dozen.
@@ -405,6 +405,17 @@ def test_unknown_regions_are_called_so(est, plain, dark, bright, normal):
     assert names["kind"][0] == "unknown"
     assert names["distance"][0] >= 1
     assert all(len(own) == 0 for own in est.name_regions(normal))
+
+
+def test_unlike_defects_do_not_have_the_name_of_the_only_kind(est, dark, others):
+    places = [(8 * (i % 5), 16) for i in range(len(others))]
+    est.partial_fit(dark[0][:3], ["dark"] * 3, masks=dark[1][:3])
+    unlike = [
+        mark(others, level, places)[0][3:] for level in ([255, 0, 0], [0, 0, 255])
+    ]
+    names = est.name_regions(np.concatenate(unlike))
+    assert sum(own["kind"][0] == "dark" for own in names) <= 1  # of 10
+    assert all(own["kind"][0] == "dark" for own in est.name_regions(dark[0][3:]))
 
 
 @pytest.fixture(scope="module")

@@ -57,10 +57,17 @@ def write_float(value):
     return write
 
 
+def write_program(X, path):
+    """An EPS, for which pillow would run Ghostscript."""
+    Image.fromarray(X[0]).save(path, "EPS")
+
+
 NO_IMAGE, SO = "cannot be read as an image: ", "Leave it out, or save it again"
 BAD_FILES = [
     ("empty.png", lambda X, path: path.touch(), "it is empty.*0 bytes"),
     ("text.png", lambda X, path: path.write_text("no image"), SO),
+    ("program.png", write_program, "cannot identify image file"),
+    ("program.eps", write_program, "cannot identify image file"),
     ("text.txt", lambda X, path: path.write_text("no image"), SO),
     ("head.ppm", lambda X, path: path.write_text("P6 3x 4 255 "), SO),
     ("cut.png", write_cut, SO),

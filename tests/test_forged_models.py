@@ -1,7 +1,9 @@
 """Model files with right checksums, whose numbers would keep a machine busy."""
 
+import copy
 import json
 
+import numpy as np
 import pytest
 from settings import SEED
 
@@ -102,3 +104,124 @@ def test_a_calibration_of_other_images_is_refused(model, tmp_path, name):
         ValueError, match=r"forged.model cannot be loaded: .*one length"
     ):
         load(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({("learnt", "offset_"): None}, "calibration"),
+        ({("learnt", "offset_"): {"list": []}}, "calibration"),
+        ({("learnt", "roi_"): {"list": []}}, "setting"),
+        ({("learnt", "center_"): None}, "setting"),
+        ({("bank", "relative_weight"): 7.0}, "bank"),
+        ({("bank", "relative_weight"): "text"}, "TypeError"),
+        ({("bank", "score_pixels"): None}, "bank"),
+        ({("bank", "units"): {"list": [float("nan"), 0.0]}}, "bank"),
+        ({("bank", "variations"): {"list": [None, None]}}, "usual distances"),
+        ({("parameters", "device"): "toaster"}, "device must be"),
+        ({("parameters", "verbose"): "text"}, "verbose"),
+    ],
+)
+def test_values_of_other_types_are_refused(model, tmp_path, change, what):
+    path = tmp_path / "forged.model"
+    forge(model, path, change)
+    with pytest.raises(ValueError, match=rf"forged.model cannot be loaded: .*{what}"):
+        load(path)
+
+
+def test_names_that_are_no_text_are_refused(model, tmp_path):
+    path = tmp_path / "forged.model"
+    arrays, text = read_tensors(model)
+    content = json.loads(text["content"])
+    pairs_of(content, "learnt")[1][0] = 7
+    write_tensors(path, arrays, text | {"content": json.dumps(content)})
+    with pytest.raises(ValueError, match=r"forged.model cannot be loaded: it lacks"):
+        load(path)
+
+
+VALUES = (None, "text", -1, 10**12, float("nan"), {"list": []}, {"tuple": [1]})
+
+
+@pytest.fixture(scope="module")
+def taught(tmp_path_factory):
+    """A model that knows a defect and a correction, and images to score."""
+    images = make_textures(8, image_size=40, random_state=SEED).images
+    params = {"patch_size": 32, "embedding_dim": 8, "max_iter": 0, "device": "cpu"}
+    est = PatchSVDD(encoder="hierarchical", random_state=SEED, **params).fit(images[:4])
+    mask = np.zeros((1, 40, 40), dtype=bool)
+    mask[:, 8:20, 8:20] = True
+    images[5:7][:, mask[0]] = 0
+    est.partial_fit(images[5:6], ["dent"], masks=mask)
+    est.partial_fit(255 - images[4:5], corrections=True)
+    path = tmp_path_factory.mktemp("models") / "taught.model"
+    est.save(path)
+    return path, images[6:]
+
+
+@pytest.mark.parametrize("n_edits", [300, pytest.param(None, marks=pytest.mark.slow)])
+def test_whatever_is_forged_is_refused_or_scores(taught, tmp_path, n_edits):
+    model, images = taught
+    arrays, text = read_tensors(model)
+    content = json.loads(text["content"])
+    path = tmp_path / "forged.model"
+    edits = [*list_values(content), *list_arrays(arrays)]
+    if n_edits is not None:
+        rng = np.random.default_rng(SEED)
+        edits = [edits[i] for i in rng.permutation(len(edits))[:n_edits]]
+    for where, value in edits:
+        others, changed = arrays, content
+        if isinstance(where, str):
+            others = arrays | {where: value}
+        else:
+            changed = replace_at(content, where, value)
+        write_tensors(path, others, text | {"content": json.dumps(changed)})
+        fault = find_fault(path, images)
+        assert fault is None, f"{where} as {value!r}: {fault!r}"
+
+
+def find_fault(path, images):
+    """Return the error of a file that is neither refused by its name nor scores."""
+    try:
+        est = load(path)
+    except Exception as error:
+        return None if f"{path} cannot be loaded: " in str(error) else error
+    try:
+        est.inspect(images, explain=True, names=True)
+    except Exception as error:
+        # A parameter that users may set as well is refused by its name.
+        return None if str(error).startswith("n_jobs") else error
+
+
+def list_values(content, where=()):
+    """Yield all places in the text of a model, each with every other value."""
+    for value in VALUES:
+        if where:
+            yield where, value
+    if isinstance(content, dict | list):
+        items = content.items() if isinstance(content, dict) else enumerate(content)
+        for key, value in items:
+            yield from list_values(value, (*where, key))
+
+
+def replace_at(content, where, value):
+    """Return a copy of nested dicts and lists with another value at a place."""
+    content = copy.deepcopy(content)
+    part = content
+    for key in where[:-1]:
+        part = part[key]
+    part[where[-1]] = value
+    return content
+
+
+def list_arrays(arrays):
+    """Yield the names of all arrays with other shapes, types and numbers."""
+    for name, array in arrays.items():
+        changed = [array[:0], array[:-1], array.reshape(-1), array[None]]
+        changed += [array.astype(x) for x in (np.float64, np.uint8, np.int64)]
+        for number in (-5, 2**30, 0):
+            if array.dtype.kind in "fi":
+                changed.append(np.full_like(array, number))
+        if array.dtype.kind == "f":
+            changed += [np.full_like(array, x) for x in (np.nan, np.inf)]
+        for other in changed:
+            yield name, other

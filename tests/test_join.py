@@ -11,7 +11,7 @@ from skpatchsvdd import Inspection, PatchSVDD, load
 from skpatchsvdd.datasets import make_textures
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:contamination"),
+    pytest.mark.filterwarnings("ignore:false_alarm_rate"),
 ]
 QUICK = {"patch_size": 32, "embedding_dim": 8, "max_iter": 0, "random_state": SEED}
 
@@ -171,6 +171,6 @@ def test_parameters_that_change_no_score_may_differ(images):
     est = PatchSVDD(encoder="hierarchical", **QUICK, inspection=Inspection(light=0.3))
     est.fit(images[:4])
     [other] = grow(est, images[4:6])
-    other.set_params(device="cpu", verbose=0, n_jobs=1, contamination=0.5)
+    other.set_params(device="cpu", verbose=0, n_jobs=1, false_alarm_rate=0.5)
     other.set_params(inspection__light=1.0)
     assert len(est.join([other]).training_scores_) == 6  # light as it was fitted

@@ -26,7 +26,10 @@ FLOORS = [
         "metrics",
     },
     {"_bank", "_encoding"},
-    {"_export", "_inspection", "_options", "_storage", "_training"},
+    {"_options", "_scoring", "_training"},
+    {"_calibration"},
+    {"_feedback"},
+    {"_export", "_learnt", "_storage"},
     {
         "_patch_svdd",
         "_plotting",

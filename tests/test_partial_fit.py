@@ -67,7 +67,9 @@ def test_more_images_are_scored_without_themselves(images, training):
 
 
 def test_images_that_have_changed_become_normal(images):
-    est = PatchSVDD(encoder="hierarchical", contamination=0.15, **QUICK).fit(images[:6])
+    est = PatchSVDD(encoder="hierarchical", false_alarm_rate=0.15, **QUICK).fit(
+        images[:6]
+    )
     darker = images // 2
     before = est.score_samples(darker[9:])
     est.partial_fit(darker[:9])
@@ -132,8 +134,8 @@ def test_a_call_that_fails_changes_nothing(images, monkeypatch):
     [
         ("bank_size", -5),
         ("bank_size", 0.0),
-        ("contamination", 3),
-        ("contamination", "foo"),
+        ("false_alarm_rate", 3),
+        ("false_alarm_rate", "foo"),
         ("neighbors", "foo"),
         ("verbose", "x"),
     ],
@@ -162,11 +164,11 @@ def test_parameters_of_scoring_are_checked(images, name, value, message):
         est.predict(images)
 
 
-def test_a_changed_contamination_moves_the_threshold(images):
+def test_a_changed_false_alarm_rate_moves_the_threshold(images):
     est = (
         PatchSVDD(encoder="hierarchical", **QUICK)
         .fit(images[:8])
-        .set_params(contamination=0.5)
+        .set_params(false_alarm_rate=0.5)
     )
     est.partial_fit(images[8:])
     n = len(est.training_scores_)
@@ -178,7 +180,7 @@ def test_a_warning_that_is_an_error_changes_nothing(images, method):
     est = (
         PatchSVDD(encoder="hierarchical", **QUICK)
         .fit(images[:8])
-        .set_params(contamination=0.001)
+        .set_params(false_alarm_rate=0.001)
     )
     before = dict(vars(est))
     with warnings.catch_warnings():

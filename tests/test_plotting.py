@@ -82,7 +82,8 @@ def test_unequal_lengths_are_refused(mixed):
 
 
 def test_demo_prints_figures_and_writes_a_picture(tmp_path, capsys, monkeypatch):
-    for name, value in (("_N_TRAIN", 12), ("_N_TEST", 16), ("_IMAGE_SIZE", 96)):
+    small = {"_N_TRAIN": 12, "_N_GOOD": 6, "_N_DEFECTIVE": 10, "_IMAGE_SIZE": 96}
+    for name, value in small.items():
         monkeypatch.setattr(demo, name, value)
     output = tmp_path / "demo.png"
     assert main(["demo", "--device", "cpu", "--output", str(output)]) == 0
@@ -93,6 +94,7 @@ def test_demo_prints_figures_and_writes_a_picture(tmp_path, capsys, monkeypatch)
     for row in rows:
         assert 0.6 <= float(row[1]) <= 1
         assert 0.6 <= float(row[2]) <= 1
+    assert "2% of good images may raise a false alarm" in "\n".join(lines)
     height, width, _ = plt.imread(output).shape
     assert height > 500
     assert width > 800

@@ -5,6 +5,7 @@ import io
 import json
 import re
 import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 from skpatchsvdd import PatchSVDD
 from skpatchsvdd._images import read_display
+from skpatchsvdd._inspection.threshold import p_values_from_scores
 from skpatchsvdd._report import Page, save_overlay
 from skpatchsvdd._report.pictures import OVERLAY_SIZE, encode_map
 from skpatchsvdd.datasets import make_textures
@@ -82,6 +84,40 @@ def test_arrays_have_no_names_and_no_files(tmp_path, fitted, mixed):
     found = [m for x in images for m in x["matches"]]
     assert all(m["normal"] is None and "training image" in m["from"] for m in found)
     assert {x["label"] for x in images} == {None}
+
+
+SLOW_IMPORT = """
+import importlib.machinery, sys, time, torch
+torch.set_num_threads(4)
+
+class Slow(importlib.machinery.SourceFileLoader):
+    def exec_module(self, module):
+        time.sleep(0.5)  # it is in sys.modules, and empty
+        super().exec_module(module)
+
+def find_spec(name, path=None, target=None):
+    if name == "PIL.Image":
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        spec.loader = Slow(name, spec.origin)
+        return spec
+
+sys.meta_path.insert(0, type("Finder", (), {"find_spec": staticmethod(find_spec)}))
+from skpatchsvdd import PatchSVDD
+from skpatchsvdd.datasets import make_textures
+from skpatchsvdd.report import write_report
+images = make_textures(8, image_size=48, random_state=0).images
+est = PatchSVDD(encoder="raw", patch_size=32, device="cpu").fit(images)
+assert "PIL.Image" not in sys.modules
+write_report(est, images, sys.argv[1])
+"""
+
+
+def test_threads_of_a_first_page_wait_for_pillow(tmp_path):
+    page = tmp_path / "page.html"
+    command = [sys.executable, "-c", SLOW_IMPORT, str(page)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert len(read_data(page)["images"]) == 8
 
 
 def test_training_files_that_are_gone_are_said(tmp_path, normal, mixed, untrained):
@@ -308,6 +344,25 @@ def drive(folder, script, size="1200,900"):
 
 
 @needs_browser
+@pytest.mark.filterwarnings("ignore:X holds 3 copies", "ignore:all training images")
+def test_a_threshold_of_0_gives_no_absurd_numbers(tmp_path, normal, mixed, untrained):
+    est = untrained.fit(np.stack([normal[0]] * 4))
+    assert est.offset_ == 0
+    X = np.concatenate([normal[:1], mixed.images[:2]])
+    write_report(est, X, tmp_path / "report.html")
+    made = drive(
+        tmp_path,
+        """
+        const texts = () => [...document.querySelectorAll(".card .faint, #factor")]
+          .map((x) => x.textContent);
+        made = texts(); await move("threshold", 500); made = made.concat(texts());
+        """,
+    )
+    assert not any(re.search(r"NaN|Infinity|e\+|\d{5}", text) for text in made)
+    assert any("more than 1,000" in text for text in made)
+
+
+@needs_browser
 @pytest.mark.parametrize("size", ["1200,900", "420,800"])
 def test_sliders_move_counts_and_maps(folder, size):
     folder, est, files, labels = folder
@@ -437,9 +492,28 @@ def test_the_place_of_the_slider_has_a_p_value_and_a_command(folder):
     threshold = -est.offset_ * factor
     assert made["alarms"] == np.sum(-est.score_samples(files) > threshold)
     p_value = (1 + np.sum(-est.training_scores_ > threshold)) / 11
-    assert float(made["alpha"].split("--alpha ")[1]) == pytest.approx(p_value, abs=1e-4)
+    assert float(made["alpha"].split("--false-alarm-rate ")[1]) == pytest.approx(
+        p_value, abs=1e-4
+    )
     assert made["place"].endswith(f"p {p_value:.2g}")
     assert made["factor"].startswith("skpatchsvdd inspect part.model IMAGES")
+
+
+@needs_browser
+def test_the_p_value_at_a_rate_is_that_of_alarms(folder, tmp_path):
+    """At the model's own threshold alarms have p-values of 2 in 11 at most."""
+    good = sorted(folder[0].glob("good_*.png"))
+    params = {"encoder": "raw", "patch_size": 32, "false_alarm_rate": 0.2}
+    est = PatchSVDD(**params).fit(good)
+    write_report(est, good[:1], tmp_path / "report.html")
+    script = """made = [document.getElementById("factor").textContent];
+        await move("threshold", 0);
+        made.push(document.getElementById("factor").textContent);"""
+    own, lowest = drive(tmp_path, script)
+    assert own == f"1 \u00d7 the model's \u00b7 p {2 / 11:.2g}"
+    assert lowest.endswith("p 1.0")
+    new = np.linspace(1.001 * est.offset_, 2 * est.offset_, 50)
+    assert p_values_from_scores(est.training_scores_, new).max() == 2 / 11
 
 
 @needs_browser
@@ -491,6 +565,62 @@ def test_outlines_show_on_white(tmp_path, fitted):
         """,
     )
     assert made > 40  # around a square of 15 pixels
+
+
+@needs_browser
+def test_white_patches_have_an_edge_on_white(folder):
+    made = drive(
+        folder[0],
+        """
+        document.querySelector(".card").click(); await frames();
+        made = [...document.querySelectorAll(".pair img, .picture canvas")].map((x) => {
+          const style = getComputedStyle(x);
+          return [style.outlineStyle, style.outlineWidth, style.outlineColor]; });
+        """,
+    )
+    assert len(made) == 5
+    for style, width, colour in made:
+        assert (style, width) == ("solid", "1px")
+        assert max(map(int, re.findall(r"\d+", colour))) < 190
+
+
+@needs_browser
+@pytest.mark.parametrize("is_alarm", [True, False])
+def test_true_outlines_are_drawn_in_dashes(tmp_path, fitted, is_alarm):
+    grey = np.full((2, 48, 48, 3), 128, dtype=np.uint8)
+    fitted = copy.deepcopy(fitted)
+    fitted.offset_ = (0.5 if is_alarm else 2) * fitted.score_samples(grey)[0]
+    masks = np.zeros((2, 48, 48), dtype=bool)
+    masks[0, 10:30, 20:40] = True
+    page = Page(fitted, "Outlines")
+    page.add(grey, fitted.inspect(grey), [-1, 1], masks=masks)
+    page.write(tmp_path / "report.html")
+    made = drive(
+        tmp_path,
+        """
+        await move("fade", 0);
+        const blue = () => [...document.querySelectorAll(".card canvas")].map((x) => {
+          const p = x.getContext("2d").getImageData(0, 0, x.width, x.height).data;
+          const found = [];
+          for (let i = 0; i < p.length; i += 4) if (p[i + 2] > p[i] + 100)
+            found.push([Math.floor(i / 4 / x.width), i / 4 % x.width]);
+          return found; });
+        for (let i = 0; i < 40 && !blue()[0].length; i++) await frames();
+        made = { blue: blue(),
+          legend: !document.getElementById("outlines").hidden };
+        """,
+    )
+    marked, unmarked = made["blue"]
+    assert not unmarked
+    assert made["legend"]
+    assert 30 < len(marked) < 76  # of 76 on the edge of a square of 20 pixels
+    for row, column in marked:
+        assert row in (10, 29) or column in (20, 39)
+        assert masks[0, row, column]
+
+
+def test_a_page_without_masks_says_nothing_of_outlines(folder):
+    assert all("truth" not in x for x in read_data(folder[0] / "report.html")["images"])
 
 
 @needs_browser

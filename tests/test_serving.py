@@ -68,13 +68,17 @@ def post(address, data):
             return error.code, json.load(error)
 
 
+def encode(image, kind="PNG"):
+    stream = io.BytesIO()
+    Image.fromarray(image).save(stream, kind)
+    return stream.getvalue()
+
+
 def test_the_service_says_what_inspect_says(folder, fitted, normal):
     hole = normal[0].copy()
     hole[10:30, 10:30] = 0
-    stream = io.BytesIO()
-    Image.fromarray(hole).save(stream, "PNG")
     with running(folder) as address:
-        status, answer = post(address, stream.getvalue())
+        status, answer = post(address, encode(hole))
         expected = fitted.inspect(hole[None])
         assert (status, answer["is_abnormal"]) == (200, expected.labels[0] == -1)
         assert answer["score"] == pytest.approx(expected.scores[0], rel=1e-4)
@@ -83,6 +87,13 @@ def test_the_service_says_what_inspect_says(folder, fitted, normal):
         status, answer = post(address, b"no image")
         assert status == 400
         assert "cannot identify" in answer["error"]
+        for data, reason in (
+            (encode(normal[0], "EPS"), "cannot identify"),  # pillow would run a program
+            (encode(np.zeros((7000, 7500), bool)), "50 million"),
+            (encode(np.zeros((10001, 10000), bool)), "exceeds limit"),
+        ):
+            status, answer = post(address, data)
+            assert (status, reason in answer["error"]) == (400, True)
         assert post(address, b"")[0] == 413
 
 

@@ -58,7 +58,7 @@ class RowPatchSVDD(PatchSVDD):
 def make_row_estimator(**parameters):
     return RowPatchSVDD(
         patch_size=32,
-        contamination=0.1,
+        false_alarm_rate=0.1,
         n_jobs=1,
         device="cpu",
         random_state=SEED,

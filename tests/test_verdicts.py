@@ -58,12 +58,12 @@ def test_p_values_follow_the_training_scores(fitted, normal, mixed):
 
 def test_a_mask_is_empty_if_and_only_if_the_image_is_normal(normal, mixed, fitted):
     images = np.concatenate([normal, mixed.images])
-    for alpha in (None, 0.4):
+    for false_alarm_rate in (None, 0.4):
         offset = fitted.offset_
-        if alpha is not None:
-            offset = threshold_from_scores(fitted.training_scores_, alpha)
+        if false_alarm_rate is not None:
+            offset = threshold_from_scores(fitted.training_scores_, false_alarm_rate)
         is_abnormal = fitted.score_samples(images) < offset
-        masks = fitted.predict_mask(images, alpha)
+        masks = fitted.predict_mask(images, false_alarm_rate)
         np.testing.assert_array_equal(masks.any(axis=(1, 2)), is_abnormal)
     assert is_abnormal.any()
     assert not is_abnormal.all()
@@ -73,16 +73,16 @@ def test_a_mask_is_empty_if_and_only_if_the_image_is_normal(normal, mixed, fitte
 def test_an_image_is_abnormal_if_a_pixel_is_at_any_size(
     quick, normal, mixed, image_size
 ):
-    quick.set_params(image_size=image_size, patch_size=32, contamination=0.4)
+    quick.set_params(image_size=image_size, patch_size=32, false_alarm_rate=0.4)
     quick.fit(normal)
     for images in (mixed.images, normal):
         is_touched = quick.predict_mask(images).any(axis=(1, 2))
         np.testing.assert_array_equal(quick.predict(images) == -1, is_touched)
 
 
-@pytest.mark.parametrize("contamination", ["auto", 0.25])
-def test_an_image_is_abnormal_if_a_pixel_is(quick, normal, mixed, contamination):
-    quick.set_params(contamination=contamination).fit(normal)
+@pytest.mark.parametrize("false_alarm_rate", ["auto", 0.25])
+def test_an_image_is_abnormal_if_a_pixel_is(quick, normal, mixed, false_alarm_rate):
+    quick.set_params(false_alarm_rate=false_alarm_rate).fit(normal)
     for images in (mixed.images, normal):
         masks = quick.predict_mask(images)
         assert masks.dtype == bool
@@ -92,11 +92,16 @@ def test_an_image_is_abnormal_if_a_pixel_is(quick, normal, mixed, contamination)
 
 
 def test_a_larger_share_gives_larger_masks(fitted, normal):
-    sizes = [fitted.predict_mask(normal, alpha).sum() for alpha in (0.2, 0.3, 0.5)]
+    sizes = [
+        fitted.predict_mask(normal, false_alarm_rate).sum()
+        for false_alarm_rate in (0.2, 0.3, 0.5)
+    ]
     assert 0 < sizes[0] < sizes[1] < sizes[2]
     touched = fitted.predict_mask(normal, 0.5).any(axis=(1, 2))
     assert touched.sum() == (len(normal) + 1) // 2
-    with pytest.raises(ValueError, match=r"alpha must be in \(0, 0.5\], got 0"):
+    with pytest.raises(
+        ValueError, match=r"false_alarm_rate must be in \(0, 0.5\], got 0"
+    ):
         fitted.predict_mask(normal, 0)
 
 
@@ -106,12 +111,12 @@ def test_auto_threshold_is_the_lowest_training_score(quick, normal):
     assert (quick.predict(normal) == 1).all()
 
 
-@pytest.mark.parametrize("contamination", [0.125, 0.25, 0.5])
-def test_contamination_is_the_share_called_abnormal(quick, normal, contamination):
-    quick.set_params(contamination=contamination)
+@pytest.mark.parametrize("false_alarm_rate", [0.125, 0.25, 0.5])
+def test_false_alarm_rate_is_the_share_called_abnormal(quick, normal, false_alarm_rate):
+    quick.set_params(false_alarm_rate=false_alarm_rate)
     labels = quick.fit_predict(normal)
     assert labels.dtype.kind == "i"
-    assert (labels == -1).sum() == contamination * len(normal)
+    assert (labels == -1).sum() == false_alarm_rate * len(normal)
     np.testing.assert_array_equal(labels, quick.predict(normal))
 
 
@@ -131,9 +136,9 @@ def test_unfitted_estimator_says_so(quick, normal):
 
 def test_a_mask_warns_of_its_own_parameter(fitted, mixed):
     with pytest.warns(
-        UserWarning, match="alpha=0.01 needs at least 99 images"
+        UserWarning, match="false_alarm_rate=0.01 needs at least 99 images"
     ) as caught:
-        fitted.predict_mask(mixed.images[:1], alpha=0.01)
+        fitted.predict_mask(mixed.images[:1], false_alarm_rate=0.01)
     assert caught[0].filename == __file__
 
 

@@ -3,7 +3,7 @@ Where to draw the line
 ======================
 
 A threshold promises how many normal images raise an alarm. Four ways to choose it:
-``contamination`` before fitting, p-values and ``alpha`` after it, ``groups`` where
+``false_alarm_rate`` before fitting, p-values and another rate after it, ``groups`` where
 images belong together.
 """
 
@@ -23,10 +23,10 @@ settings = {"patch_size": 32, "max_iter": 0, "embedding_dim": 32, "random_state"
 # Before fitting
 # --------------
 # With 39 images, "auto" promises about one false alarm in 40 new normal images, and
-# ``contamination=0.1`` one in ten. The encoder is the same; only the offset moves.
+# ``false_alarm_rate=0.1`` one in ten. The encoder is the same; only the offset moves.
 
 auto = PatchSVDD(**settings).fit(train)
-tenth = PatchSVDD(contamination=0.1, **settings).fit(train)
+tenth = PatchSVDD(false_alarm_rate=0.1, **settings).fit(train)
 scores = auto.score_samples(test.images)
 normal = test.labels == 1
 for name, offset in [("auto", auto.offset_), ("0.1", tenth.offset_)]:
@@ -51,7 +51,7 @@ axis.set_xscale("symlog", linthresh=0.001)
 axis.set_xlim(2 * scores.min(), auto.training_scores_.max() / 1.2)
 axis.set_yticks(range(len(rows)), labels=list(rows))
 axis.set(xlabel="score, high is normal", ylim=(2.5, -0.5))
-_ = axis.legend(title="contamination", loc="lower left")
+_ = axis.legend(title="false_alarm_rate", loc="lower left")
 
 # %%
 # After fitting
@@ -67,14 +67,14 @@ for a in (0.025, 0.05, 0.1, 0.2):
     print(f"a {a:5}  false {false} of 8, found {found} of 8")
 
 # %%
-# ``alpha`` does the same for pixels: the larger, the larger the masks, and the more
+# ``false_alarm_rate`` does the same for pixels: the larger, the larger the masks, and the more
 # normal images have a marked pixel. Printed are the fractions of all pixels that are
 # marked.
 
-for alpha in (0.025, 0.1, 0.3):
-    masks = auto.predict_mask(test.images, alpha=alpha)
+for rate in (0.025, 0.1, 0.3):
+    masks = auto.predict_mask(test.images, false_alarm_rate=rate)
     with_defect, without = masks[~normal].mean(), masks[normal].mean()
-    print(f"alpha {alpha:5}  with a defect {with_defect:.3f}, without {without:.3f}")
+    print(f"rate {rate:5}  with a defect {with_defect:.3f}, without {without:.3f}")
 
 # %%
 # Images that belong together

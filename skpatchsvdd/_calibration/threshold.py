@@ -87,10 +87,12 @@ def threshold_from_scores(
 ):
     """Choose the score below which an image is called abnormal.
 
-    It is where `p_values_from_scores` passes `false_alarm_rate`. Without groups, it lies
-    just above the k-th of n scores, with the largest k for which k / (n + 1) is at most
+    It is where `p_values_from_scores` passes `false_alarm_rate`. Without groups, it
+    lies just above the k-th of n scores, with the largest k for which k / (n + 1) is at
+    most
     `false_alarm_rate`: images that score less than that have p-values of at most
-    `false_alarm_rate`, those that score more have larger ones.
+    `false_alarm_rate`, those that score more have larger ones. Where several images
+    have that score, it is this score itself.
 
     Parameters
     ----------
@@ -117,8 +119,11 @@ def threshold_from_scores(
             _warn_of_few(false_alarm_rate, name, n_groups, groups is not None)
         return float(scores.min())
     # With ties, the sum at a score is that of the last one of its equals.
-    sums = sums[np.searchsorted(order, order, side="right")]
-    return float(np.nextafter(order[np.argmax(1 + sums > allowed)], np.inf))
+    ends = np.searchsorted(order, order, side="right")
+    first = int(np.argmax(1 + sums[ends] > allowed))
+    if ends[first] > first + 1:  # equals of it, which are too many to be abnormal
+        return float(order[first])
+    return float(np.nextafter(order[first], np.inf))
 
 
 def p_values_from_scores(scores, new, groups=None):
@@ -184,7 +189,7 @@ def _warn_of_few(false_alarm_rate, name, n_groups, are_groups):
     whose = "images of new groups" if are_groups else "new normal images"
     more = " Pass images of more groups for a smaller fraction." if are_groups else ""
     warn(
-        f"{name}={false_alarm_rate:g} needs at least {n_needed} {unit} to calibrate on, "
-        f"got {n_groups}. The threshold is their lowest score: up to about one in "
+        f"{name}={false_alarm_rate:g} needs at least {n_needed} {unit} to calibrate "
+        f"on, got {n_groups}. The threshold is their lowest score: up to about one in "
         f"{n_groups + 1} {whose} will be called abnormal.{more}",
     )

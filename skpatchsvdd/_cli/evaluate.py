@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from skpatchsvdd._cli.files import check_sizes, tell_skipped
+from skpatchsvdd._cli.files import check_sizes, make_folder, tell_skipped
 from skpatchsvdd._cli.models import load_model
 from skpatchsvdd._cli.status import OK
+from skpatchsvdd._cli.table import as_cell
 from skpatchsvdd._cli.text import printable
 from skpatchsvdd._report import Page
 from skpatchsvdd._utils import replaced_when_whole
@@ -31,6 +32,8 @@ _TEXT = {"encoding": "utf-8", "errors": "backslashreplace"}
 
 def run(args):
     """Print how well a model separates images, and pixels, that are labelled."""
+    if args.output:
+        make_folder(args.output)
     est = load_model(args.model, args.device, args.encoder)
     test = _load_test(args.folder, args.strict)
     check_sizes(test.filenames, est)
@@ -50,7 +53,7 @@ def run(args):
         _write_table(folder / _TABLE, test, results)
         title = f"Evaluation of {Path(args.model).name}"
         page = Page(est, title, model=args.model)
-        page.add(test.filenames, results, test.labels)
+        page.add(test.filenames, results, test.labels, masks=test.masks)
         page.write(folder / "report.html")
         print(f"wrote {folder}; open {folder / 'report.html'} in a browser")
     return OK
@@ -123,5 +126,5 @@ def _write_table(path, test, results):
         for i, file in enumerate(test.filenames):
             verdict = "abnormal" if results.labels[i] == -1 else "normal"
             score, p_value = results.scores[i], results.p_values[i]
-            row = (file, test.defects[i], verdict, f"{score:.6g}")
+            row = (as_cell(file), as_cell(test.defects[i]), verdict, f"{score:.6g}")
             writer.writerow((*row, f"{p_value:.4g}", len(results.regions[i])))

@@ -8,6 +8,7 @@ from skpatchsvdd._cli.maps import MAPS
 from skpatchsvdd._cli.table import TABLE, is_table
 from skpatchsvdd._cli.text import ListedError, tell
 from skpatchsvdd._images import find_all_files, read_image, read_shape
+from skpatchsvdd._utils import Report
 
 # To whatever size an image is resized: all of it is read, and nothing looked at.
 _ANY_SIZE = (1, 1)
@@ -33,12 +34,14 @@ def find_images(sources, strict, est=None):
     """
     files, unreadable, others = list_files(sources)
     fits, reasons = [], [reason for _, reason in unreadable]
-    for file in files:
-        reason = _find_fault(file, est)
-        if reason is None:
-            fits.append(file)
-        else:
-            reasons.append(reason)
+    with Report("PatchSVDD", 1).side_progress("reading files", len(files)) as progress:
+        for i, file in enumerate(files):
+            reason = _find_fault(file, est)
+            if reason is None:
+                fits.append(file)
+            else:
+                reasons.append(reason)
+            progress(i + 1)
     tell_skipped(reasons, strict)
     tell_others(others)
     if not fits:
@@ -96,7 +99,7 @@ def _find_fault(file, est):
         read_image(file, size=_ANY_SIZE)
     except (OSError, ValueError) as error:
         return str(error)
-    return _find_misfit(file, shape, est)
+    return find_misfit(file, shape, est)
 
 
 def read_fitting(file, est):
@@ -108,17 +111,31 @@ def read_fitting(file, est):
         shape = read_shape(file)
     except (OSError, ValueError) as error:
         return (0, 0, 0), str(error)
-    return shape, _find_misfit(file, shape, est)
+    return shape, find_misfit(file, shape, est)
+
+
+def make_folder(path):
+    """Make the folder that -o names, or say why it cannot be; return its path."""
+    folder = Path(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        taken = next(x for x in (folder, *folder.parents) if x.exists())
+        raise ValueError(
+            f"-o must name a folder to write to, and {taken} is a file. Pass another "
+            "name."
+        ) from error
+    return folder
 
 
 def check_sizes(files, est):
     """Raise if a model does not take all of some files."""
     for file in files:
-        if reason := _find_misfit(file, read_shape(file), est):
+        if reason := find_misfit(file, read_shape(file), est):
             raise ValueError(reason)
 
 
-def _find_misfit(file, shape, est):
+def find_misfit(file, shape, est):
     """Return why a model does not take an image of a shape, or None if it does."""
     if est is None:
         return None

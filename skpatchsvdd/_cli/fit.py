@@ -1,5 +1,6 @@
 """The command fit."""
 
+import math
 import time
 import warnings
 from collections import Counter
@@ -12,13 +13,19 @@ from skpatchsvdd._cli.files import find_images
 from skpatchsvdd._cli.learning import check_layout, print_least_normal
 from skpatchsvdd._cli.models import check_output, save_model
 from skpatchsvdd._cli.status import OK
+from skpatchsvdd._cli.values import ORIGINAL
 from skpatchsvdd._images import check_image_size, read_display, read_shape
 from skpatchsvdd._patch_svdd import PatchSVDD
 from skpatchsvdd._utils import TrainingInterrupted, TrainingKept
 
-# Size of images that do not have one in common.
+# Size of images that do not have one in common, and the most pixels that others keep:
+# two cores inspect so many in seconds, and the 12 million of a camera in minutes.
 _COMMON_SIZE = 256
+_MOST_PIXELS = 576 * 768
 _HALF_WHITE = 127
+# Alarms of good images that most can live with, where nobody says how many.
+_USUAL_RATE = 0.01
+_ROUNDING, _DIGITS = 1e-9, 9
 # The group of an image, by the parameter --group-by: the folder it is in, or what its
 # name has before the last "_", as in "sheet7_003.png".
 _GROUP_OF = {
@@ -35,10 +42,12 @@ def run(args):
     encoder = find_encoder(args.encoder)
     files = find_images(args.images, args.strict)
     groups = _group_files(files, args.group_by)
+    rate = args.false_alarm_rate
     est = PatchSVDD(
         image_size=_choose_size(files, args.image_size),
-        contamination="auto" if args.contamination is None else args.contamination,
+        false_alarm_rate="auto" if rate is None else rate,
         max_iter="auto" if args.max_iter is None else args.max_iter,
+        bank_size=args.bank_size,
         encoder="auto" if encoder is None else encoder,
         device=args.device or "auto",
         random_state=args.random_state,
@@ -76,16 +85,36 @@ def _group_files(files, by):
 
 def _choose_size(files, given):
     """Return the size that images are resized to, or None to leave them as they are."""
-    if given is not None:
+    if given not in (None, ORIGINAL):
         return check_image_size(given)
     sizes = Counter(read_shape(file)[:2] for file in files)
     if len(sizes) == 1:
-        return None
+        (size,) = sizes
+        return None if given == ORIGINAL else _limit_size(size)
+    if given == ORIGINAL:
+        raise ValueError(
+            f"--image-size original needs images of one size, and these have "
+            f"{len(sizes)}. Pass the size that all of them are to be resized to."
+        )
     print(
         f"images have {len(sizes)} sizes: all are resized to {_COMMON_SIZE} x "
         f"{_COMMON_SIZE}. Pass --image-size for another one."
     )
     return _COMMON_SIZE, _COMMON_SIZE
+
+
+def _limit_size(size):
+    """Return the size that large images are resized to, or None for others."""
+    ratio = math.sqrt(_MOST_PIXELS / math.prod(size))
+    if ratio >= 1:
+        return None
+    height, width = (max(round(ratio * x), 1) for x in size)
+    print(
+        f"images of {size[0]} x {size[1]} pixels are resized to {height} x {width}, so "
+        "that each takes seconds. For defects too small for that, --image-size "
+        "original keeps all pixels, and takes minutes for each image on a CPU."
+    )
+    return height, width
 
 
 def read_roi(file):
@@ -125,5 +154,24 @@ def _print_summary(est, files):
         f"an image is abnormal below a score of {est.offset_:.4g}; "
         f"{n_alarms} of the images learnt from would be"
     )
+    print(_tell_rate(est))
     print("the least normal of them, to look at before you trust the others:")
     print_least_normal(est.training_scores_, files)
+
+
+def _tell_rate(est):
+    """Say how many good images will raise an alarm, and what would make them fewer."""
+    used = est._calibration
+    # Just below the last score that raises none: a threshold lies on it, or above.
+    below = np.nextafter(np.nextafter(est.offset_, -np.inf), -np.inf)
+    rate = float(used.p_values(np.array([below]))[0])
+    text = f"of new good images, about 1 in {round(1 / rate)} will raise an alarm"
+    asked = _USUAL_RATE if est.false_alarm_rate == "auto" else est.false_alarm_rate
+    if rate <= asked * (1 + _ROUNDING):
+        return text
+    owners, n_needed = used.owners, math.ceil(round(1 / asked, _DIGITS)) - 1
+    # Where some are trained on, as many more calibrate as there are more of all.
+    n_used, n_all = (len(np.unique(x)) for x in (owners[used.calibrates], owners))
+    n_needed = math.ceil(n_needed * n_all / n_used)
+    unit = "images" if est.groups_ is None else "groups of images"
+    return f"{text}; for 1 in {round(1 / asked)}, learn from {n_needed:,} {unit}"

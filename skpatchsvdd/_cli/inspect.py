@@ -4,7 +4,7 @@ from pathlib import Path
 
 from skpatchsvdd._calibration import threshold_from_scores
 from skpatchsvdd._cli.batches import Outcome, cut_batches, inspect_batch
-from skpatchsvdd._cli.files import find_images, list_files, tell_others
+from skpatchsvdd._cli.files import find_images, list_files, make_folder, tell_others
 from skpatchsvdd._cli.interrupts import finish_first
 from skpatchsvdd._cli.models import load_model
 from skpatchsvdd._cli.record import Record
@@ -24,17 +24,16 @@ def run(args):
         raise ValueError("pass images to inspect, or --watch and a folder, not both.")
     est = load_model(args.model, args.device, args.encoder)
     model_offset = est.offset_
-    est.offset_ = _choose_offset(est, args.alpha, args.threshold)
+    est.offset_ = _choose_offset(est, args.false_alarm_rate, args.threshold)
     files, unreadable = (None, []) if args.watch else _list_files(args, est)
-    folder = Path(args.output)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = make_folder(args.output)
     page = None if args.no_report else _make_page(args, est, model_offset)
     with hold_lock(folder / TABLE):
         kinds = [] if args.no_maps else args.maps
-        record = Record(est, folder, kinds, page, goes_on=bool(args.watch))
+        record = Record(est, folder, kinds, page, bool(args.watch), args.strict)
         for file, reason in unreadable:
             record.add(Outcome(file, None, reason))
-        looks = watch_folder(args.watch, record.table.known) if args.watch else [files]
+        looks = watch_folder(args.watch, record.is_due) if args.watch else [files]
         _inspect_looks(looks, est, record, is_watch=bool(args.watch))
     return record.status
 
@@ -75,16 +74,16 @@ def _inspect_looks(looks, est, record, is_watch):
         record.print_summary()
 
 
-def _choose_offset(est, alpha, factor):
+def _choose_offset(est, rate, factor):
     """Return the score below which an image is abnormal: a model's own, or another."""
-    if alpha is not None:
-        known = est.calibration_scores_, alpha, est.calibration_groups_
-        offset = threshold_from_scores(*known, name="alpha")
+    if rate is not None:
+        known = est.calibration_scores_, rate, est.calibration_groups_
+        offset = threshold_from_scores(*known, name="false_alarm_rate")
     elif factor is not None:
         if est.offset_ >= 0:
             raise ValueError(
                 "the model's threshold is 0, and so is any multiple of it. Pass "
-                "--alpha instead of --threshold."
+                "--false-alarm-rate instead of --threshold."
             )
         offset = factor * est.offset_
     else:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from skpatchsvdd._cli.table import naming
+from skpatchsvdd._cli.table import writing
 from skpatchsvdd._report import save_overlay
 
 # The folder of maps, beside a table.
@@ -56,11 +56,12 @@ def save_maps(start, kinds, image, one_map, mask, est):
     """
     kinds = [x for x in kinds if x != "overlay" or image is not None]
     if kinds:
-        start.parent.mkdir(parents=True, exist_ok=True)
+        with writing(start.parent):
+            start.parent.mkdir(parents=True, exist_ok=True)
     files = []
     for kind in kinds:
         file = start.with_name(start.name + KINDS[kind])
-        with naming(file):
+        with writing(file):
             _SAVERS[kind](file, image, one_map, mask, est)
         files.append(file)
     return files

@@ -10,6 +10,7 @@ from skpatchsvdd._cli.values import (
     parse_kinds,
     parse_part,
     parse_size,
+    parse_working_size,
 )
 from skpatchsvdd._version import __version__
 
@@ -78,18 +79,26 @@ def _add_fit(commands):
     fit.add_argument("-o", "--output", required=True, help="model file to write")
     fit.add_argument(
         "--image-size",
-        type=parse_size,
+        type=parse_working_size,
         metavar="PIXELS",
         help="what images are resized to: one number, or height and width as in "
-        "192x256; by default they stay as they are, and become 256 x 256 if they "
-        "differ",
+        "192x256, or original, which keeps all pixels; by default large ones are "
+        "made smaller, to as many pixels as 576x768 has, others stay as they are, and "
+        "they become 256 x 256 if they differ",
     )
     fit.add_argument(
-        "--contamination",
+        "--false-alarm-rate",
         type=float,
         metavar="FRACTION",
         help="fraction of new normal images that may raise an alarm; by default about "
         "one in as many as there are training images",
+    )
+    fit.add_argument(
+        "--bank-size",
+        type=parse_part,
+        metavar="N",
+        help="normal patches of each scale that are kept, a number or a fraction such "
+        "as 0.1; by default all, up to 1 GiB of them",
     )
     fit.add_argument(
         "--roi",
@@ -168,7 +177,7 @@ def _add_inspect(commands):
 def _add_threshold(parser):
     group = parser.add_mutually_exclusive_group()
     group.add_argument(
-        "--alpha",
+        "--false-alarm-rate",
         type=parse_fraction,
         metavar="P",
         help="raise an alarm at p-values of at most P: for about this fraction of new "
@@ -203,12 +212,15 @@ def _add_evaluate(commands):
         "printed",
     )
     _add_encoder(evaluate)
+    _add_max_pixels(evaluate)
     _add_common(evaluate)
 
 
 def _add_update(commands):
     update = commands.add_parser(
         "update",
+        usage="%(prog)s [options] model images [images ...]\n"
+        "       %(prog)s [options] model --review FILE",
         help="add more normal images, or a review, to a model, without training",
         description=(
             "Add normal images that look different from those of fit, such as another "
@@ -263,6 +275,7 @@ def _add_update(commands):
         "--dry-run", action="store_true", help="say what would change, write nothing"
     )
     _add_encoder(update)
+    _add_max_pixels(update)
     _add_common(update)
 
 
@@ -315,7 +328,7 @@ def _add_demo(commands):
         help="learn from synthetic normal images and find synthetic defects",
         description=(
             "Learn from synthetic normal images, find synthetic defects, print what is "
-            "found and draw a picture. Takes less than a minute on two cores."
+            "found and draw a picture. Takes about a minute on two cores."
         ),
     )
     demo.add_argument("--output", default="demo.png", help="picture to write")

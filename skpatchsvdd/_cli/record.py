@@ -2,7 +2,6 @@
 
 import math
 import time
-from contextlib import contextmanager
 
 from skpatchsvdd._cli.maps import name_maps, remove_maps, save_maps
 from skpatchsvdd._cli.states import find_state
@@ -11,17 +10,21 @@ from skpatchsvdd._cli.table import (
     COLUMNS,
     COLUMNS_WITH_KIND,
     TABLE,
+    OutputError,
     Table,
     is_table,
 )
-from skpatchsvdd._cli.text import printable, tell
-from skpatchsvdd._images import read_display, read_shape
+from skpatchsvdd._cli.text import ListedError, printable, tell
+from skpatchsvdd._images import read_display
 from skpatchsvdd._report import OVERLAY_SIZE
 
 PAGE = "report.html"
 # Seconds between two times that a page is written, at least, and as a multiple of what
 # it takes: a large one, written for each image, would wear out a disk.
 _PAGE_SECONDS, _PAGE_REST = 5.0, 20
+# Seconds until a file that has failed by no fault of its own is tried again: at first,
+# and at most; twice as long each time.
+_FIRST_WAIT, _LONGEST_WAIT = 2, 600
 
 
 class Record:
@@ -39,6 +42,8 @@ class Record:
         The page, if there is to be one.
     goes_on : bool
         Whether the folder's former table goes on, or is replaced.
+    strict : bool
+        Whether to raise at a file that cannot be inspected.
 
     Attributes
     ----------
@@ -46,13 +51,15 @@ class Record:
         The table.
     """
 
-    def __init__(self, est, folder, kinds, page, goes_on):
+    def __init__(self, est, folder, kinds, page, goes_on, strict):
         self._est = est
         self._folder = folder
         self._kinds = kinds
         self._page = page
         self._goes_on = goes_on
+        self._strict = strict
         self._has_begun = False
+        self._put_off = {}  # by state: when to try again, and how long that was
         self._n_taken = self._n_images = self._n_abnormal = 0
         self._unreadable = set()
         # Outcomes on the page as it was last written, when that was, and for how long.
@@ -64,15 +71,20 @@ class Record:
         """Take in the outcome of a file.
 
         Where the table goes on, a file that has failed while it changed is left for
-        later, when it is whole.
+        later, when it is whole, and so is one that has failed by no fault of its own.
         """
-        failed = outcome.reason is not None
-        if failed and self._goes_on and find_state(outcome.file) != outcome.state:
-            tell(f"skipped: {outcome.reason}")
+        if outcome.reason is None:
+            outcome = self._add_inspected(outcome)
+        if outcome.reason is None:
             return
-        self._begin()
-        (self._add_unreadable if failed else self._add_inspected)(outcome)
-        self._n_taken += 1
+        if self._goes_on and find_state(outcome.file) != outcome.state:
+            tell(f"skipped: {outcome.reason}")
+        elif self._strict:
+            raise ListedError("--strict ends at what fails:", [outcome.reason])
+        elif self._goes_on and outcome.may_pass:
+            self._try_later(outcome)
+        else:
+            self._add_unreadable(outcome)
 
     def _begin(self):
         """Make room for rows and maps; what is left of others goes."""
@@ -84,38 +96,73 @@ class Record:
         self.table.begin()  # before there are maps, which are known by it
 
     def _add_inspected(self, outcome):
+        """Write what was found; where an image makes that fail, the outcome says so."""
+        self._begin()
+        try:
+            described = self._write(outcome)
+        except OutputError:  # of the disk, not of the image
+            raise
+        except Exception as error:
+            remove_maps(self._folder, first=self.table.n_rows)
+            return outcome.fail(error)
+        verdict, p_value = _find_verdict(outcome), outcome.results.p_values[0]
+        print(f"{verdict:8}  p {p_value:.3f}  {printable(outcome.file)}", flush=True)
+        self._n_taken += 1
+        self._n_images += 1
+        self._n_abnormal += verdict == "abnormal"
+        self._unreadable.discard(outcome.file)
+        self._put_off.pop(outcome.state, None)
+        if self._page is not None:
+            self._page.keep(described)
+        return outcome
+
+    def _write(self, outcome):
+        """Write maps and, when nothing else can fail, a row; return a page's part."""
         results = outcome.results
         regions = results.regions[0]
         image = self._read_image(outcome)
         saved = self._save_maps(outcome, image)
         maps = [x.relative_to(self._folder) for x in saved]
-        verdict = "abnormal" if results.labels[0] == -1 else "normal"
+        described = []
+        if self._page is not None and image is not None:
+            drawn = saved[0] if "overlay" in self._kinds else None
+            described = self._page.describe(
+                [outcome.file], results, maps=[drawn], pictures=[image]
+            )
         self.table.add(
             file=outcome.file,
-            verdict=verdict,
+            verdict=_find_verdict(outcome),
             score=f"{results.scores[0]:.6g}",
             p_value=f"{results.p_values[0]:.4g}",
             n_regions=len(regions),
             regions=";".join(map(_describe_region, regions)),
-            kind=_find_kind(results),
+            **_find_kind(results),
             map=";".join(x.as_posix() for x in maps),
             state=outcome.state,
         )
-        name = printable(outcome.file)
-        print(f"{verdict:8}  p {results.p_values[0]:.3f}  {name}", flush=True)
-        self._n_images += 1
-        self._n_abnormal += verdict == "abnormal"
-        self._unreadable.discard(outcome.file)
-        if self._page is not None and image is not None:
-            drawn = saved[0] if "overlay" in self._kinds else None
-            self._page.add([outcome.file], results, maps=[drawn], pictures=[image])
+        return described
+
+    def is_due(self, state):
+        """Whether a file of a state is to be inspected now; see `states.find_state`."""
+        due, _ = self._put_off.get(state, (-math.inf, 0))
+        return state not in self.table.known and time.monotonic() >= due
+
+    def _try_later(self, outcome):
+        """Leave a file for later, twice as late as the last time."""
+        _, wait = self._put_off.get(outcome.state, (0, _FIRST_WAIT / 2))
+        wait = min(2 * wait, _LONGEST_WAIT)
+        self._put_off[outcome.state] = time.monotonic() + wait, wait
+        self._unreadable.add(outcome.file)
+        tell(f"tried again in {wait:.0f} s: {outcome.reason}")
 
     def _add_unreadable(self, outcome):
+        self._begin()
         file, reason = outcome.file, outcome.reason
         self.table.add(
             file=file, verdict="unreadable", reason=reason, state=outcome.state
         )
         tell(f"unreadable: {reason}")
+        self._n_taken += 1
         self._unreadable.add(file)
         if self._page is not None:
             self._page.add_unreadable(file, reason)
@@ -124,10 +171,18 @@ class Record:
         """Return an image to look at, or None if it is another one by now."""
         if self._page is None and "overlay" not in self._kinds:
             return None
-        with _unless_changed(outcome):
-            size = read_shape(outcome.file)[:2]
-            if size == outcome.results.maps[0].shape:
-                return read_display(outcome.file, OVERLAY_SIZE)
+        image = None
+        try:
+            image = read_display(outcome.file, OVERLAY_SIZE)
+        except Exception:  # half of another file makes decoders raise anything
+            if find_state(outcome.file) == outcome.state:
+                raise
+        if find_state(outcome.file) == outcome.state:
+            return image
+        tell(
+            f"no picture of {outcome.file}: it was moved or written to after it was "
+            "inspected. Its verdict is of what it was."
+        )
         return None
 
     def _save_maps(self, outcome, image):
@@ -176,23 +231,19 @@ class Record:
         return UNREADABLE if self._unreadable else OK
 
 
+def _find_verdict(outcome):
+    return "abnormal" if outcome.results.labels[0] == -1 else "normal"
+
+
 def _describe_region(region):
     fields = ("top", "left", "bottom", "right", "area")
     return " ".join(str(region[name]) for name in fields)
 
 
 def _find_kind(results):
-    """Return the kind that the highest region of an alarm resembles, if it is known."""
+    """Return what the highest region of an alarm resembles, by column."""
     names = results.get("names", [()])[0]
-    return str(names["kind"][0]) if len(names) else ""
-
-
-@contextmanager
-def _unless_changed(outcome):
-    """Leave out what fails as a file has changed, or is gone, meanwhile."""
-    try:
-        yield
-    except Exception as error:  # half of another file makes decoders raise anything
-        if find_state(outcome.file) == outcome.state:
-            raise
-        tell(f"skipped: no picture, the file is another one by now: {error}")
+    if not len(names):
+        return {}
+    kind, distance = names[0]
+    return {"kind": str(kind), "kind_distance": f"{distance:.4g}"}

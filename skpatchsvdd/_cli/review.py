@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skpatchsvdd._cli.files import find_images, read_fitting
-from skpatchsvdd._cli.learning import check_group
+from skpatchsvdd._cli.learning import call_on_files, check_group
 from skpatchsvdd._cli.models import load_model
 from skpatchsvdd._cli.text import ListedError, printable
 from skpatchsvdd._report import (
@@ -62,7 +62,7 @@ def learn_review(args):
     known = _find_known(review, est, args)
     others = _find_others(known, est, args)
     own = {"device": est.device, "verbose": est.verbose}
-    est.set_params(device=args.device or est.device)
+    est.set_params(device=args.device or est.device, verbose=1)
     files = [x.file for x in known] + others
     before, offset = _list_alarms(est, files), est.offset_
     is_new = teach(est, known, args.group)
@@ -187,7 +187,7 @@ def _find_others(known, est, args):
 
 
 def _list_alarms(est, files):
-    return est.predict(files) == -1
+    return call_on_files(est.predict, files, "inspecting images") == -1
 
 
 def _tell_known(known, before, after):

@@ -37,6 +37,10 @@ def main(argv=None):
 def _run(args):
     """Run a command: the function `run` of the module of its name."""
     module = importlib.import_module(f"skpatchsvdd._cli.{args.command}")
+    if getattr(args, "device", None) is not None:
+        from skpatchsvdd._utils import check_device
+
+        check_device(args.device)  # before any image is blamed for it
     if "max_pixels" not in args:
         return module.run(args)
     from skpatchsvdd._images import limited_pixels

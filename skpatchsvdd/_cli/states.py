@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import os
+import stat
 
 # Bytes of a state: two of a million differ, but for a chance of one in 30 million.
 _N_STATE = 8
@@ -30,5 +31,8 @@ def _find_state(file, real_path):
     except OSError:
         return None
     path = os.path.join(real_path(folder), name)
-    text = os.fsencode(f"{found.st_size}/{found.st_mtime_ns}/{path}")
+    size, changed = found.st_size, found.st_mtime_ns
+    if not stat.S_ISREG(found.st_mode):  # a pipe, which changes when it is used
+        size = changed = 0
+    text = os.fsencode(f"{size}/{changed}/{path}")
     return int.from_bytes(hashlib.blake2b(text, digest_size=_N_STATE).digest(), "big")

@@ -1,10 +1,13 @@
 """The table of an inspection, results.csv: a row for each image, written at once."""
 
 import csv
+import errno
 import io
 import os
 from contextlib import contextmanager
 from datetime import datetime, timezone
+
+from skpatchsvdd._cli.text import printable
 
 TABLE = "results.csv"
 COLUMNS = (
@@ -13,7 +16,11 @@ COLUMNS = (
 )
 # Those of a model that knows kinds of defects. The state is the last, by which files
 # are known.
-COLUMNS_WITH_KIND = (*COLUMNS[:6], "kind", *COLUMNS[6:])
+COLUMNS_WITH_KIND = (*COLUMNS[:6], "kind", "kind_distance", *COLUMNS[6:])
+# Those that hold what somebody has named.
+_TEXTS = {"file", "kind", "map", "reason"}
+# How text begins that a spreadsheet would compute; or that would be taken for such.
+_COMPUTED = ("=", "+", "-", "@", "'")
 # By these a table is known.
 _FIRST = b"file,verdict,score,p_value"
 
@@ -26,15 +33,28 @@ def is_table(path):
         return stream.read(len(_FIRST)) == _FIRST
 
 
+class OutputError(OSError):
+    """What is found cannot be written, as when a disk is full; it names the file."""
+
+
 @contextmanager
-def naming(path):
-    """Let an error of the disk, as when it is full, name the file."""
+def writing(path):
+    """Let an error of the disk be an `OutputError`."""
     try:
         yield
     except OSError as error:
-        if error.filename is not None or error.errno is None:
-            raise
-        raise OSError(error.errno, error.strerror, str(path)) from error
+        reason = error.strerror or str(error)
+        raise OutputError(error.errno or errno.EIO, reason, str(path)) from error
+
+
+def as_cell(text):
+    r"""Return text as a spreadsheet and a terminal can show it, without obeying it.
+
+    What could steer a terminal is written out, as ``\x1b``. What begins as a formula
+    does gets an apostrophe before it, and so does what begins with one.
+    """
+    text = printable(text)
+    return f"'{text}" if text.startswith(_COMPUTED) else text
 
 
 class Table:
@@ -97,7 +117,7 @@ class Table:
         if self._has_begun:
             return
         self._has_begun = True
-        with naming(self._path):
+        with writing(self._path):
             if self._path.exists() and self._path.stat().st_size > self._length:
                 os.truncate(self._path, self._length)
         self._append(b"")
@@ -110,13 +130,15 @@ class Table:
             self.known.add(state)
             values["state"] = f"{state:016x}"
         values["time"] = f"{datetime.now(timezone.utc):%Y-%m-%dT%H:%M:%SZ}"
+        for name in _TEXTS & values.keys():
+            values[name] = as_cell(values[name])
         self._append(_make_row([values.get(name, "") for name in self._columns]))
         self.n_rows += 1
 
     def _append(self, row):
         """Write all of a row, or none of it."""
         # Opened each time: a table that was moved away is followed by a new one.
-        with naming(self._path), self._path.open("ab", buffering=0) as stream:
+        with writing(self._path), self._path.open("ab", buffering=0) as stream:
             length = stream.tell()
             row = row if length else _make_row(self._columns) + row
             try:
@@ -128,10 +150,10 @@ class Table:
 
 
 def _make_row(values):
-    """Return a row as bytes, in UTF-8; what is no text in a name is written out."""
+    """Return a row as bytes, in UTF-8."""
     stream = io.StringIO(newline="")
     csv.writer(stream).writerow(values)
-    return stream.getvalue().encode("utf-8", "backslashreplace")
+    return stream.getvalue().encode("utf-8")
 
 
 def _list_rows(stream):

@@ -6,7 +6,12 @@ from pathlib import Path
 import numpy as np
 
 from skpatchsvdd._cli.files import find_images
-from skpatchsvdd._cli.learning import check_group, check_layout, print_least_normal
+from skpatchsvdd._cli.learning import (
+    call_on_files,
+    check_group,
+    check_layout,
+    print_least_normal,
+)
 from skpatchsvdd._cli.models import (
     back_up,
     check_exists,
@@ -76,9 +81,8 @@ def _learn(args):
     n_former, offset = len(est.training_scores_), est.offset_
     own = {"device": est.device, "verbose": est.verbose}
     est.set_params(device=args.device or est.device, verbose=1)
-    scores = dict(
-        zip(map(os.path.abspath, files), est.score_samples(files), strict=True)
-    )
+    scores = call_on_files(est.score_samples, files, "scoring images")
+    scores = dict(zip(map(os.path.abspath, files), scores, strict=True))
     est.partial_fit(files, groups=groups).set_params(**own)  # not those of this run
     joined = est.training_files_[n_former:]
     print(f"\n{len(joined)} of {len(files)} images are new; the others were known")

@@ -5,6 +5,8 @@ import math
 
 # What --maps takes, each of which `maps.KINDS` knows; that module is slow to import.
 KINDS = ("overlay", "npy", "png", "mask")
+# The size of images that stay as they are.
+ORIGINAL = "original"
 
 
 def parse_size(text):
@@ -13,6 +15,11 @@ def parse_size(text):
     if len(parts) > 2 or not all(part.isdecimal() for part in parts):
         raise _refuse("must be one number, or height and width as in 192x256", text)
     return int(text) if len(parts) == 1 else tuple(map(int, parts))
+
+
+def parse_working_size(text):
+    """Read a size as `parse_size` does, or `ORIGINAL`."""
+    return ORIGINAL if text.lower() == ORIGINAL else parse_size(text)
 
 
 def parse_count(text):

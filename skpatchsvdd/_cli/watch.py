@@ -12,7 +12,7 @@ from skpatchsvdd._images import find_files
 _WATCH_SECONDS = 1.0
 
 
-def watch_folder(folder, known):
+def watch_folder(folder, is_due):
     """Yield, look by look, those images in a folder that are to be inspected.
 
     Those that are there at the start come first. A file is waited for as long as its
@@ -23,9 +23,8 @@ def watch_folder(folder, known):
     ----------
     folder : str
         The folder.
-    known : set of int
-        The states of files that were inspected; see `states.find_state`. Who inspects
-        adds to it.
+    is_due : callable
+        Whether a file of a state is to be inspected; see `states.find_state`.
     """
     if not Path(folder).is_dir():
         raise FileNotFoundError(f"there is no folder {folder} to watch.")
@@ -39,7 +38,7 @@ def watch_folder(folder, known):
         arrived = {
             x: state
             for x, state in found.items()
-            if state is not None and state not in known and state == before.get(x)
+            if state is not None and state == before.get(x) and is_due(state)
         }
         taken = time.monotonic() - start
         # Many take a while: whether one has changed is asked again at its turn.

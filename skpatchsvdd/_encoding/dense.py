@@ -126,13 +126,16 @@ class DenseEncoder:
         images = torch.from_numpy(as_writable(np.ascontiguousarray(images)))
         return images.pin_memory().to(self.device, non_blocking=True)
 
-    def encode(self, images):
+    def encode(self, images, choose=list):
         """Encode images, (n, height, width, n_channels), bytes or 0..1.
 
         Parameters
         ----------
         images : ndarray, or tensor on the device
             The images.
+        choose : callable
+            ``choose(tiles)`` returns those of the tiles along an axis of a large image
+            that are encoded; see `list_places`.
 
         Returns
         -------
@@ -150,12 +153,12 @@ class DenseEncoder:
         size = 1 if self.device.type == "cpu" else len(x)
         with torch.inference_mode(), exact_convolutions(self.device):
             maps = halve_without_memory(
-                lambda n: [self._encode_maps(part) for part in x.split(n)], size
+                lambda n: [self._encode_maps(part, choose) for part in x.split(n)], size
             )
         scales = zip(*maps, strict=True)
         return [torch.cat(scale).permute(0, 2, 3, 1) for scale in scales]
 
-    def _encode_maps(self, images):
+    def _encode_maps(self, images, choose):
         """Features of whole images by scale, (n, D, rows, cols)."""
         features = []
         for member, scales in self._members:
@@ -165,7 +168,7 @@ class DenseEncoder:
             if math.prod(self.image_size) <= _WHOLE_PIXELS:
                 features += self._encode_whole(member, scales, own)
             else:
-                features += self._encode_tiles(member, scales, own)
+                features += self._encode_tiles(member, scales, own, choose)
         return features
 
     def _encode_whole(self, member, scales, images):
@@ -173,14 +176,15 @@ class DenseEncoder:
             images = damp_light(images, self.light)
         return member.encode_images(images, self.strides[scales])
 
-    def _encode_tiles(self, member, scales, images):
+    def _encode_tiles(self, member, scales, images, choose):
         """Features of a large image, tile by tile."""
         encode = self._encode_seen_tile if member.sees_light else self._encode_tile
         if not member.sees_light:
             images = F.pad(images, (REACH,) * 4)
+        down, across = (choose(self._tiles(scales, axis)) for axis in (0, 1))
         bands = [
-            [encode(member, scales, images, rows, x) for x in self._tiles(scales, 1)]
-            for rows in self._tiles(scales, 0)
+            [encode(member, scales, images, rows, cols) for cols in across]
+            for rows in down
         ]
         # Tile beside tile, then band below band, for each scale.
         bands = [[torch.cat(x, dim=3) for x in zip(*b, strict=True)] for b in bands]
@@ -194,6 +198,21 @@ class DenseEncoder:
         # The largest patch must fit into the last tile.
         starts = range(0, length - max(self.patch_sizes[scales]) + 1, step)
         return list(itertools.pairwise([*starts, length]))
+
+    def list_places(self, choose):
+        """Return, for each scale, the rows and columns of the patches of some tiles.
+
+        `choose` is that of `encode`.
+        """
+        places = []
+        for _, scales in self._members:
+            tiles = [choose(self._tiles(scales, axis)) for axis in (0, 1)]
+            for stride, grid in zip(
+                self.strides[scales], self.grids[scales], strict=True
+            ):
+                axes = zip(tiles, grid, strict=True)
+                places.append([_list_starts(own, stride, n) for own, n in axes])
+        return places
 
     def _encode_tile(self, member, scales, padded, rows, cols):
         """Features of the patches that begin within some rows and columns."""
@@ -246,10 +265,23 @@ class DenseEncoder:
             for x, stride, unit in zip(features, self.strides, units, strict=True)
         ]
 
-    def encode_stack(self, images):
-        """Encode a stack of images, batch by batch; by scale, (n, rows, cols, D)."""
-        batches = [self.encode(x) for _, x in images.batches(self.batch_size)]
+    def encode_stack(self, images, choose=list, progress=None):
+        """Encode a stack of images, batch by batch; by scale, (n, rows, cols, D).
+
+        `choose` is that of `encode`; ``progress(n)`` is told how many images are done.
+        """
+        batches = []
+        for start, batch in images.batches(self.batch_size):
+            batches.append(self.encode(batch, choose))
+            if progress is not None:
+                progress(start + len(batch))
         return [torch.cat(scale) for scale in zip(*batches, strict=True)]
+
+
+def _list_starts(tiles, stride, n):
+    """Return the numbers of the patches along an axis, of n, that begin in tiles."""
+    spans = [np.arange(a // stride, min(-(-b // stride), n)) for a, b in tiles]
+    return np.concatenate(spans)
 
 
 def find_cells(roi, grid, patch_size, stride):

@@ -1,5 +1,8 @@
 """The position of a patch in its image, as two more columns of its feature."""
 
+import math
+from contextlib import nullcontext
+
 import numpy as np
 import torch
 
@@ -29,6 +32,12 @@ _CHUNK = 128
 _N_COMPARED = 64
 
 _COMPARED_BYTES = 2**29
+
+# Of images of more pixels, so many are compared at most, and only the patches of
+# four tiles of each: all of them would take a CPU minutes.
+_WHOLE_PIXELS = 2**22
+
+_N_SAMPLED = 8
 
 
 def add_positions(features, stride, image_size, unit):
@@ -152,7 +161,7 @@ def _fraction_within(n, reach):
     return float(np.mean(abs(position[:, None] - position) <= reach))
 
 
-def find_units(encoder, images, position_weight, rng):
+def find_units(encoder, images, position_weight, rng, report=None):
     """Choose for each scale the unit in which positions are appended to features.
 
     Parameters
@@ -165,6 +174,8 @@ def find_units(encoder, images, position_weight, rng):
         How much the position of a patch counts; see `find_unit`.
     rng : RandomState
         Draws the patches that are looked at.
+    report : Report or None
+        Says how far it has come.
 
     Returns
     -------
@@ -172,11 +183,50 @@ def find_units(encoder, images, position_weight, rng):
     """
     if position_weight == 0:
         return [0.0] * len(encoder.strides)
-    n_bytes = sum(4 * x.numel() for x in encoder.encode_stack(images.take([0])))
-    n_compared = min(_N_COMPARED, max(_COMPARED_BYTES // n_bytes, 2), len(images))
+    choose, cells = _choose_patches(encoder)
+    if choose is list:
+        n_bytes = sum(4 * x.numel() for x in encoder.encode_stack(images.take([0])))
+        n_compared = min(_N_COMPARED, max(_COMPARED_BYTES // n_bytes, 2), len(images))
+    else:
+        n_compared = min(_N_SAMPLED, len(images))
     spaced = np.linspace(0, len(images) - 1, n_compared).astype(int)
-    scales = encoder.encode_stack(images.take(spaced))
+    label = "comparing positions in images"
+    bar = nullcontext() if report is None else report.side_progress(label, n_compared)
+    with bar as progress:
+        scales = encoder.encode_stack(images.take(spaced), choose, progress)
     return [
-        find_unit(x, cells, stride, position_weight, rng)
-        for x, cells, stride in zip(scales, encoder.cells, encoder.strides, strict=True)
+        find_unit(x, own, stride, position_weight, rng)
+        for x, own, stride in zip(scales, cells, encoder.strides, strict=True)
     ]
+
+
+def _choose_patches(encoder):
+    """Return which tiles of images are compared, and which of their patches count.
+
+    Patches are numbered in a grid of those of the tiles alone, as if there was nothing
+    between them.
+
+    Returns
+    -------
+    choose : callable
+        See `DenseEncoder.encode`.
+    cells : list of ndarray of int
+        For each scale, the numbers of the patches that count.
+    """
+    if math.prod(encoder.image_size) <= _WHOLE_PIXELS:
+        return list, encoder.cells
+    chosen = []
+    for (rows, cols), grid, cells in zip(
+        encoder.list_places(_take_two), encoder.grids, encoder.cells, strict=True
+    ):
+        numbers = rows[:, None] * grid[1] + cols
+        chosen.append(np.flatnonzero(np.isin(numbers, cells)))
+    if not all(map(len, chosen)):  # a region of interest that lies elsewhere
+        return list, encoder.cells
+    return _take_two, chosen
+
+
+def _take_two(tiles):
+    """Return two tiles of an axis, a third of the way from its ends, if it has more."""
+    n = len(tiles)
+    return tiles if n <= 2 else [tiles[n // 3], tiles[2 * n // 3]]

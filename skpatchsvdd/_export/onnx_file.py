@@ -10,7 +10,7 @@ from numbers import Integral, Real
 import torch
 
 from skpatchsvdd._export.one_image import OneImage, make_inspector
-from skpatchsvdd._export.reducing import reduce_bank
+from skpatchsvdd._export.reducing import holds_all, reduce_bank
 from skpatchsvdd._export.search import OPSET, make_function
 from skpatchsvdd._utils import check_file_name, replaced_when_whole
 from skpatchsvdd._version import __version__
@@ -54,7 +54,7 @@ def export_onnx(est, path, bank_size, input_size, context):
         )
         if fitted is not est._fitted:
             offset = calibration.offset()
-    _check_file_size(fitted, est.encoder_)
+    _check_file_size(fitted, calibration, est.encoder_, context)
     inspector = make_inspector(fitted, est.encoder_)
     module = OneImage(inspector, calibration, offset, input_size).eval()
     shape = (*input_size, est.inspected_shape_[2])
@@ -138,18 +138,27 @@ def _choose_input_size(est, input_size):
     return tuple(map(int, pair))
 
 
-def _check_file_size(fitted, encoder):
+def _check_file_size(fitted, calibration, encoder, context):
     """Raise if a bank and the weights are more than one file can hold."""
     rows = [index.view_bank().rows for index in fitted.indexes]
+    rest = _REST + sum(4 * math.prod(x.shape) for x in encoder.parameters())
     if fitted.variations is not None:
-        rows += [x.sample.rows for x in fitted.variations]
-    n_bytes = sum(x.nbytes for x in rows)
-    n_bytes += sum(4 * math.prod(x.shape) for x in encoder.parameters())
-    if n_bytes + _REST > _MOST_BYTES:
-        raise ValueError(
-            f"the bank takes {n_bytes / 2**30:.1f} GiB, and a file of ONNX can hold 2 "
-            "GiB. Pass bank_size, as a fraction such as 0.1, to keep a covering part."
+        rest += sum(x.sample.rows.nbytes for x in fitted.variations)
+    n_bytes = rest + sum(x.nbytes for x in rows)
+    if n_bytes <= _MOST_BYTES:
+        return
+    most = max((_MOST_BYTES - rest) // sum(x[0].nbytes for x in rows), 1)
+    way_out = f"Pass bank_size={most} or less, to keep a covering part."
+    if not holds_all(fitted, calibration, encoder, context):
+        way_out = (
+            f"It is a part of the training images' patches already, and the threshold "
+            f"for a smaller one could not be found: fit again with bank_size={most} or "
+            "less, or with a smaller image_size, and export that."
         )
+    raise ValueError(
+        f"the bank takes {n_bytes / 2**30:.1f} GiB, and a file of ONNX can hold "
+        f"{_MOST_BYTES / 2**30:.1f} GiB. {way_out}"
+    )
 
 
 def _trace(module, shape):

@@ -40,7 +40,18 @@ def reduce_bank(fitted, calibration, bank_size, encoder, context):
     pairs = list(zip(fitted.indexes, sizes, strict=True))
     if all(len(index) <= size for index, size in pairs):
         return fitted, calibration
-    _check_whole(fitted, calibration, encoder, context)
+    if calibration.held_out is not None:
+        raise ValueError(
+            "bank_size cannot reduce the bank of a model that was calibrated: the "
+            "threshold for a smaller one needs the images again. Pass bank_size to "
+            "fit, and calibrate again."
+        )
+    if not holds_all(fitted, calibration, encoder, context):
+        raise ValueError(
+            "bank_size cannot reduce a bank that holds a part of the training images' "
+            "patches already: the threshold for a smaller one could not be found. Pass "
+            "bank_size to fit instead."
+        )
 
     def inspect(bank):
         return bank.inspector(encoder, context.device)
@@ -56,7 +67,9 @@ def reduce_bank(fitted, calibration, bank_size, encoder, context):
         variations = [Variation(x.sample, i, context.device) for x, i in measured]
     whole = fitted.change(feedback=None)
     reduced = whole.change(indexes=indexes, variations=variations)
-    before, after = (score_rows(whole, inspect(x))[0] for x in (whole, reduced))
+    before, after = (
+        score_rows(whole, inspect(x), context.report)[0] for x in (whole, reduced)
+    )
     # Those of which not all patches are there do not calibrate.
     factors = np.where(before > 0, after / before, 1.0)
     calibration = calibration.change(plain=calibration.plain * factors)
@@ -68,7 +81,7 @@ def reduce_bank(fitted, calibration, bank_size, encoder, context):
     if harmless is not None:
         harmless = replace(harmless, typical=list_typical(inspect(reduced)))
     feedback = feedback.change(defects=defects, harmless=harmless)
-    return apply_feedback(reduced, calibration, feedback, inspect)
+    return apply_feedback(reduced, calibration, feedback, inspect, context.report)
 
 
 def _count_kept(index, bank_size):
@@ -76,21 +89,12 @@ def _count_kept(index, bank_size):
     return rows_to_keep(bank_size, *rows.shape)
 
 
-def _check_whole(fitted, calibration, encoder, context):
-    """Raise unless a bank holds all patches of the images that calibrate."""
-    if calibration.held_out is not None:
-        raise ValueError(
-            "bank_size cannot reduce the bank of a model that was calibrated: the "
-            "threshold for a smaller one needs the images again. Pass bank_size to "
-            "fit, and calibrate again."
-        )
+def holds_all(fitted, calibration, encoder, context):
+    """Whether a bank holds all patches of the images that calibrate."""
     dense = fitted.inspector(encoder, context.device).encoder
     scored = calibration.calibrates
     for index, cells in zip(fitted.indexes, dense.cells, strict=True):
         held = np.bincount(index.view_bank().places[:, 0], minlength=len(scored))
         if (held[scored] < len(cells)).any():
-            raise ValueError(
-                "bank_size cannot reduce a bank that holds a part of the training "
-                "images' patches already: the threshold for a smaller one could not be "
-                "found. Pass bank_size to fit instead."
-            )
+            return False
+    return True

@@ -37,7 +37,7 @@ class _Seen:
     is_chosen: list  # which are far themselves, and touch regions above the level
 
 
-def learn_harmless(former, images, inspector, scores):
+def learn_harmless(former, images, inspector, scores, report):
     """Let the patches of corrected images that raised an alarm join the harmless ones.
 
     How alike things of one sort are is found out by leaving out: for each of these
@@ -55,6 +55,8 @@ def learn_harmless(former, images, inspector, scores):
         With a bank that does not hold them.
     scores : ndarray of shape (n_images,)
         Scores of normal images, which tell what an alarm is.
+    report : Report
+        Says how far it has come.
 
     Returns
     -------
@@ -64,7 +66,11 @@ def learn_harmless(former, images, inspector, scores):
     level = -np.sort(scores)[max(int(_ALARMS * (len(scores) + 1)) - 1, 0)]
     masks = (one_map > level for maps in inspector.maps(images) for one_map in maps)
     encoded = zip(inspector.encode_each(images), masks, strict=True)
-    seen = [_look(inspector, typical, *pair) for pair in encoded]
+    seen = []
+    with report.side_progress("learning false alarms", len(images)) as progress:
+        for pair in encoded:
+            seen.append(_look(inspector, typical, *pair))
+            progress(len(seen))
     if former is None:
         former = _make_empty(inspector, typical, seen[0])
     _limit(seen, former)

@@ -8,8 +8,8 @@ the more: of a mark they hardly depend on where its edges fall into patches. A p
 harmless only if it is like one harmless patch in every respect:
 
 - its features: the ratio d / |x - h| counts, by which the mean x of what is around a
-  patch is nearer to a harmless one, h, than the patches are to normal ones. How large it
-  is for what is of one sort, corrected images tell, each silenced by the others: see
+  patch is nearer to a harmless one, h, than the patches are to normal ones. How large
+  it is for what is of one sort, corrected images tell, each silenced by the others: see
   `corrections`;
 - its colour: features of a bright and of a dark spot may be the same;
 - its size, the number of far patches around;

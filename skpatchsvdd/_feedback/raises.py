@@ -5,7 +5,7 @@ import numpy as np
 from skpatchsvdd._scoring import score_rows
 
 
-def raise_scores(plain, fitted, inspector):
+def raise_scores(plain, fitted, inspector, report):
     """Return the scores that training images have by what is known of defects.
 
     Images all of whose patches the bank holds are scored by these, each without its own
@@ -21,13 +21,15 @@ def raise_scores(plain, fitted, inspector):
         With what is known of defects.
     inspector : Inspector
         That of `fitted`.
+    report : Report
+        Says how far it has come.
 
     Returns
     -------
     raised : ndarray of shape (n_images,)
         No higher than `plain`.
     """
-    abnormal, raised = score_rows(fitted, inspector)
+    abnormal, raised = score_rows(fitted, inspector, report)
     # Where patches give the plain scores, what they give is raised to the last bit.
     is_same = np.isclose(-abnormal, plain, rtol=1e-5)
     with np.errstate(divide="ignore", invalid="ignore"):

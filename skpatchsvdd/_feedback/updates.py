@@ -162,12 +162,18 @@ def apply_update(fitted, calibration, update, inspect, context):
     harmless = drop_harmless(feedback.harmless, wrong)
     if len(update.silenced):
         harmless = learn_harmless(
-            harmless, update.silenced, inspect(fitted), calibration.used_scores
+            harmless,
+            update.silenced,
+            inspect(fitted),
+            calibration.used_scores,
+            context.report,
         )
     fitted = fitted.change(feedback=None)
     if len(new):
         fitted = extend_bank(fitted, new, inspect(fitted).encoder, context)
-        scores = inspect(fitted).scores_of_known(new.stack)
+        label = "scoring images, each without its own patches"
+        with context.report.side_progress(label, len(new)) as progress:
+            scores = inspect(fitted).scores_of_known(new.stack, progress)
         groups = update.groups
         if calibration.groups is not None and groups is None:  # twins: each its own
             groups = calibration.groups.max() + 1 + np.arange(len(new))
@@ -183,10 +189,10 @@ def apply_update(fitted, calibration, update, inspect, context):
         harmless=harmless,
         corrected=(feedback.corrected - wrong) | update.corrected,
     )
-    return apply_feedback(fitted, calibration, feedback, inspect)
+    return apply_feedback(fitted, calibration, feedback, inspect, context.report)
 
 
-def apply_feedback(fitted, calibration, feedback, inspect):
+def apply_feedback(fitted, calibration, feedback, inspect, report):
     """Return a bank with some feedback, and the calibration that goes with it.
 
     Parameters
@@ -199,6 +205,8 @@ def apply_feedback(fitted, calibration, feedback, inspect):
         What people have said.
     inspect : callable
         ``inspect(fitted)`` gives an `Inspector` of a `FittedBank`.
+    report : Report
+        Says how far it has come.
 
     Returns
     -------
@@ -208,7 +216,8 @@ def apply_feedback(fitted, calibration, feedback, inspect):
     raised = None
     if feedback.defects is not None:
         unsettled = fitted.change(feedback=feedback.change(levels=calibration.levels))
-        raised = raise_scores(calibration.plain, unsettled, inspect(unsettled))
+        inspector = inspect(unsettled)
+        raised = raise_scores(calibration.plain, unsettled, inspector, report)
     calibration = calibration.change(raised=raised)
     if not feedback:
         return fitted, calibration

@@ -57,15 +57,19 @@ def _hash(image, n_bytes):
     return hashlib.blake2b(pixels, digest_size=n_bytes).digest()
 
 
-def list_digests(images):
-    """Digest every image of a stack."""
-    batches = (batch for _, batch in images.batches(_BATCH, is_ahead=True))
-    return [x for batch in batches for x in map_in_threads(image_digest, batch)]
+def list_digests(images, progress=None):
+    """Digest every image of a stack; ``progress(n)`` is told how many are done."""
+    digests = []
+    for _, batch in images.batches(_BATCH, is_ahead=True):
+        digests += map_in_threads(image_digest, batch)
+        if progress is not None:
+            progress(len(digests))
+    return digests
 
 
-def digest_images(images):
+def digest_images(images, progress=None):
     """Digest every image, and warn where some are the same."""
-    digests = list_digests(images)
+    digests = list_digests(images, progress)
     copies = _find_copies(digests)
     if copies:
         named = [

@@ -1,13 +1,27 @@
 """Image files: their pixels, and their shape without reading the pixels."""
 
+import errno
+import functools
 import math
 import os
+import stat
 import sys
 import warnings
 from contextlib import contextmanager
 
 import numpy as np
 
+# Formats that are opened, whatever the name of a file says; see `folders.ENDINGS`.
+# Pillow knows others: for one of them, EPS, it runs a program.
+_FORMATS = (
+    *("PNG", "JPEG", "BMP", "DIB", "GIF", "PPM"),  # those that it has at hand
+    *("TIFF", "WEBP", "JPEG2000", "TGA", "AVIF"),
+)
+# What the system says that is no fault of a file: it may be readable later.
+_OF_SYSTEM = {
+    *(errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE),
+    *(errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN),
+}
 # Modes of pillow that have no colour.
 _GREY = ("1", "L", "LA", "La")
 # Orientations, by their number in EXIF, that exchange width and height.
@@ -145,14 +159,17 @@ def has_bytes(file):
 
 
 def is_pillow_image(x):
-    """Whether something is one of pillow's images; pillow need not be there."""
-    module = sys.modules.get("PIL.Image")
-    return module is not None and isinstance(x, module.Image)
+    """Whether something is one of pillow's images; pillow need not be there.
+
+    Another thread may be importing it: before the class is there, nothing is of it.
+    """
+    return isinstance(x, getattr(sys.modules.get("PIL.Image"), "Image", ()))
 
 
 def read_pillow_image(image, name):
     """Return one of pillow's images as `read_image` would its file."""
     with _named(name):
+        _check_n_pixels(image, find_max_pixels())
         return _to_array(image)
 
 
@@ -164,7 +181,14 @@ def _named(name):
         yield
     except FileNotFoundError as error:
         raise FileNotFoundError(f"there is no file {name}.") from error
+    except MemoryError as error:
+        raise MemoryError(
+            f"there is not enough memory to read {name}, which may be whole. Let other "
+            "programs end, or save a smaller copy of it."
+        ) from error
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in _OF_SYSTEM:
+            raise
         reason, way_out = str(error) or type(error).__name__, ""
         if isinstance(error, module.DecompressionBombError):
             way_out = f" {_ALLOW_MORE}."
@@ -190,14 +214,25 @@ class _Refused(ValueError):
 
 
 def _open(file):
-    if os.path.isdir(file):
+    found = os.stat(file)
+    if stat.S_ISDIR(found.st_mode):
         raise _Refused(
             "it is a folder. Pass the files in it: "
             "skpatchsvdd.datasets.load_images(folder, as_paths=True).images."
         )
-    if os.path.getsize(file) == 0:
+    if not stat.S_ISREG(found.st_mode):  # reading could wait, or go on, for ever
+        raise _Refused("it is a pipe, a socket or a device, no file. Leave it out.")
+    if found.st_size == 0:
         raise _Refused("it is empty, a file of 0 bytes. Leave it out.")
-    return _import_pillow()[0].open(file)
+    return _import_pillow()[0].open(file, formats=_list_formats())
+
+
+@functools.cache
+def _list_formats():
+    """Return the formats to open that this version of pillow knows."""
+    module, _ = _import_pillow()
+    module.init()
+    return [name for name in _FORMATS if name in module.OPEN]
 
 
 def _import_pillow():

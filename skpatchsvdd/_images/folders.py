@@ -25,7 +25,7 @@ def find_files(folder):
     Returns
     -------
     files : list of Path
-        Sorted.
+        Sorted. Pipes and devices of such names are among them, and cannot be read.
     others : list of Path
         Files that are no images by name.
     unreadable : list of (str, str)
@@ -43,6 +43,8 @@ def find_files(folder):
                 (files if is_image else others).append(file)
             elif is_image and (reason := _find_reason(file)):
                 lost.append((str(file), reason))
+            elif is_image and os.path.exists(file):  # a pipe or a device
+                files.append(file)
     unreadable = [(error.filename, _tell(error)) for error in errors] + sorted(lost)
     return sorted(files), sorted(others), unreadable
 
@@ -64,7 +66,7 @@ def find_all_files(sources):
     for path in map(Path, sources):
         if os.path.isdir(path):
             found = find_files(path)
-        elif os.path.isfile(path):
+        elif os.path.exists(path):
             found = [path], [], []
         elif reason := _find_reason(path):
             found = [], [], [(str(path), reason)]

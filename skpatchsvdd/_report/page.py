@@ -16,7 +16,12 @@ from skpatchsvdd._calibration import p_values_from_scores
 from skpatchsvdd._images import list_images, read_display
 from skpatchsvdd._report.links import find_folder, name_page, refer
 from skpatchsvdd._report.patches import PatchPairs
-from skpatchsvdd._report.pictures import OVERLAY_SIZE, encode_map, encode_picture
+from skpatchsvdd._report.pictures import (
+    OVERLAY_SIZE,
+    encode_map,
+    encode_mask,
+    encode_picture,
+)
 from skpatchsvdd._report.review import digest_file, fingerprint
 from skpatchsvdd._utils import map_in_threads, replaced_when_whole
 from skpatchsvdd._version import __version__
@@ -118,8 +123,12 @@ class Page:
     def __len__(self):
         return len(self._images)
 
-    def add(self, X, results, labels=None, maps=None, pictures=None):
-        """Take in some images and what `inspect` says of them.
+    def add(self, X, results, labels=None, maps=None, masks=None):
+        """Take in some images and what `inspect` says of them; see `describe`."""
+        self.keep(self.describe(X, results, labels, maps, masks=masks))
+
+    def describe(self, X, results, labels=None, maps=None, pictures=None, masks=None):
+        """Return what the page shows of some images, for `keep`.
 
         Parameters
         ----------
@@ -134,6 +143,12 @@ class Page:
             Files with pictures of the maps, which the page refers to.
         pictures : list of ndarray or None
             What `read_display` gives for X, where that is at hand.
+        masks : sequence of ndarray of shape (height, width) or None
+            Which pixels are truly defective, in the sizes that the images came in.
+
+        Returns
+        -------
+        described : list of dict
         """
         matches = self._find_matches(X, results)
         self._pairs.check_files(matches.values())
@@ -144,13 +159,18 @@ class Page:
             described["label"] = None if labels is None else int(labels[i])
             drawn = maps[i] if maps else None
             described["picture"] = os.path.abspath(drawn) if drawn else None
+            if masks is not None and np.any(masks[i]):
+                described["truth"] = encode_mask(np.asarray(masks[i]), _IMAGE_SIZE)
             return described
 
-        self._images.extend(map_in_threads(describe, range(len(X))))
-        self._n_seen += len(X)
-        for x in X:
-            if isinstance(x, str | Path):
-                self._unreadable.pop(str(x), None)
+        return map_in_threads(describe, range(len(X)))
+
+    def keep(self, described):
+        """Take in what `describe` has returned."""
+        self._images.extend(described)
+        self._n_seen += len(described)
+        for one in described:
+            self._unreadable.pop(one["name"], None)
 
     def add_unreadable(self, file, reason):
         """Take in a file that could not be inspected, and why."""
@@ -176,7 +196,9 @@ class Page:
         pairs = self._pairs.show(matches[0], image, size) if len(matches) else []
         kinds = {}
         if "names" in results:
-            kinds["kinds"] = results.names[i]["kind"][:_N_REGIONS].tolist()
+            names = results.names[i][:_N_REGIONS]
+            kinds["kinds"] = names["kind"].tolist()
+            kinds["distances"] = names["distance"].round(4).tolist()
         return {
             "name": str(x) if is_file else f"image {self._n_seen + i}",
             "file": os.path.abspath(x) if is_file else None,

@@ -81,10 +81,12 @@ def _read_training(file):
 
 def _cut(image, size, match, prefix):
     """Return the picture of a box, given in pixels of the size an image came in."""
-    ratios = [own / came for own, came in zip(image.shape, size, strict=False)]
-    top, left, bottom, right = (
-        round(int(match[f"{prefix}{name}"]) * ratios[i % 2])
-        for i, name in enumerate(("top", "left", "bottom", "right"))
-    )
-    bottom, right = max(bottom, top + 1), max(right, left + 1)
-    return encode_picture(image[top:bottom, left:right], _PATCH_SIZE)
+    sides = (("top", "bottom"), ("left", "right"))
+    parts = []
+    for (start, stop), own, came in zip(sides, image.shape, size, strict=False):
+        start, stop = (
+            round(int(match[f"{prefix}{name}"]) * own / came) for name in (start, stop)
+        )
+        start = min(start, own - 1)  # at least one pixel, also of a thin image
+        parts.append(slice(start, max(stop, start + 1)))
+    return encode_picture(image[tuple(parts)], _PATCH_SIZE)

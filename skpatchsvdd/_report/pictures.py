@@ -83,6 +83,16 @@ def encode_map(one_map):
     return _encode(picture, "PNG", optimize=True)
 
 
+def encode_mask(mask, size):
+    """Return a mask as a picture of at most `size` pixels a side; no pixel is lost."""
+    from PIL import Image
+
+    picture = _as_picture(mask.astype(np.float32))
+    picture.thumbnail((size, size), Image.Resampling.BOX)
+    picture = _as_picture(255 * (np.asarray(picture) > 0).astype(np.uint8))
+    return _encode(picture, "PNG", optimize=True)
+
+
 def _thin_out(one_map, size):
     """Return every few pixels of a map, its longest side no shorter than `size`.
 

@@ -141,7 +141,9 @@ def build_bank(normal, encoder, seen, context):
     """
     images, options, rng = normal.stack, context.options, context.rng
     dense = context.setting.make(encoder)
-    units = find_units(dense, normal.shown_stack(), options.position_weight, rng)
+    units = find_units(
+        dense, normal.shown_stack(), options.position_weight, rng, context.report
+    )
     for size, unit in zip(dense.patch_sizes, units, strict=True):
         counts = "count" if unit > 0 else "do not count"
         context.report.log(f"positions of patches of {size} {counts}")

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 
-def score_rows(fitted, inspector):
+def score_rows(fitted, inspector, report):
     """Score the images all of whose patches a bank holds, each without its own ones.
 
     Parameters
@@ -13,6 +13,8 @@ def score_rows(fitted, inspector):
         Whose images are scored.
     inspector : Inspector
         Which scores them: of this bank, or of a part of it.
+    report : Report
+        Says how far it has come.
 
     Returns
     -------
@@ -29,14 +31,17 @@ def score_rows(fitted, inspector):
     pairs = zip(counts, sizes, strict=True)
     whole = np.flatnonzero(np.all([count == size for count, size in pairs], axis=0))
     scores = np.full((2, n_images), np.nan)
-    for start in range(0, len(whole), dense.batch_size):
-        some = whole[start : start + dense.batch_size]
-        features = []
-        for k, (bank, order, at) in enumerate(zip(banks, orders, starts, strict=True)):
-            rows = [bank.rows[order[at[i] : at[i + 1]]] for i in some]
-            features.append(_lay_out(np.stack(rows), dense, k))
-        owners = [int(fitted.owners[i]) for i in some]
-        scores[:, some] = inspector.score_features(features, owners)
+    with report.side_progress("scoring images learnt from", len(whole)) as progress:
+        for start in range(0, len(whole), dense.batch_size):
+            some = whole[start : start + dense.batch_size]
+            features = []
+            for k, own in enumerate(zip(banks, orders, starts, strict=True)):
+                bank, order, at = own
+                rows = [bank.rows[order[at[i] : at[i + 1]]] for i in some]
+                features.append(_lay_out(np.stack(rows), dense, k))
+            owners = [int(fitted.owners[i]) for i in some]
+            scores[:, some] = inspector.score_features(features, owners)
+            progress(start + len(some))
     return scores
 
 

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from skpatchsvdd._bank import ApproximateIndex, ExactIndex
+from skpatchsvdd._bank import ApproximateIndex, ExactIndex, Variation
 from skpatchsvdd._calibration import Calibration
 from skpatchsvdd._encoding import (
     ENCODERS,
@@ -90,8 +90,12 @@ def _is_setting_right(parameters, learnt):
         tuple(setting.image_size) == shape[:2]
         and tuple(setting.strides) == tuple(learnt["strides_"])
         and setting.center.shape in (shape, (1, 1, 1))
+        and setting.center.dtype == np.float32
+        and _are_finite(setting.center)
         and 0 <= setting.light <= 1
         and (roi is None or (roi.shape == shape[:2] and roi.dtype == bool))
+        and _are_same(setting.roi, learnt["roi_"])
+        and _are_same(setting.center, learnt["center_"])
     )
 
 
@@ -107,12 +111,33 @@ def _is_bank_right(parameters, learnt):
         and lengths == [n_known] * 3
         and all(len(x) == n_scales for x in by_scale)
         and 0 <= fitted.n_averaged <= n_known
+        and fitted.aggregation in ("multiply", "sum")
+        and 0 <= fitted.relative_weight <= 1
+        and _are_positive([fitted.score_pixels])
+        and all(_is_number(unit) and unit >= 0 for unit in fitted.units)
+        and _are_indices(fitted.owners, n_known)
         and all(
-            _are_places_right(index, patch_size, stride, n_known, learnt)
-            for index, patch_size, stride in zip(
-                fitted.indexes, learnt["patch_sizes_"], learnt["strides_"], strict=True
-            )
+            _are_places_right(index, n_known, math.prod(grid))
+            for index, grid in zip(fitted.indexes, _list_grids(learnt), strict=True)
         )
+    )
+
+
+def _are_variations_right(parameters, learnt):
+    fitted = learnt["_fitted"]
+    widths = [index.rows.shape[1] for index in _list_exact(fitted)]
+    return fitted.variations is None or all(
+        isinstance(x, Variation)
+        and x.sample.rows.dtype == x.distances.dtype == np.float32
+        and x.sample.rows.shape == (*x.distances.shape, width)
+        and x.distances.ndim == 2
+        and x.distances.size > 0
+        and x.sample.owners.shape == x.distances.shape[:1]
+        and _are_indices(x.sample.owners, len(fitted.known))
+        and all(map(_are_finite, (x.sample.rows, x.distances)))
+        and _is_number(x.width)
+        and x.width > 0
+        for x, width in zip(fitted.variations, widths, strict=True)
     )
 
 
@@ -137,6 +162,8 @@ def _is_feedback_right(parameters, learnt):
             and isinstance(defects, KnownDefects)
             and len(lengths) == 1
             and all(isinstance(kind, str) for kind in defects.kinds)
+            and _is_number(defects.caution)
+            and defects.caution >= 1
             and len(defects.banks) == len(widths)
             and all(map(_is_bank_of_defects_right, defects.banks, widths))
             and all(x.places[:, 0].max() < min(lengths) for x in defects.banks)
@@ -146,6 +173,7 @@ def _is_feedback_right(parameters, learnt):
             is_right
             and isinstance(harmless, Harmless)
             and _is_harmless_right(harmless, widths, learnt)
+            and list(map(tuple, harmless.grids)) == _list_grids(learnt)
         )
     return is_right
 
@@ -156,11 +184,14 @@ def _is_bank_of_defects_right(bank, n_features):
         _are_rows_right(bank.rows, n_features)
         and n_rows > 0
         and bank.places.shape == (n_rows, 2)
-        and bank.places.min() >= 0
+        and _are_indices(bank.places)
         and bank.limits.shape == (2, n_rows)
         and bank.holders.shape == (n_rows,)
+        and _are_indices(bank.holders)
         and bank.peaks.ndim == 1
         and len(bank.peaks) > 0
+        and bank.limits.dtype == bank.peaks.dtype == np.float32
+        and all(map(_are_finite, (bank.limits, bank.peaks)))
     )
 
 
@@ -175,20 +206,22 @@ def _is_harmless_right(harmless, widths, learnt):
     return (
         all(map(_are_rows_right, harmless.rows, plain))
         and harmless.ratios.shape == (n_images,)
-        and all(x > 0 for x in harmless.typical)
+        and harmless.ratios.dtype == np.float64
+        and all(_is_number(x) and x > 0 for x in harmless.typical)
         and all(
             images.shape == cells.shape == (len(rows),)
             and len(looks) == len(rows)
             and _are_rows_right(looks, n_channels + 1)
-            and ((images >= 0) & (images < n_images)).all()
-            and ((cells >= 0) & (cells < math.prod(grid))).all()
+            and _are_indices(images, n_images)
+            and _are_indices(cells, math.prod(grid))
             for rows, images, cells, looks, grid in scales
         )
     )
 
 
 def _are_rows_right(rows, n_features):
-    return rows.dtype == np.float32 and rows.shape[1:] == (n_features,)
+    is_right = rows.dtype == np.float32 and rows.shape[1:] == (n_features,)
+    return is_right and _are_finite(rows)
 
 
 def _list_exact(fitted):
@@ -203,6 +236,8 @@ def _is_calibration_right(parameters, learnt):
         and _are_scores_right(known)
         and (known.held_out is None or _are_scores_right(known.held_out))
         and known.source.calibrates.any()
+        and type(learnt["offset_"]) in (int, float)  # users may set it to infinity
+        and not math.isnan(learnt["offset_"])
     )
 
 
@@ -221,20 +256,48 @@ def _are_scores_right(known):
     )
 
 
-def _are_places_right(index, patch_size, stride, n_known, learnt):
+def _are_places_right(index, n_known, n_patches):
     """Whether the rows of an index are of patches that known images have."""
     exact = index._exact if isinstance(index, ApproximateIndex) else index
-    size = learnt["inspected_shape_"][:2]
-    n_patches = math.prod(grid_shape(size, patch_size, stride))
     return (
         isinstance(exact, ExactIndex)
-        and exact.places.min() >= 0
+        and _are_finite(exact.rows)
+        and _are_indices(exact.owners, n_known)
+        and _are_indices(exact.places)
         and (exact.places.max(axis=0) < np.array([n_known, n_patches])).all()
     )
 
 
+def _list_grids(learnt):
+    size = learnt["inspected_shape_"][:2]
+    pairs = zip(learnt["patch_sizes_"], learnt["strides_"], strict=True)
+    return [tuple(grid_shape(size, *pair)) for pair in pairs]
+
+
 def _are_positive(numbers):
     return all(type(x) is int and x > 0 for x in numbers)
+
+
+def _is_number(x):
+    return type(x) in (int, float) and math.isfinite(x)
+
+
+def _are_indices(array, end=np.inf):
+    """Whether an array holds whole numbers from 0 up to, but without, an end."""
+    if array.dtype.kind not in "iu":
+        return False
+    return array.size == 0 or 0 <= array.min() <= array.max() < end
+
+
+def _are_finite(array):
+    if array.dtype.kind != "f":
+        return False
+    # No array of booleans: a bank may fill a quarter of the memory.
+    return array.size == 0 or np.isfinite([array.min(), array.max()]).all()
+
+
+def _are_same(array, other):
+    return (array is None) == (other is None) and np.array_equal(array, other)
 
 
 # In this order: each relies on those before it.
@@ -244,6 +307,7 @@ _CHECKS = {
     "strides": _are_strides_right,
     "setting": _is_setting_right,
     "bank": _is_bank_right,
+    "usual distances": _are_variations_right,
     "feedback": _is_feedback_right,
     "calibration": _is_calibration_right,
 }

@@ -8,6 +8,7 @@ from skpatchsvdd._learnt import describe_bank, describe_calibration, set_learnt
 from skpatchsvdd._storage.content import check_content
 from skpatchsvdd._storage.model import read_model, write_model
 from skpatchsvdd._storage.schema import LEARNT
+from skpatchsvdd._utils import check_device_name
 
 
 def save_estimator(estimator, path):
@@ -28,9 +29,12 @@ def load_estimator(cls, path, mmap, encoder=None):
     check_content(path, parameters, learnt)
     if others := set(LEARNT) ^ set(learnt):
         what = "holds" if others <= set(learnt) else "lacks"
-        raise ValueError(f"{path} cannot be loaded: it {what} {sorted(others)}.")
+        names = sorted(map(str, others))
+        raise ValueError(f"{path} cannot be loaded: it {what} {names}.")
     try:
         estimator = cls(**parameters)
+        estimator._validate_params()
+        check_device_name(estimator.device)
         known = describe_bank(learnt["_fitted"], learnt["encoder_"])
         known |= describe_calibration(learnt["_calibration"], name=None)
     except (AttributeError, KeyError, TypeError, ValueError) as error:

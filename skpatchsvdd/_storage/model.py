@@ -256,6 +256,8 @@ def _check_index(index):
         and index.owners.shape == (n_rows,)
         and index.places.shape == (n_rows, 2)
         and n_rows > 0
+        and type(index._seed) is int
+        and 0 <= index._seed < 2**63
     )
     if index.centers is not None:
         starts = index.starts
@@ -263,6 +265,7 @@ def _check_index(index):
             is_right
             and index.centers.shape == (len(starts) - 1, n_features)
             and index.centers.dtype == np.float32
+            and starts.dtype == np.int64
             and starts[0] == 0
             and starts[-1] == n_rows
             and (np.diff(starts) >= 0).all()

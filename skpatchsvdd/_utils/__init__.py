@@ -1,13 +1,18 @@
 """What every room uses: devices, distances, draws, progress, warnings, files, locks."""
 
 from skpatchsvdd._utils.callbacks import CallbackSupportMixin, open_report
-from skpatchsvdd._utils.device import check_device, fallback_device
+from skpatchsvdd._utils.device import check_device, check_device_name, fallback_device
 from skpatchsvdd._utils.distances import as_columns, expand, halve_squares
 from skpatchsvdd._utils.files import check_file_name, replaced_when_whole
 from skpatchsvdd._utils.forks import make_lock, safe_after_fork, was_forked
 from skpatchsvdd._utils.locks import hold_lock
 from skpatchsvdd._utils.mapped import as_writable, check_mapped, map_file
-from skpatchsvdd._utils.memory import computes, halve_without_memory, memory_size
+from skpatchsvdd._utils.memory import (
+    computes,
+    halve_without_memory,
+    is_out_of_memory,
+    memory_size,
+)
 from skpatchsvdd._utils.pipelines import detector_of, maps_of, offset_of
 from skpatchsvdd._utils.precision import (
     exact_convolutions,
@@ -38,6 +43,7 @@ __all__ = [
     "as_writable",
     "check_array",
     "check_device",
+    "check_device_name",
     "check_file_name",
     "check_finite_scores",
     "check_mapped",
@@ -52,6 +58,7 @@ __all__ = [
     "halve_squares",
     "halve_without_memory",
     "hold_lock",
+    "is_out_of_memory",
     "make_lock",
     "map_ahead",
     "map_file",

@@ -46,6 +46,12 @@ def fallback_device(name):
     return torch.device("cpu")
 
 
+def check_device_name(name):
+    """Raise unless a name is that of a device, which need not be there."""
+    if name != "auto":
+        _parse_device(name)
+
+
 def _check_fork(name):
     """Raise if CUDA was used before this process was forked, so that it cannot here.
 

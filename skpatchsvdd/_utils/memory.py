@@ -45,6 +45,14 @@ def _read_limit(file):
         return None
 
 
+def is_out_of_memory(error):
+    """Whether an exception says that memory, of whatever kind, has run out."""
+    if isinstance(error, MemoryError | torch.cuda.OutOfMemoryError):
+        return True
+    # torch has no class of its own for that of the CPU.
+    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+
+
 def halve_without_memory(call, size):
     """Return ``call(size)``; where a GPU's memory runs out, that of half the size."""
     while True:

@@ -4,8 +4,9 @@ import sys
 import time
 
 _WIDTH = 30  # characters of a bar
-# How often a log file gets a line, and what is too short to say how long it takes.
-_LOG_SECONDS, _SHORT_SECONDS = 30.0, 5.0
+# How often a log file gets a line, what is too short to say how long it takes, and
+# after how long small steps are worth a bar.
+_LOG_SECONDS, _SHORT_SECONDS, _PATIENCE = 30.0, 5.0, 3.0
 
 
 class Report:
@@ -31,6 +32,11 @@ class Report:
     def progress(self, label, total):
         """Return a bar."""
         return self._make_bar(label, total, self._verbose >= 1)
+
+    def side_progress(self, label, total):
+        """Return a bar of a step that callbacks are not told of, if it takes long."""
+        name = f"[{self._name}] {label}"
+        return Progress(name, total, self._verbose >= 1, _PATIENCE)
 
     def training_log(self, names, max_iter):
         """Return what draws a bar of training steps, or reports the losses."""
@@ -58,9 +64,11 @@ class Progress:
         How many steps there are.
     is_shown : bool
         Whether to draw anything at all.
+    patience : float
+        Seconds that pass before anything is drawn.
     """
 
-    def __init__(self, label, total, is_shown):
+    def __init__(self, label, total, is_shown, patience=0.0):
         self._label = label
         self._total = total
         self._is_shown = is_shown
@@ -68,19 +76,20 @@ class Progress:
         self._n_done = 0
         self._n_drawn = 0  # length of the last line
         self._start = self._last = time.monotonic()
+        self._patience = patience
 
     def __enter__(self):
         return self
 
     def __exit__(self, *error):
-        if self._is_shown and 0 < self._n_done < self._total:
+        if self._is_drawn and 0 < self._n_done < self._total:
             self._draw(end="\n", goes_on=False)
 
     def __call__(self, done):
         """Say how many steps are done."""
         n_cells, self._n_done = _WIDTH * done // self._total, done
         has_grown, self._n_cells = n_cells > self._n_cells, n_cells
-        if not self._is_shown:
+        if not self._is_drawn:
             return
         if done >= self._total:
             if has_grown:
@@ -90,6 +99,11 @@ class Progress:
                 self._draw(end="")
         elif time.monotonic() - self._last >= _LOG_SECONDS:
             self._draw(end="\n")
+
+    @property
+    def _is_drawn(self):
+        is_due = time.monotonic() - self._start >= self._patience
+        return self._is_shown and is_due
 
     def _draw(self, end, goes_on=True):
         self._last = time.monotonic()

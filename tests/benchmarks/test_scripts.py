@@ -202,6 +202,15 @@ def test_files(run):
     assert saved["MB"] == pytest.approx(pickled["MB"], rel=0.1)
 
 
+def test_camera(run):
+    size = ["--height", 60, "--width", 80, "--image-size", "48x64"]
+    figures = run("bench_camera", "--fitted", 2, "--inspected", 2, *size)
+    assert [x["command"] for x in figures["rows"]] == [
+        *("fit", "inspect 1", "inspect 2", "each more")
+    ]
+    assert 0 < figures["rows"][0]["peak GB"] < 8
+
+
 @pytest.mark.slow
 def test_load(run):
     figures = run(

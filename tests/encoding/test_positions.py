@@ -5,7 +5,7 @@ from scipy.spatial.distance import cdist
 from settings import SEED
 
 from skpatchsvdd import Inspection, PatchSVDD
-from skpatchsvdd._encoding import positions
+from skpatchsvdd._encoding import dense, positions
 from skpatchsvdd._encoding.positions import add_positions, compare_images, find_unit
 from skpatchsvdd.metrics import detection_auroc
 
@@ -150,3 +150,33 @@ def test_places_do_not_change_features(rng):
         for weight in (0, 20)
     ]
     np.testing.assert_array_equal(*features)
+
+
+@pytest.mark.parametrize("scene", ["aligned", "random"])
+def test_of_large_images_few_tiles_decide(monkeypatch, scene):
+    rng = np.random.default_rng(SEED)
+    one = rng.integers(0, 256, (250, 300, 3), np.uint8)
+    many = rng.integers(0, 256, (10, 250, 300, 3), np.uint8)
+    images = (one + many // 8) // 2 if scene == "aligned" else many
+    whole = fit_units(images)
+    monkeypatch.setattr(dense, "_WHOLE_PIXELS", 2**14)
+    monkeypatch.setattr(dense, "_TILE", 32)
+    monkeypatch.setattr(positions, "_WHOLE_PIXELS", 2**14)
+    seen = []
+    encode = dense.DenseEncoder._encode_tile
+    monkeypatch.setattr(
+        dense.DenseEncoder,
+        "_encode_tile",
+        lambda self, *args: seen.append(args[-2:]) or encode(self, *args),
+    )
+    sampled = fit_units(images)
+    n_tiles = len(set(map(str, seen)))
+    n_sampled = len(seen) - n_tiles * len(images)  # all are encoded afterwards, too
+    assert n_sampled == 4 * positions._N_SAMPLED
+    np.testing.assert_allclose(sampled, whole, rtol=0.2)
+    assert (sampled[0] > 0) == (scene == "aligned")
+
+
+def fit_units(images):
+    est = PatchSVDD(encoder="raw", patch_size=32, random_state=SEED, device="cpu")
+    return est.fit(images)._fitted.units

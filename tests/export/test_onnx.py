@@ -1,6 +1,7 @@
 """Files of ONNX, run by onnxruntime: what they say, and what is refused."""
 
 import json
+import re
 import sys
 
 import numpy as np
@@ -89,7 +90,7 @@ class TwoMaps(nn.Module):
 def test_trained_and_known_encoders_with_groups(normal, mixed, tmp_path):
     groups = [0, 0, 0, 1, 1, 2, 3, 3]
     names = ["hierarchical", "formulas"]
-    est = fit(normal, encoder=names, groups=groups, contamination=0.4)
+    est = fit(normal, encoder=names, groups=groups, false_alarm_rate=0.4)
     facts = est.export_onnx(tmp_path / "part.onnx")
     check_same(est, tmp_path / "part.onnx", mixed.images)
     assert len(set(est.predict(mixed.images))) == 2
@@ -229,6 +230,21 @@ def test_a_bank_beyond_what_a_file_holds(raw, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="Pass bank_size"):
         raw.export_onnx(tmp_path / "part.onnx")
     assert not any(tmp_path.iterdir())
+
+
+def test_a_part_of_a_bank_beyond_what_a_file_holds(grey, tmp_path, monkeypatch):
+    est = fit(grey, encoder="raw", bank_size=10)
+    n_kept, n_bytes = est.bank_size_[32], est._fitted.indexes[0].bank().rows.nbytes
+    monkeypatch.setattr(onnx_file, "_REST", 0)
+    rest = sum(x.sample.rows.nbytes for x in est._fitted.variations or [])
+    monkeypatch.setattr(onnx_file, "_MOST_BYTES", rest + n_bytes // 2)
+    with pytest.raises(ValueError, match="fit again with bank_size=") as caught:
+        est.export_onnx(tmp_path / "part.onnx")
+    assert "Pass bank_size" not in str(caught.value)
+    advised = int(re.search(r"bank_size=(\d+)", str(caught.value))[1])
+    assert advised == n_kept // 2
+    est.set_params(bank_size=advised).fit(grey)
+    assert est.export_onnx(tmp_path / "part.onnx")["bank_size"] == {"32": advised}
 
 
 def test_without_the_packages(raw, tmp_path, monkeypatch):

@@ -61,6 +61,13 @@ def test_a_jpeg_above_the_limit_is_decoded_at_a_part_of_its_size(large):
     assert read_image(large / "b.jpg", size=(40, 40)).shape == (240, 320, 3)
 
 
+def test_an_image_of_pillow_has_the_limit_of_its_file(large, monkeypatch):
+    with Image.open(large / "a.png") as opened, limited_pixels(50_000):
+        monkeypatch.setattr(opened, "load", None)  # it is not decoded
+        with pytest.raises(ValueError, match=r"240 x 320 pixels.*MAX_IMAGE_PIXELS"):
+            check_images([opened])
+
+
 def test_loaders_take_a_limit(large):
     data = load_images(large, max_pixels=80_000)
     assert len(data.images) == 2

@@ -66,7 +66,7 @@ def test_joining_copies_is_extending_by_their_images():
 
 def test_the_attributes_of_an_estimator_are_its_calibration():
     images = make_textures(6, image_size=40, random_state=SEED).images
-    options = {"patch_size": 32, "max_iter": 0, "contamination": 0.25}
+    options = {"patch_size": 32, "max_iter": 0, "false_alarm_rate": 0.25}
     est = PatchSVDD(encoder="hierarchical", **options, random_state=SEED)
     est.fit(images[:4], groups=[1, 1, 2, 3]).partial_fit(images[4:], groups=[4, 1])
     known = Calibration(est.training_scores_, est.groups_, est.calibrates_)

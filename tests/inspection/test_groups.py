@@ -135,7 +135,7 @@ def test_a_small_bank_leaves_groups_out_too(lots):
 
 def test_groups_of_one_image_are_no_groups(lots):
     images, _ = lots
-    est = PatchSVDD(encoder="hierarchical", max_iter=0, contamination=0.1, **QUICK)
+    est = PatchSVDD(encoder="hierarchical", max_iter=0, false_alarm_rate=0.1, **QUICK)
     own = clone(est).fit(images)
     single = clone(est).fit(images, groups=np.arange(len(images)))
     np.testing.assert_array_equal(single.training_scores_, own.training_scores_)
@@ -151,7 +151,7 @@ def test_new_groups_raise_fewer_alarms_with_groups(lots):
     images, groups = lots
     new = make_lots(16, 2, 7)
     est = PatchSVDD(
-        encoder="hierarchical", max_iter=0, contamination=0.12, **QUICK
+        encoder="hierarchical", max_iter=0, false_alarm_rate=0.12, **QUICK
     ).set_params(inspection__light=1)
     without = (clone(est).fit(images).predict(new) == -1).mean()
     with_groups = (clone(est).fit(images, groups=groups).predict(new) == -1).mean()
@@ -162,7 +162,7 @@ def test_new_groups_raise_fewer_alarms_with_groups(lots):
 def test_each_group_counts_the_same(trained):
     scores = trained.training_scores_[trained.calibrates_]
     assert trained.p_values(NOISE) == 1 / (N_GROUPS // 2 + 1)
-    mask = trained.predict_mask(NOISE, alpha=0.5)
+    mask = trained.predict_mask(NOISE, false_alarm_rate=0.5)
     assert mask.any()
     assert len(scores) == N_GROUPS // 2 * N_EACH
 
@@ -177,9 +177,9 @@ def test_abnormal_images_go_with_their_groups(lots):
     assert est.groups_.tolist() == [groups[i] for i in np.flatnonzero(y == 1)]
 
 
-def test_few_groups_for_the_contamination_are_told(lots):
+def test_few_groups_for_the_false_alarm_rate_are_told(lots):
     images, groups = lots
-    est = PatchSVDD(encoder="hierarchical", max_iter=0, contamination=0.05, **QUICK)
+    est = PatchSVDD(encoder="hierarchical", max_iter=0, false_alarm_rate=0.05, **QUICK)
     with pytest.warns(UserWarning, match="needs at least 19 groups .* got 8"):
         est.fit(images, groups=groups)
     assert est.offset_ == est.training_scores_.min()
@@ -291,7 +291,7 @@ def test_paper_training_takes_groups(lots):
 
 def test_fit_predict_takes_groups(lots):
     images, groups = lots
-    est = PatchSVDD(encoder="hierarchical", max_iter=0, contamination=0.3, **QUICK)
+    est = PatchSVDD(encoder="hierarchical", max_iter=0, false_alarm_rate=0.3, **QUICK)
     labels = est.fit_predict(images, groups=groups)
     np.testing.assert_array_equal(labels, est.predict(images))
 

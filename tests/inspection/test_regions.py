@@ -41,7 +41,10 @@ def test_regions_of_an_estimator(fitted, normal, mixed):
                 rows = slice(region["top"], region["bottom"])
                 boxes[rows, region["left"] : region["right"]] = True
             assert (boxes >= mask).all()
-    assert fitted.predict_regions(images, alpha=0.4)[-1].dtype == regions[0].dtype
+    assert (
+        fitted.predict_regions(images, false_alarm_rate=0.4)[-1].dtype
+        == regions[0].dtype
+    )
 
 
 def test_inspect_says_all_at_once(fitted, mixed):

@@ -9,17 +9,17 @@ from skpatchsvdd._inspection.threshold import (
 
 
 @pytest.mark.parametrize("n", [19, 20, 39, 100])
-@pytest.mark.parametrize("alpha", [0.05, 0.1, 0.5])
-def test_new_normal_images_raise_as_many_alarms_as_promised(n, alpha):
+@pytest.mark.parametrize("false_alarm_rate", [0.05, 0.1, 0.5])
+def test_new_normal_images_raise_as_many_alarms_as_promised(n, false_alarm_rate):
     rng = np.random.default_rng(SEED)
     rates = []
     for _ in range(4000):
         scores = rng.normal(size=n + 1)
-        offset = threshold_from_scores(scores[:-1], alpha)
+        offset = threshold_from_scores(scores[:-1], false_alarm_rate)
         rates.append(scores[-1] - offset < 0)
-    k = int(alpha * (n + 1) + 1e-9)
+    k = int(false_alarm_rate * (n + 1) + 1e-9)
     assert np.mean(rates) == pytest.approx(k / (n + 1), abs=0.025)
-    assert k / (n + 1) <= alpha
+    assert k / (n + 1) <= false_alarm_rate
 
 
 def test_too_few_images_for_a_small_share():
@@ -46,12 +46,23 @@ def test_p_values_of_normal_images_are_uniform():
     np.testing.assert_allclose(shares / 4000, 0.05, atol=0.015)
 
 
-@pytest.mark.parametrize("alpha", [0.05, 0.2, 0.5])
-def test_threshold_and_p_values_agree(alpha):
+@pytest.mark.parametrize("false_alarm_rate", [0.05, 0.2, 0.5])
+def test_threshold_and_p_values_agree(false_alarm_rate):
     rng = np.random.default_rng(SEED + 1)
     scores, new = rng.normal(size=50), rng.normal(size=500)
-    alarms = new < threshold_from_scores(scores, alpha)
-    np.testing.assert_array_equal(alarms, p_values_from_scores(scores, new) <= alpha)
+    alarms = new < threshold_from_scores(scores, false_alarm_rate)
+    np.testing.assert_array_equal(
+        alarms, p_values_from_scores(scores, new) <= false_alarm_rate
+    )
+
+
+@pytest.mark.parametrize("false_alarm_rate", [0.2, 0.5])
+@pytest.mark.parametrize("scores", [np.zeros(5), np.array([-2.0, -2.0, -2.0, -1.0])])
+def test_equal_scores_are_no_alarms(scores, false_alarm_rate):
+    offset = threshold_from_scores(scores, false_alarm_rate)
+    assert p_values_from_scores(scores, scores[:1]) > false_alarm_rate
+    assert not (scores < offset).any()
+    assert (np.nextafter(scores.min(), -np.inf) < offset).all()
 
 
 def test_groups_of_one_image_are_no_groups():
@@ -61,10 +72,10 @@ def test_groups_of_one_image_are_no_groups():
     np.testing.assert_array_equal(
         p_values_from_scores(scores, new, groups), p_values_from_scores(scores, new)
     )
-    for alpha in ("auto", 0.03, 0.05, 0.2, 0.5):
-        assert threshold_from_scores(scores, alpha, groups) == threshold_from_scores(
-            scores, alpha
-        )
+    for false_alarm_rate in ("auto", 0.03, 0.05, 0.2, 0.5):
+        assert threshold_from_scores(
+            scores, false_alarm_rate, groups
+        ) == threshold_from_scores(scores, false_alarm_rate)
 
 
 def test_p_values_of_groups_by_hand():
@@ -77,9 +88,11 @@ def test_p_values_of_groups_by_hand():
     np.testing.assert_allclose(p_values, expected, atol=1e-9)
 
 
-@pytest.mark.parametrize("alpha", [0.05, 0.1, 0.3])
+@pytest.mark.parametrize("false_alarm_rate", [0.05, 0.1, 0.3])
 @pytest.mark.parametrize("n_groups", [9, 19, 40])
-def test_images_of_new_groups_raise_no_more_alarms_than_promised(n_groups, alpha):
+def test_images_of_new_groups_raise_no_more_alarms_than_promised(
+    n_groups, false_alarm_rate
+):
     rng = np.random.default_rng(3)
     n_alarms = {"groups": 0, "images": 0}
     for _ in range(1000):
@@ -90,22 +103,24 @@ def test_images_of_new_groups_raise_no_more_alarms_than_promised(n_groups, alpha
         is_new = groups == n_groups
         known, new = scores[~is_new], scores[is_new][:1]
         by_groups = p_values_from_scores(known, new, groups[~is_new])
-        n_alarms["groups"] += (by_groups <= alpha).sum()
-        n_alarms["images"] += (p_values_from_scores(known, new) <= alpha).sum()
-    assert n_alarms["groups"] / 1000 <= alpha + 0.02
+        n_alarms["groups"] += (by_groups <= false_alarm_rate).sum()
+        n_alarms["images"] += (
+            p_values_from_scores(known, new) <= false_alarm_rate
+        ).sum()
+    assert n_alarms["groups"] / 1000 <= false_alarm_rate + 0.02
     # Without groups a few new ones raise alarms too often, if there are few.
-    if n_groups == 9 and alpha == 0.05:
+    if n_groups == 9 and false_alarm_rate == 0.05:
         assert n_alarms["images"] / 1000 > 0.07
 
 
-@pytest.mark.parametrize("alpha", [0.05, 0.1, 0.2, 0.5])
-def test_threshold_and_p_values_of_groups_agree(alpha):
+@pytest.mark.parametrize("false_alarm_rate", [0.05, 0.1, 0.2, 0.5])
+def test_threshold_and_p_values_of_groups_agree(false_alarm_rate):
     rng = np.random.default_rng(4)
     groups = np.arange(30).repeat(rng.integers(1, 7, size=30))
     scores, new = rng.normal(size=len(groups)), rng.normal(size=500)
-    alarms = new < threshold_from_scores(scores, alpha, groups)
+    alarms = new < threshold_from_scores(scores, false_alarm_rate, groups)
     p_values = p_values_from_scores(scores, new, groups)
-    np.testing.assert_array_equal(alarms, p_values <= alpha)
+    np.testing.assert_array_equal(alarms, p_values <= false_alarm_rate)
     assert alarms.any()
 
 
@@ -114,7 +129,7 @@ def test_thirds_of_groups_add_up():
     scores = np.concatenate([[-9.0, -8.0, -7.0], np.zeros(54)])
     groups = np.arange(19).repeat(3)
     assert p_values_from_scores(scores, np.array([-5.0]), groups) == 0.1
-    assert threshold_from_scores(scores, 0.1, groups) == np.nextafter(0, 1)
+    assert threshold_from_scores(scores, 0.1, groups) == 0
 
 
 def test_too_few_groups_for_a_small_fraction():
