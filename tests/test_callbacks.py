@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from skpatchsvdd import PatchSVDD, Training, _patch_svdd
-from skpatchsvdd._inspection import fitted as fitted_bank
+from skpatchsvdd._scoring import fitted as fitted_bank
 from skpatchsvdd._training import loop
 from skpatchsvdd._utils import open_report
 

@@ -16,7 +16,7 @@ import skpatchsvdd
 from skpatchsvdd import PatchSVDD, Training, _patch_svdd
 from skpatchsvdd._bank import ExactIndex
 from skpatchsvdd._bank.exact import Bank
-from skpatchsvdd._inspection import Inspector
+from skpatchsvdd._scoring import Inspector
 from skpatchsvdd.datasets import make_textures
 
 QUICK = {"patch_size": 32, "embedding_dim": 4, "max_iter": 0, "random_state": SEED}

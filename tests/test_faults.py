@@ -13,13 +13,13 @@ from settings import SEED
 from sklearn.exceptions import NotFittedError
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 from sklearn.model_selection import GridSearchCV, HalvingGridSearchCV
+from skpatchsvdd._inspection import Inspector, calibration, fitted, growing
 
 import skpatchsvdd
 from skpatchsvdd import PatchSVDD, Training, _patch_svdd
 from skpatchsvdd._bank import approximate
 from skpatchsvdd._encoding.dense import DenseEncoder
 from skpatchsvdd._images import stack
-from skpatchsvdd._inspection import Inspector, calibration, fitted, growing
 from skpatchsvdd._training import loop, trainer
 from skpatchsvdd.datasets import make_textures
 from skpatchsvdd.model_selection import NormalOnlyKFold, detection_scorer

@@ -15,7 +15,7 @@ from sklearn.exceptions import NotFittedError
 import skpatchsvdd
 from skpatchsvdd import Inspection, PatchSVDD
 from skpatchsvdd._bank.exact import ExactIndex
-from skpatchsvdd._inspection import Inspector
+from skpatchsvdd._scoring import Inspector
 from skpatchsvdd.datasets import make_textures
 
 QUICK = {"encoder": "formulas", "random_state": SEED, "device": "cpu"}

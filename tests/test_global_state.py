@@ -15,7 +15,7 @@ from settings import SEED
 
 import skpatchsvdd
 from skpatchsvdd import PatchSVDD, Training
-from skpatchsvdd._inspection import Inspector
+from skpatchsvdd._scoring import Inspector
 from skpatchsvdd._training import loop
 from skpatchsvdd._utils import exact_convolutions
 from skpatchsvdd._utils.threads import torch_threads

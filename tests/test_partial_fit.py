@@ -7,7 +7,7 @@ from sklearn.base import clone
 from sklearn.utils._param_validation import InvalidParameterError
 
 from skpatchsvdd import Inspection, PatchSVDD
-from skpatchsvdd._inspection import Inspector
+from skpatchsvdd._scoring import Inspector
 from skpatchsvdd.datasets import make_textures
 
 QUICK = {"embedding_dim": 8, "patch_size": 32, "max_iter": 0, "random_state": SEED}

@@ -11,7 +11,7 @@ from sklearn.exceptions import NotFittedError
 
 from skpatchsvdd import PatchSVDD
 from skpatchsvdd import _patch_svdd as patch_svdd
-from skpatchsvdd._inspection import fitted as fitted_bank
+from skpatchsvdd._scoring import fitted as fitted_bank
 from skpatchsvdd._training import loop
 
 

@@ -20,7 +20,7 @@ from sklearn.base import clone
 
 from skpatchsvdd import Inspection, PatchSVDD, Training
 from skpatchsvdd._images.arrays import check_images
-from skpatchsvdd._inspection.maps import resize_map
+from skpatchsvdd._scoring.maps import resize_map
 from skpatchsvdd.datasets import make_textures
 from skpatchsvdd.metrics import detection_auroc, segmentation_auroc
 

@@ -10,8 +10,8 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
+from skpatchsvdd._calibration.threshold import threshold_from_scores
 from skpatchsvdd._images.arrays import check_images
-from skpatchsvdd._inspection.threshold import threshold_from_scores
 from skpatchsvdd.model_selection import SyntheticDefectScorer
 
 

@@ -162,8 +162,6 @@ def _is_feedback_right(parameters, learnt):
             and isinstance(defects, KnownDefects)
             and len(lengths) == 1
             and all(isinstance(kind, str) for kind in defects.kinds)
-            and _is_number(defects.caution)
-            and defects.caution >= 1
             and len(defects.banks) == len(widths)
             and all(map(_is_bank_of_defects_right, defects.banks, widths))
             and all(x.places[:, 0].max() < min(lengths) for x in defects.banks)

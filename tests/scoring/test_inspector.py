@@ -10,7 +10,7 @@ from skpatchsvdd._encoding.dense import DenseEncoder
 from skpatchsvdd._encoding.registry import make_encoder
 from skpatchsvdd._images.digests import list_digests
 from skpatchsvdd._images.stack import stack_images
-from skpatchsvdd._inspection.inspector import Inspector
+from skpatchsvdd._scoring.inspector import Inspector
 
 
 def make_dense(kind, size, strides, light=0.3):

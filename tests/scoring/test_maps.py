@@ -4,7 +4,7 @@ import torch
 from reference import spread
 
 from skpatchsvdd._encoding.networks import grid_shape
-from skpatchsvdd._inspection.maps import join_maps, resize_map, spread_scores
+from skpatchsvdd._scoring.maps import join_maps, resize_map, spread_scores
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ import torch
 from settings import SEED
 
 from skpatchsvdd import PatchSVDD
-from skpatchsvdd._inspection import Harmless
-from skpatchsvdd._inspection.corrections import join_harmless
-from skpatchsvdd._inspection.harmless import average_far, lower_distances
-from skpatchsvdd._inspection.reducing import reduce_bank
+from skpatchsvdd._export.reducing import reduce_bank
+from skpatchsvdd._feedback import Harmless
+from skpatchsvdd._feedback.corrections import join_harmless
+from skpatchsvdd._feedback.harmless import average_far, lower_distances
 from skpatchsvdd.datasets import make_textures
 
 GRID, WIDTH, TYPICAL = (11, 14), 6, 0.5
@@ -178,7 +178,7 @@ def test_corrections_at_once_or_one_by_one(est, marked):
 
 def test_without_room_patches_join_the_bank(est, marked, monkeypatch):
     size = {k: n for k, n in est.bank_size_.items()}
-    monkeypatch.setattr("skpatchsvdd._inspection.corrections._MAX_ROWS", 5)
+    monkeypatch.setattr("skpatchsvdd._feedback.corrections._MAX_ROWS", 5)
     est.partial_fit(marked[:2], corrections=True)
     rows = est._fitted.harmless.rows
     assert all(len(x) <= 5 for x in rows)

@@ -7,7 +7,7 @@ import pytest
 from settings import SEED
 
 from skpatchsvdd import PatchSVDD
-from skpatchsvdd._inspection import Calibration
+from skpatchsvdd._calibration import Calibration
 from skpatchsvdd.datasets import make_textures
 
 

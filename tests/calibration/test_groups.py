@@ -11,7 +11,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from skpatchsvdd import Inspection, PatchSVDD, Training
-from skpatchsvdd._inspection.groups import check_groups, choose_aside
+from skpatchsvdd._calibration.groups import check_groups, choose_aside
 from skpatchsvdd.datasets import make_textures
 from skpatchsvdd.model_selection import (
     NormalOnlyKFold,

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from settings import SEED
 
-from skpatchsvdd._inspection.threshold import (
+from skpatchsvdd._calibration.threshold import (
     p_values_from_scores,
     threshold_from_scores,
 )

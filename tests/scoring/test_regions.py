@@ -5,7 +5,7 @@ from scipy import ndimage
 from settings import SEED
 
 from skpatchsvdd import PatchSVDD
-from skpatchsvdd._inspection.regions import find_regions, resize_regions
+from skpatchsvdd._scoring.regions import find_regions, resize_regions
 
 
 def test_regions_by_hand():
