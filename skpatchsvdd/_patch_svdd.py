@@ -833,7 +833,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
                     f"{images.files[i] or f'image {i} of X'} is known as {is_what}, "
                     "and tells nothing of new normal images. Leave it out."
                 )
-        lowered, raised = self._inspector().read_scores(images)
+        with self._start_bar("scoring images", len(images)) as progress:
+            lowered, raised = self._inspector().read_scores(images, progress)
         check_scores(lowered)
         return Calibration(
             lowered,
