@@ -150,7 +150,7 @@ def measure_groups(data, seed, args):
             alarms, promised, elsewhere, found = [], [], [], []
             for k in range(args.folds):
                 is_out = fold[owners] == k
-                kept = {"groups": owners[~is_out]} if use == "with" else {}
+                kept = {"groups": owners[~is_out] if use == "with" else None}
                 est = make_estimator(args, seed, **params)
                 fit(est, train.images[~is_out], **kept)
                 alarms.extend(est.predict(train.images[is_out]) == -1)

@@ -253,7 +253,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         A float sets `offset_` so that at most this fraction of new normal images is
         called abnormal, and about this fraction of the training images. Both hold for
         images taken as the training images were; `p_values` lets you choose a fraction
-        later. With `groups`, see `fit`, both hold for images of new groups.
+        later. With `groups`, see `fit`, both hold for images of new groups, and after
+        `calibrate` for images taken as those of `calibrate` were.
 
     device : str, default="auto"
         "auto" (CUDA if there is a GPU, else the CPU), "cpu", "cuda", "cuda:1" or "mps".
@@ -299,16 +300,29 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
 
     training_scores_ : ndarray of shape (n_images,)
         Score of each training image against the bank without its own patches; with
-        `groups`, without those of all images of its group. High is normal: look at the
-        lowest ones before you trust the training set.
+        `groups` or `twins_`, without those of all images of its group. High is normal:
+        look at the lowest ones before you trust the training set.
 
     calibrates_ : ndarray of bool of shape (n_images,)
         Which of these scores `offset_` and `p_values` are computed from. All without
-        `groups`; with them, those of the groups that the encoder was not trained on.
-        Corrections, see `partial_fit`, do not.
+        `groups`; with them, those of the groups that the encoder was not trained on;
+        none after `calibrate`.
 
     groups_ : ndarray of shape (n_images,) or None
         The group of each training image, if `fit` was given groups.
+
+    twins_ : ndarray of int of shape (n_images,) or None
+        A label of each training image, the same for those that look like pictures of
+        one piece, which are left out together. None if `fit` has found none, or was
+        told of groups.
+
+    calibration_scores_ : ndarray of shape (n_calibrating,)
+        The scores that `offset_` and `p_values` are computed from:
+        ``training_scores_[calibrates_]``, or those of the images of `calibrate`.
+
+    calibration_groups_ : ndarray of shape (n_calibrating,) or None
+        The group of each of them; each group counts the same. None if each image is its
+        own.
 
     usual_distances_ : dict of ndarray of shape (n_images, n_each), or None
         By scale, how far some patches of training images are from the nearest
@@ -555,16 +569,18 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             with pixels of known ones. Other values, such as 0 and 1, which mean
             normal to some and abnormal to others, are an error. None calls all images
             normal that have no mask.
-        groups : array-like of shape (n_images,), default=None
+        groups : "auto", array-like of shape (n_images,) or None, default="auto"
             Which images belong together, as tiles of one sheet, frames of one video or
             pictures of one lot do: a number or a name for each, at least two different
             ones. Half of the groups, a random choice, are set aside while the encoder
             is trained. Their images are scored without any patch of their own group in
             the bank, as an image of a new group will be, and `offset_` and `p_values`
             come from these scores alone; each group counts the same. All images join
-            the bank. Without training (``max_iter=0``) all groups calibrate. Omit it if
-            images are independent of each other; a warning tells you if they do not
-            look so. Those of abnormal images do not matter.
+            the bank. Without training (``max_iter=0``) all groups calibrate. Those of
+            abnormal images do not matter. "auto" looks for images that show the same
+            piece, if there are 24 or more: where a tenth of them or more do, they are
+            groups when scores are computed, though the encoder is trained on all; a
+            warning names them, and `twins_` has them. None takes each image by itself.
         masks : array-like of shape (n_images, height, width) or list, default=None
             Where abnormal images are defective: a mask for each image, not 0 at
             defective pixels, of the size in which the image comes in, or None. Of an
@@ -661,26 +677,29 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             As for `fit`: normal images join the bank, the others the known defects.
         groups : array-like of shape (n_images,), default=None
             As for `fit`; needed for normal images if, and only if, `fit` was given
-            groups. A label that the estimator knows continues that group. Images of new
-            groups calibrate: the encoder has not seen them.
+            groups, and not for corrections. A label that the estimator knows continues
+            that group. Images of new groups calibrate: the encoder has not seen them.
         masks : array-like of shape (n_images, height, width) or list, default=None
             As for `fit`.
         corrections : bool, default=False
             Whether the normal images were chosen for their scores, as those that raised
-            a false alarm. They raise it no more, and after several of one sort few
-            others of it do: what raised it becomes harmless, about where it was seen,
-            and all else joins the bank. But they do not calibrate, since the threshold
-            promises something for images taken as they come. Of images chosen for
-            their scores, it would not hold.
+            a false alarm. They raise it no more, and neither does what is like it in
+            features, colour, size and place: what raised the alarm becomes harmless.
+            They join neither the bank nor `training_scores_`, since the threshold
+            promises something for images taken as they come, not for those chosen for
+            their scores. A training image is inspected with its own patches from then
+            on.
 
         Returns
         -------
         self : PatchSVDD
             The estimator: `bank_size_`, `training_scores_`, to which the scores of the
-            new images are appended, `calibrates_`, `groups_`, `offset_`,
-            `defect_kinds_` and `defect_bank_size_` have changed. Former scores stay,
-            unless defects are known. One that is not fitted yet is fitted; with
-            `corrections` that is an error.
+            new images are appended, `calibrates_`, `groups_`, `twins_`, `offset_`,
+            `calibration_scores_`, `calibration_groups_`, `defect_kinds_` and
+            `defect_bank_size_` have changed. Former scores stay, unless defects are
+            known. After `calibrate` the threshold stays that of its images, and defects
+            that are new or withdrawn are an error. One that is not fitted yet is
+            fitted; with `corrections` that is an error.
         """
         if not hasattr(self, "encoder_"):
             if corrections:
@@ -689,6 +708,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
                     f"and this {type(self).__name__} is not fitted yet. Call fit, or "
                     "partial_fit without corrections, first."
                 )
+            groups = "auto" if groups is None else groups
             return self.fit(X, y, groups=groups, masks=masks)
         self._validate_params()  # which scikit-learn does before a first call alone
         now = take_snapshot(self)
@@ -792,8 +812,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         ----------
         X : array-like of shape (n_images, height, width[, n_channels]) or None
             Normal images, none of which the estimator was fitted on, taken as they
-            come and not chosen for their scores. For a rate of false alarms a, 1 / a
-            images are needed at least. None goes back to the training images.
+            come and not chosen for their scores. For a rate of false alarms a, at least
+            1 / a - 1 images are needed. None goes back to the training images.
         groups : array-like of shape (n_images,), default=None
             Which of them belong together, see `fit`; each group counts the same.
 
@@ -833,7 +853,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
                     f"{images.files[i] or f'image {i} of X'} is known as {is_what}, "
                     "and tells nothing of new normal images. Leave it out."
                 )
-        lowered, raised = self._inspector().read_scores(images)
+        with self._start_bar("scoring images", len(images)) as progress:
+            lowered, raised = self._inspector().read_scores(images, progress)
         check_scores(lowered)
         return Calibration(
             lowered,
@@ -874,7 +895,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             Images, as for `fit`.
         y : array-like of shape (n_images,) or (n_images, height, width), default=None
             As for `fit`: those that it calls abnormal become known defects.
-        groups : array-like of shape (n_images,), default=None
+        groups : "auto", array-like of shape (n_images,) or None, default="auto"
             As for `fit`.
         masks : array-like of shape (n_images, height, width) or list, default=None
             As for `fit`.
@@ -977,7 +998,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
 
         Give it a batch of recent images, not selected by their scores. If it says
         that they have drifted, the threshold no longer keeps its promise:
-        `partial_fit` with normal ones of them, or `fit` again.
+        `partial_fit` or `calibrate` with normal ones of them, or `fit` again.
 
         Parameters
         ----------
@@ -1626,8 +1647,8 @@ def _check_raisable(calibration, update):
         raise ValueError(
             "after calibrate, partial_fit cannot take or drop defects: the images that "
             "calibrate are not kept, and what defects make of their scores is not "
-            "known. Call calibrate(None), which goes back to the training images, then "
-            "partial_fit, then calibrate again."
+            "known. Call calibrate(None), or skpatchsvdd calibrate --training, to go "
+            "back to the training images, then partial_fit, then calibrate again."
         )
 
 

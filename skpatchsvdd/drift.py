@@ -55,7 +55,7 @@ def drift_test(scores, new, groups=None, *, defect_fraction=0.2, level=0.01):
     Parameters
     ----------
     scores : array-like of shape (n_images,)
-        Scores of normal images, such as ``est.training_scores_[est.calibrates_]``.
+        Scores of normal images, such as ``est.calibration_scores_``.
     new : array-like of shape (n_new,)
         Scores of the batch, most of whose images are normal.
     groups : array-like of shape (n_images,), default=None
@@ -169,7 +169,11 @@ def _verdict(p_value, level, is_low, scores, new, kept):
         return f"No sign of drift, p = {p_value:.2g}."
     change = "abnormal" if is_low else "normal"
     found = f"Drift: images look more {change} than those of fit, p = {p_value:.2g}."
-    join = "by partial_fit or on the command line by skpatchsvdd update, or fit again."
+    join = (
+        "by partial_fit or on the command line by skpatchsvdd update, or fit again. If "
+        "only the light or the lot is another, calibrate, or skpatchsvdd calibrate, "
+        "sets the threshold by good ones of them, as they come, and learns nothing."
+    )
     n_lowest = int(np.sum(new < scores.min()))
     if n_lowest > len(new) - len(kept):  # more than may be defective
         return (

@@ -74,6 +74,7 @@ def test_many_alarms_are_to_be_looked_at_before_any_joins(n_low, looks_first):
     )
     assert ("Let normal ones of them join" in result.verdict) != looks_first
     assert "skpatchsvdd update" in result.verdict
+    assert "skpatchsvdd calibrate" in result.verdict
 
 
 def test_defects_do_not_hide_images_that_look_too_normal():

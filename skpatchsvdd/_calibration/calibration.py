@@ -77,18 +77,15 @@ class Calibration(Saved):
     def levels(self):
         """The level below which known defects raise scores, (n_images + 1,).
 
-        It is minus the threshold of plain scores. For an image that calibrates its
-        group is left out, as a new image, to which the last one belongs, has no part
-        in it either.
+        For images that are known it is minus the threshold of plain scores, the k-th
+        highest of n; the last one, that of new images, is the next one, k + 1. The
+        (k + 1)-th of all n + 1, with a new image, is between both, and does not depend
+        on which of them is new: by it, the scores that count would be exchangeable. So
+        new images count no more than that, known ones no less, and the rate of false
+        alarms holds.
         """
-        source = self.source
-        levels = np.full(len(self) + 1, -source._threshold())
-        if self.raised is None or source is not self:
-            return levels
-        is_raised = self.calibrates & (self.raised < self.plain)
-        owners = self.owners
-        for owner in np.unique(owners[is_raised]):
-            levels[:-1][owners == owner] = -source._threshold(owners != owner)
+        levels = np.full(len(self) + 1, -self.source._threshold())
+        levels[-1] = -self.source._threshold(n_more=1)
         return levels
 
     @property
@@ -114,12 +111,11 @@ class Calibration(Saved):
         source = self.source
         return None if source.groups is None else source.groups[source.calibrates]
 
-    def _threshold(self, among=True):
-        """Return the threshold of the plain scores of some of the images."""
-        among = self.calibrates & among
-        among = among if among.any() else self.calibrates
-        groups = None if self.groups is None else self.groups[among]
-        return threshold_from_scores(self.plain[among], self.rate, groups, name=None)
+    def _threshold(self, n_more=0):
+        """Return the threshold of plain scores, or a later one of them."""
+        plain, groups = self.plain[self.calibrates], self.groups
+        groups = None if groups is None else groups[self.calibrates]
+        return threshold_from_scores(plain, self.rate, groups, None, n_more)
 
     def offset(self, rate=None, name="false_alarm_rate"):
         """Return the score below which an image is called abnormal.

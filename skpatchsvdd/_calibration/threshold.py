@@ -83,7 +83,7 @@ def count_scores(plain, raised, levels):
 
 
 def threshold_from_scores(
-    scores, false_alarm_rate, groups=None, name="false_alarm_rate"
+    scores, false_alarm_rate, groups=None, name="false_alarm_rate", n_more=0
 ):
     """Choose the score below which an image is called abnormal.
 
@@ -105,19 +105,24 @@ def threshold_from_scores(
         The group of each image. None makes each image its own group.
     name : str or None
         Name of the parameter in warnings; without one, there is none.
+    n_more : int
+        How many groups more may be called abnormal.
 
     Returns
     -------
     offset : float
     """
-    if false_alarm_rate == "auto":
-        return float(scores.min())
     order, sums, n_groups = _sum_fractions(scores, groups)
-    allowed = np.round(false_alarm_rate * (n_groups + 1), _DIGITS)
-    if allowed < 1:
-        if name is not None:
+    allowed = 0
+    if false_alarm_rate != "auto":
+        allowed = np.round(false_alarm_rate * (n_groups + 1), _DIGITS)
+        if allowed < 1 and name is not None:
             _warn_of_few(false_alarm_rate, name, n_groups, groups is not None)
+    if allowed < 1 and n_more == 0:
         return float(scores.min())
+    allowed = max(allowed, 1) + n_more
+    if 1 + n_groups <= allowed:
+        return 0.0
     # With ties, the sum at a score is that of the last one of its equals.
     ends = np.searchsorted(order, order, side="right")
     first = int(np.argmax(1 + sums[ends] > allowed))

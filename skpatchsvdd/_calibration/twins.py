@@ -18,7 +18,7 @@ import torch
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
-from skpatchsvdd._utils import as_columns, expand, halve_squares, warn
+from skpatchsvdd._utils import TwinsFound, as_columns, expand, halve_squares, warn
 
 # With fewer images nothing is said.
 _MIN_IMAGES = 24
@@ -151,5 +151,6 @@ def warn_of_twins(labels):
         f"some images look like several pictures of one piece: {shown}{more} (by their "
         "places in X). Each is scored without the others of its set, and each set "
         "counts once, so that the threshold holds for new pieces. Pass groups to say "
-        "which images belong together, or groups=None if none do."
+        "which images belong together, or groups=None if none do.",
+        TwinsFound,
     )

@@ -10,28 +10,27 @@ import numpy as np
 
 from skpatchsvdd._cli.encoders import find_encoder
 from skpatchsvdd._cli.files import find_images
-from skpatchsvdd._cli.learning import check_layout, print_least_normal
+from skpatchsvdd._cli.learning import (
+    check_layout,
+    group_files,
+    print_least_normal,
+    tell_rate,
+)
 from skpatchsvdd._cli.models import check_output, save_model
 from skpatchsvdd._cli.status import OK
+from skpatchsvdd._cli.text import printable
 from skpatchsvdd._cli.values import ORIGINAL
 from skpatchsvdd._images import check_image_size, read_display, read_shape
 from skpatchsvdd._patch_svdd import PatchSVDD
-from skpatchsvdd._utils import TrainingInterrupted, TrainingKept
+from skpatchsvdd._utils import TrainingInterrupted, TrainingKept, TwinsFound
 
 # Size of images that do not have one in common, and the most pixels that others keep:
 # two cores inspect so many in seconds, and the 12 million of a camera in minutes.
 _COMMON_SIZE = 256
 _MOST_PIXELS = 576 * 768
 _HALF_WHITE = 127
-# Alarms of good images that most can live with, where nobody says how many.
-_USUAL_RATE = 0.01
-_ROUNDING, _DIGITS = 1e-9, 9
-# The group of an image, by the parameter --group-by: the folder it is in, or what its
-# name has before the last "_", as in "sheet7_003.png".
-_GROUP_OF = {
-    "folder": lambda path: path.parent,
-    "name": lambda path: path.parent / (path.stem.rpartition("_")[0] or path.stem),
-}
+# Sets of images of one piece that are listed, at most.
+_N_SETS = 5
 
 
 def run(args):
@@ -41,7 +40,9 @@ def run(args):
     check_layout(args.images)
     encoder = find_encoder(args.encoder)
     files = find_images(args.images, args.strict)
-    groups = _group_files(files, args.group_by)
+    groups = {None: "auto", "none": None}.get(args.group_by, args.group_by)
+    if groups not in ("auto", None):
+        groups = group_files(files, groups)
     rate = args.false_alarm_rate
     est = PatchSVDD(
         image_size=_choose_size(files, args.image_size),
@@ -65,22 +66,6 @@ def run(args):
     _print_summary(est, files)
     print(f"wrote {args.output}")
     return OK
-
-
-def _group_files(files, by):
-    """Return the group of each file, by its folder or its name, or None."""
-    if by is None:
-        return None
-    groups = [str(_GROUP_OF[by](Path(file))) for file in files]
-    n_groups = len(set(groups))
-    if n_groups < 2:
-        raise ValueError(
-            f"--group-by {by} must give at least two groups, one to train on and one "
-            f"to calibrate on, and gives {n_groups}. Pass images of more groups, or "
-            "leave --group-by out."
-        )
-    print(f"{n_groups} groups of images, by {by}")
-    return groups
 
 
 def _choose_size(files, given):
@@ -131,6 +116,7 @@ def _fit_or_end(est, files, groups, output):
         warnings.simplefilter("error", TrainingInterrupted)
         # What is kept in memory is of no use to a command that ends.
         warnings.simplefilter("ignore", TrainingKept)
+        warnings.simplefilter("ignore", TwinsFound)  # the summary names their files
         try:
             est.fit(files, None, groups)
         except (KeyboardInterrupt, TrainingInterrupted) as error:
@@ -154,24 +140,28 @@ def _print_summary(est, files):
         f"an image is abnormal below a score of {est.offset_:.4g}; "
         f"{n_alarms} of the images learnt from would be"
     )
-    print(_tell_rate(est))
+    print(tell_rate(est))
+    _tell_twins(est, files)
     print("the least normal of them, to look at before you trust the others:")
     print_least_normal(est.training_scores_, files)
 
 
-def _tell_rate(est):
-    """Say how many good images will raise an alarm, and what would make them fewer."""
-    used = est._calibration
-    # Just below the last score that raises none: a threshold lies on it, or above.
-    below = np.nextafter(np.nextafter(est.offset_, -np.inf), -np.inf)
-    rate = float(used.p_values(np.array([below]))[0])
-    text = f"of new good images, about 1 in {round(1 / rate)} will raise an alarm"
-    asked = _USUAL_RATE if est.false_alarm_rate == "auto" else est.false_alarm_rate
-    if rate <= asked * (1 + _ROUNDING):
-        return text
-    owners, n_needed = used.owners, math.ceil(round(1 / asked, _DIGITS)) - 1
-    # Where some are trained on, as many more calibrate as there are more of all.
-    n_used, n_all = (len(np.unique(x)) for x in (owners[used.calibrates], owners))
-    n_needed = math.ceil(n_needed * n_all / n_used)
-    unit = "images" if est.groups_ is None else "groups of images"
-    return f"{text}; for 1 in {round(1 / asked)}, learn from {n_needed:,} {unit}"
+def _tell_twins(est, files):
+    """List the images that look like several pictures of one piece, if there are."""
+    if est.twins_ is None:
+        return
+    files, sizes = np.array(files), np.bincount(est.twins_)
+    sets = [files[est.twins_ == x] for x in np.flatnonzero(sizes > 1)]
+    n_images = sum(map(len, sets))
+    print(
+        f"{n_images} of the images look like several pictures of one piece: each is "
+        "scored without the others of its piece, and all of a piece count as one:"
+    )
+    for own in sets[:_N_SETS]:
+        print(f"  {', '.join(map(printable, own))}")
+    if len(sets) > _N_SETS:
+        print(f"  and {len(sets) - _N_SETS} more pieces")
+    print(
+        "pass --group-by folder or name to say which belong together, or none if each "
+        "shows a piece of its own"
+    )

@@ -1,19 +1,31 @@
 """What the commands that learn from images share."""
 
+import math
 import os
 import re
 from pathlib import Path
 
 import numpy as np
 
+from skpatchsvdd._cli.models import back_up, check_output, save_model
+from skpatchsvdd._cli.status import ABNORMAL, OK
 from skpatchsvdd._cli.text import printable
 from skpatchsvdd._images import ENDINGS
-from skpatchsvdd._utils import Report
+from skpatchsvdd._utils import Report, hold_lock
 
 _N_LEAST_NORMAL = 5
 # Files that are scored at a time, while somebody waits, and who says how many.
 _N_SCORED = 8
 _SPEAKER = "PatchSVDD"
+# Alarms of good images that most can live with, where nobody says how many.
+_USUAL_RATE = 0.01
+_ROUNDING, _DIGITS = 1e-9, 9
+# The group of an image, by the parameter --group-by: the folder it is in, or what its
+# name has before the last "_", as in "sheet7_003.png".
+_GROUP_OF = {
+    "folder": lambda path: path.parent,
+    "name": lambda path: path.parent / (path.stem.rpartition("_")[0] or path.stem),
+}
 # Folders of a data set that is made for evaluation. Two of them tell it from others.
 _TRAIN, _TEST, _MASKS = "train", "test", "ground_truth"
 _GOOD = "good"
@@ -85,6 +97,71 @@ def call_on_files(method, files, label):
     return np.concatenate(results)
 
 
+def change_model(args, learn):
+    """Learn, in memory, and save the model as a whole unless that is in doubt.
+
+    Parameters
+    ----------
+    args : Namespace
+        With `model`, `output`, `yes` and `dry_run`.
+    learn : callable
+        ``learn(args)`` gives the model, or None if nothing is new, and why not to save
+        it without being asked to, or None. It says what changes.
+
+    Returns
+    -------
+    status : int
+        That of the command.
+    """
+    if args.dry_run:
+        _, doubt = learn(args)
+        if doubt:
+            print(f"it would be written with --yes only: {doubt}")
+        print("nothing was written: --dry-run")
+        return ABNORMAL if doubt else OK
+    target = Path(args.output or args.model)
+    check_output(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with hold_lock(target):
+        before = os.stat(args.model)
+        est, doubt = learn(args)
+        if est is None:
+            print("nothing was written: there is nothing new")
+            return OK
+        if doubt and not args.yes:
+            print(f"nothing was written: {doubt} Pass --yes to write nevertheless.")
+            return ABNORMAL
+        _save(est, args.model, target, before)
+    return OK
+
+
+def _save(est, model, target, before):
+    """Replace a model, of which a backup stays, or write another file."""
+    if target.exists() and os.path.samefile(model, target):
+        now = os.stat(model)
+        if (now.st_ino, now.st_mtime_ns) != (before.st_ino, before.st_mtime_ns):
+            raise OSError(
+                f"{model} has been replaced while images joined or calibrated what it "
+                "was. Nothing was written: run the command again."
+            )
+        print(f"the former model is {back_up(target)}")
+    save_model(est, target)
+    print(f"wrote {target}")
+
+
+def group_files(files, by):
+    """Return the group of each file, by its folder or its name."""
+    groups = [str(_GROUP_OF[by](Path(file))) for file in files]
+    n_groups = len(set(groups))
+    if n_groups < 2:
+        raise ValueError(
+            f"--group-by {by} must give at least two groups, and gives {n_groups}. "
+            "Pass images of more groups, or leave --group-by out."
+        )
+    print(f"{n_groups} groups of images, by {by}")
+    return groups
+
+
 def check_group(est, args):
     """Raise if a model wants to know of which group images are, and nobody says."""
     if est.groups_ is not None and args.group is None:
@@ -98,3 +175,27 @@ def print_least_normal(scores, files):
     """List the images with the lowest scores, the lowest first."""
     for i in np.argsort(scores)[:_N_LEAST_NORMAL]:
         print(f"  {scores[i]:12.4g}  {printable(files[i])}")
+
+
+def tell_rate(est):
+    """Say how many good images will raise an alarm, and what would make them fewer."""
+    used = est._calibration.source
+    # Just below the last score that raises none: a threshold lies on it, or above.
+    below = np.nextafter(np.nextafter(est.offset_, -np.inf), -np.inf)
+    rate = float(used.p_values(np.array([below]))[0])
+    text = f"of new good images, about 1 in {round(1 / rate)} will raise an alarm"
+    asked = _USUAL_RATE if est.false_alarm_rate == "auto" else est.false_alarm_rate
+    if rate <= asked * (1 + _ROUNDING):
+        return text
+    owners, n_needed = used.owners, count_needed(asked)
+    # Where some are trained on, as many more calibrate as there are more of all.
+    n_used, n_all = (len(np.unique(x)) for x in (owners[used.calibrates], owners))
+    n_needed = math.ceil(n_needed * n_all / n_used)
+    verb = "learn from" if used is est._calibration else "calibrate on"
+    unit = "images" if used.groups is None else "groups of images"
+    return f"{text}; for 1 in {round(1 / asked)}, {verb} {n_needed:,} {unit}"
+
+
+def count_needed(rate):
+    """Return how many images must calibrate to promise a rate of false alarms."""
+    return math.ceil(round(1 / rate, _DIGITS)) - 1

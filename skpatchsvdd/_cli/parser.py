@@ -60,6 +60,7 @@ def make_parser():
     _add_inspect(commands)
     _add_evaluate(commands)
     _add_update(commands)
+    _add_calibrate(commands)
     _add_export(commands)
     _add_demo(commands)
     return parser
@@ -108,10 +109,11 @@ def _add_fit(commands):
     )
     fit.add_argument(
         "--group-by",
-        choices=("folder", "name"),
+        choices=("folder", "name", "none"),
         help="which images belong together, as pictures of one lot or tiles of one "
         "sheet do: those in one folder, or those whose names are the same up to the "
-        'last "_"; by default none do',
+        'last "_", or none; by default those that look like several pictures of one '
+        "piece",
     )
     fit.add_argument(
         "--max-iter",
@@ -277,6 +279,62 @@ def _add_update(commands):
     _add_encoder(update)
     _add_max_pixels(update)
     _add_common(update)
+
+
+def _add_calibrate(commands):
+    calibrate = commands.add_parser(
+        "calibrate",
+        usage="%(prog)s [options] model images [images ...]\n"
+        "       %(prog)s [options] model --training",
+        help="set the threshold of a model anew, by good images in a new light",
+        description=(
+            "Set the threshold of a model by images of good parts that it was not "
+            "fitted to, such as a new lot or a new light, and does not learn from: as "
+            "they come, and not chosen for how abnormal they look. It says how many "
+            "there are and how many are needed, where the threshold was and will be, "
+            "and how many of them raise an alarm. If they are too few for the rate of "
+            "false alarms, it writes nothing without --yes. The former model stays as "
+            "a backup, MODEL.bak, unless -o names another file."
+        ),
+        epilog="Exit status: 0 if all is well, 3 if nothing was written because there "
+        "are too few images, 1 if something went wrong. Example: skpatchsvdd calibrate "
+        "part.model good_of_today/",
+    )
+    calibrate.add_argument("model", help="model file, written by fit")
+    calibrate.add_argument(
+        "images", nargs="*", help="folders or files of normal images"
+    )
+    calibrate.add_argument(
+        "--training",
+        action="store_true",
+        help="go back to the threshold of the training images",
+    )
+    calibrate.add_argument(
+        "--false-alarm-rate",
+        type=parse_fraction,
+        metavar="FRACTION",
+        help="fraction of new normal images that may raise an alarm; by default that "
+        "of the model",
+    )
+    calibrate.add_argument(
+        "--group-by",
+        choices=("folder", "name"),
+        help="which images belong together, as for fit; by default none do",
+    )
+    calibrate.add_argument(
+        "-o", "--output", help="model file to write; by default the same"
+    )
+    calibrate.add_argument(
+        "--yes",
+        action="store_true",
+        help="write also if there are too few images for the rate of false alarms",
+    )
+    calibrate.add_argument(
+        "--dry-run", action="store_true", help="say what would change, write nothing"
+    )
+    _add_encoder(calibrate)
+    _add_max_pixels(calibrate)
+    _add_common(calibrate)
 
 
 class _InPlaceOf(argparse.Action):

@@ -1,54 +1,26 @@
 """The command update."""
 
 import os
-from pathlib import Path
 
 import numpy as np
 
 from skpatchsvdd._cli.files import find_images
 from skpatchsvdd._cli.learning import (
     call_on_files,
+    change_model,
     check_group,
     check_layout,
     print_least_normal,
 )
-from skpatchsvdd._cli.models import (
-    back_up,
-    check_exists,
-    check_output,
-    load_model,
-    save_model,
-)
+from skpatchsvdd._cli.models import check_exists, load_model
 from skpatchsvdd._cli.review import learn_review
-from skpatchsvdd._cli.status import ABNORMAL, OK
-from skpatchsvdd._utils import hold_lock
 
 
 def run(args):
     """Let images or a review join a model, and save it unless that is in doubt."""
     check_exists(args.model)
     _check_sources(args)
-    learn = learn_review if args.review else _learn
-    if args.dry_run:
-        _, doubt = learn(args)
-        if doubt:
-            print(f"it would be written with --yes only: {doubt}")
-        print("nothing was written: --dry-run")
-        return ABNORMAL if doubt else OK
-    target = Path(args.output or args.model)
-    check_output(target)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with hold_lock(target):
-        before = os.stat(args.model)
-        est, doubt = learn(args)
-        if est is None:
-            print("nothing was written: there is nothing new")
-            return OK
-        if doubt and not args.yes:
-            print(f"nothing was written: {doubt} Pass --yes to write nevertheless.")
-            return ABNORMAL
-        _save(est, args.model, target, before)
-    return OK
+    return change_model(args, learn_review if args.review else _learn)
 
 
 def _check_sources(args):
@@ -106,17 +78,3 @@ def _tell_abnormal(scores, files, offset):
         abnormal = np.flatnonzero(is_abnormal)
         print_least_normal(scores[abnormal], [files[i] for i in abnormal])
     return n_abnormal
-
-
-def _save(est, model, target, before):
-    """Replace a model, of which a backup stays, or write another file."""
-    if target.exists() and os.path.samefile(model, target):
-        now = os.stat(model)
-        if (now.st_ino, now.st_mtime_ns) != (before.st_ino, before.st_mtime_ns):
-            raise OSError(
-                f"{model} has been replaced while images joined what it was. Nothing "
-                "was written: run the command again."
-            )
-        print(f"the former model is {back_up(target)}")
-    save_model(est, target)
-    print(f"wrote {target}")

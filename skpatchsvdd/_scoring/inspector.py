@@ -270,7 +270,7 @@ class Inspector:
         maps = self._join_all(dict(enumerate(distances)), usual)
         return float(self._find_largest(maps)[0])
 
-    def read_scores(self, images):
+    def read_scores(self, images, progress):
         """Score new images, before it is decided what of feedback counts.
 
         Returns
@@ -279,10 +279,11 @@ class Inspector:
             Scores without what feedback raises, and with all of it.
         """
         scales, found = range(len(self.indexes)), []
-        for _, batch in images.batches(self.encoder.batch_size):
+        for start, batch in images.batches(self.encoder.batch_size):
             encoded = self._encode(self.encoder.move(batch), [-1] * len(batch))
             readings = self._make_maps(encoded, scales)
             found.append([self._find_largest(x) for x in (readings[0], readings[-1])])
+            progress(start + len(batch))
         scores = (torch.cat(x).double().cpu().numpy() for x in zip(*found, strict=True))
         return tuple(-x for x in scores)
 

@@ -27,6 +27,7 @@ from skpatchsvdd._utils.threads import count_threads, map_ahead, map_in_threads
 from skpatchsvdd._utils.warnings import (
     TrainingInterrupted,
     TrainingKept,
+    TwinsFound,
     check_array,
     column_or_1d,
     warn,
@@ -39,6 +40,7 @@ __all__ = [
     "Saved",
     "TrainingInterrupted",
     "TrainingKept",
+    "TwinsFound",
     "as_columns",
     "as_writable",
     "check_array",

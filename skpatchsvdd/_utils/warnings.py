@@ -23,6 +23,10 @@ class TrainingKept(UserWarning):
     """A `fit` that failed after its training keeps the trained weights."""
 
 
+class TwinsFound(UserWarning):
+    """Some images look like several pictures of one piece, and count as one."""
+
+
 def warn(message, category=UserWarning):
     """Warn about the first line outside of this package and scikit-learn."""
     frame, level = sys._getframe(1), 2

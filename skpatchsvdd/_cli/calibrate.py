@@ -1,0 +1,108 @@
+"""The command calibrate."""
+
+import numpy as np
+
+from skpatchsvdd._cli.files import find_images
+from skpatchsvdd._cli.learning import (
+    call_on_files,
+    change_model,
+    check_layout,
+    count_needed,
+    group_files,
+    print_least_normal,
+    tell_rate,
+)
+from skpatchsvdd._cli.models import check_exists, load_model
+from skpatchsvdd._learnt import take_snapshot
+
+
+def run(args):
+    """Set the threshold of a model by images, or as it was, and save it."""
+    check_exists(args.model)
+    if args.training == bool(args.images):
+        raise ValueError(
+            "pass images of good parts to calibrate on, or --training, which goes back "
+            "to the training images, and not both."
+        )
+    if args.training and args.group_by is not None:
+        raise ValueError("--group-by is for images, and --training takes none.")
+    check_layout(args.images)
+    return change_model(args, _go_back if args.training else _calibrate)
+
+
+def _load(args):
+    """Load a model, with the rate of false alarms that it is to have."""
+    est = load_model(args.model, encoder=args.encoder)
+    if args.false_alarm_rate is not None:
+        est.set_params(false_alarm_rate=args.false_alarm_rate)
+    return est
+
+
+def _calibrate(args):
+    """Calibrate a model on images, in memory, and say what that changes.
+
+    Returns
+    -------
+    est : PatchSVDD
+    doubt : str or None
+        What is wrong if there are too few images.
+    """
+    est = _load(args)
+    files = find_images(args.images, args.strict, est)
+    groups = None if args.group_by is None else group_files(files, args.group_by)
+    own = {"device": est.device, "verbose": est.verbose}
+    est.set_params(device=args.device or est.device, verbose=1)
+    former = take_snapshot(est)
+    est.calibrate(files, groups)
+    alarms = call_on_files(former.predict, files, "inspecting images as before") == -1
+    est.set_params(**own)  # not those of this run
+    doubt = _tell_enough(est, len(files), groups)
+    _tell_threshold(est, former.offset_)
+    scores = est.calibration_scores_
+    n_alarms = int(np.sum(scores < est.offset_))
+    print(
+        f"of these {len(files)} images {int(alarms.sum())} raised an alarm, {n_alarms} "
+        "will"
+    )
+    print("the least normal of them, which must be good for the others to be found:")
+    print_least_normal(scores, files)
+    return est, doubt
+
+
+def _tell_enough(est, n_images, groups):
+    """Say how many images there are, and are needed; return what is wrong, or None."""
+    n_given, unit = n_images, "images"
+    if groups is not None:
+        n_given, unit = len(set(groups)), "groups of images"
+    rate = est.false_alarm_rate
+    if rate == "auto":
+        print(f"{n_given} {unit} to calibrate on")
+        return None
+    n_needed = count_needed(rate)
+    print(
+        f"{n_given} {unit} to calibrate on; a rate of false alarms of {rate:g} needs "
+        f"{n_needed:,}"
+    )
+    if n_given >= n_needed:
+        return None
+    return f"{n_given} {unit} are too few for a rate of false alarms of {rate:g}."
+
+
+def _tell_threshold(est, offset):
+    print(
+        f"an image is abnormal below a score of {est.offset_:.4g}; it was {offset:.4g}"
+    )
+    print(tell_rate(est))
+
+
+def _go_back(args):
+    """Take the threshold of the training images; say what that changes."""
+    est = _load(args)
+    former, offset = est._calibration, est.offset_
+    est.calibrate(None)
+    is_same = (former.rate, offset) == (est.false_alarm_rate, est.offset_)
+    if is_same and former.held_out is None:
+        return None, None
+    print(f"{len(est.training_scores_)} training images calibrate again")
+    _tell_threshold(est, offset)
+    return est, None
