@@ -1,11 +1,9 @@
 """A fitted bank made smaller, and the threshold that goes with it."""
 
-from dataclasses import replace
-
 import numpy as np
 
 from skpatchsvdd._bank import Variation, join_banks, rows_to_keep
-from skpatchsvdd._feedback import apply_feedback, list_typical, measure_again
+from skpatchsvdd._feedback import apply_feedback, measure_again
 from skpatchsvdd._scoring import index_banks, score_rows
 
 # Seed of the projections in which rows are compared: the same bank each time.
@@ -75,12 +73,9 @@ def reduce_bank(fitted, calibration, bank_size, encoder, context):
     calibration = calibration.change(plain=calibration.plain * factors)
     if feedback is None:
         return reduced, calibration
-    defects, harmless = feedback.defects, feedback.harmless
-    if defects is not None:
-        defects = measure_again(defects, indexes, context)
-    if harmless is not None:
-        harmless = replace(harmless, typical=list_typical(inspect(reduced)))
-    feedback = feedback.change(defects=defects, harmless=harmless)
+    if feedback.defects is not None:
+        defects = measure_again(feedback.defects, indexes, context)
+        feedback = feedback.change(defects=defects)
     return apply_feedback(reduced, calibration, feedback, inspect, context.report)
 
 

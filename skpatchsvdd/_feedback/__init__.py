@@ -1,9 +1,7 @@
 """What people have said of images, as a layer over scoring."""
 
-from skpatchsvdd._feedback.corrections import list_typical
 from skpatchsvdd._feedback.defect_patches import learn_defects, measure_again
 from skpatchsvdd._feedback.feedback import Feedback
-from skpatchsvdd._feedback.harmless import Harmless
 from skpatchsvdd._feedback.joining import have_news, join_feedback
 from skpatchsvdd._feedback.known_defects import DefectBank, KnownDefects
 from skpatchsvdd._feedback.naming import name_masks
@@ -18,7 +16,6 @@ from skpatchsvdd._feedback.updates import (
 __all__ = [
     "DefectBank",
     "Feedback",
-    "Harmless",
     "KnownDefects",
     "apply_feedback",
     "apply_update",
@@ -27,7 +24,6 @@ __all__ = [
     "have_news",
     "join_feedback",
     "learn_defects",
-    "list_typical",
     "measure_again",
     "name_masks",
     "take_defective",

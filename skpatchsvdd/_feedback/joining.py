@@ -1,6 +1,5 @@
 """What copies of an estimator were told, as one."""
 
-from skpatchsvdd._feedback.corrections import join_harmless
 from skpatchsvdd._feedback.defect_patches import (
     drop_defects,
     join_defects,
@@ -65,25 +64,21 @@ def join_feedback(former, others, joined, context):
                 )
     everyone = [drop_defects(x.defects, withdrawn) for x in (own, *theirs)]
     defects = join_defects(everyone[0], everyone[1:], joined.indexes, context)
+    corrected = set().union(*(x.corrected for x in (own, *theirs)))
     if defects is not None:
-        _check_apart(defects, joined)
+        _check_apart(defects, corrected.union(joined.known))
         defects = rename_defects(defects, renamed)
-    return Feedback(
-        defects=defects,
-        harmless=join_harmless([x.harmless for x in (own, *theirs)]),
-        corrected=set().union(*(x.corrected for x in (own, *theirs))),
-    )
+    return Feedback(defects=defects, corrected=corrected)
 
 
-def _check_apart(defects, joined):
-    """Raise if an image is a defect to one, and normal to another."""
-    normal = set(joined.known)
+def _check_apart(defects, normal):
+    """Raise if an image is a defect to one, and normal to another, by its digest."""
     for digest, kind, file in zip(
         defects.known, defects.kinds, defects.files, strict=True
     ):
         if digest in normal:
             raise ValueError(
-                f"{file or 'an image'} is called {kind!r} by one of others, and has "
-                "joined the normal images of another. Decide which is right, and let "
-                "partial_fit of the other copy begin anew without it."
+                f"{file or 'an image'} is called {kind!r} by one of others, and normal "
+                "by another. Decide which is right, and let partial_fit of the other "
+                "copy begin anew without it."
             )

@@ -11,14 +11,14 @@ usual on both sides, and by how much follows from the normal images alone.
 """
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from skpatchsvdd._bank import as_tensor
-from skpatchsvdd._feedback.weighted import PRODUCTS, SearchedRows, WeightedRows
+from skpatchsvdd._utils import Saved, as_columns, expand, halve_squares
 
 # What this fraction of the normal images reach does not raise anything; patches of the
 # others are raised a little, and thresholds come from scores with that. Chosen, as the
@@ -29,6 +29,8 @@ _REACHED = 0.5
 _POWER, _LARGEST = 2, 4.0
 # The least limit, in ratios: images that are all the same have none.
 _LEAST = 1e-6
+# Products held at a time, (patches, rows).
+_PRODUCTS = 2**24
 # Owners of normal patches that are searched for at a time.
 _N_OWNERS = 16
 
@@ -67,7 +69,7 @@ class DefectBank(NamedTuple):
 
 
 @dataclass(eq=False)
-class KnownDefects(SearchedRows):
+class KnownDefects(Saved):
     """What is known of defects, at every scale.
 
     Parameters
@@ -86,6 +88,15 @@ class KnownDefects(SearchedRows):
     known: list
     kinds: list
     files: list
+    _on_device: dict = field(default_factory=dict, init=False, repr=False)
+
+    @classmethod
+    def saved_names(cls):
+        """Return the names of what is saved: all that it is made of."""
+        return tuple(x.name for x in fields(cls) if x.init)
+
+    def _unsaved(self):
+        return {"_on_device": {}}
 
     def measure(self, scale, features, left_out):
         """Return how far patches are from known defects, times the limits.
@@ -105,10 +116,10 @@ class KnownDefects(SearchedRows):
         -------
         near : tensor of shape (n_images, n_patches)
         """
-        return self._search_on(scale, features.device).measure(features, left_out)
-
-    def _make_search(self, scale, device):
-        return _DefectSearch(self.banks[scale], device)
+        key = scale, features.device
+        if key not in self._on_device:
+            self._on_device[key] = _DefectSearch(self.banks[scale], features.device)
+        return self._on_device[key].measure(features, left_out)
 
     def bound_raises(self, n_owners):
         """Return by how much each owner is raised at most, (n_scales, n_owners)."""
@@ -147,7 +158,10 @@ class _DefectSearch:
 
     def __init__(self, bank, device):
         self._bank = bank
-        self._rows = WeightedRows(bank.rows, device)
+        rows = as_tensor(bank.rows).to(device)
+        self._origin = rows.mean(dim=0)
+        self._columns = as_columns(rows - self._origin)
+        self._half_squares = halve_squares(rows - self._origin)
         limits = as_tensor(bank.limits).to(device).clamp(min=_LEAST)
         self._largest, self._second = limits
         self._holders = as_tensor(bank.holders).to(device)
@@ -155,10 +169,23 @@ class _DefectSearch:
 
     def measure(self, features, left_out):
         # Image by image, so that no other image matters.
-        pairs = zip(features, map(self._weigh_without, left_out), strict=True)
-        return torch.stack(
-            [self._rows.find_least(lambda x, w=w: x * w, y).sqrt() for y, w in pairs]
-        )
+        weights = map(self._weigh_without, left_out)
+        pairs = zip(features, weights, strict=True)
+        return torch.stack([self._measure_image(*pair) for pair in pairs])
+
+    def _measure_image(self, features, weights):
+        """Return the least product of distance and limit, (n_patches,).
+
+        By expanded squares: that copies are not told apart does not matter, as nothing
+        is raised by more than `_LARGEST`.
+        """
+        found = []
+        for some in features.split(max(_PRODUCTS // len(weights), 1)):
+            centered = some - self._origin
+            halves = expand(self._half_squares, centered, self._columns)
+            squares = 2 * (halves + halve_squares(centered)[:, None]).clamp(min=0)
+            found.append((squares * weights).amin(dim=1).sqrt())
+        return torch.cat(found)
 
     def _weigh_without(self, owner):
         if owner < 0:
@@ -213,7 +240,7 @@ def _find_runs(sizes):
 def _find_ratios(features, distances, rows):
     """Return the largest ratio of some patches to each row, (n_rows,)."""
     largest = torch.zeros(len(rows), device=rows.device)
-    size = max(PRODUCTS // len(rows), 1)
+    size = max(_PRODUCTS // len(rows), 1)
     for some, own in zip(features.split(size), distances.split(size), strict=True):
         away = torch.cdist(some, rows, compute_mode="donot_use_mm_for_euclid_dist")
         ratios = own[:, None] / away.clamp(min=1e-12)

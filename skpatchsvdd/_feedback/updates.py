@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from skpatchsvdd._calibration import number_owners
-from skpatchsvdd._feedback.corrections import drop_harmless, learn_harmless
 from skpatchsvdd._feedback.defect_patches import (
     DefectiveImages,
     drop_defects,
@@ -15,7 +14,7 @@ from skpatchsvdd._feedback.defect_patches import (
 )
 from skpatchsvdd._feedback.feedback import Feedback
 from skpatchsvdd._feedback.raises import raise_scores
-from skpatchsvdd._images import ImageStack, list_digests
+from skpatchsvdd._images import list_digests
 from skpatchsvdd._scoring import NormalImages, extend_bank
 
 
@@ -39,8 +38,6 @@ class Update:
         By digest, the kinds of known defects that are now called something else.
     corrected : set of bytes
         Digests of normal images that should raise no alarm any more.
-    silenced : ImageStack
-        Those of them that the bank does not hold.
     """
 
     normal: NormalImages
@@ -50,7 +47,6 @@ class Update:
     withdrawn: set
     renamed: dict
     corrected: set
-    silenced: ImageStack
 
     def __bool__(self):
         lists = self.normal, self.defective, self.withdrawn, self.renamed
@@ -85,10 +81,9 @@ def find_update(images, labels, groups, fitted, calibration, are_corrections):
     first = {digest: i for i, digest in reversed(list(enumerate(digests)))}
     in_bank = set(fitted.known)
     new = sorted(i for digest, i in first.items() if digest not in in_bank)
-    corrected, silenced = set(), []
-    if are_corrections:  # of these nothing joins the bank
-        corrected = set(digests) - feedback.corrected
-        silenced, new = [i for i in new if digests[i] in corrected], []
+    corrected = set()
+    if are_corrections:  # none of these joins the bank
+        corrected, new = set(digests) - feedback.corrected, []
     owners, is_seen = fitted.owners.max() + 1 + np.arange(len(new)), False
     if groups is not None:
         groups = groups[labels.normal][new]
@@ -111,7 +106,6 @@ def find_update(images, labels, groups, fitted, calibration, are_corrections):
         set(former) & set(digests),
         renamed,
         corrected,
-        stack.take(silenced),
     )
 
 
@@ -157,17 +151,6 @@ def apply_update(fitted, calibration, update, inspect, context):
     calibration : Calibration
     """
     feedback, new = fitted.feedback or Feedback(), update.normal
-    # What was taken for harmless and is defective.
-    wrong = feedback.corrected & set(update.defective.known)
-    harmless = drop_harmless(feedback.harmless, wrong)
-    if len(update.silenced):
-        harmless = learn_harmless(
-            harmless,
-            update.silenced,
-            inspect(fitted),
-            calibration.used_scores,
-            context.report,
-        )
     fitted = fitted.change(feedback=None)
     if len(new):
         fitted = extend_bank(fitted, new, inspect(fitted).encoder, context)
@@ -184,11 +167,9 @@ def apply_update(fitted, calibration, update, inspect, context):
         defects = learn_defects(defects, update.defective, inspect(fitted), context)
     elif defects is not None and (len(new) or update.withdrawn):
         defects = measure_again(defects, fitted.indexes, context)
-    feedback = Feedback(
-        defects=defects,
-        harmless=harmless,
-        corrected=(feedback.corrected - wrong) | update.corrected,
-    )
+    # What was called good, and is defective.
+    corrected = feedback.corrected.difference(update.defective.known)
+    feedback = Feedback(defects=defects, corrected=corrected | update.corrected)
     return apply_feedback(fitted, calibration, feedback, inspect, context.report)
 
 

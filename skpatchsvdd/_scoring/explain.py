@@ -32,15 +32,10 @@ def explain(inspector, images, pixels):
 def _explain_image(inspector, encoded, pixels):
     dense, (owner,) = inspector.encoder, encoded.owners
     matches = np.zeros((len(pixels), len(encoded.features)), dtype=MATCH)
-    counted = inspector.measure_counted(encoded)
     for i, (features,) in enumerate(encoded.features):
         covering = [_find_covering(inspector, i, pixel) for pixel in pixels]
         cells = torch.cat(covering).unique()
-        if counted is None:
-            some = features.flatten(0, 1)[cells.to(features.device)]
-            measured = inspector.indexes[i].query_exactly(some[None], [owner])[0].cpu()
-        else:
-            measured = counted[i].flatten().cpu()[cells]
+        measured = inspector.measure_counted(i, encoded, cells)
         # Of the patches over each pixel, the one that is farthest from normal.
         places = [torch.searchsorted(cells, own) for own in covering]
         cells = [int(cells[own[measured[own].argmax()]]) for own in places]

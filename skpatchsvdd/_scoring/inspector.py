@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 
 from skpatchsvdd._gpu import SharedGraphedCall, prefetch, run_concurrently
 from skpatchsvdd._images import KnownImages, pixels_to_float
@@ -34,24 +33,20 @@ class Encoded(NamedTuple):
         Whose rows are left out, or -1.
     numbers : list of int of length n_images
         Their numbers among the images of the bank, or -1.
-    digests : list of bytes or None, of length n_images
-        Their digests, if they are in the bank.
-    colors : list of tensor of shape (n_images, rows, cols, n_channels) or None
-        By scale, the mean colour of each patch, if anybody asks for it.
+    is_corrected : list of bool of length n_images
+        Whether they are pictures of which an alarm was corrected.
     """
 
     features: list
     owners: list
     numbers: list
-    digests: list
-    colors: list | None = None
+    is_corrected: list
 
     def take(self, k):
         """Return what belongs to one image."""
         own = slice(k, k + 1)
-        lists = (x[own] for x in (self.owners, self.numbers, self.digests))
-        colors = self.colors and [x[own] for x in self.colors]
-        return Encoded([x[own] for x in self.features], *lists, colors)
+        lists = (x[own] for x in (self.owners, self.numbers, self.is_corrected))
+        return Encoded([x[own] for x in self.features], *lists)
 
 
 class Inspector:
@@ -72,7 +67,8 @@ class Inspector:
     bank : FittedBank
         What they are compared with. Its `feedback`, if there is any, changes distances
         and says how the changed ones count; this class knows no more of it than the
-        methods that it calls: `measure`, `apply`, `count` and `find_far`.
+        methods that it calls, `measure`, `apply` and `count`, and the digests of
+        `corrected` images, which count as normal.
     """
 
     def __init__(self, encoder, bank):
@@ -91,19 +87,18 @@ class Inspector:
         self.score_pixels = max(min(bank.score_pixels, n_pixels // 4), 1)
         # A constant centre is not a mean of images: there is nothing to leave out.
         self._n_averaged = bank.n_averaged if encoder.center.size > 1 else 0
-        self._n_known = len(bank.known)
         self._owners = bank.owners
-        self._inside = [_find_inside(encoder, i) for i in range(len(self.indexes))]
         self._feedback, self._levels, corrected = bank.feedback, None, set()
         if self._feedback is not None:
             corrected = self._feedback.corrected
             self._levels = torch.tensor(
                 self._feedback.levels, dtype=torch.float32, device=encoder.device
             )
-        self._is_corrected = [digest in corrected for digest in bank.known]
-        # Those of the bank, and others that feedback may know again.
-        self._digests = [*bank.known, *sorted(corrected.difference(bank.known))]
-        self._known = KnownImages(self._digests)
+        # Images of the bank, and corrected ones that it does not hold.
+        self._n_known = len(bank.known)
+        digests = [*bank.known, *sorted(corrected.difference(bank.known))]
+        self._is_corrected = [digest in corrected for digest in digests]
+        self._known = KnownImages(digests)
         # Weak, so that nothing waits for the garbage collector: an inspector is large.
         inspect_new = weakref.WeakMethod(self.inspect_new)
         self._inspect_graphed = SharedGraphedCall(lambda image: inspect_new()(image))
@@ -194,34 +189,23 @@ class Inspector:
         return self._inspect_batch(image, [-1], range(len(self.indexes)))
 
     def encode_each(self, images):
-        """Yield what is compared of each image of a stack, with colours."""
+        """Yield what is compared of each image of a stack, as `Encoded`."""
         for _, batch in images.batches(self.encoder.batch_size):
             known = self._known.find(batch)
             batch = self.encoder.move(self._leave_out_of_mean(batch, known))
-            encoded = self._encode(batch, known)._replace(colors=self._pool(batch))
+            encoded = self._encode(batch, known)
             for k in range(len(known)):
                 yield encoded.take(k)
 
     def _encode(self, batch, known):
         """Encode images on the device, of which some may be known, by number."""
         features = self.encoder.add_positions(self.encoder.encode(batch), self.units)
-        colors = None
-        if self._feedback is not None and self._feedback.sees_colors:
-            colors = self._pool(batch)
-        digests = [None if i < 0 else self._digests[i] for i in known]
+        is_corrected = [i >= 0 and self._is_corrected[i] for i in known]
         known = [i if i < self._n_known else -1 for i in known]
-        return Encoded(features, self._own(known), known, digests, colors)
-
-    def _pool(self, batch):
-        """Return the mean colours of all patches, (n, rows, cols, n_channels)."""
-        x = pixels_to_float(batch).permute(0, 3, 1, 2)
-        if self._roi is not None:
-            x = torch.where(self._roi, x, 0.0)
-        cut = zip(self.encoder.patch_sizes, self.encoder.strides, strict=True)
-        return [F.avg_pool2d(x, *sizes).permute(0, 2, 3, 1) for sizes in cut]
+        return Encoded(features, self._own(known), known, is_corrected)
 
     def score_features(self, features, owners):
-        """Score images whose features are known, as if their colours were not.
+        """Score images whose features are known.
 
         Parameters
         ----------
@@ -236,46 +220,17 @@ class Inspector:
             How abnormal they are, without feedback and by what it raises.
         """
         n = len(owners)
-        encoded = Encoded(features, owners, [-1] * n, [None] * n)
+        encoded = Encoded(features, owners, [-1] * n, [False] * n)
         readings = self._make_maps(encoded, range(len(self.indexes)))
         found = [self._find_largest(x).double().cpu().numpy() for x in readings]
         return found[0], found[-1]
-
-    def measure(self, encoded):
-        """Return the exact distances of an image's patches, and what is usual for them.
-
-        Parameters
-        ----------
-        encoded : Encoded
-            One image.
-
-        Returns
-        -------
-        distances : list of tensors of shape (1, rows, cols)
-            0 where patches are not looked at.
-        usual : list of tensors of shape (1, rows, cols) or None
-        """
-        calls, owners = list(enumerate(encoded.features)), encoded.owners
-        distances = [
-            torch.where(self._inside[i], self._measure_exactly(i, x, owners), 0.0)
-            for i, x in calls
-        ]
-        if self.variations is None:
-            return distances, None
-        return distances, [self._find_usual(i, x, owners) for i, x in calls]
-
-    def score_distances(self, distances, usual):
-        """Return how abnormal an image with such distances is; see `measure`."""
-        usual = None if usual is None else dict(enumerate(usual))
-        maps = self._join_all(dict(enumerate(distances)), usual)
-        return float(self._find_largest(maps)[0])
 
     def read_scores(self, images, progress):
         """Score new images, before it is decided what of feedback counts.
 
         Returns
         -------
-        lowered, raised : ndarray of shape (n_images,)
+        plain, raised : ndarray of shape (n_images,)
             Scores without what feedback raises, and with all of it.
         """
         scales, found = range(len(self.indexes)), []
@@ -295,38 +250,44 @@ class Inspector:
         mask.flat[largest] = True
         return mask
 
-    def measure_counted(self, encoded):
-        """Return the exact distances of one image's patches as they count.
+    def measure_counted(self, i, encoded, cells):
+        """Return the exact distances of some of an image's patches as they count.
+
+        Parameters
+        ----------
+        i : int
+            The index of a scale.
+        encoded : Encoded
+            One image.
+        cells : tensor of int of shape (n,)
+            The numbers of the patches.
 
         Returns
         -------
-        distances : list of tensor of shape (1, rows, cols)
-            By scale. None without feedback: those of any patches are as they are.
+        distances : tensor of shape (n,)
         """
-        if self._feedback is None:
-            return None
-        distances = {
-            i: self._measure_exactly(i, x, encoded.owners)
-            for i, x in enumerate(encoded.features)
-        }
-        near = self._feedback.measure(encoded, distances, self._inside)
-        applied = [self._feedback.apply(i, x, near[i]) for i, x in distances.items()]
-        return [counted for *_, counted in applied]
-
-    def _measure_exactly(self, i, features, owners):
-        found = self.indexes[i].query_exactly(features.flatten(1, 2), owners)
-        return found.view(features.shape[:3])
+        features = encoded.features[i].flatten(1, 2)
+        features = features[:, cells.to(features.device)]
+        distances = self.indexes[i].query_exactly(features, encoded.owners)
+        if self._feedback is not None:
+            some = encoded._replace(features={i: features[:, None]})
+            near = self._feedback.measure(some, [i])
+            if near is not None:
+                distances = self._feedback.apply(distances[:, None], near[i])[:, 0]
+        return distances[0].cpu()
 
     def _read(self, encoded, chosen):
         """Return maps and scores: high is abnormal, and high is normal."""
         readings = self._make_maps(encoded, chosen)
         maps = [geometric_mean(x, self._weights) for x in readings]
         scores = [self._find_largest(x) for x in readings]
-        if len(readings) == 1:
-            return maps[0], -scores[0]
-        levels = self._find_levels(encoded.numbers)
-        counted = self._feedback.count(*maps, levels[:, None, None])
-        return counted, -self._feedback.count(*scores, levels)
+        if len(readings) > 1:
+            levels = self._find_levels(encoded.numbers)
+            maps = [self._feedback.count(*maps, levels[:, None, None])]
+            scores = [self._feedback.count(*scores, levels)]
+        for k in np.flatnonzero(encoded.is_corrected):
+            maps[0][k], scores[0][k] = 0.0, 0.0
+        return maps[0], -scores[0]
 
     def _find_levels(self, numbers):
         if all(number < 0 for number in numbers):  # without asking the host
@@ -340,8 +301,7 @@ class Inspector:
     def _make_maps(self, encoded, chosen):
         """Return readings of images, each a list of maps of shape (n, height, width).
 
-        Of distances as they are or, with feedback, as they are lowered; and, where it
-        may raise them, of raised ones.
+        Of distances as they are and, where feedback may raise them, of raised ones.
         """
         features, owners = encoded.features, encoded.owners
         scales = {i: (i, features[i], owners) for i in chosen}
@@ -353,15 +313,14 @@ class Inspector:
         usual = None if self.variations is None else {i: next(found) for i in scales}
         near = None
         if self._feedback is not None:
-            self._decide_far(encoded, distances)
-            near = self._feedback.measure(encoded, distances, self._inside)
+            near = self._feedback.measure(encoded, scales)
         if any(self.indexes[i].gives_bounds for i in chosen):
             for k, owner in enumerate(owners):
                 self._settle(
                     {i: features[i][k] for i in chosen},
                     {i: distances[i][k] for i in chosen},
                     usual and {i: usual[i][k] for i in chosen},
-                    near and {i: near[i][:, k] for i in chosen},
+                    near and {i: near[i][k] for i in chosen},
                     owner,
                 )
         return self._join_readings(distances, usual, near)
@@ -376,22 +335,8 @@ class Inspector:
         found = self.variations[i].usual(features.flatten(1, 2), owners)
         return found.view(features.shape[:3])
 
-    def _decide_far(self, encoded, distances):
-        """Make exact, in place, bounds of what feedback looks at."""
-        for i, bounds in distances.items():
-            if self.indexes[i].gives_bounds:
-                rows = zip(encoded.features[i], bounds, encoded.owners, strict=True)
-                for x, own, owner in rows:
-                    is_far = self._feedback.find_far(i, own) & self._inside[i]
-                    if is_far.any():
-                        own[is_far] = self.indexes[i].decide(x[is_far], owner)
-
     def _own(self, known):
-        """Return the owners, in the bank, of known images; -1 for the others.
-
-        One that was corrected is inspected as if it were not known.
-        """
-        known = [-1 if i >= 0 and self._is_corrected[i] else i for i in known]
+        """Return the owners, in the bank, of known images; -1 for the others."""
         if self._owners is None:
             return known
         return [i if i < 0 else int(self._owners[i]) for i in known]
@@ -409,7 +354,7 @@ class Inspector:
             for i, x in bounds.items()
         }
         usual = usual and {i: x[None] for i, x in usual.items()}
-        near = near and {i: x[:, None] for i, x in near.items()}
+        near = near and {i: x[None] for i, x in near.items()}
         while True:
             now = {i: x[None] for i, x in bounds.items()}
             readings = self._join_readings(now, usual, near)
@@ -439,14 +384,11 @@ class Inspector:
 
     def _join_readings(self, distances, usual, near):
         """Return the readings of `_make_maps`."""
-        if near is None:
-            return [self._join_all(distances, usual)]
-        applied = {i: self._feedback.apply(i, x, near[i]) for i, x in distances.items()}
-        n_readings = len(next(iter(applied.values())))
-        return [
-            self._join_all({i: x[k] for i, x in applied.items()}, usual)
-            for k in range(n_readings)
-        ]
+        readings = [self._join_all(distances, usual)]
+        if near is not None:
+            raised = {i: self._feedback.apply(x, near[i]) for i, x in distances.items()}
+            readings.append(self._join_all(raised, usual))
+        return readings
 
     def _join_all(self, distances, usual):
         """Return the joined maps: of distances, and in units of what is usual."""
@@ -484,11 +426,3 @@ class Inspector:
         gain = gain.astype(np.float32)[:, None, None, None]
         batch, mean = pixels_to_float(batch), self.encoder.center
         return np.where(gain == 1, batch, mean + (batch - mean) * gain)
-
-
-def _find_inside(dense, scale):
-    """Return which patches of a scale are looked at, (rows, cols)."""
-    height, width = dense.grids[scale]
-    inside = torch.zeros(height * width, dtype=torch.bool)
-    inside[torch.from_numpy(dense.cells[scale])] = True
-    return inside.view(height, width).to(dense.device)

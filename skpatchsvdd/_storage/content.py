@@ -12,7 +12,7 @@ from skpatchsvdd._encoding import (
     ModuleEncoder,
     grid_shape,
 )
-from skpatchsvdd._feedback import Feedback, Harmless, KnownDefects
+from skpatchsvdd._feedback import Feedback, KnownDefects
 from skpatchsvdd._scoring import FittedBank
 
 # Pixels of an inspected image, at most: 16,384 x 16,384, whose features fill a memory.
@@ -147,7 +147,7 @@ def _is_feedback_right(parameters, learnt):
     feedback, widths = fitted.feedback, [x.rows.shape[1] for x in _list_exact(fitted)]
     if feedback is None:
         return True
-    defects, harmless, levels = feedback.defects, feedback.harmless, feedback.levels
+    defects, levels = feedback.defects, feedback.levels
     is_right = (
         isinstance(feedback, Feedback)
         and isinstance(feedback.corrected, set)
@@ -166,13 +166,6 @@ def _is_feedback_right(parameters, learnt):
             and all(map(_is_bank_of_defects_right, defects.banks, widths))
             and all(x.places[:, 0].max() < min(lengths) for x in defects.banks)
         )
-    if harmless is not None:
-        is_right = (
-            is_right
-            and isinstance(harmless, Harmless)
-            and _is_harmless_right(harmless, widths, learnt)
-            and list(map(tuple, harmless.grids)) == _list_grids(learnt)
-        )
     return is_right
 
 
@@ -190,30 +183,6 @@ def _is_bank_of_defects_right(bank, n_features):
         and len(bank.peaks) > 0
         and bank.limits.dtype == bank.peaks.dtype == np.float32
         and all(map(_are_finite, (bank.limits, bank.peaks)))
-    )
-
-
-def _is_harmless_right(harmless, widths, learnt):
-    parts = harmless.rows, harmless.images, harmless.cells, harmless.looks
-    lists = *parts, harmless.typical, harmless.grids
-    if any(len(x) != len(widths) for x in lists):
-        return False
-    units, n_channels = learnt["_fitted"].units, learnt["inspected_shape_"][2]
-    plain = [n - 2 * (unit > 0) for n, unit in zip(widths, units, strict=True)]
-    n_images, scales = len(harmless.known), zip(*parts, harmless.grids, strict=True)
-    return (
-        all(map(_are_rows_right, harmless.rows, plain))
-        and harmless.ratios.shape == (n_images,)
-        and harmless.ratios.dtype == np.float64
-        and all(_is_number(x) and x > 0 for x in harmless.typical)
-        and all(
-            images.shape == cells.shape == (len(rows),)
-            and len(looks) == len(rows)
-            and _are_rows_right(looks, n_channels + 1)
-            and _are_indices(images, n_images)
-            and _are_indices(cells, math.prod(grid))
-            for rows, images, cells, looks, grid in scales
-        )
     )
 
 

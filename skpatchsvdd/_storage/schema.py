@@ -3,7 +3,7 @@
 from skpatchsvdd._bank import ExactIndex, PatchSample, Variation
 from skpatchsvdd._calibration import Calibration
 from skpatchsvdd._encoding import DenseSetting
-from skpatchsvdd._feedback import DefectBank, Feedback, Harmless, KnownDefects
+from skpatchsvdd._feedback import DefectBank, Feedback, KnownDefects
 from skpatchsvdd._scoring import FittedBank
 
 # What `fit` learns. What else a fitted estimator has is read off the last two.
@@ -34,7 +34,7 @@ OBJECTS = {
     cls.__name__: cls
     for cls in (
         *(FittedBank, ExactIndex, Variation, DenseSetting, PatchSample),
-        *(Calibration, Feedback, KnownDefects, DefectBank, Harmless),
+        *(Calibration, Feedback, KnownDefects, DefectBank),
     )
 }
 
