@@ -12,16 +12,9 @@ is with none known.
 With --fit they are known from the start, to `fit` instead of `partial_fit`, so that an
 encoder that is trained learns by them.
 
-With --corrections, too: a bright mark is drawn on good images that raise no alarm, a
-little different each time; some of those that raise one by that are corrected. The
-fraction of further images with such a mark that raise one, of defects that are found,
-and of dark marks of the same form and place, before and after, as means over draws of
-the corrected images. Once with marks about in the middle, and once with marks anywhere.
-
-With --promise N, too: N times, of all good images three of five are learnt, one of five
-is a stream whose false alarms are corrected, and of the last fifth the fraction that
-raises an alarm at false_alarm_rate=0.05: before, after the corrections, and, instead of
-these, with five known defects.
+With --promise N, too: N times, of all good images four of five are learnt, and of the
+last fifth the fraction that raises an alarm at false_alarm_rate=0.05, before and with
+five known defects.
 
 --rows FILE keeps every row as soon as it is measured, and what is kept there already is
 not measured again: a call that was cut off goes on where it ended.
@@ -54,11 +47,8 @@ from skpatchsvdd.datasets import load_mvtec_ad
 from skpatchsvdd.metrics import detection_auroc, segmentation_auroc
 
 ALPHA = 0.05
-N_CORRECTED = 5
-N_DRAWS = 4
+N_KNOWN = 5
 FIGURES = ("det same", "seg same", "det others", "seg others", "alarms")
-# Where marks are drawn, as fractions of an image.
-MARKS = {"in the middle": (0.42, 0.58), "anywhere": (0.07, 0.93)}
 # What names a row.
 KEYS = ("category", "seed", "kind", "known")
 # Results that wait for their figures, at most: their maps are held as long.
@@ -75,26 +65,18 @@ def main():
             is_done = all(map(table.has, states))
             if args.promise:
                 promises.append(measure_promise(train, test, category, seed, args))
-            if is_done and not args.corrections:
+            if is_done:
                 continue
             est = make_estimator(args, seed).fit(train)
             fit = make_fit(args, seed, train) if args.fit else None
             measure_kinds(est, states, test, table, fit)
-            if args.corrections:
-                state = {"category": category, "seed": seed, "known": -1}
-                for kind in MARKS:
-                    if not table.has(state | {"kind": kind}):
-                        row = measure_corrections(est, test, seed, MARKS[kind])
-                        table.add(state | {"kind": kind} | row)
     machine = machine_name(check_device(args.device))
-    rows = [x for x in table.rows if x["known"] >= 0]
-    corrections = [x for x in table.rows if x["known"] < 0]
+    rows = table.rows
     by_category, means = (x(rows, args.known) for x in (average_kinds, summarise))
     tables = {
         f"of each kind, {machine}": rows,
         "of each category": by_category,
         "means": means,
-        f"{N_CORRECTED} corrected false alarms": corrections,
         f"good images that raise an alarm, at {ALPHA}": promises,
     }
     for title, some in tables.items():
@@ -106,7 +88,6 @@ def main():
         rows=rows,
         categories=by_category,
         means=means,
-        corrections=corrections,
         promises=promises,
     )
 
@@ -143,7 +124,6 @@ def parse_arguments():
     parser.add_argument("--n-test", type=int, help="of each kind and of good images")
     parser.add_argument("--image-size", type=int)
     parser.add_argument("--fit", action="store_true", help="tell fit of the defects")
-    parser.add_argument("--corrections", action="store_true")
     parser.add_argument("--promise", type=int, default=0, metavar="N")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--rows", metavar="FILE", help="keep rows here, and go on")
@@ -309,61 +289,17 @@ def measure_promise(train, test, category, seed, args):
     """Return how many good images raise an alarm, before and after what is told."""
     rng = np.random.RandomState(seed)
     pool = np.concatenate([train, test.images[test.labels == 1]])
-    found = {"before": [], "corrections": [], "defects": []}
+    found = {"before": [], "defects": []}
     for _ in range(args.promise):
         shuffled = pool[rng.permutation(len(pool))]
-        learnt, stream, rest = np.split(
-            shuffled, [len(pool) * 3 // 5, len(pool) * 4 // 5]
-        )
+        learnt, rest = np.split(shuffled, [len(pool) * 4 // 5])
         est = make_estimator(args, rng.randint(2**31)).fit(learnt)
-        corrected, told = copy.copy(est), copy.copy(est)
-        wrong = stream[est.predict(stream) == -1]
-        if len(wrong):
-            corrected.partial_fit(wrong, corrections=True)
-        known = rng.permutation(np.flatnonzero(test.labels == -1))[:N_CORRECTED]
-        told.partial_fit(test.images[known], [-1] * len(known), masks=test.masks[known])
-        for name, some in zip(found, (est, corrected, told), strict=True):
+        known = rng.permutation(np.flatnonzero(test.labels == -1))[:N_KNOWN]
+        told = tell(est, test.images[known], [-1] * len(known), test.masks[known])
+        for name, some in zip(found, (est, told), strict=True):
             found[name].append(np.mean(some.predict(rest) == -1))
     means = {name: float(np.mean(values)) for name, values in found.items()}
     return {"category": category, "seed": seed} | means
-
-
-def measure_corrections(est, test, seed, where):
-    """Draw a mark on good images, correct some of the alarms, and inspect the rest."""
-    rng = np.random.RandomState(seed)
-    good = test.images[test.labels == 1]
-    good = good[est.predict(good) == 1]
-    marked, dark = (
-        np.stack([draw_mark(image, rng, where, level) for image in good])
-        for level in (240, 0)
-    )
-    shown = {"marks": marked, "found": test.images[test.labels == -1], "dark": dark}
-    alarms = {name: est.predict(images) == -1 for name, images in shown.items()}
-    after, wrong = {name: [] for name in shown}, np.flatnonzero(alarms["marks"])
-    for _ in range(N_DRAWS):
-        chosen, taught = rng.permutation(wrong)[:N_CORRECTED], copy.copy(est)
-        if len(chosen):
-            taught.partial_fit(marked[chosen], corrections=True)
-        for name, images in shown.items():
-            found = taught.predict(images) == -1
-            after[name].append(np.delete(found, chosen) if name == "marks" else found)
-    row = {"corrected": len(chosen)}
-    for name in shown:
-        row[f"{name} before"] = float(np.mean(alarms[name]))
-        row[f"{name} after"] = float(np.mean(np.concatenate(after[name])))
-    return row
-
-
-def draw_mark(image, rng, where, level):
-    """Return an image with a disc of a grey level, its centre in a part of it."""
-    height, width = image.shape[:2]
-    radius = min(height, width) * rng.uniform(0.05, 0.07)
-    centre = np.array([height, width]) * rng.uniform(*where, 2)
-    rows, cols = np.ogrid[:height, :width]
-    inside = (rows - centre[0]) ** 2 + (cols - centre[1]) ** 2 < radius**2
-    marked = image.copy()
-    marked[inside] = np.clip(marked[inside] * 0.3 + 0.7 * level, 0, 255)
-    return marked
 
 
 if __name__ == "__main__":

@@ -671,8 +671,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         X : array-like of shape (n_images, height, width[, n_channels])
             Images of the shape of those of `fit`. Those that are known already are left
             out. An image that was known as defective and is now called normal is no
-            known defect any more; the reverse is an error, as what has once joined the
-            bank stays there.
+            known defect any more. The reverse is an error, as what has once joined the
+            bank stays there, but for corrected images.
         y : array-like of shape (n_images,) or (n_images, height, width), default=None
             As for `fit`: normal images join the bank, the others the known defects.
         groups : array-like of shape (n_images,), default=None
@@ -683,12 +683,10 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             As for `fit`.
         corrections : bool, default=False
             Whether the normal images were chosen for their scores, as those that raised
-            a false alarm. They raise it no more, and neither does what is like it in
-            features, colour, size and place: what raised the alarm becomes harmless.
-            They join neither the bank nor `training_scores_`, since the threshold
-            promises something for images taken as they come, not for those chosen for
-            their scores. A training image is inspected with its own patches from then
-            on.
+            a false alarm. The same pictures raise none again: their scores are 0. No
+            other picture is silenced for them, and they join neither the bank nor
+            `training_scores_`, since the threshold promises something for images taken
+            as they come, not for those chosen for their scores.
 
         Returns
         -------
