@@ -82,7 +82,9 @@ def learn(est, X, groups, features, told):
         parts = np.array_split(parts[0], 3)
         n_first = [len(x) for x in parts][0]
         if groups is not None:  # whole groups
-            parts = np.split(np.arange(len(X)), [n_first // 2 * 2, n_first * 2 // 2 * 2])
+            parts = np.split(
+                np.arange(len(X)), [n_first // 2 * 2, n_first * 2 // 2 * 2]
+            )
 
     def labels(i):
         return None if groups is None else groups[i]
@@ -216,3 +218,132 @@ def test_known_defects_keep_scores_exchangeable(n, k, tail):
 @pytest.mark.parametrize("tail", TAILS)
 def test_known_defects_keep_groups_exchangeable(tail):
     assert simulate(9, 2, tail, size=3) <= find_bound(2000, 2 / 10, 0.99)
+
+
+@pytest.mark.slow
+def test_an_exported_file_raises_the_same_alarms(tmp_path, quick_exports):
+    runtime = pytest.importorskip("onnxruntime", reason="pip install onnxruntime")
+    pytest.importorskip("onnxscript", reason="pip install onnx onnxscript")
+    rng, path = np.random.default_rng(SEED), tmp_path / "part.onnx"
+    X, defects = make_images(40, rng), make_images(2, rng, 60)
+    est = make_estimator("raw").fit(
+        np.concatenate([X[:15], defects]), y=[1] * 15 + [-1] * 2
+    )
+    for bank_size in (None, 0.5):
+        est.export_onnx(path, bank_size=bank_size)
+        session = runtime.InferenceSession(str(path))
+        (verdicts,) = session.run(["verdict"], {"images": X[15:, ..., None]})
+        assert (verdicts == -1).sum() <= binom.ppf(0.99, 25, RATE)
+        if bank_size is None:
+            np.testing.assert_array_equal(verdicts, est.predict(X[15:]))
+
+
+@pytest.fixture
+def images():
+    return make_images(12, np.random.default_rng(SEED))
+
+
+@pytest.fixture
+def defects():
+    return make_images(10, np.random.default_rng(SEED + 1), 60)
+
+
+def test_a_known_defect_lets_no_image_seem_more_normal(images, defects):
+    est = make_estimator("paper").fit(images)
+    before, offset = est.training_scores_, est.offset_
+    est.partial_fit(defects[:1], y=[-1])
+    assert (est.training_scores_ <= before).all()
+    assert 1.25 * offset <= est.offset_ <= offset
+    np.testing.assert_array_equal(est.score_samples(images), est.training_scores_)
+
+
+@pytest.mark.parametrize("bank_size", [None, 0.3])
+def test_defects_one_by_one_raise_the_threshold_by_a_quarter_at_most(
+    images, defects, bank_size
+):
+    est = make_estimator("raw", bank_size=bank_size, false_alarm_rate=0.2).fit(images)
+    offset = est.offset_
+    for defect in defects:
+        est.partial_fit(defect[None], y=[-1])
+        assert 1.25 * offset <= est.offset_ <= offset
+    est.partial_fit(defects, corrections=True)  # none of them is one
+    assert len(est.defect_kinds_) == 0
+    assert est.offset_ == offset
+
+
+def test_images_that_come_later_are_raised_as_well(images, defects):
+    bank = make_estimator("raw", bank_size=0.5).fit(images[:8])
+    last, first = copy.deepcopy(bank), bank
+    first.partial_fit(defects, y=[-1] * 10).partial_fit(images[8:])
+    last.partial_fit(images[8:]).partial_fit(defects, y=[-1] * 10)
+    np.testing.assert_allclose(first.training_scores_, last.training_scores_)
+
+
+def test_a_group_first_met_in_a_correction_calibrates_later(images):
+    est = make_estimator("random").fit(images[:8], groups=np.arange(8) // 2)
+    est.partial_fit(images[8:9], groups=[9], corrections=True)
+    est.partial_fit(images[9:], groups=[9, 9, 9])
+    assert est.calibrates_.tolist() == [True] * 11
+
+
+def test_an_image_is_not_normal_to_one_copy_and_defective_to_another(images):
+    est = make_estimator("raw").fit(images[:8])
+    normal, defective = copy.deepcopy(est), copy.deepcopy(est)
+    normal.partial_fit(images[8:9])
+    defective.partial_fit(images[8:9], y=["crack"])
+    with pytest.raises(ValueError, match="crack"):
+        est.join([normal, defective])
+
+
+def test_joined_copies_forget_and_rename_as_each_did(images, defects):
+    est = make_estimator("raw").fit(
+        np.concatenate([images[:8], defects[:2]]), y=["good"] * 8 + ["dent", "crack"]
+    )
+    forgetful, other = copy.deepcopy(est), copy.deepcopy(est)
+    forgetful.partial_fit(defects[:1], corrections=True)
+    other.partial_fit(defects[1:2], y=["hole"])
+    est.join([forgetful, other])
+    assert est.defect_kinds_.tolist() == ["hole"]
+
+
+def test_a_calibrated_estimator_joins_no_defects(images, defects):
+    est = make_estimator("raw").fit(images[:6])
+    other = copy.deepcopy(est).partial_fit(defects[:1], y=[-1])
+    est.calibrate(images[6:])
+    with pytest.raises(ValueError, match="after calibrate"):
+        est.join([other])
+
+
+@pytest.mark.slow
+def test_a_reduced_bank_forgets_no_correction(images, tmp_path, quick_exports):
+    pytest.importorskip("onnxscript", reason="pip install onnx onnxscript")
+    est = make_estimator("raw", false_alarm_rate="auto").fit(images)
+    facts = est.export_onnx(tmp_path / "part.onnx", bank_size=0.5)
+    lowest = images[est.training_scores_.argmin()]
+    est.partial_fit(lowest[None], corrections=True)
+    assert est.predict(lowest[None]) == 1
+    corrected = est.export_onnx(tmp_path / "part.onnx", bank_size=0.5)
+    assert corrected["threshold"] == facts["threshold"]
+
+
+def print_table():
+    """Print, for each combination, the rate of false alarms and its bound."""
+    print(f"{'rate':>6} {'promised':>8} {'bound':>6}  images left out and what is told")
+    for kind, features in QUICK + SLOW:
+        _print_row(count_alarms(kind, features.split(", ")), N * N_DRAWS, RATE, 0.95)
+        print(f"  {N * N_DRAWS:4}  {kind}: {features}", flush=True)
+    for n, k in SIMULATED:
+        for tail in TAILS:
+            _print_row(simulate(n, k, tail), 2000, k / (n + 1), 0.99)
+            print(f"  2000  scores drawn, n = {n}: {tail}", flush=True)
+
+
+def _print_row(n_alarms, n_draws, rate, certainty):
+    bound = find_bound(n_draws, rate, certainty) / n_draws
+    print(f"{n_alarms / n_draws:6.3f} {rate:8.3f} {bound:6.3f}", end="")
+
+
+if __name__ == "__main__":
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        print_table()

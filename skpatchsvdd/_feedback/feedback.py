@@ -40,6 +40,11 @@ class Feedback(Saved):
         return bool(self.defects or self.harmless or self.corrected)
 
     @property
+    def defective(self):
+        """Digests of the images of known defects, a set."""
+        return set() if self.defects is None else set(self.defects.known)
+
+    @property
     def sees_colors(self):
         """Whether it looks at colours of patches."""
         return self.harmless is not None
