@@ -721,7 +721,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         update = find_update(images, labels, groups, now._fitted, known, corrections)
         if not update:
             return self
-        _check_raisable(known, update)
+        _check_raisable(known, len(update.defective) or update.withdrawn)
         n_tasks = (len(update.normal) > 0) + (len(update.defective) > 0)
         report = open_report(self, X, y, n_tasks)
         context = now._make_context(now._inspector().encoder.device, report)
@@ -782,6 +782,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         owners = calibration.owners
         fitted = join_fitted(former, others_know, added, owners, dense, context)
         feedback = join_feedback(former, others_know, fitted, context)
+        own = former.feedback or Feedback()
+        _check_raisable(known, feedback.defective != own.defective)
         fitted, calibration = apply_feedback(
             fitted,
             calibration,
@@ -843,10 +845,11 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         images = self._check_scored_images(X).hold()
         groups = check_groups(groups, len(images))
         digests, feedback = list_digests(images), self._fitted.feedback or Feedback()
-        defects = () if feedback.defects is None else feedback.defects.known
         for i, digest in enumerate(digests):
-            if digest in self._fitted.known or digest in defects:
-                is_what = "defective" if digest in defects else "a training image"
+            if digest in self._fitted.known or digest in feedback.defective:
+                is_what = (
+                    "defective" if digest in feedback.defective else "a training image"
+                )
                 raise ValueError(
                     f"{images.files[i] or f'image {i} of X'} is known as {is_what}, "
                     "and tells nothing of new normal images. Leave it out."
@@ -1639,14 +1642,15 @@ def _cut_regions(maps, scores, offset):
     return [find_regions(cut_map(x, -offset, s < offset), x) for x, s in pairs]
 
 
-def _check_raisable(calibration, update):
+def _check_raisable(calibration, are_other_defects):
     """Raise if images that calibrate would have to be looked at again."""
-    if calibration.held_out is not None and (len(update.defective) or update.withdrawn):
+    if calibration.held_out is not None and are_other_defects:
         raise ValueError(
-            "after calibrate, partial_fit cannot take or drop defects: the images that "
-            "calibrate are not kept, and what defects make of their scores is not "
-            "known. Call calibrate(None), or skpatchsvdd calibrate --training, to go "
-            "back to the training images, then partial_fit, then calibrate again."
+            "after calibrate, partial_fit and join cannot take or drop defects: the "
+            "images that calibrate are not kept, and what defects make of their scores "
+            "is not known. Call calibrate(None), or skpatchsvdd calibrate --training, "
+            "to go back to the training images, then partial_fit or join, then "
+            "calibrate again."
         )
 
 

@@ -34,6 +34,11 @@ class Feedback(Saved):
     def __bool__(self):
         return bool(self.defects or self.corrected)
 
+    @property
+    def defective(self):
+        """Digests of the images of known defects, a set."""
+        return set() if self.defects is None else set(self.defects.known)
+
     def measure(self, encoded, scales):
         """Return how far the patches of images are from known defects.
 

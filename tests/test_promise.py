@@ -1,0 +1,349 @@
+"""The promise: of new normal images no more raise an alarm than `false_alarm_rate`.
+
+Of n + 1 exchangeable images each is left out in turn, and the others are learnt from.
+``python tests/test_promise.py`` prints how many of those left out raise an alarm.
+"""
+
+import copy
+import functools
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import binom
+from settings import SEED
+
+from skpatchsvdd import PatchSVDD, Training
+from skpatchsvdd._calibration import Calibration
+from skpatchsvdd._calibration.threshold import count_scores
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*")
+# Images or groups of a collection, collections, and the share that may be called
+# abnormal: many, so that few draws tell a rate from one that is 1.3 times as high.
+N, N_DRAWS, RATE = 8, 14, 0.5
+
+
+def find_bound(n_draws, rate, certainty=0.95):
+    """Return the number of alarms that a rate 1.3 times as high would exceed.
+
+    With `certainty` the promised rate does not, if draws are independent. Of those that
+    leave out each image of a collection in turn, the number varies much less.
+    """
+    bound = binom.ppf(certainty, n_draws, rate)
+    assert binom.sf(bound, n_draws, 1.3 * rate) > 0.9
+    return bound
+
+
+def make_images(n, rng, mark=None):
+    """Return images of noise, some of them rougher, and some with a faint mark.
+
+    Or all with one of strength `mark`, a defect.
+    """
+    roughness = 15 * np.exp(0.4 * rng.normal(size=(n, 1, 1)))
+    images = 128 + roughness * rng.normal(size=(n, 36, 36))
+    for image in images:
+        i, j = rng.integers(4, 24, size=2)
+        faint = 40 * (rng.random() < 0.2)
+        image[i : i + 8, j : j + 8] += faint if mark is None else mark
+    return images.clip(0, 255).astype(np.uint8)
+
+
+def make_module():
+    torch.manual_seed(SEED)
+    return torch.nn.Conv2d(1, 4, 4, stride=4)
+
+
+KINDS = {
+    "module": lambda: {"encoder": make_module()},
+    "raw": lambda: {"encoder": "raw", "patch_size": 32},
+    "paper": lambda: {"encoder": "raw", "patch_size": 32, "training": "paper"},
+    "random": lambda: {"encoder": "hierarchical", "patch_size": 32, "max_iter": 0},
+    "trained": lambda: {
+        "encoder": "hierarchical",
+        "patch_size": 32,
+        "max_iter": 2,
+        "training": Training(batch_size=4),
+    },
+    "formulas": lambda: {"encoder": "formulas", "image_size": 48},
+}
+ROI = np.pad(np.ones((36, 18)), ((0, 0), (9, 9)))
+
+
+def make_estimator(kind, **params):
+    base = {"false_alarm_rate": RATE, "random_state": SEED, "embedding_dim": 8}
+    return PatchSVDD(device="cpu", **base | KINDS[kind]() | params)
+
+
+def learn(est, X, groups, features, told):
+    """Fit an estimator on images that arrive as `features` say, and on feedback."""
+    parts, defects = [np.arange(len(X))], {}
+    if "later" in features or "join" in features:
+        parts = np.array_split(parts[0], 3)
+        n_first = [len(x) for x in parts][0]
+        if groups is not None:  # whole groups
+            parts = np.split(
+                np.arange(len(X)), [n_first // 2 * 2, n_first * 2 // 2 * 2]
+            )
+
+    def labels(i):
+        return None if groups is None else groups[i]
+
+    first, own = X[parts[0]], labels(parts[0])
+    if "defects" in features:
+        y = np.repeat([1, -1], [len(first), len(told["defects"])])
+        if own is not None:
+            own = np.append(own, np.full(len(told["defects"]), -1))
+        defects, first = {"y": y}, np.concatenate([first, told["defects"]])
+    est.fit(first, groups=own, **defects)
+    if "later defects" in features:
+        for image in told["defects"]:
+            est.partial_fit(image[None], y=[-1])
+    if "corrections" in features:
+        est.partial_fit(told["harmless"], corrections=True)
+    if "join" in features:
+        copies = [copy.deepcopy(est) for _ in parts[1:]]
+        for other, i in zip(copies, parts[1:], strict=True):
+            other.partial_fit(X[i], groups=labels(i))
+        return est.join(copies)
+    for i in parts[1:]:
+        est.partial_fit(X[i], groups=labels(i))
+    return est
+
+
+def count_alarms(kind, features, n_draws=N_DRAWS, n=N):
+    """Return how many of `n_draws` * `n` left out images raise an alarm."""
+    n_alarms = 0
+    params = {}
+    if "bank_size" in features:
+        params["bank_size"] = 0.5
+    if "roi" in features:
+        params["roi"] = ROI if kind != "formulas" else None
+    size = 2 if "groups" in features else 1
+    for draw in range(n_draws):
+        rng = np.random.default_rng([SEED, draw])
+        X, groups = make_images(n * size, rng), None
+        if size > 1:  # what the images of a group share
+            groups = np.arange(n).repeat(size)
+            light = rng.normal(size=n).repeat(size)[:, None, None]
+            X = (X + 20 * light).clip(0, 255).astype(np.uint8)
+        told = {"defects": make_images(2, rng, 60), "harmless": make_images(2, rng, 90)}
+        est = make_estimator(kind, **params)
+        if "calibrate" in features:
+            learn(est, make_images(n, rng), None, features, told)
+        for i in range(n):
+            is_new = np.arange(len(X)) // size == i
+            others = None if groups is None else groups[~is_new]
+            if "calibrate" in features:
+                est.calibrate(X[~is_new], groups=others)
+            else:
+                learn(est, X[~is_new], others, features, told)
+            new = X[is_new][:1]
+            is_alarm = est.predict(new)[0] == -1
+            assert is_alarm == (est.p_values(new)[0] <= RATE)
+            n_alarms += is_alarm
+    return n_alarms
+
+
+QUICK = [
+    ("module", "groups, roi, defects"),
+    ("paper", "defects"),
+    ("raw", "bank_size, defects, later"),
+    ("raw", "calibrate, defects, corrections"),
+]
+SLOW = [
+    ("module", "none"),
+    ("module", "defects, corrections"),
+    ("module", "groups, join, bank_size, defects"),
+    ("module", "roi, bank_size, later defects, corrections, later"),
+    ("raw", "join, later defects, corrections"),
+    ("raw", "groups, calibrate, defects, bank_size"),
+    ("paper", "defects, bank_size, later"),
+    ("paper", "groups, join, later defects"),
+    ("random", "groups, later, later defects"),
+    ("trained", "groups, defects"),
+    ("formulas", "defects, corrections"),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "features"),
+    QUICK + [pytest.param(*x, marks=pytest.mark.slow) for x in SLOW],
+)
+def test_no_more_images_raise_an_alarm_than_promised(kind, features):
+    n_alarms = count_alarms(kind, features.split(", "))
+    assert n_alarms <= find_bound(N * N_DRAWS, RATE)
+
+
+def draw_scores(n, tail, rng):
+    """Draw plain scores and, exchangeable as well, what known defects make of them."""
+    if tail == "heavy":
+        plain, gain = 1 + rng.pareto(2, size=n), 1 + rng.pareto(1, size=n)
+    else:
+        plain, gain = np.exp(0.2 * rng.normal(size=n)), np.ones(n)
+    if tail == "light":
+        gain += rng.exponential(0.3, size=n)
+    if tail == "one like a defect":
+        gain[rng.integers(n)] = 16.0
+    return -plain, -plain * gain
+
+
+@functools.cache
+def simulate(n, k, tail, size=1, n_draws=2000):
+    """Return how many new images raise an alarm, by their scores alone."""
+    rng, n_alarms = np.random.default_rng(SEED), 0
+    groups = np.arange(n).repeat(size) if size > 1 else None
+    for _ in range(n_draws):
+        plain, raised = draw_scores(n * size + 1, tail, rng)
+        if size > 1:
+            shared = np.append(rng.random(n).repeat(size), rng.random()) + 0.5
+            plain, raised = plain * shared, raised * shared
+        is_used = np.ones(n * size, dtype=bool)
+        known = Calibration(plain[:-1], groups, is_used, k / (n + 1), raised[:-1])
+        new = count_scores(plain[-1:], raised[-1:], known.levels[-1:])
+        n_alarms += new[0] < known.offset()
+    return n_alarms
+
+
+TAILS = ["light", "heavy", "one like a defect"]
+SIMULATED = [(9, 1), (9, 2), (19, 2)]
+
+
+@pytest.mark.parametrize("tail", TAILS)
+@pytest.mark.parametrize(("n", "k"), SIMULATED)
+def test_known_defects_keep_scores_exchangeable(n, k, tail):
+    assert simulate(n, k, tail) <= find_bound(2000, k / (n + 1), 0.99)
+
+
+@pytest.mark.parametrize("tail", TAILS)
+def test_known_defects_keep_groups_exchangeable(tail):
+    assert simulate(9, 2, tail, size=3) <= find_bound(2000, 2 / 10, 0.99)
+
+
+@pytest.mark.slow
+def test_an_exported_file_raises_the_same_alarms(tmp_path, quick_exports):
+    runtime = pytest.importorskip("onnxruntime", reason="pip install onnxruntime")
+    pytest.importorskip("onnxscript", reason="pip install onnx onnxscript")
+    rng, path = np.random.default_rng(SEED), tmp_path / "part.onnx"
+    X, defects = make_images(40, rng), make_images(2, rng, 60)
+    est = make_estimator("raw").fit(
+        np.concatenate([X[:15], defects]), y=[1] * 15 + [-1] * 2
+    )
+    for bank_size in (None, 0.5):
+        est.export_onnx(path, bank_size=bank_size)
+        session = runtime.InferenceSession(str(path))
+        (verdicts,) = session.run(["verdict"], {"images": X[15:, ..., None]})
+        assert (verdicts == -1).sum() <= binom.ppf(0.99, 25, RATE)
+        if bank_size is None:
+            np.testing.assert_array_equal(verdicts, est.predict(X[15:]))
+
+
+@pytest.fixture
+def images():
+    return make_images(12, np.random.default_rng(SEED))
+
+
+@pytest.fixture
+def defects():
+    return make_images(10, np.random.default_rng(SEED + 1), 60)
+
+
+def test_a_known_defect_lets_no_image_seem_more_normal(images, defects):
+    est = make_estimator("paper").fit(images)
+    before, offset = est.training_scores_, est.offset_
+    est.partial_fit(defects[:1], y=[-1])
+    assert (est.training_scores_ <= before).all()
+    assert 1.25 * offset <= est.offset_ <= offset
+    np.testing.assert_array_equal(est.score_samples(images), est.training_scores_)
+
+
+@pytest.mark.parametrize("bank_size", [None, 0.3])
+def test_defects_one_by_one_raise_the_threshold_by_a_quarter_at_most(
+    images, defects, bank_size
+):
+    est = make_estimator("raw", bank_size=bank_size, false_alarm_rate=0.2).fit(images)
+    offset = est.offset_
+    for defect in defects:
+        est.partial_fit(defect[None], y=[-1])
+        assert 1.25 * offset <= est.offset_ <= offset
+    est.partial_fit(defects, corrections=True)  # none of them is one
+    assert len(est.defect_kinds_) == 0
+    assert est.offset_ == offset
+
+
+def test_images_that_come_later_are_raised_as_well(images, defects):
+    bank = make_estimator("raw", bank_size=0.5).fit(images[:8])
+    last, first = copy.deepcopy(bank), bank
+    first.partial_fit(defects, y=[-1] * 10).partial_fit(images[8:])
+    last.partial_fit(images[8:]).partial_fit(defects, y=[-1] * 10)
+    np.testing.assert_allclose(first.training_scores_, last.training_scores_)
+
+
+def test_a_group_first_met_in_a_correction_calibrates_later(images):
+    est = make_estimator("random").fit(images[:8], groups=np.arange(8) // 2)
+    est.partial_fit(images[8:9], groups=[9], corrections=True)
+    est.partial_fit(images[9:], groups=[9, 9, 9])
+    assert est.calibrates_.tolist() == [True] * 11
+
+
+def test_an_image_is_not_normal_to_one_copy_and_defective_to_another(images):
+    est = make_estimator("raw").fit(images[:8])
+    normal, defective = copy.deepcopy(est), copy.deepcopy(est)
+    normal.partial_fit(images[8:9])
+    defective.partial_fit(images[8:9], y=["crack"])
+    with pytest.raises(ValueError, match="crack"):
+        est.join([normal, defective])
+
+
+def test_joined_copies_forget_and_rename_as_each_did(images, defects):
+    est = make_estimator("raw").fit(
+        np.concatenate([images[:8], defects[:2]]), y=["good"] * 8 + ["dent", "crack"]
+    )
+    forgetful, other = copy.deepcopy(est), copy.deepcopy(est)
+    forgetful.partial_fit(defects[:1], corrections=True)
+    other.partial_fit(defects[1:2], y=["hole"])
+    est.join([forgetful, other])
+    assert est.defect_kinds_.tolist() == ["hole"]
+
+
+def test_a_calibrated_estimator_joins_no_defects(images, defects):
+    est = make_estimator("raw").fit(images[:6])
+    other = copy.deepcopy(est).partial_fit(defects[:1], y=[-1])
+    est.calibrate(images[6:])
+    with pytest.raises(ValueError, match="after calibrate"):
+        est.join([other])
+
+
+@pytest.mark.slow
+def test_a_reduced_bank_forgets_no_correction(images, tmp_path, quick_exports):
+    pytest.importorskip("onnxscript", reason="pip install onnx onnxscript")
+    est = make_estimator("raw", false_alarm_rate="auto").fit(images)
+    facts = est.export_onnx(tmp_path / "part.onnx", bank_size=0.5)
+    lowest = images[est.training_scores_.argmin()]
+    est.partial_fit(lowest[None], corrections=True)
+    assert est.predict(lowest[None]) == 1
+    corrected = est.export_onnx(tmp_path / "part.onnx", bank_size=0.5)
+    assert corrected["threshold"] == facts["threshold"]
+
+
+def print_table():
+    """Print, for each combination, the rate of false alarms and its bound."""
+    print(f"{'rate':>6} {'promised':>8} {'bound':>6}  images left out and what is told")
+    for kind, features in QUICK + SLOW:
+        _print_row(count_alarms(kind, features.split(", ")), N * N_DRAWS, RATE, 0.95)
+        print(f"  {N * N_DRAWS:4}  {kind}: {features}", flush=True)
+    for n, k in SIMULATED:
+        for tail in TAILS:
+            _print_row(simulate(n, k, tail), 2000, k / (n + 1), 0.99)
+            print(f"  2000  scores drawn, n = {n}: {tail}", flush=True)
+
+
+def _print_row(n_alarms, n_draws, rate, certainty):
+    bound = find_bound(n_draws, rate, certainty) / n_draws
+    print(f"{n_alarms / n_draws:6.3f} {rate:8.3f} {bound:6.3f}", end="")
+
+
+if __name__ == "__main__":
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        print_table()
