@@ -1,6 +1,5 @@
 """What is harmless: means over windows, where it was seen, and how alike it is."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,10 +11,10 @@ from skpatchsvdd import PatchSVDD
 from skpatchsvdd._export.reducing import reduce_bank
 from skpatchsvdd._feedback import Harmless
 from skpatchsvdd._feedback.corrections import join_harmless
-from skpatchsvdd._feedback.harmless import average_far, lower_distances
+from skpatchsvdd._feedback.harmless import average_far, couple, lower_distances
 from skpatchsvdd.datasets import make_textures
 
-GRID, WIDTH, TYPICAL = (11, 14), 6, 0.5
+GRID, WIDTH, TYPICAL, N_CHANNELS = (11, 14), 6, 0.5, 3
 
 
 def make(ratios, cells=None):
@@ -28,6 +27,7 @@ def make(ratios, cells=None):
         [rng.rand(4 * n, WIDTH).astype(np.float32)],
         [np.repeat(np.arange(n), 4)],
         [np.asarray(cells)],
+        [0.2 * rng.rand(4 * n, N_CHANNELS + 1).astype(np.float32)],
         [bytes([i]) for i in range(n)],
         np.array(ratios, dtype=float),
         [TYPICAL],
@@ -37,18 +37,25 @@ def make(ratios, cells=None):
 
 @pytest.fixture
 def patches():
-    """Features and distances of three images, of which few are far."""
+    """Features, colours and distances of three images, of which few are far."""
     rng = np.random.RandomState(SEED)
     features = rng.rand(3, *GRID, WIDTH).astype(np.float32)
     distances = 0.9 * TYPICAL * rng.rand(3, *GRID).astype(np.float32)
     distances[0, 2:5, 3:6] = 4 * TYPICAL * rng.rand(3, 3)
     distances[1, 10, 13] = 3 * TYPICAL
-    return torch.from_numpy(features), torch.from_numpy(distances)
+    colors = 0.2 * rng.rand(3, *GRID, N_CHANNELS).astype(np.float32)
+    return tuple(map(torch.from_numpy, (features, colors, distances)))
 
 
-def average_plainly(features, distances):
+def measure(harmless, patches):
+    (found,) = harmless.measure(*({0: x} for x in patches)).values()
+    return found.numpy()
+
+
+def average_plainly(features, colors, distances):
     """Return what `average_far` does of one image, patch by patch."""
     means, far = np.zeros(features.shape), np.zeros(distances.shape)
+    looks = np.zeros((*GRID, N_CHANNELS + 1))
     weights = np.maximum(distances / TYPICAL - 2, 0)
     for row, col in np.ndindex(*GRID):
         window = slice(max(row - 4, 0), row + 5), slice(max(col - 4, 0), col + 5)
@@ -56,55 +63,69 @@ def average_plainly(features, distances):
         if total > 0:
             own = weights[window] / total
             means[row, col] = (features[window] * own[..., None]).sum(axis=(0, 1))
+            colour = (colors[window] * own[..., None]).sum(axis=(0, 1))
+            looks[row, col] = [*colour, np.log((weights[window] > 0).sum() / 81)]
             far[row, col] = (distances[window] * own).sum()
-    return means, far
+    return means, looks, far
 
 
 def test_means_over_windows(patches):
-    means, far = average_far(*patches, TYPICAL)
-    for found, expected in zip(
-        zip(means, far, strict=True),
-        map(average_plainly, *(x.double().numpy() for x in patches)),
-        strict=True,
-    ):
-        np.testing.assert_allclose(found[0], expected[0], atol=1e-5)
-        np.testing.assert_allclose(found[1], expected[1], atol=1e-5)
-    assert not far[2].any()
+    around = average_far(*patches, TYPICAL)
+    for k, images in enumerate(zip(*patches, strict=True)):
+        expected = average_plainly(*(x.double().numpy() for x in images))
+        is_around = expected[-1] > 0
+        for found, own in zip(around, expected, strict=True):
+            np.testing.assert_allclose(
+                found[k][is_around], own[is_around], rtol=1e-4, atol=1e-5
+            )
+    assert not around.far[2].any()
 
 
 @pytest.mark.parametrize("ratios", [[1.5, 4, 2, 3], [np.nan, 4], [np.nan]])
 def test_measured_as_by_a_plain_reference(patches, ratios):
     harmless = make(ratios)
-    found = harmless.measure(0, *patches).numpy()
+    found = measure(harmless, patches)
     away = harmless.find_away(0).numpy()
     counts = np.full(len(ratios), 5.0)
     if np.isfinite(ratios).sum() >= 3:
         counts[:] = np.sort(ratios)[1] ** (1 - 0.2 * (2 - np.mean(away <= 1)))
     for k in range(3):
-        features, distances = (x[k].double().numpy() for x in patches)
-        means, far = average_plainly(features, distances)
+        means, looks, far = average_plainly(*(x[k].double().numpy() for x in patches))
         for row, col in np.ndindex(*GRID):
             if far[row, col] == 0:
                 assert found[k, row, col] == np.inf
                 continue
             apart = np.linalg.norm(harmless.rows[0] - means[row, col], axis=1)
-            least = (apart * counts[harmless.images[0]]).min()
-            expected = least * away[row, col] / far[row, col]
+            alike = apart * counts[harmless.images[0]] / far[row, col]
+            others = np.abs(harmless.looks[0] - looks[row, col])
+            color = np.linalg.norm(others[:, :-1], axis=1) / 0.15
+            worst = np.maximum(np.maximum(alike, color), others[:, -1] / np.log(2))
+            expected = worst.min() * away[row, col]
             assert found[k, row, col] == pytest.approx(expected, rel=1e-4)
 
 
 def test_all_patches_at_once_as_image_by_image(patches, monkeypatch):
     harmless = make([1.5, 4, 2])
-    expected = harmless.measure(0, *patches)
+    expected = measure(harmless, patches)
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)  # as for a GPU
-    np.testing.assert_allclose(harmless.measure(0, *patches), expected, rtol=1e-5)
+    np.testing.assert_allclose(measure(harmless, patches), expected, rtol=1e-5)
 
 
 def test_nothing_is_known():
     harmless = make([])
-    distances = torch.ones(2, *GRID)
-    features = torch.zeros(2, *GRID, WIDTH)
-    assert torch.isinf(harmless.measure(0, features, distances)).all()
+    widths = (WIDTH,), (N_CHANNELS,), ()
+    patches = [torch.full((2, *GRID, *width), 4 * TYPICAL) for width in widths]
+    assert np.isinf(measure(harmless, patches)).all()
+
+
+def test_what_is_harmless_is_so_at_every_scale():
+    small = torch.tensor([[[0.5, 3.0], [torch.inf, 0.7]]])
+    large, far = torch.tensor([[[0.9]]]), torch.ones(1, 2, 2, dtype=torch.bool)
+    far[0, 1, 1] = False  # nothing around is far: this scale does not object
+    coupled = couple({0: small, 1: large}, {0: far, 1: far[:, :1, :1]})
+    inf = np.inf
+    np.testing.assert_allclose(coupled[0], [[[0.9, 3.0], [inf, inf]]])
+    np.testing.assert_allclose(coupled[1], [[[0.9]]])
 
 
 def test_where_it_was_seen():
@@ -164,29 +185,23 @@ def est(normal):
 def test_corrections_at_once_or_one_by_one(est, marked):
     """The ratios that images are silenced by others at grow with those known."""
     est.partial_fit(marked[:1], corrections=True)
-    assert np.isnan(est._fitted.harmless.ratios).all()
+    assert np.isnan(est._fitted.feedback.harmless.ratios).all()
     for i in range(1, 4):
         est.partial_fit(marked[i : i + 1], corrections=True)
-    ratios = est._fitted.harmless.ratios
+    ratios = est._fitted.feedback.harmless.ratios
     assert len(ratios) == 4
     assert (ratios[1:] > 1.2).all()
     assert (est.predict(marked) == 1).all()
-    known = est._fitted.harmless
+    known = est._fitted
     est.partial_fit(marked, corrections=True)
-    assert est._fitted.harmless is known
+    assert est._fitted is known
 
 
-def test_without_room_patches_join_the_bank(est, marked, monkeypatch):
-    size = {k: n for k, n in est.bank_size_.items()}
+def test_no_more_patches_are_kept_than_there_is_room_for(est, marked, monkeypatch):
     monkeypatch.setattr("skpatchsvdd._feedback.corrections._MAX_ROWS", 5)
     est.partial_fit(marked[:2], corrections=True)
-    rows = est._fitted.harmless.rows
-    assert all(len(x) <= 5 for x in rows)
-    cells = [len(x) for x in est._inspector().encoder.cells]
-    joined = [n - size[k] for k, n in est.bank_size_.items()]
-    triples = zip(cells, rows, joined, strict=True)
-    assert all(2 * n - len(x) == k for n, x, k in triples)
-    assert (est.predict(marked[:2]) == 1).all()
+    assert all(len(x) <= 5 for x in est._fitted.feedback.harmless.rows)
+    assert np.isfinite(est.score_samples(marked)).all()
 
 
 def test_a_bank_with_corrections_can_be_reduced(est, marked):
@@ -197,19 +212,7 @@ def test_a_bank_with_corrections_can_be_reduced(est, marked):
         est._fitted, est._calibration, 100, est.encoder_, context
     )
     assert all(len(index) == 100 for index in fitted.indexes[:1])
-    assert fitted.harmless.typical[0] > est._fitted.harmless.typical[0]
-    scores = calibration.scores[:10] / est.training_scores_[:10]
-    assert np.median(scores) > 1  # farther from fewer patches
-    np.testing.assert_array_equal(calibration.scores[10:], est.training_scores_[10:])
-
-
-def test_a_reduced_bank_is_as_cautious_with_known_defects(est, marked):
-    mask = np.zeros((1, 64, 64), dtype=bool)
-    mask[0, 20:32, 20:32] = True
-    est.partial_fit(marked[:1], ["spot"], masks=mask)
-    defects = replace(est._fitted.defects, caution=2.25)
-    cautious = replace(est._fitted, defects=defects)
-    report = SimpleNamespace(log=lambda text: None)
-    context = est._make_context(torch.device("cpu"), report)
-    reduced, _ = reduce_bank(cautious, est._calibration, 100, est.encoder_, context)
-    assert reduced.defects.caution == 2.25
+    before, after = (x.feedback.harmless for x in (est._fitted, fitted))
+    assert after.typical[0] > before.typical[0]
+    # Farther from fewer patches.
+    assert np.median(calibration.scores / est.training_scores_) > 1
