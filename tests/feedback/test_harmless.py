@@ -1,7 +1,5 @@
 """What is harmless: means over windows, where it was seen, and how alike it is."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
@@ -12,6 +10,7 @@ from skpatchsvdd._export.reducing import reduce_bank
 from skpatchsvdd._feedback import Harmless
 from skpatchsvdd._feedback.corrections import join_harmless
 from skpatchsvdd._feedback.harmless import average_far, couple, lower_distances
+from skpatchsvdd._utils import Report
 from skpatchsvdd.datasets import make_textures
 
 GRID, WIDTH, TYPICAL, N_CHANNELS = (11, 14), 6, 0.5, 3
@@ -206,8 +205,7 @@ def test_no_more_patches_are_kept_than_there_is_room_for(est, marked, monkeypatc
 
 def test_a_bank_with_corrections_can_be_reduced(est, marked):
     est.partial_fit(marked[:3], corrections=True)
-    report = SimpleNamespace(log=lambda text: None)
-    context = est._make_context(torch.device("cpu"), report)
+    context = est._make_context(torch.device("cpu"), Report("PatchSVDD", 0))
     fitted, calibration = reduce_bank(
         est._fitted, est._calibration, 100, est.encoder_, context
     )
