@@ -6,8 +6,8 @@ curve of images (det) and of pixels (seg) on the other half of that kind, "same"
 is never known, and on all other kinds, "others", of which none is; and the fraction of
 good images that raise an alarm at false_alarm_rate=0.05. Then the mean over the kinds
 of each category, and over the categories, beside the largest loss of a category on
-others. In the last table "missed" is 1 - det on the same kind, as a fraction of what it is with
-none known.
+others. In the last table "missed" is 1 - det on the same kind, as a fraction of what it
+is with none known.
 
 With --fit they are known from the start, to `fit` instead of `partial_fit`, so that an
 encoder that is trained learns by them.

@@ -3,8 +3,8 @@
 For each category, setting and seed: the area under the ROC curve of images (det) and of
 pixels (seg) and the per-region overlap (pro); the fraction of good images that raise a
 false alarm at false_alarm_rate=0.05, and of defective ones that are found; whether
-scores are tied or a collapse was mended (collapsed); how long training took. Then mean and
-spread over the seeds of each category, and the mean over all.
+scores are tied or a collapse was mended (collapsed); how long training took. Then mean
+and spread over the seeds of each category, and the mean over all.
 
 The settings are the estimator as it is by default; what it has trained alone, and that
 with the inspection it had formerly; the default without one of its ingredients or with

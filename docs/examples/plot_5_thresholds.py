@@ -3,8 +3,8 @@ Where to draw the line
 ======================
 
 A threshold promises how many normal images raise an alarm. Four ways to choose it:
-``false_alarm_rate`` before fitting, p-values and another rate after it, ``groups`` where
-images belong together.
+``false_alarm_rate`` before fitting, p-values and another rate after it, ``groups``
+where images belong together.
 """
 
 import matplotlib.pyplot as plt
@@ -67,9 +67,9 @@ for a in (0.025, 0.05, 0.1, 0.2):
     print(f"a {a:5}  false {false} of 8, found {found} of 8")
 
 # %%
-# ``false_alarm_rate`` does the same for pixels: the larger, the larger the masks, and the more
-# normal images have a marked pixel. Printed are the fractions of all pixels that are
-# marked.
+# ``false_alarm_rate`` does the same for pixels: the larger, the larger the masks, and
+# the more normal images have a marked pixel. Printed are the fractions of all pixels
+# that are marked.
 
 for rate in (0.025, 0.1, 0.3):
     masks = auto.predict_mask(test.images, false_alarm_rate=rate)
