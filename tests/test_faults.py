@@ -13,13 +13,15 @@ from settings import SEED
 from sklearn.exceptions import NotFittedError
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 from sklearn.model_selection import GridSearchCV, HalvingGridSearchCV
-from skpatchsvdd._inspection import Inspector, calibration, fitted, growing
 
 import skpatchsvdd
 from skpatchsvdd import PatchSVDD, Training, _patch_svdd
 from skpatchsvdd._bank import approximate
+from skpatchsvdd._calibration import calibration
 from skpatchsvdd._encoding.dense import DenseEncoder
+from skpatchsvdd._feedback import updates
 from skpatchsvdd._images import stack
+from skpatchsvdd._scoring import Inspector, fitted
 from skpatchsvdd._training import loop, trainer
 from skpatchsvdd.datasets import make_textures
 from skpatchsvdd.model_selection import NormalOnlyKFold, detection_scorer
@@ -44,7 +46,7 @@ FIT_STAGES = [
     *BANK_STAGES,
     (_patch_svdd, "describe_training"),
 ]
-PARTIAL_FIT_STAGES = [(growing, "list_digests"), *BANK_STAGES]
+PARTIAL_FIT_STAGES = [(updates, "list_digests"), *BANK_STAGES]
 
 
 @pytest.fixture(scope="module")

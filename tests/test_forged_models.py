@@ -25,7 +25,10 @@ def pairs_of(content, part):
     """Return the list of [name, value] of a part of a model."""
     if part in ("parameters", "learnt"):
         return content[part]["dict"]
-    bank = dict(content["learnt"]["dict"])["_fitted"]["of"]["dict"]
+    learnt = dict(content["learnt"]["dict"])
+    if part == "calibration":
+        return learnt["_calibration"]["of"]["dict"]
+    bank = learnt["_fitted"]["of"]["dict"]
     return bank if part == "bank" else dict(bank)["setting"]["of"]["dict"]
 
 
@@ -96,13 +99,11 @@ def test_a_stride_that_is_larger_than_the_image_is_none_that_was_forged(tmp_path
     assert load(tmp_path / "a.model").strides_ == (1000,)
 
 
-@pytest.mark.parametrize("name", ["training_scores_", "calibrates_", "groups_"])
+@pytest.mark.parametrize("name", ["plain", "calibrates", "groups", "raised"])
 def test_a_calibration_of_other_images_is_refused(model, tmp_path, name):
     path = tmp_path / "forged.model"
-    forge(model, path, {("learnt", name): {"list": [0.5] * 7}})
-    with pytest.raises(
-        ValueError, match=r"forged.model cannot be loaded: .*one length"
-    ):
+    forge(model, path, {("calibration", name): {"list": [0.5] * 7}})
+    with pytest.raises(ValueError, match=r"forged.model cannot be loaded: "):
         load(path)
 
 

@@ -45,7 +45,7 @@ def fail_after_training(est, X, monkeypatch):
             est.fit(X)
 
 
-@pytest.mark.parametrize("step", ["check_scores", "warn_if_grouped"])
+@pytest.mark.parametrize("step", ["check_scores", "find_twins"])
 def test_a_training_is_kept_until_all_is_done(quick, normal, monkeypatch, step):
     def interrupted(*args):
         raise KeyboardInterrupt

@@ -94,9 +94,10 @@ def test_a_loaded_model_is_the_same(images, tmp_path, options):
 
 def test_all_that_is_learnt_is_saved(path):
     est = load(path)
-    learnt = {x for x in vars(est) if x.endswith("_")} | {"_fitted"}
+    learnt = {x for x in vars(est) if x.endswith("_")} | {"_calibration", "_fitted"}
     read_off = {"bank_size_", "usual_distances_", "training_files_"}
-    read_off |= {"defect_kinds_", "defect_bank_size_"}
+    read_off |= {"defect_kinds_", "defect_bank_size_", "training_scores_", "groups_"}
+    read_off |= {"calibrates_", "calibration_scores_", "calibration_groups_", "twins_"}
     assert learnt == {*LEARNT, *read_off}
 
 

@@ -23,7 +23,7 @@ def score_rows(fitted, inspector, report):
         images some of whose patches are not there.
     """
     dense, n_images = inspector.encoder, len(fitted.known)
-    banks = [index.bank() for index in fitted.indexes]
+    banks = [index.view_bank() for index in fitted.indexes]
     orders = [np.lexsort((x.places[:, 1], x.places[:, 0])) for x in banks]
     counts = [np.bincount(x.places[:, 0], minlength=n_images) for x in banks]
     starts = [np.append(0, np.cumsum(count)) for count in counts]

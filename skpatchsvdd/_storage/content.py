@@ -108,6 +108,7 @@ def _is_bank_right(parameters, learnt):
         by_scale.append(fitted.variations)
     return (
         isinstance(fitted, FittedBank)
+        and all(isinstance(x, list) for x in (fitted.known, fitted.sizes, fitted.files))
         and lengths == [n_known] * 3
         and all(len(x) == n_scales for x in by_scale)
         and 0 <= fitted.n_averaged <= n_known

@@ -282,13 +282,18 @@ def test_selection_needs_images(run, categories):
         run("bench_selection", *categories, "--n-train", 5)
 
 
-def test_grouping(run, categories):
-    figures = run("bench_grouping", *categories[:4], "--images", 10, "--tiles", 2)
-    orders = ("as it is", "shuffled") * 2
-    assert tuple(row["order"] for row in figures["rows"][:4]) == orders
-    for row in figures["rows"]:
-        assert 0 < row["p"] <= 1
-        assert not (row["warns"] and row["order"] == "shuffled")
+def test_twins(run, categories, monkeypatch):
+    monkeypatch.setattr("bench_twins.N_CALIBRATING", 2)
+    monkeypatch.setattr("bench_twins.N_DRAWS", 2)
+    figures = run(
+        "bench_twins",
+        *(*categories, "--image-size", 64, "--calibrate", "bottle"),
+    )
+    [row], [calibrated] = figures["found"], figures["calibrated"]
+    assert (row["images"], row["linked"], row["threshold"]) == (20, 0, 1)
+    assert [x["sort"] for x in figures["planted"]] == ["relit", "shifted", "turned"]
+    assert all(0 <= x["lends"] <= 1 for x in figures["planted"])
+    assert 0 <= calibrated["after"] <= calibrated["largest"] <= 1
 
 
 def test_feedback(run, categories, tmp_path):

@@ -39,19 +39,19 @@ def test_more_images_without_groups_calibrate():
     known = former.extend(np.array([-3.0]))
     assert known.offset("auto") == -3
     assert former.offset("auto") == -2
-    assert known.owners.tolist() == former.owners_with(1).tolist() == [0, 1, 2]
+    assert known.owners.tolist() == [0, 1, 2]
     assert known.groups is None
 
 
 def test_more_images_of_a_group_that_was_trained_on_do_not_calibrate():
     former = calibration_of([-1.0, -2.0], ["x", "b"], [0, 1])
     more = np.array(["new", "x", "b"])
-    known = former.extend(np.array([-3.0, -9.0, -4.0]), more)
+    is_seen = np.array([False, True, False])
+    known = former.extend(np.array([-3.0, -9.0, -4.0]), more, is_seen)
     assert known.calibrates.tolist() == [False, True, True, False, True]
     assert known.offset("auto") == -4
     # In the order in which they come in: former ones keep their numbers.
     assert known.owners.tolist() == [0, 1, 2, 0, 1]
-    assert former.owners_with(3, more).tolist() == known.owners.tolist()
 
 
 def test_joining_copies_is_extending_by_their_images():

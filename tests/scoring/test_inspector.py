@@ -10,7 +10,7 @@ from skpatchsvdd._encoding.dense import DenseEncoder
 from skpatchsvdd._encoding.registry import make_encoder
 from skpatchsvdd._images.digests import list_digests
 from skpatchsvdd._images.stack import stack_images
-from skpatchsvdd._scoring.inspector import Inspector
+from skpatchsvdd._scoring import FittedBank, Inspector
 
 
 def make_dense(kind, size, strides, light=0.3):
@@ -58,15 +58,23 @@ def test_scores_of_loose_distances_are_certain(
     if is_relative:
         pairs = zip(samplers, exact, strict=True)
         variations = [Variation(x.result(), i, dense.device) for x, i in pairs]
-    more = {"variations": variations, "score_pixels": n_pixels, "relative_weight": 0.4}
     loose = [
         LooseIndex(index, rng) if flag else index
         for index, flag in zip(exact, is_loose, strict=True)
     ]
     known = list_digests(images.take([0, 1]))
-    parts = ([0, 0], aggregation, known)
-    expected = Inspector(dense, exact, *parts, **more).scores(images)
-    inspector = Inspector(dense, loose, *parts, **more)
+    bank = FittedBank(
+        setting=None,
+        indexes=exact,
+        units=[0, 0],
+        aggregation=aggregation,
+        known=known,
+        variations=variations,
+        score_pixels=n_pixels,
+        relative_weight=0.4,
+    )
+    expected = Inspector(dense, bank).scores(images)
+    inspector = Inspector(dense, bank.change(indexes=loose))
     scores = inspector.scores(images)
     np.testing.assert_allclose(scores, expected, rtol=1e-6)
     assert loose[0].n_decided < 0.7 * loose[0].n_asked
