@@ -133,7 +133,7 @@ def fit(est, images, **kwargs):
     """Fit without the warnings of what the tables show."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*needs at least .* to calibrate on")
-        warnings.filterwarnings("ignore", message="images look like the ones before")
+        warnings.filterwarnings("ignore", message="some images look like several")
         return est.fit(images, **kwargs)
 
 

@@ -64,7 +64,7 @@ def _calibrate(args):
         f"of these {len(files)} images {int(alarms.sum())} raised an alarm, {n_alarms} "
         "will"
     )
-    print("the least normal of them, which must be good for the others to be found:")
+    print("the least normal of them; a defect here would let others like it pass:")
     print_least_normal(scores, files)
     return est, doubt
 
