@@ -845,11 +845,10 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         images = self._check_scored_images(X).hold()
         groups = check_groups(groups, len(images))
         digests, feedback = list_digests(images), self._fitted.feedback or Feedback()
+        defective = feedback.defective
         for i, digest in enumerate(digests):
-            if digest in self._fitted.known or digest in feedback.defective:
-                is_what = (
-                    "defective" if digest in feedback.defective else "a training image"
-                )
+            if digest in self._fitted.known or digest in defective:
+                is_what = "defective" if digest in defective else "a training image"
                 raise ValueError(
                     f"{images.files[i] or f'image {i} of X'} is known as {is_what}, "
                     "and tells nothing of new normal images. Leave it out."

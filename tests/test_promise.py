@@ -76,73 +76,66 @@ def make_estimator(kind, **params):
 
 
 def learn(est, X, groups, features, told):
-    """Fit an estimator on images that arrive as `features` say, and on feedback."""
-    parts, defects = [np.arange(len(X))], {}
+    """Let an estimator learn images that arrive as `features` say, and feedback."""
+    parts = [X]
     if "later" in features or "join" in features:
-        parts = np.array_split(parts[0], 3)
-        n_first = [len(x) for x in parts][0]
-        if groups is not None:  # whole groups
-            parts = np.split(
-                np.arange(len(X)), [n_first // 2 * 2, n_first * 2 // 2 * 2]
-            )
-
-    def labels(i):
-        return None if groups is None else groups[i]
-
-    first, own = X[parts[0]], labels(parts[0])
-    if "defects" in features:
-        y = np.repeat([1, -1], [len(first), len(told["defects"])])
-        if own is not None:
-            own = np.append(own, np.full(len(told["defects"]), -1))
-        defects, first = {"y": y}, np.concatenate([first, told["defects"]])
-    est.fit(first, groups=own, **defects)
-    if "later defects" in features:
-        for image in told["defects"]:
-            est.partial_fit(image[None], y=[-1])
+        step = len(X) // 6 * 2  # whole groups
+        parts = np.split(X, [step, 2 * step])
+    labels = [None] * len(parts)
+    if groups is not None:
+        labels = np.split(groups, np.cumsum([len(x) for x in parts])[:-1])
+    fit_first(est, parts[0], labels[0], told["defects"][: 2 * ("defects" in features)])
+    for image in told["defects"][: 2 * ("later defects" in features)]:
+        est.partial_fit(image[None], y=[-1])
     if "corrections" in features:
         est.partial_fit(told["harmless"], corrections=True)
+    more = list(zip(parts[1:], labels[1:], strict=True))
     if "join" in features:
-        copies = [copy.deepcopy(est) for _ in parts[1:]]
-        for other, i in zip(copies, parts[1:], strict=True):
-            other.partial_fit(X[i], groups=labels(i))
-        return est.join(copies)
-    for i in parts[1:]:
-        est.partial_fit(X[i], groups=labels(i))
+        copies = [copy.deepcopy(est) for _ in more]
+        pairs = zip(copies, more, strict=True)
+        return est.join([x.partial_fit(new, groups=own) for x, (new, own) in pairs])
+    for new, own in more:
+        est.partial_fit(new, groups=own)
     return est
 
 
-def count_alarms(kind, features, n_draws=N_DRAWS, n=N):
-    """Return how many of `n_draws` * `n` left out images raise an alarm."""
-    n_alarms = 0
-    params = {}
-    if "bank_size" in features:
-        params["bank_size"] = 0.5
-    if "roi" in features:
-        params["roi"] = ROI if kind != "formulas" else None
+def fit_first(est, X, groups, defects):
+    y = np.repeat([1, -1], [len(X), len(defects)])
+    if groups is not None:
+        groups = np.append(groups, np.full(len(defects), -1))
+    est.fit(np.concatenate([X, defects]), y, groups=groups)
+
+
+def count_alarms(kind, features):
+    """Return how many of `N_DRAWS` * `N` images that are left out raise an alarm."""
+    params = {"bank_size": 0.5} if "bank_size" in features else {}
+    params |= {"roi": ROI} if "roi" in features else {}
+    est, n_alarms = make_estimator(kind, **params), 0
     size = 2 if "groups" in features else 1
-    for draw in range(n_draws):
+    groups = np.arange(N).repeat(size)
+    for draw in range(N_DRAWS):
         rng = np.random.default_rng([SEED, draw])
-        X, groups = make_images(n * size, rng), None
-        if size > 1:  # what the images of a group share
-            groups = np.arange(n).repeat(size)
-            light = rng.normal(size=n).repeat(size)[:, None, None]
-            X = (X + 20 * light).clip(0, 255).astype(np.uint8)
+        X = make_images(N * size, rng)
+        if size > 1:  # the images of a group share their light
+            light = 20 * rng.normal(size=N)[groups, None, None]
+            X = (X + light).clip(0, 255).astype(np.uint8)
         told = {"defects": make_images(2, rng, 60), "harmless": make_images(2, rng, 90)}
-        est = make_estimator(kind, **params)
         if "calibrate" in features:
-            learn(est, make_images(n, rng), None, features, told)
-        for i in range(n):
-            is_new = np.arange(len(X)) // size == i
-            others = None if groups is None else groups[~is_new]
+            learn(est, make_images(N, rng), None, features, told)
+        for i in range(N):
+            others = X[groups != i], groups[groups != i] if size > 1 else None
             if "calibrate" in features:
-                est.calibrate(X[~is_new], groups=others)
+                est.calibrate(*others)
             else:
-                learn(est, X[~is_new], others, features, told)
-            new = X[is_new][:1]
-            is_alarm = est.predict(new)[0] == -1
-            assert is_alarm == (est.p_values(new)[0] <= RATE)
-            n_alarms += is_alarm
+                learn(est, *others, features, told)
+            n_alarms += raises_alarm(est, X[groups == i][:1])
     return n_alarms
+
+
+def raises_alarm(est, image):
+    is_alarm = est.predict(image)[0] == -1
+    assert is_alarm == (est.p_values(image)[0] <= RATE)
+    return is_alarm
 
 
 QUICK = [
@@ -314,16 +307,24 @@ def test_a_calibrated_estimator_joins_no_defects(images, defects):
         est.join([other])
 
 
+def test_a_bank_is_not_reduced_twice_even_if_images_were_corrected(images, tmp_path):
+    pytest.importorskip("onnxscript", reason="pip install onnx onnxscript")
+    est = make_estimator("raw", bank_size=0.5).fit(images)
+    est.partial_fit(images, corrections=True)
+    with pytest.raises(ValueError, match="cannot reduce a bank that holds a part"):
+        est.export_onnx(tmp_path / "part.onnx", bank_size=0.1)
+
+
 @pytest.mark.slow
-def test_a_reduced_bank_forgets_no_correction(images, tmp_path, quick_exports):
+def test_a_reduced_bank_calibrates_by_corrected_images_too(
+    images, tmp_path, quick_exports
+):
     pytest.importorskip("onnxscript", reason="pip install onnx onnxscript")
     est = make_estimator("raw", false_alarm_rate="auto").fit(images)
-    facts = est.export_onnx(tmp_path / "part.onnx", bank_size=0.5)
-    lowest = images[est.training_scores_.argmin()]
-    est.partial_fit(lowest[None], corrections=True)
-    assert est.predict(lowest[None]) == 1
-    corrected = est.export_onnx(tmp_path / "part.onnx", bank_size=0.5)
-    assert corrected["threshold"] == facts["threshold"]
+    facts = est.export_onnx(tmp_path / "part.onnx", bank_size=0.1)
+    est.partial_fit(images[est.training_scores_.argmin()][None], corrections=True)
+    corrected = est.export_onnx(tmp_path / "part.onnx", bank_size=0.1)
+    assert corrected["threshold"] == facts["threshold"] < est.offset_
 
 
 def print_table():
