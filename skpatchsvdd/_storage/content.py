@@ -173,6 +173,7 @@ def _is_feedback_right(parameters, learnt):
             and isinstance(harmless, Harmless)
             and _is_harmless_right(harmless, widths, learnt)
             and list(map(tuple, harmless.grids)) == _list_grids(learnt)
+            and all(map(_are_positive, harmless.grids))
         )
     return is_right
 
