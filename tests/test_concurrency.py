@@ -197,14 +197,14 @@ def test_all_results_are_of_one_state_while_images_are_added(est, images):
 
 
 def test_partial_fit_that_another_call_overtakes_is_refused(est, images, monkeypatch):
-    original = _patch_svdd.grow
+    original = _patch_svdd.apply_update
 
     def overtake(*args):
-        monkeypatch.setattr(_patch_svdd, "grow", original)
+        monkeypatch.setattr(_patch_svdd, "apply_update", original)
         est.partial_fit(images[4:6])
         return original(*args)
 
-    monkeypatch.setattr(_patch_svdd, "grow", overtake)
+    monkeypatch.setattr(_patch_svdd, "apply_update", overtake)
     with pytest.raises(RuntimeError, match="call partial_fit again"):
         est.partial_fit(images[6:])
     assert len(est.training_scores_) == 6

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skpatchsvdd._cli.files import find_images, read_fitting
-from skpatchsvdd._cli.learning import call_on_files, check_group
+from skpatchsvdd._cli.learning import call_on_files
 from skpatchsvdd._cli.models import load_model
 from skpatchsvdd._cli.text import ListedError, printable
 from skpatchsvdd._report import (
@@ -58,14 +58,13 @@ def learn_review(args):
     review = read_review(args.review)
     est = load_model(args.model, encoder=args.encoder)
     _check_model(review, est, args)
-    check_group(est, args)
     known = _find_known(review, est, args)
     others = _find_others(known, est, args)
     own = {"device": est.device, "verbose": est.verbose}
     est.set_params(device=args.device or est.device, verbose=1)
     files = [x.file for x in known] + others
     before, offset = _list_alarms(est, files), est.offset_
-    is_new = teach(est, known, args.group)
+    is_new = teach(est, known)
     after = _list_alarms(est, files) if is_new else before
     est.set_params(**own)  # not those of this run
     n_worse = _tell_known(known, before[: len(known)], after[: len(known)])
@@ -77,7 +76,7 @@ def learn_review(args):
     return (est, doubt) if is_new else (None, None)
 
 
-def teach(est, known, group):
+def teach(est, known):
     """Let an estimator learn what is known of some images; say if any of it is new.
 
     Parameters
@@ -85,9 +84,7 @@ def teach(est, known, group):
     est : PatchSVDD
         Fitted.
     known : list of _Known
-        What is known.
-    group : str or None
-        The group that all images are of.
+        What is known. No groups: none of these images joins the bank.
     """
     former = est._fitted
     good = [x for x in known if x.is_good]
@@ -95,8 +92,7 @@ def teach(est, known, group):
     unnamed = [x for x in known if not x.is_good and x.kind is None]
 
     def learn(some, y, **options):
-        groups = None if group is None else [group] * len(some)
-        est.partial_fit([x.file for x in some], y, groups=groups, **options)
+        est.partial_fit([x.file for x in some], y, **options)
 
     if good:
         learn(good, [1] * len(good), corrections=True)

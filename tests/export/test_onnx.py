@@ -115,8 +115,9 @@ def test_what_people_have_said_of_images(normal, mixed, tmp_path):
     odd[:, 8:20, 8:20] = 255
     odd[1, 12:16, 12:16] = 200
     est.partial_fit(odd[:2], corrections=True)
-    assert est._fitted.defects is not None
-    assert est._fitted.harmless is not None
+    feedback = est._fitted.feedback
+    assert feedback.defects is not None
+    assert feedback.harmless is not None
     est.export_onnx(tmp_path / "part.onnx")
     check_same(est, tmp_path / "part.onnx", [*defects[2:], odd[2]])
 
