@@ -217,15 +217,6 @@ def test_a_forgotten_defect_leaves_no_threshold_behind(normal, dark, bank_size):
     np.testing.assert_array_equal(est.training_scores_, scores)
 
 
-def test_a_corrected_image_that_is_called_defective_is_harmless_no_more(est, bright):
-    X, masks = bright
-    est.partial_fit(X[:3], corrections=True)
-    assert est.predict(X[:1]) == 1
-    est.partial_fit(X[:1], ["bright"], masks=masks[:1])
-    assert est.predict(X[:1]) == -1
-    assert est.defect_kinds_.tolist() == ["bright"]
-
-
 def test_a_known_defect_can_be_called_something_else(est, dark):
     X, masks = dark
     est.partial_fit(X[:2], ["dark", "spot"], masks=masks[:2])
@@ -529,13 +520,11 @@ def test_what_is_known_is_saved(taught, dark, bright, tmp_path, how):
     assert len(loaded.defect_kinds_) == 3
 
 
-@pytest.mark.parametrize("what", ["places", "limits", "peaks", "kinds", "typical"])
+@pytest.mark.parametrize("what", ["places", "limits", "peaks", "kinds"])
 def test_files_whose_defects_do_not_fit_are_refused(taught, tmp_path, what):
     feedback = taught._fitted.feedback
     if what == "kinds":
         feedback.defects.kinds.append("more")
-    elif what == "typical":
-        feedback.harmless.typical[0] = -1.0
     else:
         bank = feedback.defects.banks[0]
         wrong = {"places": bank.places + 99, "limits": bank.limits[:1]}

@@ -298,13 +298,11 @@ def test_twins(run, categories, monkeypatch):
 
 def test_feedback(run, categories, tmp_path):
     few = *categories, "--known", 0, 1, "--n-train", 6, "--rows", tmp_path / "rows"
-    figures = run("bench_feedback", *few, "--corrections", "--promise", 1)
+    figures = run("bench_feedback", *few, "--promise", 1)
     none, one = figures["means"]
     assert (none["known"], one["known"]) == (0, 1)
     assert (none["largest loss"], none["missed"]) == (0, 1)
     assert 0 <= one["det same"] <= 1
-    assert 0 <= figures["corrections"][0]["found after"] <= 1
-    assert [x["kind"] for x in figures["corrections"]] == ["in the middle", "anywhere"]
     assert all(0 <= figures["promises"][0][x] <= 1 for x in ("before", "defects"))
     # What was kept is not measured again.
     assert run("bench_feedback", *few)["rows"] == figures["rows"]

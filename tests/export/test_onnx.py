@@ -106,20 +106,13 @@ def test_flat_encoder_with_the_paper_s_training(tmp_path):
     check_same(est, tmp_path / "part.onnx", textures[5:])
 
 
-def test_what_people_have_said_of_images(normal, mixed, tmp_path):
+def test_known_defects(normal, mixed, tmp_path):
     y = ["ok"] * len(normal) + ["scratch"] * 2
     defects = mixed.images[mixed.labels == -1]
     images = np.concatenate([normal, defects[:2]])
     est = fit(images, encoder=TwoMaps(), y=y)
-    odd = normal[:3].copy()
-    odd[:, 8:20, 8:20] = 255
-    odd[1, 12:16, 12:16] = 200
-    est.partial_fit(odd[:2], corrections=True)
-    feedback = est._fitted.feedback
-    assert feedback.defects is not None
-    assert feedback.harmless is not None
     est.export_onnx(tmp_path / "part.onnx")
-    check_same(est, tmp_path / "part.onnx", [*defects[2:], odd[2]])
+    check_same(est, tmp_path / "part.onnx", [*defects[2:], *normal[:1]])
 
 
 def test_a_part_of_images_that_are_resized(tmp_path):
