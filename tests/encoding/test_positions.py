@@ -7,6 +7,8 @@ from settings import SEED
 from skpatchsvdd import Inspection, PatchSVDD
 from skpatchsvdd._encoding import dense, positions
 from skpatchsvdd._encoding.positions import add_positions, compare_images, find_unit
+from skpatchsvdd._encoding.registry import make_encoder
+from skpatchsvdd._images import check_images
 from skpatchsvdd.metrics import detection_auroc
 
 
@@ -158,7 +160,7 @@ def test_of_large_images_few_tiles_decide(monkeypatch, scene):
     one = rng.integers(0, 256, (250, 300, 3), np.uint8)
     many = rng.integers(0, 256, (10, 250, 300, 3), np.uint8)
     images = (one + many // 8) // 2 if scene == "aligned" else many
-    whole = fit_units(images)
+    whole = find_units(images)
     monkeypatch.setattr(dense, "_WHOLE_PIXELS", 2**14)
     monkeypatch.setattr(dense, "_TILE", 32)
     monkeypatch.setattr(positions, "_WHOLE_PIXELS", 2**14)
@@ -169,14 +171,20 @@ def test_of_large_images_few_tiles_decide(monkeypatch, scene):
         "_encode_tile",
         lambda self, *args: seen.append(args[-2:]) or encode(self, *args),
     )
-    sampled = fit_units(images)
-    n_tiles = len(set(map(str, seen)))
-    n_sampled = len(seen) - n_tiles * len(images)  # all are encoded afterwards, too
-    assert n_sampled == 4 * positions._N_SAMPLED
+    sampled = find_units(images)
+    assert len(seen) == 4 * positions._N_SAMPLED
     np.testing.assert_allclose(sampled, whole, rtol=0.2)
     assert (sampled[0] > 0) == (scene == "aligned")
 
 
-def fit_units(images):
-    est = PatchSVDD(encoder="raw", patch_size=32, random_state=SEED, device="cpu")
-    return est.fit(images)._fitted.units
+def find_units(images):
+    setting = dense.DenseSetting(
+        images.shape[1:3],
+        np.full((1, 1, 1), 0.5, dtype=np.float32),
+        1.0,
+        (16,),
+        torch.device("cpu"),
+    )
+    encoder = setting.make(make_encoder("raw", 3, 1, 32, torch.Generator()))
+    rng = np.random.RandomState(SEED)
+    return positions.find_units(encoder, check_images(images), "auto", rng)
