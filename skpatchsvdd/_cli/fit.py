@@ -97,7 +97,7 @@ def _limit_size(size):
     print(
         f"images of {size[0]} x {size[1]} pixels are resized to {height} x {width}, so "
         "that each takes seconds. For defects too small for that, --image-size "
-        "original keeps all pixels, and takes minutes for each image on a CPU."
+        "original keeps all pixels, and takes many minutes for each image on a CPU."
     )
     return height, width
 
