@@ -180,7 +180,7 @@ def share_patches(est, images, originals):
         inspector.encode_each(check_images(images)), originals, strict=True
     ):
         (features,) = encoded.features[len(inspector.indexes) // 2]
-        number = est._fitted.known.index(encoded.digests[0])
+        (number,) = encoded.numbers
         own = index.view_bank()
         others = torch.tensor(own.rows[own.places[:, 0] != number]).to(features.device)
         images_of = own.places[own.places[:, 0] != number, 0]

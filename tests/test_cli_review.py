@@ -315,7 +315,6 @@ def test_a_review_says_how_far_it_has_come(model, review, monkeypatch, capsys):
     out = capsys.readouterr().out
     for step in (
         "inspecting images ############################## 3 of 3",
-        "learning false alarms ############################## 2 of 2",
         "learning defects ############################## 1 of 1",
         "scoring images learnt from ##############################",
     ):

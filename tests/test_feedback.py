@@ -241,7 +241,6 @@ def test_defects_that_are_like_normal_images_raise_the_threshold_little(normal, 
         est = pickle.loads(pickle.dumps(before))
         est.partial_fit(bad[0], [-1], masks=bad[1])
     assert before.offset_ >= est.offset_ >= 1.25 * before.offset_
-    assert est.predict(bad[0]) == -1
     # With more of that sort, which are good, it is not raised by more.
     est.partial_fit(mark(normal[2:4], 55, [(20, 20)] * 2)[0])
     assert est.offset_ >= 1.25 * before.offset_
@@ -409,7 +408,7 @@ def test_a_mask_in_a_border_that_patches_do_not_reach_is_learnt(unreached, row):
     marked[masks] = np.minimum(marked[masks], 235) + 20
     assert est.score_samples(marked) > 1.2 * offset
     est.partial_fit(marked, ["corner"], masks=masks)
-    assert est.score_samples(marked) < 1.2 * offset
+    assert est.score_samples(marked) < 1.05 * offset
 
 
 @pytest.mark.parametrize("place", [20, 68])

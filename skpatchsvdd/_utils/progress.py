@@ -82,14 +82,15 @@ class Progress:
         return self
 
     def __exit__(self, *error):
-        if self._is_drawn and 0 < self._n_done < self._total:
+        if self._is_drawn(time.monotonic()) and 0 < self._n_done < self._total:
             self._draw(end="\n", goes_on=False)
 
     def __call__(self, done):
         """Say how many steps are done."""
         n_cells, self._n_done = _WIDTH * done // self._total, done
         has_grown, self._n_cells = n_cells > self._n_cells, n_cells
-        if not self._is_drawn:
+        now = time.monotonic()
+        if not self._is_drawn(now):
             return
         if done >= self._total:
             if has_grown:
@@ -97,13 +98,11 @@ class Progress:
         elif sys.stdout.isatty():
             if has_grown:
                 self._draw(end="")
-        elif time.monotonic() - self._last >= _LOG_SECONDS:
+        elif now - self._last >= _LOG_SECONDS:
             self._draw(end="\n")
 
-    @property
-    def _is_drawn(self):
-        is_due = time.monotonic() - self._start >= self._patience
-        return self._is_shown and is_due
+    def _is_drawn(self, now):
+        return self._is_shown and now - self._start >= self._patience
 
     def _draw(self, end, goes_on=True):
         self._last = time.monotonic()
