@@ -33,13 +33,15 @@ QUICK = {"quick": {"ONEDNN": 0, "THREADS": 1, "SEED": 1}}
 QUICK_LEFT_OUT = (
     "bank/test_exact_search.py",
     "benchmarks",
-    "inspection",
+    "calibration",
+    "scoring",
     "synthetic",
     "test_concurrency.py",
     "test_dask.py",
     "test_faults.py",
     "test_global_state.py",
     "test_model_selection.py",
+    "test_promise.py",
     "test_sklearn.py",
     "test_storage.py",
 )
@@ -48,8 +50,8 @@ PLAIN = {"ATEN_CPU_CAPABILITY": "default"}
 LEFT_OUT = (
     "benchmarks/test_scripts.py",
     "images",
-    "inspection/test_regions.py",
-    "inspection/test_threshold.py",
+    "scoring/test_regions.py",
+    "calibration/test_threshold.py",
     "test_any_input.py",
     "test_bad_input.py",
     "test_bad_parameters.py",
