@@ -63,7 +63,7 @@ def concerns(x):
         return x.shape[:2] == ODD
     if isinstance(x, list | tuple):
         return list(x) == list(ODD) if len(x) == 2 else any(map(concerns, x))
-    return isinstance(x, str | Path) and "02" in Path(x).name
+    return isinstance(x, str | Path) and Path(x).name.startswith("02")
 
 
 def plant(monkeypatch, owner, name, error):

@@ -77,7 +77,7 @@ def test_a_known_defect_raises_its_like_and_little_else(est, faint, others):
     est.partial_fit(X[:2], [-1, -1], masks=masks[:2])
     scores = est.score_samples(both)
     ratios = scores / before
-    assert (scores[:2] < 1.2 * offset).all()  # these themselves
+    assert (scores[:2] < offset).all()  # these themselves
     assert (est.predict(X[:2]) == -1).all()
     assert ratios[2:8].mean() > 1.05
     assert np.median(ratios[10:]) < 1.01  # all but the same pictures without
@@ -128,10 +128,10 @@ def test_what_is_not_needed_any_more_is_freed_at_once(normal, dark):
 
 def test_maps_are_raised_where_the_defect_is(est, faint):
     X, masks = faint
-    before = est.anomaly_map(X[4:])
-    raised = est.partial_fit(X[:4], [-1] * 4, masks=masks[:4]).anomaly_map(X[4:])
-    ratio = raised / before
-    assert ratio[masks[4:]].mean() > ratio[~masks[4:]].mean()
+    before = est.anomaly_map(X[:4])
+    raised = est.partial_fit(X[:4], [-1] * 4, masks=masks[:4]).anomaly_map(X[:4])
+    assert (raised >= before * (1 - 1e-6)).all()
+    assert (raised > before)[masks[:4]].mean() > 0.5
 
 
 def test_fit_and_partial_fit_learn_the_same(est, normal, dark):
@@ -185,7 +185,7 @@ def test_without_a_mask_the_map_says_where(est, faint, capsys):
     X, offset = faint[0][:2], est.offset_
     est.set_params(verbose=1).partial_fit(X, [-1, -1])
     assert capsys.readouterr().out.count("no mask, so where the map is highest") == 2
-    assert (est.score_samples(X) < 1.2 * offset).all()
+    assert (est.score_samples(X) < offset).all()
 
 
 def test_nothing_known_changes_nothing(plain, est, normal, others):

@@ -158,10 +158,10 @@ class _DefectSearch:
 
     def __init__(self, bank, device):
         self._bank = bank
-        rows = as_tensor(bank.rows).to(device)
-        self._origin = rows.mean(dim=0)
-        self._columns = as_columns(rows - self._origin)
-        self._half_squares = halve_squares(rows - self._origin)
+        self._rows = as_tensor(bank.rows).to(device)
+        self._origin = self._rows.mean(dim=0)
+        self._columns = as_columns(self._rows - self._origin)
+        self._half_squares = halve_squares(self._rows - self._origin)
         limits = as_tensor(bank.limits).to(device).clamp(min=_LEAST)
         self._largest, self._second = limits
         self._holders = as_tensor(bank.holders).to(device)
@@ -174,17 +174,16 @@ class _DefectSearch:
         return torch.stack([self._measure_image(*pair) for pair in pairs])
 
     def _measure_image(self, features, weights):
-        """Return the least product of distance and limit, (n_patches,).
-
-        By expanded squares: that copies are not told apart does not matter, as nothing
-        is raised by more than `_LARGEST`.
-        """
+        """Return the least product of distance and limit, (n_patches,)."""
         found = []
         for some in features.split(max(_PRODUCTS // len(weights), 1)):
             centered = some - self._origin
             halves = expand(self._half_squares, centered, self._columns)
-            squares = 2 * (halves + halve_squares(centered)[:, None]).clamp(min=0)
-            found.append((squares * weights).amin(dim=1).sqrt())
+            halves = (halves + halve_squares(centered)[:, None]).clamp(min=0)
+            nearest = (halves * weights).argmin(dim=1)
+            # By the difference: an expanded square of what is near is a rounding error.
+            squares = (some - self._rows[nearest]).square().sum(dim=1)
+            found.append((squares * weights[nearest]).sqrt())
         return torch.cat(found)
 
     def _weigh_without(self, owner):
