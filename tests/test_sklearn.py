@@ -25,10 +25,10 @@ class RowPatchSVDD(PatchSVDD):
     of classes as y, which are no labels of normal and abnormal images.
     """
 
-    def fit(self, X, y=None, groups=None, masks=None):
+    def fit(self, X, y=None, groups="auto", masks=None):
         X = validate_data(self, X)
         n_features = self.n_features_in_
-        super().fit(self._to_images(X), groups=groups)
+        super().fit(self._to_images(X), groups=None)  # rows may look like twins
         self.n_features_in_ = n_features
         return self
 
