@@ -84,6 +84,11 @@ class PatchEncoder(nn.Module):
         """What each scale is called: its patch size."""
         return self.patch_sizes
 
+    @property
+    def lengths(self):
+        """Numbers in a feature of each scale."""
+        return self.config[1:2] * len(self.patch_sizes)
+
     @classmethod
     def check_size(cls, patch_size, image_size):
         """Raise if patches of this size cannot be cut out of images."""

@@ -86,6 +86,11 @@ class ModuleEncoder(PatchEncoder):
         maps = range(len(self.patch_sizes))
         return tuple(f"module{self.number}.map{i}" for i in maps)
 
+    @property
+    def lengths(self):
+        """Numbers in a feature of each scale; None is not known before images are."""
+        return tuple(x.shape[1] for x in self.axes) or (None,) * len(self.patch_sizes)
+
     def encode_patches(self, batches):
         """Return features of patches as if they were whole images."""
         features = []

@@ -182,6 +182,11 @@ class RawEncoder(PatchEncoder):
     def check_weights(cls, config, arrays):
         """Pass: there are none."""
 
+    @property
+    def lengths(self):
+        """Numbers in a feature of each scale."""
+        return tuple(self.config[0] * size**2 for size in self.patch_sizes)
+
     def encode_patches(self, batches):
         """Pixels of each patch as one row."""
         return [patches.flatten(1) for patches in batches]

@@ -149,6 +149,11 @@ class JointEncoder(PatchEncoder):
         return tuple(name for x in self.joined for name in x.scale_names)
 
     @property
+    def lengths(self):
+        """Numbers in a feature of each scale."""
+        return tuple(length for x in self.joined for length in x.lengths)
+
+    @property
     def scale_weights(self):
         """How much the map of each scale counts among all: as an exponent."""
         largest = max(x.exponent for x in self.joined)

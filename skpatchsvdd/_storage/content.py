@@ -102,14 +102,15 @@ def _is_setting_right(parameters, learnt):
 def _is_bank_right(parameters, learnt):
     fitted = learnt["_fitted"]
     n_known, n_scales = len(fitted.known), len(learnt["patch_sizes_"])
-    lengths = [len(x) for x in (fitted.owners, fitted.sizes, fitted.files)]
+    counts = [len(x) for x in (fitted.owners, fitted.sizes, fitted.files)]
+    lengths = learnt["encoder_"].lengths
     by_scale = [fitted.indexes, fitted.units]
     if fitted.variations is not None:
         by_scale.append(fitted.variations)
     return (
         isinstance(fitted, FittedBank)
         and all(isinstance(x, list) for x in (fitted.known, fitted.sizes, fitted.files))
-        and lengths == [n_known] * 3
+        and counts == [n_known] * 3
         and all(len(x) == n_scales for x in by_scale)
         and 0 <= fitted.n_averaged <= n_known
         and fitted.aggregation in ("multiply", "sum")
@@ -121,12 +122,18 @@ def _is_bank_right(parameters, learnt):
             _are_places_right(index, n_known, math.prod(grid))
             for index, grid in zip(fitted.indexes, _list_grids(learnt), strict=True)
         )
+        and all(map(_is_width_right, _list_widths(fitted), fitted.units, lengths))
     )
+
+
+def _is_width_right(width, unit, length):
+    """Whether rows hold a feature and, with a unit of positions, row and column."""
+    return length is None or width == length + 2 * (unit > 0)
 
 
 def _are_variations_right(parameters, learnt):
     fitted = learnt["_fitted"]
-    widths = [index.rows.shape[1] for index in _list_exact(fitted)]
+    widths = _list_widths(fitted)
     return fitted.variations is None or all(
         isinstance(x, Variation)
         and x.sample.rows.dtype == x.distances.dtype == np.float32
@@ -145,7 +152,7 @@ def _are_variations_right(parameters, learnt):
 def _is_feedback_right(parameters, learnt):
     """Whether what people have said fits the bank."""
     fitted = learnt["_fitted"]
-    feedback, widths = fitted.feedback, [x.rows.shape[1] for x in _list_exact(fitted)]
+    feedback, widths = fitted.feedback, _list_widths(fitted)
     if feedback is None:
         return True
     defects, levels = feedback.defects, feedback.levels
@@ -192,9 +199,13 @@ def _are_rows_right(rows, n_features):
     return is_right and _are_finite(rows)
 
 
-def _list_exact(fitted):
-    approximate = ApproximateIndex
-    return [x._exact if isinstance(x, approximate) else x for x in fitted.indexes]
+def _list_widths(fitted):
+    """Return how many numbers the rows of each scale's index hold."""
+    return [_get_exact(index).rows.shape[1] for index in fitted.indexes]
+
+
+def _get_exact(index):
+    return index._exact if isinstance(index, ApproximateIndex) else index
 
 
 def _is_calibration_right(parameters, learnt):
@@ -226,7 +237,7 @@ def _are_scores_right(known):
 
 def _are_places_right(index, n_known, n_patches):
     """Whether the rows of an index are of patches that known images have."""
-    exact = index._exact if isinstance(index, ApproximateIndex) else index
+    exact = _get_exact(index)
     return (
         isinstance(exact, ExactIndex)
         and _are_finite(exact.rows)
