@@ -59,7 +59,7 @@ test-numerics-quick: $(VENV)/.test
 docs: $(VENV)/.docs
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 
-# A wheel and an sdist, each installed into an empty environment and used there.
+# A wheel and an sdist, installed into an environment of their own and used there.
 dist:
 	$(PYTHON) tests/check_dist.py dist
 

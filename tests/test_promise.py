@@ -65,7 +65,7 @@ KINDS = {
         "max_iter": 2,
         "training": Training(batch_size=4),
     },
-    "formulas": lambda: {"encoder": "formulas", "image_size": 48},
+    "formulas": lambda: {"encoder": "formulas"},
 }
 ROI = np.pad(np.ones((36, 18)), ((0, 0), (9, 9)))
 
