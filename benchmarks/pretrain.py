@@ -12,15 +12,11 @@ An interrupted training goes on from the file that --restart names.
 Example: python benchmarks/pretrain.py -o known.safetensors --restart training.pt
 """
 
-import copy
-import time
-from pathlib import Path
-
 import torch
 import torch.nn.functional as F
-from _common import machine_name, make_parser, print_json
-from _drawing import stream_views
-from _views import draw_views, look_alike, sample
+from _common import print_json
+from _training import Training, make_training_parser
+from _views import N_EACH, Views, draw_bytes, draw_views, look_alike, sample
 from torch import nn
 
 from skpatchsvdd._encoding.formulas import FormulaEncoder
@@ -32,11 +28,6 @@ from skpatchsvdd._storage.tensors import write_tensors
 _TEMPERATURE = 0.1
 # Pixels that a feature of each stage speaks for, about.
 _REACH = (8.0, 16.0, 32.0)
-_WARM_UP = 200
-_AVERAGED = 0.999
-_SAVED_EVERY = 60.0  # seconds
-
-
 # How much the features' main axes are evened out: an axis is divided by the fourth root
 # of its variance and of this fraction of their mean.
 _SHRINKAGE = 0.02
@@ -74,110 +65,26 @@ def main():
     torch.manual_seed(args.seed)
     network = Learner().to(device, memory_format=torch.channels_last)
     tasks = nn.ModuleList(Tasks(n) for n in STAGES).to(device)
-    state = State(network, tasks, args)
-    start = time.perf_counter() - state.seconds
-    saved = time.perf_counter()
-    views = stream_views(args.seed, args.batch, device, state.step, args.workers)
-    while state.step < args.steps:
-        losses = state.train_step(next(views))
-        now = time.perf_counter()
-        if state.step % args.log_every == 0 or state.step == args.steps:
-            texts = "  ".join(f"{k} {float(v):.3f}" for k, v in losses.items())
-            print(f"{state.step:6d}  {now - start:6.0f} s  {texts}", flush=True)
-        if args.restart and now - saved > _SAVED_EVERY:
-            state.save(args.restart, now - start)
-            saved = now
-    seconds = time.perf_counter() - start
-    page = {
-        "command": f"benchmarks/pretrain.py --steps {args.steps} --batch {args.batch} "
-        f"--seed {args.seed}",
-        "machine": machine_name(device),
-    }
-    folded = fold_norms(state.averaged)
+    training = Training(network, tasks, args)
+
+    def measure(drawn):
+        return measure_losses(network, tasks, Views(*drawn), args)
+
+    seconds, losses = training.run(draw_bytes, N_EACH, measure)
+    folded, page = fold_norms(training.averaged), training.page("pretrain.py")
     write_known(folded, args.output, page, make_materials(device), args.measured)
-    print_json(
-        steps=args.steps,
-        seconds=seconds,
-        losses={k: float(v) for k, v in losses.items()},
-        **page,
-    )
+    print_json(steps=args.steps, seconds=seconds, losses=losses, **page)
 
 
 def parse_arguments():
-    parser = make_parser(__doc__)
-    parser.add_argument("-o", "--output", required=True, help="weights to write")
-    parser.add_argument("--steps", type=int, default=10100)
-    parser.add_argument("--batch", type=int, default=96, help="scenes a step")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--rate", type=float, default=2e-3, help="peak step size")
-    parser.add_argument("--restart", help="file to go on from, kept up to date")
-    parser.add_argument("--log-every", type=int, default=200)
+    parser = make_training_parser(__doc__, steps=10100, batch=96)
     parser.add_argument(
         "--measured", type=int, default=96, help="scenes to find main axes on"
-    )
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument(
-        "--workers", type=int, default=0, help="processes that draw, on the same device"
     )
     parser.add_argument("--named", type=float, default=0.2, help="weight of tasks")
     parser.add_argument("--damage", type=float, default=2.0, help="weight of damage")
     parser.add_argument("--alike", type=int, default=1, help="spare what looks alike")
     return parser.parse_args()
-
-
-class State:
-    """All that changes while training, so that it can go on after an interruption."""
-
-    def __init__(self, network, tasks, args):
-        self.network, self.tasks, self.args = network, tasks, args
-        self.averaged = copy.deepcopy(network).requires_grad_(False)
-        parameters = [*network.parameters(), *tasks.parameters()]
-        self.optimizer = torch.optim.AdamW(parameters, lr=0.0, weight_decay=0.02)
-        self.step, self.seconds = 0, 0.0
-        if args.restart and Path(args.restart).exists():
-            self._load(args.restart)
-
-    def train_step(self, views):
-        """Take a step, and return the losses by name."""
-        args = self.args
-        warm = min(1.0, (self.step + 1) / _WARM_UP)
-        rest = 0.5 * (1 + torch.cos(torch.tensor(torch.pi * self.step / args.steps)))
-        for group in self.optimizer.param_groups:
-            group["lr"] = args.rate * warm * float(rest)
-        losses = measure_losses(self.network, self.tasks, views, args)
-        self.optimizer.zero_grad(set_to_none=True)
-        losses["sum"].backward()
-        torch.nn.utils.clip_grad_norm_(self.network.parameters(), 5.0)
-        self.optimizer.step()
-        self.step += 1
-        decay = min(_AVERAGED, self.step / (self.step + 10))
-        with torch.no_grad():
-            means, news = (
-                [x for x in y.state_dict().values() if x.is_floating_point()]
-                for y in (self.averaged, self.network)
-            )
-            torch._foreach_lerp_(means, news, 1 - decay)
-        return {k: v.detach() for k, v in losses.items()}
-
-    def save(self, path, seconds):
-        """Write all that is needed to go on."""
-        content = {
-            "network": self.network.state_dict(),
-            "tasks": self.tasks.state_dict(),
-            "averaged": self.averaged.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "step": self.step,
-            "seconds": seconds,
-        }
-        partial = Path(f"{path}.partial")
-        torch.save(content, partial)
-        partial.replace(path)
-
-    def _load(self, path):
-        content = torch.load(path, map_location=self.args.device, weights_only=True)
-        for name in ("network", "tasks", "averaged", "optimizer"):
-            getattr(self, name).load_state_dict(content[name])
-        self.step, self.seconds = content["step"], content["seconds"]
 
 
 def measure_losses(network, tasks, views, args):

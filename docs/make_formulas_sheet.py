@@ -72,14 +72,15 @@ def cut_middle(images):
 
 def arrange(rows):
     """Return rows of pictures on a white sheet, (height, width, 3) of uint8."""
-    step = _SHOWN + _GAP
+    size = rows[0].shape[-1]
+    step = size + _GAP
     height, width = step * len(rows) - _GAP, step * len(rows[0]) - _GAP
     sheet = np.full((height, width, 3), 255, np.uint8)
     for i, row in enumerate(rows):
         pictures = (255 * row).round().byte().permute(0, 2, 3, 1).numpy()
         for j, picture in enumerate(pictures):
             top, left = i * step, j * step
-            sheet[top : top + _SHOWN, left : left + _SHOWN] = picture
+            sheet[top : top + size, left : left + size] = picture
     return sheet
 
 

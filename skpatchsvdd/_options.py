@@ -18,6 +18,7 @@ _DENSE = {
     # More helps parts whose edges vary and harms materials: a compromise, with which
     # none of nine categories loses more than 0.008 of its AUROC.
     "relative_weight": 1 / 3,
+    "comparison_weight": 0.0,
     # 20 x 20 pixels: what a defect smaller than a patch lights up in a map.
     "score_pixels": 400,
     "aggregation": "multiply",
@@ -64,6 +65,7 @@ class Options:
     light: float
     position_weight: float | str
     relative_weight: float
+    comparison_weight: float
     score_pixels: int
     neighbors: str
     n_jobs: int | None
@@ -121,6 +123,11 @@ def resolve_options(parameters, device, goes_on=False):
     for name in auto.keys() - {"lam"}:
         if given[name] == "auto":
             given[name] = auto[name]
+    if given["training"] == "paper" and given["comparison_weight"] > 0:
+        raise ValueError(
+            "inspection__comparison_weight must be 'auto' or 0 with training='paper', "
+            f"which subtracts a mean image, got {given['comparison_weight']!r}."
+        )
     return Options(**given)
 
 

@@ -143,6 +143,13 @@ class Inspection(_Settings):
         an image, from the scores of both. A large weight suits parts whose edges never
         look the same twice, 0 is the paper's, D alone. "auto" is 1/3.
 
+    comparison_weight : "auto" or float, default="auto"
+        How much the comparison counts that was learnt on formulas: a network that sees
+        how patches compare with normal ones, and the image, and says for every pixel
+        how sure it is that there is damage. A pixel of the anomaly map is multiplied by
+        exp(w l), with the weight w and the logit l. 0 leaves it out, as the paper does,
+        and is what "auto" means; 0.2 is a good value otherwise.
+
     score_pixels : "auto" or int, default="auto"
         How many of the largest pixels of a map the score of an image is the mean of; no
         more than a quarter of the image. 1 is the maximum, as in the paper. "auto" is
@@ -171,6 +178,10 @@ class Inspection(_Settings):
             Interval(Real, 0, None, closed="left"),
         ],
         "relative_weight": [StrOptions({"auto"}), Interval(Real, 0, 1, closed="both")],
+        "comparison_weight": [
+            StrOptions({"auto"}),
+            Interval(Real, 0, None, closed="left"),
+        ],
         "score_pixels": [
             StrOptions({"auto"}),
             Interval(Integral, 1, None, closed="left"),
@@ -184,12 +195,14 @@ class Inspection(_Settings):
         light="auto",
         position_weight="auto",
         relative_weight="auto",
+        comparison_weight="auto",
         score_pixels="auto",
         aggregation="auto",
     ):
         self.light = light
         self.position_weight = position_weight
         self.relative_weight = relative_weight
+        self.comparison_weight = comparison_weight
         self.score_pixels = score_pixels
         self.aggregation = aggregation
 
@@ -200,6 +213,7 @@ PAPER_INSPECTION = {
     "light": 1.0,
     "position_weight": 0.0,
     "relative_weight": 0.0,
+    "comparison_weight": 0.0,
     "score_pixels": 1,
     "aggregation": "multiply",
 }

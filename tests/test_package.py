@@ -25,7 +25,7 @@ FLOORS = [
         "encoders",
         "metrics",
     },
-    {"_bank", "_encoding"},
+    {"_bank", "_comparison", "_encoding"},
     {"_options", "_scoring", "_training"},
     {"_calibration"},
     {"_feedback"},

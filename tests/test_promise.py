@@ -14,7 +14,7 @@ import torch
 from scipy.stats import binom
 from settings import SEED
 
-from skpatchsvdd import PatchSVDD, Training
+from skpatchsvdd import Inspection, PatchSVDD, Training
 from skpatchsvdd._calibration import Calibration
 from skpatchsvdd._calibration.threshold import count_scores
 
@@ -65,7 +65,10 @@ KINDS = {
         "max_iter": 2,
         "training": Training(batch_size=4),
     },
-    "formulas": lambda: {"encoder": "formulas"},
+    "compared": lambda: {
+        "encoder": "formulas",
+        "inspection": Inspection(comparison_weight=0.2),
+    },
 }
 ROI = np.pad(np.ones((36, 18)), ((0, 0), (9, 9)))
 
@@ -155,7 +158,7 @@ SLOW = [
     ("paper", "groups, join, later defects"),
     ("random", "groups, later, later defects"),
     ("trained", "groups, defects"),
-    ("formulas", "defects, corrections"),
+    ("compared", "defects, corrections"),
 ]
 
 

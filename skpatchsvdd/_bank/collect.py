@@ -23,6 +23,7 @@ def collect_banks(
     progress=None,
     owners=None,
     samplers=None,
+    pictures=None,
 ):
     """Encode all patches of a stack of images, and keep what the banks have room for.
 
@@ -48,6 +49,8 @@ def collect_banks(
         Whose the patches of each image are. None numbers the images, from `n_former`.
     samplers : list of Sampler or None
         One for each scale, which are shown the patches too.
+    pictures : list or None
+        What is kept of the images is appended to it, batch by batch.
 
     Returns
     -------
@@ -59,6 +62,9 @@ def collect_banks(
     owners = numbers if owners is None else owners
     is_gpu = encoder.device.type == "cuda"
     for start, batch in images.batches(encoder.batch_size, is_ahead=is_gpu):
+        batch = encoder.move(batch)
+        if pictures is not None:
+            pictures.append(encoder.picture(batch).cpu().numpy())
         scales = encoder.add_positions(encoder.encode(batch), units)
         pairs = zip(scales, encoder.cells, strict=True)
         scales = [_take_cells(x.flatten(1, 2), cells) for x, cells in pairs]

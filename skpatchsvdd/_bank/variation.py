@@ -161,6 +161,11 @@ class Variation(Saved):
             made = self._on_device = self._move_to(device)
         return made.regress(features, left_out) + made.typical
 
+    @property
+    def typical(self):
+        """The usual distance of all normal patches."""
+        return _find_typical(self.distances)
+
     def make_plain(self):
         """Return a function of patches (n, n_features) that gives what `usual` does.
 

@@ -5,8 +5,10 @@ from skpatchsvdd._encoding.dense import DenseSetting
 from skpatchsvdd._encoding.dry_run import copy_frozen, run_module, weights_digest
 from skpatchsvdd._encoding.formulas import FormulaEncoder
 from skpatchsvdd._encoding.illumination import REACH, damp_windows
+from skpatchsvdd._encoding.known import read_known
 from skpatchsvdd._encoding.modules import LARGEST_MULTIPLE, ModuleEncoder
 from skpatchsvdd._encoding.networks import reset_parameters
+from skpatchsvdd._encoding.pictures import keep_pictures, show_pictures
 from skpatchsvdd._encoding.positions import find_units
 from skpatchsvdd._encoding.registry import (
     ENCODERS,
@@ -36,10 +38,13 @@ __all__ = [
     "grid_shape",
     "is_trained",
     "join_encoders",
+    "keep_pictures",
     "make_encoder",
     "make_frozen",
+    "read_known",
     "rebuild_encoder",
     "reset_parameters",
     "run_module",
+    "show_pictures",
     "weights_digest",
 ]

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from skpatchsvdd._encoding.base import grid_shape
 from skpatchsvdd._encoding.fused import use_fused_layers
 from skpatchsvdd._encoding.illumination import REACH, damp_light, damp_windows
+from skpatchsvdd._encoding.pictures import keep_pictures
 from skpatchsvdd._encoding.positions import add_positions
 from skpatchsvdd._images import pixels_to_float
 from skpatchsvdd._utils import as_writable, exact_convolutions, halve_without_memory
@@ -81,6 +82,10 @@ class DenseEncoder:
     def __init__(self, encoder, image_size, center, light, strides, device, roi=None):
         self.patch_sizes = encoder.patch_sizes
         self.scale_weights = encoder.scale_weights
+        # Scales by which images are compared: of the formulas, if they are there.
+        names = [x.name for x in encoder.members for _ in x.patch_sizes]
+        numbers = range(len(names))
+        self.compared = [i for i in numbers if names[i] == "formulas"] or list(numbers)
         self.is_capturable = all(x.is_capturable for x in encoder.members)
         self.strides = strides
         self.center = center
@@ -142,12 +147,7 @@ class DenseEncoder:
         features : list of tensors of shape (n, rows, cols, D)
             One for each scale.
         """
-        if not isinstance(images, torch.Tensor):
-            images = self.move(images)
-        x = pixels_to_float(images) - self._center
-        x = x.permute(0, 3, 1, 2)  # (n, c, h, w)
-        if self._roi is not None:
-            x = torch.where(self._roi, x, 0.0)
+        x = self._center_images(images)
         # A CPU's convolution rounds differently for other batch sizes: image by image,
         # a score depends on that image alone, and takes no longer.
         size = 1 if self.device.type == "cpu" else len(x)
@@ -157,6 +157,19 @@ class DenseEncoder:
             )
         scales = zip(*maps, strict=True)
         return [torch.cat(scale).permute(0, 2, 3, 1) for scale in scales]
+
+    def _center_images(self, images):
+        """Return images less the centre, (n, n_channels, height, width)."""
+        if not isinstance(images, torch.Tensor):
+            images = self.move(images)
+        x = pixels_to_float(images) - self._center
+        x = x.permute(0, 3, 1, 2)  # (n, c, h, w)
+        return x if self._roi is None else torch.where(self._roi, x, 0.0)
+
+    def picture(self, images):
+        """Return what the comparison sees of images, on the device, in bytes."""
+        x = self._center_images(images) + self._center.permute(2, 0, 1)
+        return keep_pictures(x)
 
     def _encode_maps(self, images, choose):
         """Features of whole images by scale, (n, D, rows, cols)."""

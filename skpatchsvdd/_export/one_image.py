@@ -84,7 +84,7 @@ class _GraphVariation:
     """What is usual, compared with all rows, in place of `Variation`."""
 
     def __init__(self, variation):
-        self._regress = variation.make_plain()
+        self._regress, self.typical = variation.make_plain(), variation.typical
 
     def usual(self, features, left_out):
         return self._regress(features.flatten(0, 1)).view(features.shape[:2])
@@ -107,6 +107,7 @@ def make_inspector(fitted, encoder):
         indexes=[GraphIndex(index.bank()) for index in fitted.indexes],
         variations=variations,
         known=[],  # no image is a known one
+        pictures=None,
     )
     setting = fitted.setting._replace(device=torch.device("cpu"))
     return Inspector(setting.make(encoder), bank)

@@ -47,9 +47,11 @@ class FittedBank(Saved):
         Digests of the images that the encoder was trained on.
     variations : list of Variation or None
         For each scale, the distances that are usual.
-    relative_weight : float
+    relative_weight, comparison_weight : float
     score_pixels : int
         See `Inspector`.
+    pictures : ndarray of uint8 of shape (n_known, 1 or 3, rows, cols) or None
+        What the comparison sees of each known image, if there is one.
     sizes, files : list
         The size that each known image came in, and its path or None.
     feedback : Feedback or None
@@ -66,6 +68,8 @@ class FittedBank(Saved):
     seen: set = frozenset()
     variations: list | None = None
     relative_weight: float = 0.0
+    comparison_weight: float = 0.0
+    pictures: np.ndarray | None = None
     score_pixels: int = 1
     sizes: list = ()
     files: list = ()
@@ -119,6 +123,10 @@ class FittedBank(Saved):
     def _unsaved(self):
         return {"_memory": _Memory()}
 
+    def __setstate__(self, state):
+        # Files from before there was a comparison.
+        super().__setstate__({"comparison_weight": 0.0, "pictures": None} | state)
+
 
 def build_bank(normal, encoder, seen, context):
     """Encode and index the patches of normal images.
@@ -148,7 +156,8 @@ def build_bank(normal, encoder, seen, context):
         counts = "count" if unit > 0 else "do not count"
         context.report.log(f"positions of patches of {size} {counts}")
     samplers = None
-    if options.relative_weight > 0:
+    pictures = [] if options.comparison_weight > 0 else None
+    if options.relative_weight > 0 or pictures is not None:
         sampler_rng = _fork(rng)
         samplers = [Sampler(len(images), sampler_rng) for _ in units]
     with context.report.progress("encoding images", len(images)) as progress:
@@ -161,6 +170,7 @@ def build_bank(normal, encoder, seen, context):
             progress=progress,
             owners=normal.owners,
             samplers=samplers,
+            pictures=pictures,
         )
     indexes = index_banks(banks, context)
     variations = None
@@ -180,6 +190,8 @@ def build_bank(normal, encoder, seen, context):
         seen=seen,
         variations=variations,
         relative_weight=options.relative_weight,
+        comparison_weight=options.comparison_weight,
+        pictures=None if pictures is None else np.concatenate(pictures),
         score_pixels=options.score_pixels,
         sizes=images.sizes,
         files=images.files,
@@ -202,6 +214,7 @@ def extend_bank(fitted, new, dense, context):
     """
     images, rng = new.stack, context.rng
     former = fitted.variations
+    pictures = None if fitted.pictures is None else [fitted.pictures]
     samplers = None
     if former is not None:
         sampler_rng = _fork(rng)
@@ -219,6 +232,7 @@ def extend_bank(fitted, new, dense, context):
             progress=progress,
             owners=new.owners,
             samplers=samplers,
+            pictures=pictures,
         )
     indexes = index_banks(banks, context)
     variations = None
@@ -231,6 +245,7 @@ def extend_bank(fitted, new, dense, context):
         known=[*fitted.known, *new.known],
         owners=np.concatenate([fitted.owners, new.owners]),
         variations=variations,
+        pictures=None if pictures is None else np.concatenate(pictures),
         sizes=[*fitted.sizes, *images.sizes],
         files=[*fitted.files, *images.files],
     )

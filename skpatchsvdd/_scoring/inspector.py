@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from skpatchsvdd._comparison import Comparer
 from skpatchsvdd._gpu import SharedGraphedCall, prefetch, run_concurrently
 from skpatchsvdd._images import KnownImages, pixels_to_float
 from skpatchsvdd._scoring.maps import (
@@ -35,18 +36,22 @@ class Encoded(NamedTuple):
         Their numbers among the images of the bank, or -1.
     is_corrected : list of bool of length n_images
         Whether they are pictures of which an alarm was corrected.
+    pictures : tensor of uint8 of shape (n_images, 1 or 3, rows, cols) or None
+        What the comparison sees of them, if there is one.
     """
 
     features: list
     owners: list
     numbers: list
     is_corrected: list
+    pictures: torch.Tensor | None
 
     def take(self, k):
         """Return what belongs to one image."""
         own = slice(k, k + 1)
-        lists = (x[own] for x in (self.owners, self.numbers, self.is_corrected))
-        return Encoded([x[own] for x in self.features], *lists)
+        features, *others = self
+        others = (None if x is None else x[own] for x in others)
+        return Encoded([x[own] for x in features], *others)
 
 
 class Inspector:
@@ -58,7 +63,8 @@ class Inspector:
 
     With variations there are two maps, of distances as they are and in units of what is
     usual for such patches; a pixel, and the score of an image, is the geometric mean of
-    both.
+    both. With a comparison that is multiplied by how sure it is that there is damage,
+    and the score is that of this one map.
 
     Parameters
     ----------
@@ -78,6 +84,10 @@ class Inspector:
         self.variations = bank.variations
         self._aggregation = bank.aggregation
         self._weights = (1 - bank.relative_weight, bank.relative_weight)
+        self._compare, self._comparison_weight = None, bank.comparison_weight
+        if bank.comparison_weight > 0:
+            typical = [x.typical for x in bank.variations]
+            self._compare = Comparer(encoder, typical)
         # No more than a quarter of what is looked at.
         n_pixels = encoder.image_size[0] * encoder.image_size[1]
         self._roi = None
@@ -202,9 +212,10 @@ class Inspector:
         features = self.encoder.add_positions(self.encoder.encode(batch), self.units)
         is_corrected = [i >= 0 and self._is_corrected[i] for i in known]
         known = [i if i < self._n_known else -1 for i in known]
-        return Encoded(features, self._own(known), known, is_corrected)
+        pictures = None if self._compare is None else self.encoder.picture(batch)
+        return Encoded(features, self._own(known), known, is_corrected, pictures)
 
-    def score_features(self, features, owners):
+    def score_features(self, features, owners, pictures):
         """Score images whose features are known.
 
         Parameters
@@ -213,6 +224,8 @@ class Inspector:
             One for each scale, with positions.
         owners : list of int
             The owner of each image.
+        pictures : tensor or None
+            See `Encoded`.
 
         Returns
         -------
@@ -220,7 +233,7 @@ class Inspector:
             How abnormal they are, without feedback and by what it raises.
         """
         n = len(owners)
-        encoded = Encoded(features, owners, [-1] * n, [False] * n)
+        encoded = Encoded(features, owners, [-1] * n, [False] * n, pictures)
         readings = self._make_maps(encoded, range(len(self.indexes)))
         found = [self._find_largest(x).double().cpu().numpy() for x in readings]
         return found[0], found[-1]
@@ -323,7 +336,12 @@ class Inspector:
                     near and {i: near[i][k] for i in chosen},
                     owner,
                 )
-        return self._join_readings(distances, usual, near)
+        readings = self._join_readings(distances, usual, near)
+        if self._compare is not None and len(chosen) == len(self.indexes):
+            logits = self._compare(encoded.pictures, distances, usual)
+            sure = torch.exp(self._comparison_weight * logits)
+            readings = [[geometric_mean(x, self._weights) * sure] for x in readings]
+        return readings
 
     def _measure(self, i, features, owners):
         """Return the distances of all patches of a scale, (n, rows, cols)."""

@@ -79,6 +79,7 @@ def _list_settings(copy):
         "training": setting.center,  # the mean image is subtracted, or one grey
         "aggregation": fitted.aggregation,
         "relative_weight": fitted.relative_weight,
+        "comparison_weight": fitted.comparison_weight,
         "score_pixels": fitted.score_pixels,
     }
 
@@ -121,6 +122,7 @@ def join_fitted(fitted, others, added, owners, dense, context):
     banks = [[index.bank()] for index in fitted.indexes]
     samples = fitted.variations and [[x.sample] for x in fitted.variations]
     known, sizes, files = (list(x) for x in (fitted.known, fitted.sizes, fitted.files))
+    pictures = [fitted.pictures]
     for other, new in zip(others, added, strict=True):
         numbers = np.full(len(other.known), -1)
         numbers[new] = np.arange(len(known), len(known) + len(new))
@@ -134,6 +136,7 @@ def join_fitted(fitted, others, added, owners, dense, context):
         for all_of_it, its in ((known, other.known), (sizes, other.sizes)):
             all_of_it.extend(its[i] for i in new)
         files.extend(other.files[i] for i in new)
+        pictures.append(None if other.pictures is None else other.pictures[new])
     joined = []
     for parts, cells in zip(banks, dense.cells, strict=True):
         n_features = parts[0].rows.shape[1]
@@ -153,6 +156,7 @@ def join_fitted(fitted, others, added, owners, dense, context):
         known=known,
         owners=owners,
         variations=variations,
+        pictures=None if pictures[0] is None else np.concatenate(pictures),
         sizes=sizes,
         files=files,
         feedback=None,

@@ -40,7 +40,10 @@ def score_rows(fitted, inspector, report):
                 rows = [bank.rows[order[at[i] : at[i + 1]]] for i in some]
                 features.append(_lay_out(np.stack(rows), dense, k))
             owners = [int(fitted.owners[i]) for i in some]
-            scores[:, some] = inspector.score_features(features, owners)
+            pictures = None
+            if fitted.pictures is not None:
+                pictures = dense.move(fitted.pictures[some])
+            scores[:, some] = inspector.score_features(features, owners, pictures)
             progress(start + len(some))
     return scores
 

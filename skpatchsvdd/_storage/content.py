@@ -115,6 +115,10 @@ def _is_bank_right(parameters, learnt):
         and 0 <= fitted.n_averaged <= n_known
         and fitted.aggregation in ("multiply", "sum")
         and 0 <= fitted.relative_weight <= 1
+        and _is_number(fitted.comparison_weight)
+        and fitted.comparison_weight >= 0
+        and (fitted.pictures is not None) == (fitted.comparison_weight > 0)
+        and (fitted.pictures is None or _are_pictures_right(fitted, learnt))
         and _are_positive([fitted.score_pixels])
         and all(_is_number(unit) and unit >= 0 for unit in fitted.units)
         and _are_indices(fitted.owners, n_known)
@@ -123,6 +127,19 @@ def _is_bank_right(parameters, learnt):
             for index, grid in zip(fitted.indexes, _list_grids(learnt), strict=True)
         )
         and all(map(_is_width_right, _list_widths(fitted), fitted.units, lengths))
+    )
+
+
+def _are_pictures_right(fitted, learnt):
+    """Whether there is a picture of half the size of each known image."""
+    pictures, (height, width) = fitted.pictures, learnt["inspected_shape_"][:2]
+    size = (-(-height // 2), -(-width // 2))
+    return (
+        fitted.variations is not None
+        and pictures.dtype == np.uint8
+        and pictures.shape[0] == len(fitted.known)
+        and pictures.shape[1] in (1, 3)
+        and pictures.shape[2:] == size
     )
 
 

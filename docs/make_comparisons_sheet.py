@@ -1,0 +1,48 @@
+"""Draw the sheet of docs/user_guide/formulas.rst about comparisons.
+
+One column for each scene: the image that is compared, two of the normal ones it is
+compared with, and where it is damaged. It is drawn on a CPU, in seconds.
+
+    python docs/make_comparisons_sheet.py
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import torch
+from make_formulas_sheet import arrange
+from PIL import Image
+
+from skpatchsvdd._formulas import make_materials
+
+_DOCS = Path(__file__).parent
+# This one shows blots, scratches, altered shapes, and images without damage.
+_SEED = 5
+
+
+def main():
+    """Draw the sheet and write it."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("-o", "--output", type=Path, default=_DOCS / "comparisons.png")
+    parser.add_argument("--scenes", type=int, default=8)
+    parser.add_argument("--seed", type=int, default=_SEED)
+    args = parser.parse_args()
+    sheet = arrange(draw_rows(args.seed, args.scenes))
+    Image.fromarray(sheet).quantize(256).save(args.output, optimize=True)
+
+
+def draw_rows(seed, n):
+    """Return four rows of n pictures."""
+    sys.path.insert(0, str(_DOCS.parent / "benchmarks"))
+    from _comparisons import draw_comparisons, draw_sets
+
+    generator = torch.Generator().manual_seed(seed)
+    sets = draw_sets(generator, n, make_materials("cpu"))
+    drawn = draw_comparisons(generator, sets, 2)
+    mask = drawn.mask[:, None].expand_as(drawn.query)
+    return [drawn.query, *drawn.normal, mask]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,15 @@
+"""A comparison learnt on formulas: where distances mean damage, pixel by pixel."""
+
+from skpatchsvdd._comparison.comparer import Comparer
+from skpatchsvdd._comparison.inputs import arrange
+from skpatchsvdd._comparison.network import STEP, Comparison, fold_norms
+from skpatchsvdd._comparison.weights import read_comparison
+
+__all__ = [
+    "STEP",
+    "Comparer",
+    "Comparison",
+    "arrange",
+    "fold_norms",
+    "read_comparison",
+]

@@ -1,0 +1,53 @@
+"""What the comparison sees of distances: ratios, on one grid for all scales."""
+
+import functools
+import math
+
+import numpy as np
+import torch
+
+from skpatchsvdd._comparison.network import STEP
+
+# Logarithms of ratios are cut here: what is farther away is damaged all the same.
+_FARTHEST = 4.0
+
+
+def arrange(distances, usual, typical, patch_size, stride, image_size):
+    """Return what is known of a scale at every eighth pixel, (n, N_INPUTS, rows, cols).
+
+    Parameters
+    ----------
+    distances, usual : tensors of shape (n, rows, cols)
+        Of the patches, to the nearest normal ones, and what is usual for such patches.
+    typical : float or tensor of shape (n, 1, 1)
+        What is usual for all patches.
+    patch_size, stride : int
+        How the patches were cut.
+    image_size : tuple of (height, width)
+        Size of the images.
+    """
+    tiny = math.exp(-_FARTHEST)
+    far, normal = (
+        (x / typical).clamp(min=tiny).log().clamp(max=_FARTHEST)
+        for x in (distances, usual)
+    )
+    told = torch.stack([far, normal, far - normal], dim=1)
+    down, across = (
+        _place(length, n, patch_size, stride, told.device)
+        for length, n in zip(image_size, told.shape[2:], strict=True)
+    )
+    told = down @ told @ across.T
+    size = torch.full_like(told[:, :1], math.log2(patch_size / 32))
+    return torch.cat([told, size], dim=1)
+
+
+@functools.lru_cache(maxsize=32)
+def _place(length, n_patches, patch_size, stride, device):
+    """Weights of patches at every eighth pixel along an axis, by linear interpolation.
+
+    Beyond the middles of the first and the last patch, these stand for all.
+    """
+    pixels = np.arange(0, length, STEP) + 1  # the middles of every fourth pair
+    middles = patch_size / 2 + stride * np.arange(n_patches)
+    weights = [np.interp(pixels, middles, own) for own in np.eye(n_patches)]
+    return torch.from_numpy(np.stack(weights, axis=1).astype(np.float32)).to(device)

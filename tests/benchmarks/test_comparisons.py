@@ -1,0 +1,91 @@
+"""What the comparison is trained on, and how it is measured."""
+
+import functools
+
+import numpy as np
+import pytest
+import torch
+from settings import SEED
+
+from skpatchsvdd import PatchSVDD
+from skpatchsvdd._comparison import arrange
+from skpatchsvdd._encoding import FormulaEncoder
+from skpatchsvdd._encoding.formulas import PATCHES
+from skpatchsvdd._formulas import make_materials
+
+
+@functools.cache
+def draw():
+    """Return sets of specimens, and comparisons of these."""
+    from _comparisons import draw_comparisons, draw_sets
+
+    generator = torch.Generator().manual_seed(SEED)
+    sets = draw_sets(generator, 6, make_materials("cpu"))
+    return sets, draw_comparisons(generator.manual_seed(SEED), sets, 3)
+
+
+@pytest.fixture
+def sets(benchmarks):
+    return draw()[0]
+
+
+@pytest.fixture
+def drawn(benchmarks):
+    return draw()[1]
+
+
+def test_the_twin_of_a_specimen_is_the_same_but_for_some_shapes(sets):
+    from _comparisons import N_SPECIMENS, SCENE
+
+    assert sets.shape == (6, N_SPECIMENS + 1, 3, SCENE, SCENE)
+    differs = (sets[:, 0] != sets[:, -1]).any(dim=1).float().mean(dim=(1, 2))
+    assert differs.max() > 0
+    assert differs.median() < 0.5
+    others = (sets[:, 0] != sets[:, 1]).any(dim=1).float().mean(dim=(1, 2))
+    assert (others > differs).sum() >= 4
+
+
+def test_comparisons_are_images_and_where_they_are_damaged(drawn):
+    from _comparisons import VIEW
+
+    assert drawn.query.shape == (6, 3, VIEW, VIEW)
+    assert drawn.normal.shape == (3, 6, 3, VIEW, VIEW)
+    assert drawn.mask.shape == (6, VIEW, VIEW)
+    for x in drawn:
+        assert x.min() >= 0
+        assert x.max() <= 1
+    share = (drawn.mask > 0.5).float().mean(dim=(1, 2))
+    assert (share > 0).any()
+    assert share.max() < 0.6
+
+
+def test_the_same_seed_draws_the_same(sets, drawn):
+    from _comparisons import draw_comparisons
+
+    again = draw_comparisons(torch.Generator().manual_seed(SEED), sets, 3)
+    for x, y in zip(drawn, again, strict=True):
+        torch.testing.assert_close(x, y)
+
+
+def test_images_are_compared_as_the_estimator_does(drawn):
+    from _comparing import compare
+
+    told = compare(FormulaEncoder.make_frozen(3, (160, 160)), drawn)
+    for i in range(2):
+        normal, query = (
+            (255 * x).round().byte().permute(0, 2, 3, 1).numpy()
+            for x in (drawn.normal[:, i], drawn.query[i : i + 1])
+        )
+        est = PatchSVDD(encoder="formulas", random_state=SEED, device="cpu")
+        inspector = est.fit(normal, groups=None)._inspector()
+        encoded = next(inspector.encode_each(est._check_scored_images(query)))
+        for k, (patch_size, stride) in enumerate(PATCHES.items()):
+            measured = k, encoded.features[k], encoded.owners
+            distances = inspector._measure(*measured)
+            usual = inspector._find_usual(*measured)
+            typical = inspector.variations[k].typical
+            size = query.shape[1:3]
+            found = arrange(distances, usual, typical, patch_size, stride, size)
+            # The estimator compares with a sample of the patches.
+            apart = (found - told[k][i : i + 1]).abs()
+            assert np.quantile(apart.numpy(), 0.99) < 0.05
