@@ -185,7 +185,7 @@ def measure(est, images, test, device):
         "seg": segmentation_auroc(test.masks, maps),
         "pro": pro_score(test.masks, maps),
         "f1": find_best_f1(test.masks, maps),
-        "mask f1": f1_score(test.masks.ravel(), masks.ravel()),
+        "mask f1": f1_score(test.masks.ravel(), masks.ravel(), zero_division=0),
         "tied": int(len(np.unique(scores)) < len(scores) / 2),
         "collapsed": int(mended),
         "false alarms": float(np.mean(is_found[good])),

@@ -93,11 +93,12 @@ def test_quality(run, categories):
 
 
 def test_a_setting_is_chosen_by_the_other_categories():
-    from bench_quality import choose_by_others
+    from bench_quality import FIGURES, choose_by_others
 
+    same = dict.fromkeys(FIGURES, 0.5)
     det = {"a": {"x": 0.9, "y": 0.5}, "b": {"x": 0.8, "y": 0.6}, "c": {"x": 0, "y": 1}}
     rows = [
-        {"category": c, "setting": s, "det": value, "seg": 0.5, "pro": 0.5}
+        {"category": c, "setting": s, **same, "det": value}
         for c, values in det.items()
         for s, value in values.items()
     ]
