@@ -19,7 +19,7 @@ from _comparing import compare
 from _comparisons import draw_comparisons, draw_sets
 from _training import Training, make_training_parser
 
-from skpatchsvdd._comparison import STEP, Comparison, fold_norms
+from skpatchsvdd._comparison import STEP, Comparison, fold_comparison
 from skpatchsvdd._encoding import keep_pictures, show_pictures
 from skpatchsvdd._encoding.formulas import FormulaEncoder
 from skpatchsvdd._storage.tensors import write_tensors
@@ -41,7 +41,6 @@ def main():
     encoder = FormulaEncoder.make_frozen(3, (256, 256)).to(device)
     encoder.prepare()
     training = Training(network, None, args)
-
     shown = Shown(args.kept, args.batch * args.again)
 
     def measure(drawn):
@@ -51,7 +50,7 @@ def main():
     draw = functools.partial(draw_steps, n_each=args.each)
     seconds, losses = training.run(draw, args.each, measure)
     page = training.page("pretrain_comparison.py", each=args.each, again=args.again)
-    write_comparison(fold_norms(training.averaged), args.output, page)
+    write_comparison(fold_comparison(training.averaged), args.output, page)
     print_json(steps=args.steps, seconds=seconds, losses=losses, **page)
 
 

@@ -2,7 +2,7 @@
 
 from skpatchsvdd._comparison.comparer import Comparer
 from skpatchsvdd._comparison.inputs import arrange
-from skpatchsvdd._comparison.network import STEP, Comparison, fold_norms
+from skpatchsvdd._comparison.network import STEP, Comparison, fold_comparison
 from skpatchsvdd._comparison.weights import read_comparison
 
 __all__ = [
@@ -10,6 +10,6 @@ __all__ = [
     "Comparer",
     "Comparison",
     "arrange",
-    "fold_norms",
+    "fold_comparison",
     "read_comparison",
 ]

@@ -4,6 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from skpatchsvdd._encoding import Layer, fold_norms
+
 # Channels of what is known of each scale, of what is seen of the image at every second,
 # fourth and eighth pixel, of the levels at every eighth, sixteenth and 32nd pixel, and
 # on the way back at every fourth and second pixel.
@@ -43,14 +45,14 @@ class Comparison(nn.Module):
         first, second, third = _SEEN
         self.see = nn.ModuleList(
             [
-                Layer(3, first, norm),
-                Layer(first, second, norm, stride=2),
-                Layer(second, third, norm, stride=2),
+                Layer(3, first, 1, norm),
+                Layer(first, second, 2, norm),
+                Layer(second, third, 2, norm),
             ]
         )
         a, b, c = _LEVELS
         self.enter = Block(_SCALE + third, a, norm)
-        self.down = nn.ModuleList([Layer(a, b, norm, 2), Layer(b, c, norm, 2)])
+        self.down = nn.ModuleList([Layer(a, b, 2, norm), Layer(b, c, 2, norm)])
         self.middle = nn.ModuleList([Block(b, b, norm), Block(c, c, norm)])
         self.up = nn.ModuleList([Block(c + b, b, norm), Block(b + a, a, norm)])
         d, e = _FINE
@@ -65,7 +67,7 @@ class Comparison(nn.Module):
         Parameters
         ----------
         pictures : tensor of shape (n, 3, rows, cols)
-            In 0..1, what `make_pictures` returns.
+            In 0..1, what `show_pictures` returns.
         scales : list of tensors of shape (n, N_INPUTS, ceil(rows / 4), ceil(cols / 4))
             What `arrange` returns.
 
@@ -75,13 +77,13 @@ class Comparison(nn.Module):
         """
         seen = [pictures - _MID_GREY]
         for layer in self.see:
-            seen.append(layer(seen[-1]))
+            seen.append(layer(seen[-1]).relu_())
         _, half, quarter, eighth = seen
         told = sum(self.scale(x) for x in scales) / len(scales)
         x = self.enter(torch.cat([told, eighth], dim=1))
         levels = [x]
         for down, middle in zip(self.down, self.middle, strict=True):
-            x = middle(down(x))
+            x = middle(down(x).relu_())
             levels.append(x)
         for up, level in zip(self.up, levels[1::-1], strict=True):
             x = up(torch.cat([double(x, level.shape[2:]), level], dim=1))
@@ -90,25 +92,18 @@ class Comparison(nn.Module):
         return self.tell(x)
 
 
-class Layer(nn.Module):
-    """A convolution of 3 x 3 over an image that is continued by its edges."""
-
-    def __init__(self, n_in, n_out, norm, stride=1):
-        super().__init__()
-        self.conv = nn.Conv2d(n_in, n_out, 3, stride=stride, bias=not norm)
-        self.norm = nn.BatchNorm2d(n_out) if norm else nn.Identity()
-
-    def forward(self, x):
-        """Return what the layer makes of features."""
-        x = F.pad(x, (1, 1, 1, 1), mode="replicate")
-        return self.norm(self.conv(x)).relu_()
-
-
 class Block(nn.Sequential):
     """Two layers."""
 
     def __init__(self, n_in, n_out, norm):
-        super().__init__(Layer(n_in, n_out, norm), Layer(n_out, n_out, norm))
+        layers = (Layer(k, n_out, norm=norm) for k in (n_in, n_out))
+        super().__init__(*layers)
+
+    def forward(self, x):
+        """Return what the layers make of features."""
+        for layer in self:
+            x = layer(x).relu_()
+        return x
 
 
 def double(x, size):
@@ -120,19 +115,8 @@ def double(x, size):
     return x[:, :, : size[0], : size[1]]
 
 
-def fold_norms(network):
+def fold_comparison(network):
     """Return a network without batch norm that tells the same."""
     folded = Comparison()
     folded.load_state_dict(network.state_dict(), strict=False)
-    pairs = zip(_layers(network), _layers(folded), strict=True)
-    with torch.no_grad():
-        for layer, plain in pairs:
-            norm = layer.norm
-            scale = norm.weight / (norm.running_var + norm.eps).sqrt()
-            plain.conv.weight.copy_(layer.conv.weight * scale[:, None, None, None])
-            plain.conv.bias.copy_(norm.bias - norm.running_mean * scale)
-    return folded
-
-
-def _layers(network):
-    return [x for x in network.modules() if isinstance(x, Layer)]
+    return fold_norms(network, folded)

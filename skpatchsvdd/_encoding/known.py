@@ -95,9 +95,12 @@ class Stage(nn.Module):
         return x
 
 
-def fold_norms(network):
-    """Return a network without batch norm that gives the same features."""
-    folded = KnownNetwork()
+def fold_norms(network, folded=None):
+    """Return a network without batch norm that gives the same features.
+
+    `folded` is one of the same kind to write into, a new `KnownNetwork` if not given.
+    """
+    folded = KnownNetwork() if folded is None else folded
     pairs = zip(_layers(network), _layers(folded), strict=True)
     with torch.no_grad():
         for layer, plain in pairs:

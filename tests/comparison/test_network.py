@@ -7,7 +7,7 @@ import pytest
 import torch
 from settings import SEED
 
-from skpatchsvdd._comparison import Comparison, arrange, comparer, fold_norms
+from skpatchsvdd._comparison import Comparison, arrange, comparer, fold_comparison
 from skpatchsvdd._comparison.network import N_INPUTS, REACH, double
 from skpatchsvdd._encoding import keep_pictures, show_pictures
 
@@ -16,7 +16,7 @@ from skpatchsvdd._encoding import keep_pictures, show_pictures
 def network():
     with torch.random.fork_rng():
         torch.manual_seed(SEED)
-        return Comparison().eval().requires_grad_(False)
+        return fold_comparison(Comparison(norm=True)).requires_grad_(False)
 
 
 def draw(n=1, rows=24, cols=20):
@@ -53,7 +53,7 @@ def test_folded_norms_tell_the_same():
     for _ in range(3):
         network(*inputs)  # other means than at first
     network.eval()
-    torch.testing.assert_close(fold_norms(network)(*inputs), network(*inputs))
+    torch.testing.assert_close(fold_comparison(network)(*inputs), network(*inputs))
 
 
 def test_a_cell_becomes_every_second_one():
