@@ -28,11 +28,16 @@ _N_ALTERED, _ALTERATIONS = 3, 5
 _SEEN = 0.06
 # Marks of a kind that all specimens of a scene may have, at most.
 _N_MARKS = 6
-# How far specimens lie apart at most, as a fraction, in views and in radians.
-_ENLARGE, _SHIFT, _TURN = 0.1, 0.12, 0.25
-# How often damage is drawn at its own size, twice that and four times that; else there
-# is none but what is altered.
-_SIZES = {1: 0.45, 2: 0.2, 4: 0.04}
+# How far specimens lie apart at most, as a fraction, in views and in radians; and how
+# much one that is turned out of the plane is narrower than another.
+_ENLARGE, _SHIFT, _TURN, _NARROW = 0.1, 0.12, 0.25, 0.2
+# How often damage is drawn at its own size, twice that and four times that, and how
+# often a region is damaged all over; else there is none but what is altered.
+_SIZES = {1: 0.42, 2: 0.18, 4: 0.04}
+_REGIONS = 0.12
+# Ways to damage a region: it shows another scene, is of another light or contrast,
+# blurred, turned or flat.
+_REGION_WAYS = 6
 
 
 class Comparisons(NamedTuple):
@@ -58,19 +63,23 @@ def draw_sets(generator, n, materials):
     """Draw specimens of n scenes, (n, N_SPECIMENS + 1, 3, SCENE, SCENE), in bytes.
 
     The last one is the first one with some shapes altered, and the same otherwise. In
-    some scenes a few shapes are in no two specimens the same, as handwriting is.
+    some scenes a few shapes are in no two specimens the same, as handwriting is, and in
+    some the light of all shapes, as that of faces is which turn to it.
     """
     g = generator
     scenes = draw_scenes(g, n, SCENE, len(materials.kind))
     textures = draw_scene_textures(g, scenes, materials, SCENE)
     is_print = scenes.is_print[:, None, None, None, None]
     varying = _choose_shapes(g, scenes, 2) & happens(g, (n, 1), 0.2)
+    lit = log_uniform(g, (n, 1, 1), 0.02, 0.25) * happens(g, (n, 1, 1), 0.25)
     images = []
     for i in range(N_SPECIMENS):
         if i > 0:
             others = draw_scene_textures(g, scenes, materials, SCENE)
             textures = torch.where(is_print, textures, others)
         own = _alter(g, scenes, varying)
+        light = lit * normal(g, (*own.opacity.shape, 1))
+        own = own._replace(color=own.color + light)
         altered = _alter(g, own, _choose_shapes(g, scenes, _N_ALTERED))
         state = g.get_state()
         images.append(draw_specimens(g, own, textures, SCENE).images)
@@ -156,7 +165,8 @@ def draw_comparisons(generator, sets, n_normal):
     # In a third of the scenes all specimens lie alike.
     apart = torch.where(happens(g, n, 0.3), 0.0, uniform(g, n) ** 2)
     place = uniform(g, (n, 2), -1.0, 1.0) * (1 - VIEW / SCENE)
-    frames = [_draw_frame(g, place, apart) for _ in range(n_normal + 1)]
+    narrow = apart[:, None] * uniform(g, (n, 2)) * happens(g, (n, 1), 0.5)
+    frames = [_draw_frame(g, place, apart, narrow) for _ in range(n_normal + 1)]
     picked = [_to_float(sets[:, i]) for i in (0, *others)]
     views = [_look(x, frame) for x, frame in zip(picked, frames, strict=True)]
     views = _mark(g, views)
@@ -174,14 +184,18 @@ def _to_float(images):
     return images.float().div_(255)
 
 
-def _draw_frame(g, place, apart):
+def _draw_frame(g, place, apart, narrow):
     """Return how a specimen is seen, as matrices (n, 2, 3)."""
     n = len(place)
     turn = _TURN * apart * uniform(g, n, -1.0, 1.0)
     scale = (1 + _ENLARGE * apart * uniform(g, n, -1.0, 1.0)) * VIEW / SCENE
+    wide, high = (1 + _NARROW * narrow * uniform(g, (n, 2), -1.0, 1.0)).unbind(1)
     moved = place + _SHIFT * apart[:, None] * uniform(g, (n, 2), -1.0, 1.0)
     cos, sin = scale * turn.cos(), scale * turn.sin()
-    rows = [torch.stack([cos, -sin], 1), torch.stack([sin, cos], 1)]
+    rows = [
+        torch.stack([wide * cos, -high * sin], 1),
+        torch.stack([wide * sin, high * cos], 1),
+    ]
     return torch.cat([torch.stack(rows, 1), moved[..., None]], dim=2)
 
 
@@ -220,8 +234,12 @@ def _mark(g, views):
 def _damage(g, views):
     """Return damaged views, and where; some are not damaged."""
     n = len(views)
-    way = choose(g, n, (*_SIZES.values(), 1 - sum(_SIZES.values())))
-    damaged, mask = views, views.new_zeros(n, VIEW, VIEW)
+    shares = (*_SIZES.values(), _REGIONS)
+    way = choose(g, n, (*shares, 1 - sum(shares)))
+    is_region = way == len(_SIZES)
+    damaged, mask = _damage_regions(g, views)
+    damaged = torch.where(is_region[:, None, None, None], damaged, views)
+    mask = mask * is_region[:, None, None]
     for i, factor in enumerate(_SIZES):
         small = F.avg_pool2d(views, factor) if factor > 1 else views
         changed, cover = draw_damage(g, small)
@@ -239,6 +257,53 @@ def _damage(g, views):
         damaged = torch.where(is_so[:, None, None, None], views + change, damaged)
         mask = torch.where(is_so[:, None, None], cover, mask)
     return damaged, mask
+
+
+def _damage_regions(g, views):
+    """Return views of which a region is damaged all over, and where."""
+    n = len(views)
+    cover = _draw_region(g, n)
+    one = (n, 1, 1, 1)
+    middle = views.mean(dim=(2, 3), keepdim=True)
+    light = log_uniform(g, one, 0.05, 0.4) * normal(g, one).sign()
+    contrast = torch.where(
+        happens(g, one, 0.5), uniform(g, one, 0.0, 0.6), uniform(g, one, 1.6, 3.0)
+    )
+    fillings = (
+        views.roll(1, dims=0),
+        views + light * (1 + 0.3 * normal(g, (n, 3, 1, 1))),
+        middle + contrast * (views - middle),
+        F.avg_pool2d(views, 9, 1, 4, count_include_pad=False),
+        views.transpose(2, 3),
+        uniform(g, (n, 3, 1, 1)).expand_as(views),
+    )
+    chosen = choose(g, one, (1,) * _REGION_WAYS)
+    filling = sum(torch.where(chosen == i, x, 0.0) for i, x in enumerate(fillings))
+    is_faint = happens(g, one, 0.4)
+    strength = torch.where(is_faint, uniform(g, one, 0.25, 1.0), 1.0)
+    change = cover[:, None] * strength * (filling - views)
+    # Where hardly anything around differs, nothing is to be seen.
+    seen = F.avg_pool2d(change.abs().amax(dim=1)[:, None], 9, 1, 4)[:, 0] > 0.02
+    return views + change, cover * seen
+
+
+def _draw_region(g, n):
+    """Draw large regions with edges of any course, (n, VIEW, VIEW)."""
+    y, x = (k / VIEW - 0.5 for k in grid(VIEW, g.device))
+    one = (n, 1, 1)
+    middle, turn = uniform(g, (2, *one), -0.5, 0.5), uniform(g, one, 0.0, 2 * math.pi)
+    aside = turn.cos() * x + turn.sin() * y
+    away = ((x - middle[0]) ** 2 + (y - middle[1]) ** 2).sqrt()
+    uneven = F.interpolate(
+        normal(g, (n, 1, 6, 6)), (VIEW, VIEW), mode="bicubic", align_corners=False
+    )[:, 0]
+    field = torch.where(happens(g, one, 0.3), aside, -away)
+    field = field + log_uniform(g, one, 0.01, 0.3) * uneven
+    share = log_uniform(g, n, 0.04, 0.5)
+    ranked = field.flatten(1).sort(dim=1).values
+    place = ((1 - share) * (VIEW**2 - 1)).long()[:, None]
+    edge = ranked.gather(1, place)[..., None]
+    return torch.sigmoid(VIEW * (field - edge) / log_uniform(g, one, 0.4, 3.0))
 
 
 def _draw_shots(g, n, k):

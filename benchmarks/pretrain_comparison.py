@@ -22,10 +22,11 @@ from _training import Training, make_training_parser
 from skpatchsvdd._comparison import STEP, Comparison, fold_comparison
 from skpatchsvdd._encoding import keep_pictures, show_pictures
 from skpatchsvdd._encoding.formulas import FormulaEncoder
+from skpatchsvdd._formulas.draws import choose
 from skpatchsvdd._storage.tensors import write_tensors
 
-# Normal images that a query is compared with, at least and at most.
-_FEWEST, _MOST = 3, 5
+# Normal images that a query is compared with.
+_N_NORMAL = (3, 4, 5)
 # What is damaged less than the first is not, and more than the second is; between both
 # nobody can tell.
 _UNDAMAGED, _DAMAGED = 0.02, 0.5
@@ -38,38 +39,34 @@ def main():
     device = torch.device(args.device)
     torch.manual_seed(args.seed)
     network = Comparison(norm=True).to(device, memory_format=torch.channels_last)
-    encoder = FormulaEncoder.make_frozen(3, (256, 256)).to(device)
-    encoder.prepare()
     training = Training(network, None, args)
     shown = Shown(args.kept, args.batch * args.again)
-
-    def measure(drawn):
-        sets, seed = drawn
-        return measure_losses(network, encoder, shown, sets, int(seed))
-
+    generator = torch.Generator().manual_seed(args.seed)
+    measure = functools.partial(measure_losses, network, shown, generator)
     draw = functools.partial(draw_steps, n_each=args.each)
     seconds, losses = training.run(draw, args.each, measure)
-    page = training.page("pretrain_comparison.py", each=args.each, again=args.again)
+    options = {key: vars(args)[key] for key in ("each", "again", "kept")}
+    page = training.page("pretrain_comparison.py", **options)
     write_comparison(fold_comparison(training.averaged), args.output, page)
     print_json(steps=args.steps, seconds=seconds, losses=losses, **page)
 
 
 def parse_arguments():
-    parser = make_training_parser(__doc__, steps=9000, batch=32)
+    parser = make_training_parser(__doc__, steps=15_000, batch=32)
     parser.add_argument(
         "--each",
         type=int,
-        default=4,
+        default=8,
         help="steps with the same specimens, which take longest to draw",
     )
     parser.add_argument(
         "--again",
         type=int,
-        default=1,
+        default=7,
         help="comparisons of former steps that are shown again, for each new one",
     )
     parser.add_argument(
-        "--kept", type=int, default=4096, help="comparisons that may be shown again"
+        "--kept", type=int, default=65536, help="comparisons that may be shown again"
     )
     return parser.parse_args()
 
@@ -89,16 +86,18 @@ class Shown:
         self._n = 0
 
     def join(self, generator, new):
-        """Return new comparisons and some former ones, tensors of shape (n, ...)."""
+        """Return new comparisons and some former ones, tensors of shape (n, ...).
+
+        The generator is one of the host.
+        """
         n, device = len(new[0]), new[0].device
         if self._kept is None:
             self._kept = [x.new_empty(self._n_kept, *x.shape[1:]) for x in new]
         known = min(self._n, self._n_kept)
         joined = new
         if known > 0:
-            chosen = torch.randint(
-                known, (self._n_again,), generator=generator, device=device
-            )
+            chosen = torch.randint(known, (self._n_again,), generator=generator)
+            chosen = chosen.to(device)
             pairs = zip(new, self._kept, strict=True)
             joined = [torch.cat([x, kept[chosen]]) for x, kept in pairs]
         places = torch.arange(self._n, self._n + n, device=device) % self._n_kept
@@ -116,27 +115,41 @@ def write_comparison(network, path, page):
 
 
 def draw_steps(generator, n, materials, n_each):
-    """Return specimens of n scenes for several steps, and a seed for each step."""
+    """Draw n comparisons for each of several steps, of the same scenes.
+
+    Returns
+    -------
+    steps : list of (pictures, told, mask)
+        What is kept of the queries, what the comparison sees of the distances of all
+        scales, and where there is damage, in bytes.
+    """
     sets = draw_sets(generator, n, materials)
-    seeds = torch.randint(2**31, (n_each,), generator=generator, device=sets.device)
-    return [(sets, seed) for seed in seeds]
+    encoder = _load_encoder(generator.device)
+    steps = []
+    for number in choose(generator, n_each, (1,) * len(_N_NORMAL)).tolist():
+        drawn = draw_comparisons(generator, sets, _N_NORMAL[number])
+        told = torch.stack(compare(encoder, drawn), dim=1)
+        mask = (255 * drawn.mask).round().byte()
+        steps.append((keep_pictures(drawn.query), told.half(), mask))
+    return steps
 
 
-def measure_losses(network, encoder, shown, sets, seed):
-    """Return the losses of a step by name."""
-    generator = torch.Generator(sets.device).manual_seed(seed)
-    n_normal = _FEWEST + seed % (_MOST - _FEWEST + 1)
-    drawn = draw_comparisons(generator, sets, n_normal)
-    told = torch.stack(compare(encoder, drawn), dim=1)
-    images, mask = ((255 * x).round().byte() for x in (drawn.query, drawn.mask))
-    images, told, mask = shown.join(generator, [images, told.half(), mask])
-    images, told, mask = _turn(images, told.float(), mask, seed)
-    kept = torch.rand(told.shape[1], generator=generator, device=sets.device)
-    kept[seed % len(kept)] = 1.0
-    scales = [told[:, i] for i, k in enumerate(kept.tolist()) if k >= _LEFT_OUT]
-    pictures = show_pictures(keep_pictures(images.float() / 255))
-    pictures = pictures.contiguous(memory_format=torch.channels_last)
-    device = sets.device.type
+@functools.lru_cache(maxsize=1)
+def _load_encoder(device):
+    encoder = FormulaEncoder.make_frozen(3, (256, 256)).to(device)
+    encoder.prepare()
+    return encoder
+
+
+def measure_losses(network, shown, generator, new):
+    """Return the losses of a step by name; the generator is one of the host."""
+    pictures, told, mask = _turn(generator, *shown.join(generator, new))
+    device, n_scales = told.device.type, told.shape[1]
+    is_told = torch.rand(n_scales, generator=generator) >= _LEFT_OUT
+    is_told[torch.randint(n_scales, (), generator=generator)] = True
+    told = told.float()
+    scales = [told[:, i] for i in is_told.nonzero()[:, 0].tolist()]
+    pictures = show_pictures(pictures).contiguous(memory_format=torch.channels_last)
     with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
         logits = network(pictures, scales)
     logits = F.interpolate(
@@ -145,34 +158,51 @@ def measure_losses(network, encoder, shown, sets, seed):
     return _judge(logits[:, 0], mask.float() / 255)
 
 
-def _turn(images, told, mask, seed):
-    """Mirror images and all that is known of them, one way for a step.
+def _turn(generator, pictures, told, mask):
+    """Mirror pictures and all that is known of them, one way for a step.
 
-    Cells are centred on every fourth pair of pixels from the first on: what lies behind
-    the last of them is cut off, so that they are after it as well.
+    Cells are centred on every fourth cell of a picture from the first on: what lies
+    behind the last of them is cut off, so that they are after it as well.
     """
-    *_, rows, cols = told.shape
-    height, width = STEP * (rows - 1) + 2, STEP * (cols - 1) + 2
-    parts = [images[..., :height, :width], told, mask[..., :height, :width]]
-    if seed & 4:
-        parts = [x.flip(-1) for x in parts]
-    if seed & 8:
+    step = STEP // 2
+    height, width = (step * (k - 1) + 1 for k in told.shape[-2:])
+    parts = [
+        pictures[..., :height, :width],
+        told,
+        mask[..., : 2 * height, : 2 * width],
+    ]
+    is_down, is_across, is_turned = torch.rand(3, generator=generator) < 0.5
+    if is_down:
         parts = [x.flip(-2) for x in parts]
-    if seed & 16:
+    if is_across:
+        parts = [x.flip(-1) for x in parts]
+    if is_turned:
         parts = [x.transpose(-1, -2) for x in parts]
     return parts
 
 
 def _judge(logits, mask):
-    """Return cross-entropy and Dice's loss."""
+    """Return cross-entropy, and Dice's loss of all pixels and of damaged images.
+
+    The last counts small damage as much as large.
+    """
     target = (mask > _DAMAGED).float()
     is_sure = ((mask < _UNDAMAGED) | (mask > _DAMAGED)).float()
     each = F.binary_cross_entropy_with_logits(logits, target, reduction="none")
     entropy = (each * is_sure).sum() / is_sure.sum()
     share = logits.sigmoid() * is_sure
-    overlap = 2 * (share * target).sum() + 1
-    dice = 1 - overlap / (share.sum() + target.sum() + 1)
-    return {"entropy": entropy, "dice": dice, "sum": entropy + dice}
+    sums = [x.sum(dim=(1, 2)) for x in (share * target, share + target, target)]
+    dice = _lose(*(x.sum() for x in sums[:2]), 1.0)
+    is_damaged = (sums[2] > 0).float()
+    of_images = (_lose(*sums[:2], 10.0) * is_damaged).sum()
+    of_images = of_images / is_damaged.sum().clamp(min=1)
+    losses = {"entropy": entropy, "dice": dice, "of images": of_images}
+    return losses | {"sum": entropy + (dice + of_images) / 2}
+
+
+def _lose(overlap, areas, pixels):
+    """Return Dice's loss, of areas much smaller than some pixels almost none."""
+    return 1 - (2 * overlap + pixels) / (areas + pixels)
 
 
 if __name__ == "__main__":
