@@ -18,7 +18,8 @@ _DENSE = {
     # More helps parts whose edges vary and harms materials: a compromise, with which
     # none of nine categories loses more than 0.008 of its AUROC.
     "relative_weight": 1 / 3,
-    "comparison_weight": 0.0,
+    # More gives sharper maps, and scores that tell images apart less: RESULTS.md.
+    "comparison_weight": 0.2,
     # 20 x 20 pixels: what a defect smaller than a patch lights up in a map.
     "score_pixels": 400,
     "aggregation": "multiply",
@@ -114,6 +115,8 @@ def resolve_options(parameters, device, goes_on=False):
     auto = _AUTO[given["training"], kind]
     asks = goes_on or _asks_for_training(parameters, kind)
     given["encoder"], given["frozen"] = _resolve_encoder(parameters, asks)
+    if "formulas" not in given["frozen"]:  # whose distances it was trained on
+        auto = auto | {"comparison_weight": 0.0}
     if given["encoder"] is None:
         given["max_iter"] = 0
     elif ENCODERS[given["encoder"]].is_plain and not given["frozen"]:

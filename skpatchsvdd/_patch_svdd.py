@@ -70,11 +70,9 @@ from skpatchsvdd._scoring import (
     NormalImages,
     build_bank,
     check_copies,
-    cut_map,
     explain,
     find_added,
     find_peaks,
-    find_regions,
     join_fitted,
     relabel,
     resize_boxes,
@@ -1041,17 +1039,16 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         Returns
         -------
         masks : ndarray of bool of shape (n_images, height, width) or list of ndarray
-            True at abnormal pixels, at the size of the images that came in: those
-            above the threshold of images that are. An image is abnormal if and only if
-            a pixel of it is.
+            True at abnormal pixels, at the size of the images that came in: in images
+            that are abnormal, those of which the comparison is more sure than not that
+            they are damaged, and which reach half the threshold; without a comparison,
+            or if there are none, those above the threshold. An image is abnormal if and
+            only if a pixel of it is.
         """
         offset = self._offset_at(false_alarm_rate)
         images = self._check_scored_images(X)
-        scores, maps = self._look_at(images)
-        maps = map(self._resize_map, maps, images.sizes)
-        masks = [
-            cut_map(x, -offset, s < offset) for x, s in zip(maps, scores, strict=True)
-        ]
+        pairs = zip(self._inspector().look(images), images.sizes, strict=True)
+        masks = [x.resize(size, self.roi_).mask(offset) for x, size in pairs]
         return np.stack(masks) if images.came_in_one_size else masks
 
     @on_snapshot
@@ -1078,8 +1075,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         """
         offset = self._offset_at(false_alarm_rate)
         images = self._check_scored_images(X)
-        scores, maps = self._look_at(images)
-        return self._resize_regions(_cut_regions(maps, scores, offset), images)
+        regions = [x.regions(offset) for x in self._inspector().look(images)]
+        return self._resize_regions(regions, images)
 
     @on_snapshot
     def inspect(self, X, explain=False, names=False):
@@ -1107,24 +1104,25 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         """
         images = self._check_scored_images(X)
         images = images.hold() if explain or names else images
-        scores, maps = self._look_at(images)
-        regions = _cut_regions(maps, scores, self.offset_)
-        labels = _labels(scores - self.offset_)
+        seen, offset = list(self._inspector().look(images)), self.offset_
+        scores = np.array([x.score for x in seen])
+        regions = [x.regions(offset) for x in seen]
+        labels = _labels(scores - offset)
         more = {}
         if explain:
             abnormal = np.flatnonzero(labels == -1)
             highest = [own[:1] for own in regions]
-            more["matches"] = self._match(images, highest, maps, abnormal)
+            more["matches"] = self._match(images, highest, seen, abnormal)
         if names:
-            more["names"] = self._name(images, maps, scores, self.offset_)
-        maps = list(map(self._resize_map, maps, images.sizes))
-        pairs = zip(maps, scores, strict=True)
+            more["names"] = self._name(images, seen, offset)
+        pairs = zip(seen, images.sizes, strict=True)
+        seen = [x.resize(size, self.roi_) for x, size in pairs]
         return Bunch(
             scores=scores,
             p_values=self._calibration.p_values(scores),
             labels=labels,
-            maps=maps,
-            masks=[cut_map(x, -self.offset_, s < self.offset_) for x, s in pairs],
+            maps=[x.map for x in seen],
+            masks=[x.mask(offset) for x in seen],
             regions=self._resize_regions(regions, images),
             **more,
         )
@@ -1155,9 +1153,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         """
         offset = self._offset_at(false_alarm_rate)
         images = self._check_scored_images(X).hold()
-        scores, maps = self._look_at(images)
-        regions = _cut_regions(maps, scores, offset)
-        return self._match(images, regions, maps, np.arange(len(images)))
+        seen = list(self._inspector().look(images))
+        regions = [x.regions(offset) for x in seen]
+        return self._match(images, regions, seen, np.arange(len(images)))
 
     @on_snapshot
     def name_regions(self, X, false_alarm_rate=None):
@@ -1182,25 +1180,24 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         """
         offset = self._offset_at(false_alarm_rate)
         images = self._check_scored_images(X).hold()
-        return self._name(images, *reversed(self._look_at(images)), offset)
+        return self._name(images, list(self._inspector().look(images)), offset)
 
-    def _name(self, images, maps, scores, offset):
-        masks = []
-        for one_map, score in zip(maps, scores, strict=True):
-            mask = cut_map(one_map, -offset, score < offset)
-            masks.append(split_regions(mask, find_regions(mask, one_map)))
+    def _name(self, images, seen, offset):
+        masks = [split_regions(x.mask(offset), x.regions(offset)) for x in seen]
         feedback = self._fitted.feedback or Feedback()
         return name_masks(images, masks, self._inspector(), feedback.defects)
 
-    def _match(self, images, regions, maps, chosen):
+    def _match(self, images, regions, seen, chosen):
         """Return the matches of some images of a stack, none of the others.
 
         Parameters
         ----------
         images : ImageStack
             The images.
-        regions, maps : list of ndarray
+        regions : list of ndarray
             Of each image, at the size of inspection.
+        seen : list of Sight
+            The images, at that size.
         chosen : ndarray of int
             The indices of these images.
         """
@@ -1208,9 +1205,10 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         pixels = []
         for i in chosen:
             # A peak is never outside, where maps are 0.
-            seen = maps[i] if self.roi_ is None else np.where(self.roi_, maps[i], -1)
-            pixels.append(find_peaks(regions[i], seen))
-        matches = [np.zeros((0, len(self.patch_sizes_)), MATCH) for _ in maps]
+            one_map = seen[i].map
+            one_map = one_map if self.roi_ is None else np.where(self.roi_, one_map, -1)
+            pixels.append(find_peaks(regions[i], one_map))
+        matches = [np.zeros((0, len(self.patch_sizes_)), MATCH) for _ in seen]
         if len(chosen) == 0:
             return matches
         found = explain(self._inspector(), images.take(chosen), pixels)
@@ -1266,14 +1264,6 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
                 f"false_alarm_rate must be in (0, 0.5], got {false_alarm_rate!r}."
             )
         return self._calibration.offset(false_alarm_rate, name="false_alarm_rate")
-
-    def _look_at(self, images):
-        """Return scores, and maps at the size at which images are inspected."""
-        scores, maps = [], []
-        for some_maps, some_scores in self._inspector().maps_and_scores(images):
-            maps += list(some_maps)
-            scores += list(some_scores)
-        return np.array(scores), maps
 
     def _resize_regions(self, regions, images):
         size = self.inspected_shape_[:2]
@@ -1633,12 +1623,6 @@ def _center_of(images, training):
     if training == "paper":
         return images.mean_image()
     return np.full((1, 1, 1), _MID_GREY, dtype=np.float32)
-
-
-def _cut_regions(maps, scores, offset):
-    """Return the abnormal regions of maps, each cut where it is above a threshold."""
-    pairs = zip(maps, scores, strict=True)
-    return [find_regions(cut_map(x, -offset, s < offset), x) for x, s in pairs]
 
 
 def _check_raisable(calibration, are_other_defects):

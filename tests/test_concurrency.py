@@ -165,7 +165,7 @@ def test_an_inspection_that_partial_fit_overtakes_is_of_the_former_state(
     est, images, halted, method
 ):
     former = est.inspect(images)
-    arrived, go_on = halted(Inspector, "maps_and_scores")
+    arrived, go_on = halted(Inspector, "look")
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(est.inspect, images)
         assert arrived.wait(WAIT)

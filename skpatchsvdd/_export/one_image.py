@@ -7,11 +7,11 @@ from torch import nn
 
 from skpatchsvdd._export.search import GraphIndex
 from skpatchsvdd._images import enlarge_roi, pixels_to_float
-from skpatchsvdd._scoring import Inspector
+from skpatchsvdd._scoring import DAMAGED, Inspector
 
 
 class OneImage(nn.Module):
-    """Bytes of an image in; score, p-value, verdict and map out.
+    """Bytes of an image in; score, p-value, verdict, map and mask out.
 
     Parameters
     ----------
@@ -46,14 +46,23 @@ class OneImage(nn.Module):
     def forward(self, image):
         """Inspect an image, (height, width, n_channels)."""
         pixels = self._shrink(pixels_to_float(image[None]), channels_last=True)
-        (one_map,), (score,) = self._inspector.inspect_new(pixels)
+        (one_map,), (score,), *logits = self._inspector.inspect_new(pixels)
         score = score.double()
         p_value = self._p_values[(self._scores <= score).sum()]
         verdict = torch.where(score >= self._offset, 1, -1)
-        one_map = self._enlarge(one_map)
-        if self._roi is not None:
-            one_map = torch.where(self._roi, one_map, 0.0)
-        return score, p_value, verdict, one_map
+        one_map = self._show(one_map)
+        mask = one_map > -self._offset
+        for (own,) in logits:
+            is_damaged = (self._show(own) > 0) & (one_map > DAMAGED * -self._offset)
+            mask = is_damaged | (mask & ~is_damaged.any())
+        numbers = torch.arange(one_map.numel()).view(one_map.shape)
+        mask = mask | ((numbers == one_map.argmax()) & ~mask.any())
+        return score, p_value, verdict, one_map, mask & (verdict < 0)
+
+    def _show(self, values):
+        """Bring values of pixels to the size of the image that came in."""
+        values = self._enlarge(values)
+        return values if self._roi is None else torch.where(self._roi, values, 0.0)
 
 
 class _Resize:

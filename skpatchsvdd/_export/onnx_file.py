@@ -16,7 +16,7 @@ from skpatchsvdd._utils import check_file_name, replaced_when_whole
 from skpatchsvdd._version import __version__
 
 _PRODUCER = "skpatchsvdd"
-_OUTPUTS = ("score", "p_value", "verdict", "map")
+_OUTPUTS = ("score", "p_value", "verdict", "map", "mask")
 # What one file can hold, by its format, and what all but the bank and weights take.
 _MOST_BYTES, _REST = 2**31, 2**24
 # Bytes at the beginning of a file among which its producer is named.
@@ -224,10 +224,10 @@ def _repeat(one, shape, facts):
         helper.make_tensor_value_info(name, kind, ["n"])
         for name, kind in zip(_OUTPUTS, types, strict=False)
     ]
-    size = shape[:2]
-    outputs.append(
-        helper.make_tensor_value_info("map", TensorProto.FLOAT, ["n", *size])
-    )
+    outputs += [
+        helper.make_tensor_value_info(name, kind, ["n", *shape[:2]])
+        for name, kind in (("map", TensorProto.FLOAT), ("mask", TensorProto.BOOL))
+    ]
     images = helper.make_tensor_value_info("images", TensorProto.UINT8, ["n", *shape])
     scan = helper.make_node(
         "Scan", ["images"], list(_OUTPUTS), body=_rename(one.graph), num_scan_inputs=1

@@ -119,6 +119,8 @@ class Page:
         self._unreadable = {}
         self._n_seen = 0
         self._pairs = PatchPairs(estimator)
+        # Then masks are where damage is, and not what lies above a threshold.
+        self._is_compared = estimator._fitted.comparison_weight > 0
 
     def __len__(self):
         return len(self._images)
@@ -159,6 +161,8 @@ class Page:
             described["label"] = None if labels is None else int(labels[i])
             drawn = maps[i] if maps else None
             described["picture"] = os.path.abspath(drawn) if drawn else None
+            if self._is_compared and np.any(results.masks[i]):
+                described["mask"] = encode_mask(results.masks[i], _IMAGE_SIZE)
             if masks is not None and np.any(masks[i]):
                 described["truth"] = encode_mask(np.asarray(masks[i]), _IMAGE_SIZE)
             return described

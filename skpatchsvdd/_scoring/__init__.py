@@ -11,12 +11,14 @@ from skpatchsvdd._scoring.fitted import (
 )
 from skpatchsvdd._scoring.inspector import Encoded, Inspector
 from skpatchsvdd._scoring.joining import Copy, check_copies, find_added, join_fitted
-from skpatchsvdd._scoring.maps import cut_map, find_covering, resize_map
+from skpatchsvdd._scoring.maps import find_covering, resize_map
 from skpatchsvdd._scoring.matches import MATCH, find_peaks, resize_boxes
 from skpatchsvdd._scoring.regions import find_regions, resize_regions, split_regions
 from skpatchsvdd._scoring.rows import score_rows
+from skpatchsvdd._scoring.sight import DAMAGED, Sight
 
 __all__ = [
+    "DAMAGED",
     "MATCH",
     "Copy",
     "Encoded",
@@ -24,9 +26,9 @@ __all__ = [
     "FittedBank",
     "Inspector",
     "NormalImages",
+    "Sight",
     "build_bank",
     "check_copies",
-    "cut_map",
     "explain",
     "extend_bank",
     "find_added",

@@ -17,10 +17,13 @@ from skpatchsvdd._scoring.maps import (
     mean_of_largest,
     spread_scores,
 )
+from skpatchsvdd._scoring.sight import Sight
 
 # How many of the largest pixels are made exact per round: fewer calls than one by one,
 # and little wasted work.
 _N_SETTLED = 256
+# Logits of what is not looked at.
+_UNDAMAGED = -1.0
 
 
 class Encoded(NamedTuple):
@@ -54,6 +57,21 @@ class Encoded(NamedTuple):
         return Encoded([x[own] for x in features], *others)
 
 
+class Reading(NamedTuple):
+    """What patches of images say of their pixels.
+
+    Attributes
+    ----------
+    maps : list of tensors of shape (n_images, height, width)
+        Of distances as they are and, with variations, in units of what is usual.
+    compared : tensor of shape (n_images, height, width) or None
+        What both give, multiplied by how sure the comparison is, if there is one.
+    """
+
+    maps: list
+    compared: torch.Tensor | None = None
+
+
 class Inspector:
     """Makes anomaly maps and scores from an encoder and a bank of normal features.
 
@@ -63,8 +81,9 @@ class Inspector:
 
     With variations there are two maps, of distances as they are and in units of what is
     usual for such patches; a pixel, and the score of an image, is the geometric mean of
-    both. With a comparison that is multiplied by how sure it is that there is damage,
-    and the score is that of this one map.
+    both. With a comparison, pixels are multiplied by how sure it is that there is
+    damage, and the score is the geometric mean of those without it and with it: it
+    tells small damage apart from what varies, and knows less of large changes.
 
     Parameters
     ----------
@@ -127,14 +146,19 @@ class Inspector:
         ------
         maps : ndarray of shape (n_batch, height, width)
         """
-        maps = ((maps,) for maps, *_ in self._inspect(images, scale))
+        maps = ((maps,) for (maps, *_), _ in self._inspect(images, scale))
         for (fetched,) in prefetch(maps, self.encoder.device):
             yield fetched
 
-    def maps_and_scores(self, images):
-        """Yield, batch by batch, anomaly maps and the scores of their images."""
-        batches = ((maps, scores.double()) for maps, scores, _ in self._inspect(images))
-        yield from prefetch(batches, self.encoder.device)
+    def look(self, images):
+        """Yield what there is to see in each image of a stack, as `Sight`."""
+        batches = (
+            (scores.double(), maps, *logits)
+            for (maps, scores, *logits), _ in self._inspect(images)
+        )
+        for arrays in prefetch(batches, self.encoder.device):
+            for own in zip(*arrays, strict=True):
+                yield Sight(*own)
 
     def scores(self, images, progress=None):
         """Return the score of each image: high is normal, (n,).
@@ -162,7 +186,7 @@ class Inspector:
     def _collect(self, images, progress, meet_new):
         """Return all scores; ``meet_new(i)`` is told of images that are not known."""
         scores, n_done = [], 0
-        for _, batch, known in self._inspect(images):
+        for (_, batch, *_), known in self._inspect(images):
             for i in np.flatnonzero(np.array(known) < 0):
                 meet_new(n_done + int(i))
             scores.append(batch)
@@ -172,7 +196,7 @@ class Inspector:
         return torch.cat(scores).double().cpu().numpy()
 
     def _inspect(self, images, scale=None):
-        """Yield, batch by batch, maps and scores of images, and their known numbers."""
+        """Yield, batch by batch, what `_read` returns, and images' known numbers."""
         chosen = range(len(self.indexes)) if scale is None else [scale]
         is_gpu = self.encoder.device.type == "cuda"
         for _, batch in images.batches(self.encoder.batch_size, is_ahead=is_gpu):
@@ -181,20 +205,18 @@ class Inspector:
             is_usual = scale is None and len(batch) == 1 and known == [-1]
             is_usual = is_usual and self.encoder.is_capturable
             if is_usual and all(x.is_capturable(batch.device) for x in self.indexes):
-                maps, scores = self._inspect_graphed(batch)
+                yield self._inspect_graphed(batch), known
             else:
-                maps, scores = self._inspect_batch(batch, known, chosen)
-            yield maps, scores, known
+                yield self._inspect_batch(batch, known, chosen), known
 
     def _inspect_batch(self, batch, known, chosen):
-        """Return the maps and scores of images on the device."""
+        """Return what `_read` does, of images on the device."""
         return self._read(self._encode(batch, known), chosen)
 
     def inspect_new(self, image):
-        """Return map and score of one image on the device, that is not a known one.
+        """Return what `_read` does, of one image on the device that is not a known one.
 
-        A tensor of shape (1, height, width, n_channels) in, one of shape (1, height,
-        width) and one of shape (1,) out.
+        A tensor of shape (1, height, width, n_channels) in.
         """
         return self._inspect_batch(image, [-1], range(len(self.indexes)))
 
@@ -234,7 +256,7 @@ class Inspector:
         """
         n = len(owners)
         encoded = Encoded(features, owners, [-1] * n, [False] * n, pictures)
-        readings = self._make_maps(encoded, range(len(self.indexes)))
+        readings, _ = self._make_maps(encoded, range(len(self.indexes)))
         found = [self._find_largest(x).double().cpu().numpy() for x in readings]
         return found[0], found[-1]
 
@@ -249,7 +271,7 @@ class Inspector:
         scales, found = range(len(self.indexes)), []
         for start, batch in images.batches(self.encoder.batch_size):
             encoded = self._encode(self.encoder.move(batch), [-1] * len(batch))
-            readings = self._make_maps(encoded, scales)
+            readings, _ = self._make_maps(encoded, scales)
             found.append([self._find_largest(x) for x in (readings[0], readings[-1])])
             progress(start + len(batch))
         scores = (torch.cat(x).double().cpu().numpy() for x in zip(*found, strict=True))
@@ -290,9 +312,12 @@ class Inspector:
         return distances[0].cpu()
 
     def _read(self, encoded, chosen):
-        """Return maps and scores: high is abnormal, and high is normal."""
-        readings = self._make_maps(encoded, chosen)
-        maps = [geometric_mean(x, self._weights) for x in readings]
+        """Return maps, high is abnormal, and scores, high is normal.
+
+        And, with a comparison, how sure it is of damage, logits.
+        """
+        readings, logits = self._make_maps(encoded, chosen)
+        maps = [self._join_reading(x) for x in readings]
         scores = [self._find_largest(x) for x in readings]
         if len(readings) > 1:
             levels = self._find_levels(encoded.numbers)
@@ -300,19 +325,29 @@ class Inspector:
             scores = [self._feedback.count(*scores, levels)]
         for k in np.flatnonzero(encoded.is_corrected):
             maps[0][k], scores[0][k] = 0.0, 0.0
-        return maps[0], -scores[0]
+        return maps[0], -scores[0], *logits
 
     def _find_levels(self, numbers):
         if all(number < 0 for number in numbers):  # without asking the host
             return self._levels[-1:].expand(len(numbers))
         return self._levels[numbers]  # the last one is that of new images
 
-    def _find_largest(self, maps):
-        largest = [mean_of_largest(x, self.score_pixels) for x in maps]
-        return geometric_mean(largest, self._weights)
+    def _join_reading(self, reading):
+        """Return the anomaly maps of images."""
+        if reading.compared is not None:
+            return reading.compared
+        return geometric_mean(reading.maps, self._weights)
+
+    def _find_largest(self, reading):
+        """Return how abnormal images are."""
+        largest = [mean_of_largest(x, self.score_pixels) for x in reading.maps]
+        found = geometric_mean(largest, self._weights)
+        if reading.compared is None:
+            return found
+        return (found * mean_of_largest(reading.compared, self.score_pixels)).sqrt()
 
     def _make_maps(self, encoded, chosen):
-        """Return readings of images, each a list of maps of shape (n, height, width).
+        """Return readings of images, and how sure the comparison is, a list.
 
         Of distances as they are and, where feedback may raise them, of raised ones.
         """
@@ -337,11 +372,14 @@ class Inspector:
                     owner,
                 )
         readings = self._join_readings(distances, usual, near)
-        if self._compare is not None and len(chosen) == len(self.indexes):
-            logits = self._compare(encoded.pictures, distances, usual)
-            sure = torch.exp(self._comparison_weight * logits)
-            readings = [[geometric_mean(x, self._weights) * sure] for x in readings]
-        return readings
+        if self._compare is None or len(chosen) < len(self.indexes):
+            return readings, []
+        logits = self._compare(encoded.pictures, distances, usual)
+        sure = torch.exp(self._comparison_weight * logits)
+        readings = [x._replace(compared=self._join_reading(x) * sure) for x in readings]
+        if self._roi is not None:
+            logits = torch.where(self._roi, logits, _UNDAMAGED)
+        return readings, [logits]
 
     def _measure(self, i, features, owners):
         """Return the distances of all patches of a scale, (n, rows, cols)."""
@@ -379,7 +417,7 @@ class Inspector:
             pixels = [self._spread(i, x[None].float())[0] for i, x in is_open.items()]
             open_pixels = torch.stack(pixels).sum(dim=0) > 0
             chosen = torch.zeros_like(open_pixels)
-            for one_map in (x for maps in readings for x in maps):
+            for one_map in (x for reading in readings for x in reading.maps):
                 chosen.view(-1)[self._find_doubtful(one_map[0], open_pixels)] = True
             if not chosen.any():
                 return
@@ -409,11 +447,11 @@ class Inspector:
         return readings
 
     def _join_all(self, distances, usual):
-        """Return the joined maps: of distances, and in units of what is usual."""
+        """Return a reading, without a comparison."""
         maps = [self._join(distances)]
         if usual is not None:
             maps.append(self._join({i: x / usual[i] for i, x in distances.items()}))
-        return maps
+        return Reading(maps)
 
     def _join(self, distances):
         maps = [self._spread(i, x) for i, x in distances.items()]

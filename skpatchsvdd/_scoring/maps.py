@@ -119,17 +119,6 @@ def resize_map(one_map, size):
     return x[0, 0].numpy()
 
 
-def cut_map(one_map, threshold, is_abnormal):
-    """Return where the map of an abnormal image is above a threshold.
-
-    At its largest pixel at least; nowhere if the image is normal.
-    """
-    mask = (one_map > threshold) & is_abnormal
-    if is_abnormal:
-        mask.flat[one_map.argmax()] = True
-    return mask
-
-
 @functools.lru_cache(maxsize=32)
 def _mean_matrix(length, patch_size, stride, device):
     """Weight of each patch in each pixel's mean along an axis, (length, n_patches)."""

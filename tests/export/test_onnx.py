@@ -23,7 +23,7 @@ pytest.importorskip("onnxscript", reason="pip install onnx onnxscript")
 pytestmark = pytest.mark.usefixtures("quick_exports")
 # Convolutions of torch and onnxruntime round differently, and distances between the
 # features of untrained networks are small beside these.
-CLOSE = {"rtol": 2e-3, "atol": 1e-6}
+CLOSE = {"rtol": 1e-2, "atol": 1e-6}
 
 
 def fit(images, **parameters):
@@ -41,19 +41,22 @@ def run(path, images):
     if images.ndim == 3:
         images = images[..., None]
     return open_file(path).run(
-        ["score", "p_value", "verdict", "map"], {"images": images}
+        ["score", "p_value", "verdict", "map", "mask"], {"images": images}
     )
 
 
 def check_same(est, path, images):
     """Compare all that a file says with what the estimator does."""
-    scores, p_values, verdicts, maps = run(path, images)
+    scores, p_values, verdicts, maps, masks = run(path, images)
     np.testing.assert_allclose(scores, est.score_samples(images), **CLOSE)
     np.testing.assert_array_equal(p_values, est.p_values(images))
     np.testing.assert_array_equal(verdicts, est.predict(images))
     expected = est.anomaly_map(images)
     assert maps.dtype == expected.dtype == np.float32
     np.testing.assert_allclose(maps, expected, rtol=5e-3, atol=3e-4 * expected.max())
+    # What lies at the threshold may fall to either side.
+    assert (masks != est.predict_mask(images)).mean() < 5e-3
+    np.testing.assert_array_equal(masks.any(axis=(1, 2)), verdicts < 0)
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +158,7 @@ def test_a_file_says_what_it_is(raw, raw_file):
     assert (images.name, images.type) == ("images", "tensor(uint8)")
     assert images.shape == ["n", *facts["image_shape"]]
     assert [x.name for x in session.get_outputs()] == [
-        *("score", "p_value", "verdict", "map")
+        *("score", "p_value", "verdict", "map", "mask")
     ]
 
 
@@ -164,7 +167,7 @@ def test_a_reduced_bank_has_a_threshold_of_its_own(raw, raw_file, grey, tmp_path
     facts = raw.export_onnx(path, bank_size=5)
     assert facts["bank_size"] == {"32": 5}
     assert path.stat().st_size < raw_file.stat().st_size
-    scores, _, verdicts, _ = run(path, 255 - grey)
+    scores, _, verdicts, *_ = run(path, 255 - grey)
     full, *_ = run(raw_file, 255 - grey)
     assert (scores <= full + 1e-4).all()
     assert facts["threshold"] < raw.offset_  # fewer patches are farther away
