@@ -262,7 +262,7 @@ def summarise(rows, numbers):
         missed = 1 - np.array([_mean(before)[0], _mean(figures)[0]])
         loss = (before - figures)[:, FIGURES.index("det others")]
         largest = loss[~np.isnan(loss)].max(initial=0.0)
-        row["missed"] = float(missed[1] / max(missed[0], 1e-12))
+        row["missed"] = float(missed[1] / missed[0]) if missed[0] > 0 else 1.0
         means.append(row | {"largest loss": float(largest)})
     return means
 

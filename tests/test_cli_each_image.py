@@ -16,6 +16,7 @@ from skpatchsvdd._cli import batches, main, record
 from skpatchsvdd._cli.table import Table
 from skpatchsvdd._images import ImageStack, display, stack
 from skpatchsvdd._report import Page, patches
+from skpatchsvdd._scoring import Inspector
 from skpatchsvdd.datasets import make_textures
 
 # The size of the image that fails, by which what knows no file knows it.
@@ -83,7 +84,7 @@ STEPS = {
     "shape": (batches, "read_shape"),
     "reading": (stack, "read_known"),
     "resizing": (stack, "resize_image"),
-    "scoring": (PatchSVDD, "_look_at"),
+    "scoring": (Inspector, "look"),
     "regions": (PatchSVDD, "_resize_regions"),
     "naming": (PatchSVDD, "_name"),
     "matches": (PatchSVDD, "_match"),
@@ -130,7 +131,7 @@ def test_tiny_and_thin_images_are_inspected(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("owner", "name"), [(stack, "read_known"), (PatchSVDD, "_look_at")]
+    ("owner", "name"), [(stack, "read_known"), (Inspector, "look")]
 )
 @pytest.mark.parametrize(
     "error",

@@ -20,6 +20,7 @@ from skpatchsvdd._cli import batches, main, watch
 from skpatchsvdd._cli.states import find_state, find_states
 from skpatchsvdd._cli.table import COLUMNS, Table
 from skpatchsvdd._report import Page
+from skpatchsvdd._scoring import Inspector
 from skpatchsvdd.datasets import make_textures
 
 N_KILLS = 5
@@ -159,7 +160,7 @@ def test_a_model_that_fails_leaves_all_files_to_be_inspected(
 ):
     put(photos / "00.png", line)
     with monkeypatch.context() as patch:
-        patch.setattr(PatchSVDD, "_look_at", fail_with(ValueError("a bank of NaN")))
+        patch.setattr(Inspector, "look", fail_with(ValueError("a bank of NaN")))
         patch.setattr(PatchSVDD, "score_samples", fail_with(ValueError("a bank")))
         assert run_watch(look) == 1
     assert read_rows(out) == []

@@ -22,8 +22,10 @@ from skpatchsvdd._scoring.sight import Sight
 # How many of the largest pixels are made exact per round: fewer calls than one by one,
 # and little wasted work.
 _N_SETTLED = 256
-# Logits of what is not looked at.
-_UNDAMAGED = -1.0
+# Logits of what is not looked at, and of what is known to be damaged at least.
+_UNDAMAGED, _DAMAGED = -1.0, 1.0
+# By how much a pixel is raised, at least, that is like a known defect.
+_RAISED = 1.05
 
 
 class Encoded(NamedTuple):
@@ -375,11 +377,16 @@ class Inspector:
         if self._compare is None or len(chosen) < len(self.indexes):
             return readings, []
         logits = self._compare(encoded.pictures, distances, usual)
-        sure = torch.exp(self._comparison_weight * logits)
-        readings = [x._replace(compared=self._join_reading(x) * sure) for x in readings]
+        maps = [self._join_reading(x) for x in readings]
+        # What a known defect raises is damaged, whatever the comparison takes it for.
+        is_raised = maps[-1] > _RAISED * maps[0]
+        known = torch.where(is_raised, logits.clamp(min=_DAMAGED), logits)
+        weights = (torch.exp(self._comparison_weight * x) for x in (logits, known))
+        pairs = zip(readings, maps, weights, strict=False)
+        readings = [x._replace(compared=y * sure) for x, y, sure in pairs]
         if self._roi is not None:
-            logits = torch.where(self._roi, logits, _UNDAMAGED)
-        return readings, [logits]
+            known = torch.where(self._roi, known, _UNDAMAGED)
+        return readings, [known]
 
     def _measure(self, i, features, owners):
         """Return the distances of all patches of a scale, (n, rows, cols)."""

@@ -143,7 +143,7 @@ def test_both_encoders_make_one_map(parts):
         encoder=both,
         max_iter=1,
         training=Training(batch_size=1),
-        inspection=Inspection(relative_weight=0),
+        inspection=Inspection(relative_weight=0, comparison_weight=0),
         random_state=SEED,
     )
     est.fit(train[:3])

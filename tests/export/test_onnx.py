@@ -53,7 +53,7 @@ def check_same(est, path, images):
     np.testing.assert_array_equal(verdicts, est.predict(images))
     expected = est.anomaly_map(images)
     assert maps.dtype == expected.dtype == np.float32
-    np.testing.assert_allclose(maps, expected, rtol=5e-3, atol=3e-4 * expected.max())
+    np.testing.assert_allclose(maps, expected, rtol=2e-2, atol=3e-4 * expected.max())
     # What lies at the threshold may fall to either side.
     assert (masks != est.predict_mask(images)).mean() < 5e-3
     np.testing.assert_array_equal(masks.any(axis=(1, 2)), verdicts < 0)
