@@ -72,7 +72,7 @@ def est(plain):
 
 
 def find_level(est):
-    """Return what known defects raise new images to: that of a threshold without one."""
+    """Return the level up to which known defects raise the scores of new images."""
     return np.sort(est.training_scores_)[1]
 
 
