@@ -22,8 +22,8 @@ from skpatchsvdd._scoring.sight import Sight
 # How many of the largest pixels are made exact per round: fewer calls than one by one,
 # and little wasted work.
 _N_SETTLED = 256
-# Logits of what is not looked at, and of what is known to be damaged at least.
-_UNDAMAGED, _DAMAGED = -1.0, 1.0
+# Logits of what is not looked at.
+_UNDAMAGED = -1.0
 # By how much a pixel is raised, at least, that is like a known defect.
 _RAISED = 1.05
 
@@ -378,15 +378,15 @@ class Inspector:
             return readings, []
         logits = self._compare(encoded.pictures, distances, usual)
         maps = [self._join_reading(x) for x in readings]
-        # What a known defect raises is damaged, whatever the comparison takes it for.
+        sure = torch.exp(self._comparison_weight * logits)
+        # What a known defect raises counts, whatever the comparison takes it for.
         is_raised = maps[-1] > _RAISED * maps[0]
-        known = torch.where(is_raised, logits.clamp(min=_DAMAGED), logits)
-        weights = (torch.exp(self._comparison_weight * x) for x in (logits, known))
+        weights = (sure, torch.where(is_raised, sure.clamp(min=1), sure))
         pairs = zip(readings, maps, weights, strict=False)
-        readings = [x._replace(compared=y * sure) for x, y, sure in pairs]
+        readings = [x._replace(compared=y * weight) for x, y, weight in pairs]
         if self._roi is not None:
-            known = torch.where(self._roi, known, _UNDAMAGED)
-        return readings, [known]
+            logits = torch.where(self._roi, logits, _UNDAMAGED)
+        return readings, [logits]
 
     def _measure(self, i, features, owners):
         """Return the distances of all patches of a scale, (n, rows, cols)."""
