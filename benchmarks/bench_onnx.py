@@ -102,7 +102,7 @@ def measure_file(args, est, path, bank_size, labels, images, expected):
     with stopwatch() as seconds:
         facts = est.export_onnx(path, bank_size=bank_size)
     session = open_session(path, args.threads)
-    scores, _, verdicts, maps = run_all(session, images)
+    scores, _, verdicts, maps, _ = run_all(session, images)
     largest = max(np.abs(x).max() for x in expected.maps)
     pairs = zip(maps, expected.maps, strict=True)
     own, others = time_in_turn(args, est, session, images)

@@ -398,14 +398,15 @@ def test_distance_from_uniform():
 def test_training_to_compare_goes_on_where_it_was(run, tmp_path, monkeypatch):
     monkeypatch.setattr("_training._SAVED_EVERY", 0.0)
     output, restart = tmp_path / "new.safetensors", tmp_path / "training.pt"
-    small = ("--batch", 2, "--device", "cpu", "--restart", restart)
+    small = ("--batch", 2, "--each", 2, "--again", 1, "--kept", 8)
+    small += ("--device", "cpu", "--restart", restart)
     run("pretrain_comparison", "-o", output, "--steps", 2, *small)
     figures = run("pretrain_comparison", "-o", output, "--steps", 3, *small)
     assert figures["steps"] == 3
     assert all(np.isfinite(x) for x in figures["losses"].values())
     assert torch.load(restart, weights_only=True)["step"] == 3
     network, page = read_comparison(output)
-    options = "--steps 3 --batch 2 --seed 0 --each 4 --again 1"
+    options = "--steps 3 --batch 2 --seed 0 --each 2 --again 1 --kept 8"
     assert page["command"] == f"benchmarks/pretrain_comparison.py {options}"
     assert all(torch.isfinite(x).all() for x in network.parameters())
 
