@@ -6,6 +6,10 @@ So small that they may be kept beside the patches of training images.
 import torch
 import torch.nn.functional as F
 
+# Means of four bytes often lie half-way between two: these are rounded up, on any
+# machine.
+_UP = 0.01
+
 
 def keep_pictures(images):
     """Return what is kept of images, uint8 (n, 1 or 3, height / 2, width / 2).
@@ -20,7 +24,7 @@ def keep_pictures(images):
         parts = images.tensor_split(3 if n_channels > 3 else 1, dim=1)
         images = torch.cat([x.mean(dim=1, keepdim=True) for x in parts], dim=1)
     x = F.avg_pool2d(images, 2, ceil_mode=True, count_include_pad=False)
-    return x.mul(255).round_().clamp_(0, 255).to(torch.uint8)
+    return x.mul(255).add_(_UP).round_().clamp_(0, 255).to(torch.uint8)
 
 
 def show_pictures(kept):
