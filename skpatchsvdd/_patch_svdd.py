@@ -51,7 +51,6 @@ from skpatchsvdd._images import (
     check_images,
     check_roi,
     digest_images,
-    enlarge_roi,
     list_digests,
 )
 from skpatchsvdd._learnt import (
@@ -1294,20 +1293,13 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         batches = self._inspector().maps(images, scale)
         maps = (one_map for batch in batches for one_map in batch)
         pairs = zip(maps, images.sizes, strict=True)
-        maps = (self._resize_map(*pair) for pair in pairs)
+        maps = (resize_map(x, size, self.roi_) for x, size in pairs)
         if not images.came_in_one_size:
             return list(maps)
         stack = np.empty((len(images), *images.sizes[0]), dtype=np.float32)
         for row, one_map in zip(stack, maps, strict=True):
             row[:] = one_map
         return stack
-
-    def _resize_map(self, one_map, size):
-        """Bring a map to the size of its image; what does not matter stays 0."""
-        resized = resize_map(one_map, size)
-        if self.roi_ is None or resized is one_map:
-            return resized
-        return np.where(enlarge_roi(self.roi_, size), resized, np.float32(0))
 
     @on_snapshot
     def embed(self, X, patch_size):

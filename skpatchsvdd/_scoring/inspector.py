@@ -378,12 +378,13 @@ class Inspector:
             return readings, []
         logits = self._compare(encoded.pictures, distances, usual)
         maps = [self._join_reading(x) for x in readings]
-        sure = torch.exp(self._comparison_weight * logits)
+        sure = [torch.exp(self._comparison_weight * logits)]
         # What a known defect raises counts, whatever the comparison takes it for.
-        is_raised = maps[-1] > _RAISED * maps[0]
-        weights = (sure, torch.where(is_raised, sure.clamp(min=1), sure))
-        pairs = zip(readings, maps, weights, strict=False)
-        readings = [x._replace(compared=y * weight) for x, y, weight in pairs]
+        for raised in maps[1:]:
+            is_raised = raised > _RAISED * maps[0]
+            sure.append(torch.where(is_raised, sure[0].clamp(min=1), sure[0]))
+        triples = zip(readings, maps, sure, strict=True)
+        readings = [x._replace(compared=y * z) for x, y, z in triples]
         if self._roi is not None:
             logits = torch.where(self._roi, logits, _UNDAMAGED)
         return readings, [logits]

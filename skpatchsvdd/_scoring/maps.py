@@ -6,6 +6,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from skpatchsvdd._images import enlarge_roi
+
 
 def spread_scores(scores, patch_size, stride, image_size):
     """Give every pixel the mean score of the patches that cover it.
@@ -110,13 +112,16 @@ def mean_of_largest(maps, n_pixels):
     return maps.flatten(1).topk(n_pixels, dim=1).values.mean(dim=1)
 
 
-def resize_map(one_map, size):
-    """Resize one map of shape (height, width) to the image it belongs to."""
+def resize_map(one_map, size, roi=None):
+    """Resize a map (height, width) to its image; outside of a roi it stays 0."""
     if one_map.shape == tuple(size):
         return one_map
     x = torch.from_numpy(one_map)[None, None]
     x = F.interpolate(x, tuple(size), mode="bilinear", antialias=True)
-    return x[0, 0].numpy()
+    resized = x[0, 0].numpy()
+    if roi is None:
+        return resized
+    return np.where(enlarge_roi(roi, size), resized, np.float32(0))
 
 
 @functools.lru_cache(maxsize=32)

@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skpatchsvdd._images import enlarge_roi
 from skpatchsvdd._scoring.maps import resize_map
 from skpatchsvdd._scoring.regions import find_regions
 
@@ -52,13 +51,5 @@ class Sight(NamedTuple):
 
     def resize(self, size, roi):
         """Return the same image at another size, with nothing outside of a roi."""
-        if self.map.shape == tuple(size):
-            return self
-        one_map, logits = (
-            x if x is None else resize_map(x, size) for x in (self.map, self.logits)
-        )
-        if roi is not None:
-            roi = enlarge_roi(roi, size)
-            one_map = np.where(roi, one_map, np.float32(0))
-            logits = None if logits is None else np.where(roi, logits, -np.inf)
-        return Sight(self.score, one_map, logits)
+        parts = (x if x is None else resize_map(x, size, roi) for x in self[1:])
+        return Sight(self.score, *parts)

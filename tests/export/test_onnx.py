@@ -23,7 +23,7 @@ pytest.importorskip("onnxscript", reason="pip install onnx onnxscript")
 pytestmark = pytest.mark.usefixtures("quick_exports")
 # Convolutions of torch and onnxruntime round differently, and distances between the
 # features of untrained networks are small beside these.
-CLOSE = {"rtol": 1e-2, "atol": 1e-6}
+CLOSE = {"rtol": 2e-3, "atol": 1e-6}
 
 
 def fit(images, **parameters):
@@ -53,7 +53,7 @@ def check_same(est, path, images):
     np.testing.assert_array_equal(verdicts, est.predict(images))
     expected = est.anomaly_map(images)
     assert maps.dtype == expected.dtype == np.float32
-    np.testing.assert_allclose(maps, expected, rtol=2e-2, atol=3e-4 * expected.max())
+    np.testing.assert_allclose(maps, expected, rtol=5e-3, atol=3e-4 * expected.max())
     # What lies at the threshold may fall to either side.
     assert (masks != est.predict_mask(images)).mean() < 5e-3
     np.testing.assert_array_equal(masks.any(axis=(1, 2)), verdicts < 0)
