@@ -5,14 +5,12 @@ from dataclasses import dataclass, fields
 from skpatchsvdd._encoding import ENCODERS, check_encoder
 from skpatchsvdd._parameters import PAPER_INSPECTION, make_inspection, make_training
 
-# The default of `embedding_dim`: another one asks for a trained encoder.
-DEFAULT_LENGTH = 64
-
 # Dense training is as bench_quality.py found it best on a GPU, and on a CPU so that it
 # takes minutes: 21 instead of 230 TFLOP, as bench_training.py counts them. The paper's
 # training is the paper's, but for its 300 epochs, which are more steps.
 _DENSE = {
     "lam": 0.3,
+    "damage_weight": 1.0,
     "light": 0.3,
     "position_weight": "auto",
     # More helps parts whose edges vary and harms materials: a compromise, with which
@@ -24,7 +22,14 @@ _DENSE = {
     "score_pixels": 400,
     "aggregation": "multiply",
 }
-_PAPER = {"lam": 1e-3, "max_iter": 12000, "batch_size": 64, "learning_rate": 1e-4}
+# An embedding of known features is trained alike on all devices.
+_EMBEDDING = {
+    "damage_weight": 3.0,
+    "max_iter": 200,
+    "batch_size": 1024,
+    "learning_rate": 1e-3,
+}
+_PAPER = {"lam": 1e-3, "damage_weight": 0.0, "max_iter": 12000, "batch_size": 64, "learning_rate": 1e-4}
 _AUTO = {
     ("dense", "gpu"): {
         **_DENSE,
@@ -77,10 +82,16 @@ class Options:
     frozen: tuple = ()
 
     @property
+    def embeds(self):
+        """Whether known features are embedded: those of formulas, if they are alone."""
+        is_alone = self.encoder is None and self.frozen == ("formulas",)
+        return is_alone and self.training == "dense"
+
+    @property
     def trains(self):
         """Whether there is anything to train."""
         has_weights = self.encoder and ENCODERS[self.encoder].is_trainable
-        return self.max_iter > 0 and bool(has_weights)
+        return self.max_iter > 0 and (self.embeds or bool(has_weights))
 
     @property
     def damages(self):
@@ -89,7 +100,7 @@ class Options:
         return self.trains and separates and self.damage_weight > 0
 
 
-def resolve_options(parameters, device, goes_on=False):
+def resolve_options(parameters, device):
     """Fill in what "auto", and None for `lam`, mean on a device.
 
     Parameters
@@ -98,8 +109,6 @@ def resolve_options(parameters, device, goes_on=False):
         All parameters of the estimator.
     device : torch.device
         Where it computes.
-    goes_on : bool
-        Whether there is a trained encoder to go on from.
 
     Returns
     -------
@@ -113,12 +122,11 @@ def resolve_options(parameters, device, goes_on=False):
     }
     kind = "cpu" if device.type == "cpu" else "gpu"
     auto = _AUTO[given["training"], kind]
-    asks = goes_on or _asks_for_training(parameters, kind)
-    given["encoder"], given["frozen"] = _resolve_encoder(parameters, asks)
+    given["encoder"], given["frozen"] = _resolve_encoder(parameters)
     if "formulas" not in given["frozen"]:  # whose distances it was trained on
         auto = auto | {"comparison_weight": 0.0}
     if given["encoder"] is None:
-        given["max_iter"] = 0
+        auto = auto | _EMBEDDING
     elif ENCODERS[given["encoder"]].is_plain and not given["frozen"]:
         auto = auto | PAPER_INSPECTION
     if given["lam"] is None:
@@ -163,28 +171,10 @@ def _unfold(parameters):
     )
 
 
-def _resolve_encoder(parameters, asks_for_training):
+def _resolve_encoder(parameters):
     """Return the encoder of patches or None, and those known beforehand."""
     encoder = parameters["encoder"]
     if isinstance(encoder, str) and encoder == "auto":
-        if parameters["training"] == "paper":
-            encoder = "hierarchical"
-        else:
-            encoder = ["hierarchical"] * asks_for_training + ["formulas"]
+        is_paper = parameters["training"] == "paper"
+        encoder = "hierarchical" if is_paper else "formulas"
     return check_encoder(encoder)
-
-
-def _asks_for_training(parameters, kind):
-    """Whether an encoder is trained besides what is known beforehand.
-
-    On a CPU only if a parameter of the training is given: it takes minutes there.
-    """
-    if parameters["max_iter"] != "auto":
-        return parameters["max_iter"] > 0
-    is_default = (
-        parameters["lam"] is None
-        and parameters["embedding_dim"] == DEFAULT_LENGTH
-        and parameters["loss"] == "patch_svdd"
-        and not parameters["early_stopping"]
-    )
-    return kind == "gpu" or not is_default

@@ -44,20 +44,22 @@ class Training(_Settings):
         pulls all features to one fixed centre, the mean of the initial features. `lam`
         has no effect on either.
 
-    damage_weight : float, default=1.0
+    damage_weight : "auto" or float, default="auto"
         Weight of the term that, in dense training, pushes patches with synthetic
         defects away from all patches without them. 0 leaves it out: no defects are
-        drawn, and a step takes less time.
+        drawn, and a step takes less time. "auto" is 3 for the embedding of "formulas",
+        and 1 for other encoders.
 
     batch_size : "auto" or int, default="auto"
-        Crops per step; with ``method="paper"``, pairs of patches per step for each
-        loss and scale. "auto" is 16 crops on a GPU and 6 on a CPU, or 64 pairs.
+        Of "formulas", pairs of patches per step for each scale; of other encoders,
+        crops per step; with ``method="paper"``, pairs for each loss and scale. "auto"
+        is 1024 pairs, 16 crops on a GPU and 6 on a CPU, or 64 pairs.
 
     learning_rate : "auto" or float, default="auto"
         Step size of Adam. In dense training this is its peak: it rises over the first
         twentieth of the steps and falls to 0 along half a cosine. With
-        ``method="paper"`` it is constant. "auto" is 1e-3 on a GPU and 1.5e-3 on a
-        CPU, which takes fewer steps; 1e-4 with ``method="paper"``.
+        ``method="paper"`` it is constant. "auto" is 1e-3; 1.5e-3 for "hierarchical" and
+        "flat" on a CPU, which takes fewer steps; 1e-4 with ``method="paper"``.
 
     validation_fraction : float in (0, 1), default=0.1
         Fraction of the images held out for early stopping, at least 2; of more than 100
@@ -78,7 +80,10 @@ class Training(_Settings):
     _parameter_constraints = {  # noqa: RUF012
         "method": [StrOptions({"dense", "paper"})],
         "loss": [StrOptions({"patch_svdd", "svdd_prime", "svdd"})],
-        "damage_weight": [Interval(Real, 0, None, closed="left")],
+        "damage_weight": [
+            StrOptions({"auto"}),
+            Interval(Real, 0, None, closed="left"),
+        ],
         "batch_size": [
             StrOptions({"auto"}),
             Interval(Integral, 1, None, closed="left"),
@@ -95,7 +100,7 @@ class Training(_Settings):
         *,
         method="dense",
         loss="patch_svdd",
-        damage_weight=1.0,
+        damage_weight="auto",
         batch_size="auto",
         learning_rate="auto",
         validation_fraction=0.1,

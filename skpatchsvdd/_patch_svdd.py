@@ -27,6 +27,7 @@ from skpatchsvdd._calibration import (
     warn_of_twins,
 )
 from skpatchsvdd._encoding import (
+    CACHE,
     DEFAULT_STRIDES,
     DenseSetting,
     check_strides,
@@ -530,6 +531,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     @_fit_context(prefer_skip_nested_validation=True)
     @safe_after_fork
     @computes
+    @CACHE.filling()
     def fit(self, X, y=None, groups="auto", masks=None):
         """Learn from normal images what normal patches look like.
 
@@ -596,8 +598,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         images, groups, defective = self._check_training_images(X, y, groups, masks)
         device = check_device(self.device)
         former = self._former_training()
-        goes_on = former is not None
-        options = resolve_options(self.get_params(deep=False), device, goes_on)
+        options = resolve_options(self.get_params(deep=False), device)
         frozen, strides = self._make_frozen(images, options, device)
         roi = check_roi(self.roi, images)
         rng = check_random_state(self.random_state)
@@ -612,9 +613,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         n_tasks = count_trainings(len(shown), options) + 2  # encoding and scoring
         n_tasks += len(defective) > 0
         report = open_report(self, X, y, n_tasks)
-        if options.encoder is None:
-            unless = " unless max_iter > 0" if self.encoder == "auto" else ""
-            report.log(f"features from {_name_all(frozen)}: nothing is trained{unless}")
+        if not options.trains:
+            report.log("nothing is trained")
         size, center = images.image_shape[:2], _center_of(shown, options.training)
         setting = DenseSetting(size, center, options.light, strides, device, roi)
         context = FitContext(setting, options, rng, report)
@@ -1403,7 +1403,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         """Return the encoders known beforehand, and the strides of all scales."""
         given, shape = self.strides, images.image_shape
         strides = check_strides(given, options.encoder, self.patch_size, shape)
-        frozen = make_frozen(options.frozen, images, device)
+        length = self.embedding_dim if options.embeds else None
+        frozen = make_frozen(options.frozen, images, device, length)
         return frozen, strides + tuple(k for x in frozen for k in x.strides)
 
     def _former_training(self):
@@ -1627,10 +1628,6 @@ def _check_raisable(calibration, are_other_defects):
             "to go back to the training images, then partial_fit or join, then "
             "calibrate again."
         )
-
-
-def _name_all(encoders):
-    return " and ".join(x.name for x in encoders)
 
 
 def _labels(decision):

@@ -3,6 +3,7 @@
 from skpatchsvdd._encoding.base import DEFAULT_STRIDES, grid_shape, rebuild_encoder
 from skpatchsvdd._encoding.dense import DenseSetting
 from skpatchsvdd._encoding.dry_run import copy_frozen, run_module, weights_digest
+from skpatchsvdd._encoding.cache import CACHE
 from skpatchsvdd._encoding.formulas import FormulaEncoder
 from skpatchsvdd._encoding.illumination import REACH, damp_windows
 from skpatchsvdd._encoding.known import Layer, fold_norms, read_known
@@ -22,6 +23,7 @@ from skpatchsvdd._encoding.registry import (
 from skpatchsvdd._encoding.strides import check_strides
 
 __all__ = [
+    "CACHE",
     "DEFAULT_STRIDES",
     "ENCODERS",
     "LARGEST_MULTIPLE",

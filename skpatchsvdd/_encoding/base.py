@@ -127,6 +127,15 @@ class PatchEncoder(nn.Module):
         """Return the encoder as it is for these images; see `ModuleEncoder`."""
         return self
 
+    def trained_parameters(self):
+        """Return the parameters that training changes."""
+        return list(self.parameters())
+
+    @classmethod
+    def complete_weights(cls, config, arrays):
+        """Return the weights of a file with those that former releases had not."""
+        return arrays
+
     def forward(self, patches):
         return self.encode_patches([patches])[0]
 
@@ -148,6 +157,7 @@ def grid_shape(image_size, patch_size, stride):
 def rebuild_encoder(cls, config, arrays):
     """Make an encoder of a class and its configuration with these weights."""
     encoder = cls(*config)
+    arrays = cls.complete_weights(config, arrays)
     for parameter, array in zip(encoder.parameters(), arrays, strict=True):
         if parameter.shape != array.shape:
             raise ValueError(f"weights of {array.shape} are not {parameter.shape}")

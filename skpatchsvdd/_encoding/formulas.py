@@ -1,5 +1,6 @@
-"""Features known beforehand, as an encoder of patches."""
+"""Features known beforehand, and an embedding of them, as an encoder of patches."""
 
+import copy
 import functools
 
 import numpy as np
@@ -8,6 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from skpatchsvdd._encoding.base import PatchEncoder, grid_shape
+from skpatchsvdd._encoding.cache import remember
 from skpatchsvdd._encoding.known import LENGTH, STAGES, KnownNetwork, read_known
 from skpatchsvdd._encoding.networks import EmptyConv2d
 
@@ -20,7 +22,11 @@ MARGIN = 128
 
 
 class FormulaEncoder(PatchEncoder):
-    """Features of a network that was trained on formulas once, and never again.
+    """Features of a network that was trained on formulas once, linearly embedded.
+
+    The network stays as it is. The embedding, a matrix for each scale, is what training
+    changes; the first one takes the first D of 64 features, which are sorted by how
+    much they vary.
 
     A feature also depends on what lies around its patch. Images are taken as they are,
     on the 0..1 scale. The network has three channels: other numbers of them are brought
@@ -29,21 +35,23 @@ class FormulaEncoder(PatchEncoder):
     Parameters
     ----------
     n_channels, embedding_dim, patch_size : int
-        Channels of the images, the length of features, always 64, and the largest of
-        the patches of 16, 24 and 48 that fit into the images.
+        Channels of the images, the length of embedded features, at most 64, and the
+        largest of the patches of 16, 24 and 48 that fit into the images.
     """
 
     name = "formulas"
     is_frozen = True
-    is_trainable = False
     sees_light = True
     margin = MARGIN
     exponent = 1 / 4
 
     def __init__(self, n_channels, embedding_dim=LENGTH, patch_size=48):
-        super().__init__(n_channels, LENGTH, patch_size)
+        super().__init__(n_channels, embedding_dim, patch_size)
         self.network = KnownNetwork()
         self.project = nn.ModuleList(EmptyConv2d(n, LENGTH, 1) for n in STAGES)
+        self.embedding = nn.ParameterList(
+            torch.eye(embedding_dim, LENGTH) for _ in self.patch_sizes
+        )
 
     @staticmethod
     def scales(patch_size):
@@ -56,15 +64,33 @@ class FormulaEncoder(PatchEncoder):
         return self.default_strides(self.config[2])
 
     @classmethod
-    def make_frozen(cls, n_channels, image_size):
+    def make_frozen(cls, n_channels, image_size, embedding_dim=LENGTH):
         """Return the encoder with the weights of the package, for images of a size."""
         patch_size = largest_patch(image_size)
         cls.check_size(patch_size, image_size)
-        encoder = cls(n_channels, LENGTH, patch_size)
+        if embedding_dim > LENGTH:
+            raise ValueError(
+                f"embedding_dim must be at most {LENGTH} with encoder='formulas', "
+                f"whose features have {LENGTH} numbers, got {embedding_dim}. Pass a "
+                "smaller one, or encoder='hierarchical'."
+            )
+        encoder = cls(n_channels, embedding_dim, patch_size)
         arrays = _read_shipped()
         for name, parameter in encoder.named_parameters():
-            parameter.data = torch.from_numpy(arrays[name].astype(np.float32))
+            if name in arrays:
+                parameter.data = torch.from_numpy(arrays[name].astype(np.float32))
         return encoder.requires_grad_(False)
+
+    def trained_parameters(self):
+        """Return the embedding: the network is never trained again."""
+        return list(self.embedding)
+
+    def embed(self, matrices):
+        """Return a copy with another embedding, a matrix (D, 64) for each scale."""
+        copied = copy.deepcopy(self)
+        for own, given in zip(copied.embedding, matrices, strict=True):
+            own.data = given.detach().float().cpu().clone()
+        return copied
 
     @classmethod
     def check_size(cls, patch_size, image_size):
@@ -84,7 +110,18 @@ class FormulaEncoder(PatchEncoder):
 
     @classmethod
     def check_weights(cls, config, arrays):
-        """Pass: the network is of one size, which arrays have to fit."""
+        """Raise if an embedding is longer than the features."""
+        if not 1 <= config[1] <= LENGTH:
+            raise ValueError("its encoder does not fit its weights")
+
+    @classmethod
+    def complete_weights(cls, config, arrays):
+        """Return weights of a file from before there was an embedding with one."""
+        n_scales = len(cls.scales(config[2]))
+        n_others = len(list(cls(*config).parameters())) - n_scales
+        if len(arrays) == n_others:
+            arrays = [*arrays, *[np.eye(LENGTH, dtype=np.float32)] * n_scales]
+        return arrays
 
     def prepare(self):
         """Lay weights out as images are, which is twice as fast."""
@@ -101,6 +138,12 @@ class FormulaEncoder(PatchEncoder):
 
     def encode_images(self, images, strides):
         """Return features of all patches of whole images, by scale."""
+        found = remember(self.encode_known, images)
+        pairs = zip(self.embedding, found, strict=True)
+        return [F.conv2d(x, matrix[:, :, None, None]) for matrix, x in pairs]
+
+    def encode_known(self, images):
+        """Return the features of all patches before they are embedded, by scale."""
         if images.shape[1] != 3:
             images = _to_three_channels(images)
         stages = self.network(images, len(self.patch_sizes))
@@ -113,8 +156,9 @@ class FormulaEncoder(PatchEncoder):
         return features
 
     def weights(self):
-        """Return all weights in half precision, as they come with the package."""
-        return [x.astype(np.float16) for x in super().weights()]
+        """Return all weights, those that come with the package in half precision."""
+        arrays, n = super().weights(), len(self.embedding)
+        return [x.astype(np.float16) for x in arrays[:-n]] + arrays[-n:]
 
 
 def _to_three_channels(images):

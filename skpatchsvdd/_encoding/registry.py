@@ -84,13 +84,15 @@ def make_encoder(kind, n_channels, embedding_dim, patch_size, generator):
     return encoder
 
 
-def make_frozen(frozen, images, device):
+def make_frozen(frozen, images, device, embedding_dim=None):
     """Make the encoders that are known beforehand, for images.
 
     Parameters
     ----------
     frozen : tuple of str and torch.nn.Module
         What `check_encoder` returns.
+    embedding_dim : int or None
+        The length that the features of formulas are embedded in, if they are.
     images : ImageStack
         What they are for; modules are tried on them.
     device : torch.device
@@ -103,9 +105,10 @@ def make_frozen(frozen, images, device):
     """
     *size, n_channels = images.image_shape
     made, n_modules = [], 0
+    length = {} if embedding_dim is None else {"embedding_dim": embedding_dim}
     for x in frozen:
         if isinstance(x, str):
-            made.append(ENCODERS[x].make_frozen(n_channels, tuple(size)))
+            made.append(ENCODERS[x].make_frozen(n_channels, tuple(size), **length))
         else:
             made.append(make_module_encoder(x, n_modules, images, device))
             n_modules += 1
@@ -120,7 +123,7 @@ def join_encoders(members):
 
 def is_trained(encoder):
     """Whether an encoder has weights that came from training, or could have."""
-    return not encoder.members[0].is_frozen
+    return encoder.members[0].is_trainable
 
 
 class JointEncoder(PatchEncoder):

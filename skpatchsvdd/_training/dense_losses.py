@@ -122,6 +122,8 @@ class DenseLoss(nn.Module):
     max_gradient = _DENSE_GRADIENT
     decay = _DENSE_DECAY
 
+    scale_weight = _SCALE_WEIGHT
+
     def __init__(self, encoder, position_weight, lam, damage_weight, n_crops):
         super().__init__()
         self.sizes = encoder.patch_sizes
@@ -131,13 +133,11 @@ class DenseLoss(nn.Module):
             "position": position_weight,
             "svdd": lam,
             "damage": damage_weight,
-            "scale": _SCALE_WEIGHT,
+            "scale": self.scale_weight,
         }
-        # Those to compute. L_SVDD' and L_scale come together, and cost little.
+        # Those to compute.
         self.terms = [
-            name
-            for name, weight in terms.items()
-            if weight > 0 or name in ("svdd", "scale")
+            name for name, weight in terms.items() if weight > 0 or name == "svdd"
         ]
         self.weights = {
             f"{name}_{k}": terms[name] for k in self.sizes for name in self.terms
@@ -179,18 +179,27 @@ class DenseLoss(nn.Module):
         """Return the loss terms."""
         first, second, pairs = batch
         maps = encoder.encode_images(torch.cat([first, second]), self.strides)
+        tables = [x.permute(0, 2, 3, 1).float().flatten(0, 2) for x in maps]
+        trios = [look_up(x, y.cells.T) for x, y in zip(tables, pairs, strict=True)]
+        return self._measure_all(trios, pairs)
+
+    def _measure_all(self, trios, pairs):
+        """Return the loss terms of all scales."""
         calls = [
-            functools.partial(self._measure, *trio)
-            for trio in zip(maps, pairs, self.classifiers, strict=True)
+            functools.partial(self._measure, *own)
+            for own in zip(trios, pairs, self.classifiers, strict=True)
         ]
-        losses = run_concurrently(calls, first.device)
+        losses = run_concurrently(calls, trios[0].device)
         return dict(zip(self.weights, itertools.chain(*losses), strict=True))
 
-    def _measure(self, features, pairs, classifier):
-        """Return the loss terms of one scale that count."""
-        cells, direction, damaged, is_seen, is_other_seen = pairs
-        table = features.permute(0, 2, 3, 1).float().flatten(0, 2)
-        x, seen_again, neighbour = look_up(table, cells.T).unbind()
+    def _measure(self, trio, pairs, classifier):
+        """Return the loss terms of one scale that count.
+
+        `trio` are the features (3, n, D) of patches, of their second views and of their
+        neighbours.
+        """
+        _, direction, damaged, is_seen, is_other_seen = pairs
+        x, seen_again, neighbour = trio.unbind()
         found = {}
         if "position" in self.terms:
             logits = classifier(x - neighbour)

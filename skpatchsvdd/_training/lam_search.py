@@ -24,7 +24,7 @@ _N_PROBES = 8
 _CLEARLY = 0.05
 
 
-def choose_lam(images, context, former, masked=None):
+def choose_lam(images, context, former, known=None, masked=None):
     """Return `lam` and, if it was chosen here, the table of trials.
 
     The parameters are those of `train_once`.
@@ -54,7 +54,9 @@ def choose_lam(images, context, former, masked=None):
             rng=np.random.RandomState(seed),
         )
         shown = images.take(others)
-        encoder, *_ = train_once(shown, trial, masked=masked, is_trial=True)
+        encoder, *_ = train_once(
+            shown, trial, known=known, masked=masked, is_trial=True
+        )
         score = check(encoder)
         row = (lam, score, time.perf_counter() - start)
         for column, value in zip(table.values(), row, strict=True):

@@ -98,7 +98,7 @@ def run_training(
 def run_steps(encoder, objective, sampler, max_iter, learning_rate):
     """Take one step after the other and yield the loss terms of each, (n_terms,)."""
     adam = Adam(
-        list(encoder.parameters()),
+        encoder.trained_parameters(),
         list(objective.parameters()),
         objective.max_gradient,
         objective.decay,

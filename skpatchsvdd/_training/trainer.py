@@ -11,6 +11,7 @@ from skpatchsvdd._encoding import make_encoder
 from skpatchsvdd._images import pixels_to_float
 from skpatchsvdd._training.crops import CropSampler
 from skpatchsvdd._training.dense_losses import make_dense_objective
+from skpatchsvdd._training.embedding import FeaturePool, make_embedding_objective
 from skpatchsvdd._training.fillings import Fillings, draw_places
 from skpatchsvdd._training.loop import run_training
 from skpatchsvdd._training.pairs import PairSampler
@@ -37,30 +38,39 @@ _N_LOADED = 64
 _N_STANDARD = 16
 
 
-def train_once(images, context, former=None, masked=None, is_trial=False):
+def train_once(
+    images, context, former=None, known=None, masked=None, is_trial=False
+):
     """Train with a given `lam`; return encoder or None, loss curve and watch.
 
     An interrupt ends the training early, but is raised in a trial, which does not warn
-    of failure either. `masked` are defective images with masks, or None; the other
-    parameters are those of `train_encoder`.
+    of failure either. `known` is the encoder whose embedding is trained, or None;
+    `masked` are defective images with masks, or None; the other parameters are those of
+    `train_encoder`.
     """
     setting, options, rng = context.setting, context.options, context.rng
     device = context.device
     cpu = torch.Generator().manual_seed(draw_seed(rng))
     generator = torch.Generator(device).manual_seed(draw_seed(rng))
-    encoder = _initial_encoder(options, images.image_shape[2], former, cpu)
+    encoder = _initial_encoder(options, images.image_shape[2], former, known, cpu)
     if options.max_iter == 0 and former is not None:
         return encoder, former.curve, former.watch
     if not options.trains:
         return encoder, {}, Watch(None, 1)
-    _warn_if_one_patch(images.image_shape, options.patch_size)
+    if known is None:
+        _warn_if_one_patch(images.image_shape, options.patch_size)
     checked, trained = split_images(len(images), options, rng)
     watch = make_watch(images, checked, setting, options, cpu)
     watch.look(encoder, 0)
-    encoder.to(device, memory_format=training_layout(device)).requires_grad_(True)
+    encoder.to(device, memory_format=training_layout(device))
+    for parameter in encoder.trained_parameters():
+        parameter.requires_grad_(True)
     trained = images.take(_choose_images(images, trained, rng))
-    sampler = _make_sampler(trained, masked, context, generator)
-    if options.training == "dense" and former is None:
+    sampler = _make_sampler(trained, masked, context, generator, known)
+    if known is not None:
+        sampler = FeaturePool(encoder, sampler, options.damages)
+        watch.finish = sampler.join_features
+    elif options.training == "dense" and former is None:
         encoder.standardize(sampler.plain(_N_STANDARD))
     objective = _make_objective(encoder, sampler, options, cpu)
     log = context.report.training_log(list(objective.weights), options.max_iter)
@@ -98,32 +108,34 @@ def make_watch(images, checked, setting, options, generator):
     """Return what checks the encoder while it is trained."""
     draw_copies = functools.partial(make_copies, generator=generator)
     check = DefectCheck(images, checked, setting, options, draw_copies)
-    n_checks = _N_EARLY_CHECKS if options.early_stopping else _N_CHECKS
+    n_checks = 1 if options.embeds else _N_CHECKS
+    if options.early_stopping:
+        n_checks = _N_EARLY_CHECKS
     every = max(options.max_iter // n_checks, _CHECK_EVERY)
     return Watch(check, every, _PATIENCE if options.early_stopping else None)
 
 
-def _initial_encoder(options, n_channels, former, generator):
-    if options.encoder is None:
+def _initial_encoder(options, n_channels, former, known, generator):
+    encoder = known
+    if known is None and options.encoder is None:
         return None
-    encoder = make_encoder(
-        options.encoder,
-        n_channels,
-        options.embedding_dim,
-        options.patch_size,
-        generator,
-    )
-    if former is None:
-        return encoder
-    known = former.encoder.members[0]
-    if (type(encoder), encoder.config) != (type(known), known.config):
+    if known is None:
+        encoder = make_encoder(
+            options.encoder,
+            n_channels,
+            options.embedding_dim,
+            options.patch_size,
+            generator,
+        )
+    first = encoder if former is None else former.encoder.members[0]
+    if (type(encoder), encoder.config) != (type(first), first.config):
         raise ValueError(
             "warm_start=True cannot go on from the weights of the last training, a "
-            f"{type(known).__name__} with (channels, embedding_dim, patch_size) = "
-            f"{known.config}: this fit needs a {type(encoder).__name__} with "
+            f"{type(first).__name__} with (channels, embedding_dim, patch_size) = "
+            f"{first.config}: this fit needs a {type(encoder).__name__} with "
             f"{encoder.config}. Keep these, or pass warm_start=False."
         )
-    return copy.deepcopy(known)
+    return copy.deepcopy(first)
 
 
 def _make_fillings(masked, context):
@@ -137,7 +149,7 @@ def _make_fillings(masked, context):
     return Fillings(pixels, places.to(context.device))
 
 
-def _make_sampler(images, masked, context, generator):
+def _make_sampler(images, masked, context, generator, known=None):
     setting, options = context.setting, context.options
     pixels = _load_pixels(images, setting.device)
     center = torch.tensor(setting.center, device=setting.device)
@@ -147,6 +159,8 @@ def _make_sampler(images, masked, context, generator):
     if options.training == "paper":
         return PairSampler(pixels, center, generator, roi)
     size, light = options.patch_size, options.light
+    if known is not None:  # it sees images as they are
+        size, light = max(known.patch_sizes), 1.0
     fillings = _make_fillings(masked, context)
     return CropSampler(pixels, center, generator, size, light, roi, fillings)
 
@@ -169,7 +183,8 @@ def _make_objective(encoder, sampler, options, generator):
         return make_paper_objective(
             options.loss, options.lam, encoder, sampler, options.batch_size, generator
         )
-    return make_dense_objective(
+    make = make_embedding_objective if options.embeds else make_dense_objective
+    return make(
         options.loss,
         options.lam,
         options.damage_weight,
@@ -198,7 +213,7 @@ def _choose_weights(encoder, watch, n_steps, early_stopping):
         watch.kept = watch.steps[watch.best]
         return watch.best_encoder, is_lost
     watch.kept = n_steps
-    return encoder, is_lost
+    return watch.finish(encoder), is_lost
 
 
 def _warn_if_one_patch(image_shape, patch_size):

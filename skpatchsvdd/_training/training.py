@@ -50,7 +50,8 @@ def train_encoder(images, context, former=None, frozen=(), defective=None):
     former : Training or None
         A training to go on from.
     frozen : list of PatchEncoder
-        Encoders that are known beforehand, which join the trained one.
+        Encoders that are known beforehand, which join the trained one; if there is
+        none, an embedding of the first of these is trained.
     defective : DefectiveImages or None
         Images of known defects. Those with a mask fill some of the synthetic defects
         that dense training draws.
@@ -67,9 +68,12 @@ def train_encoder(images, context, former=None, frozen=(), defective=None):
         split_images(len(images), options, copy.deepcopy(rng))  # it may raise
     # A copy, so that what follows is as if this lam had been given.
     trial_context = replace(context, rng=copy.deepcopy(rng))
-    lam, results = choose_lam(images, trial_context, former, masked)
+    known = None
+    if options.embeds:
+        known, *frozen = frozen
+    lam, results = choose_lam(images, trial_context, former, known, masked)
     context = replace(context, options=replace(options, lam=lam))
-    encoder, *rest = train_once(images, context, former, masked)
+    encoder, *rest = train_once(images, context, former, known, masked)
     frozen = [x.adapt(images, context.setting) for x in frozen]
     return Training(join_encoders([encoder, *frozen]), *rest, lam, results)
 

@@ -63,6 +63,8 @@ class DefectCheck:
     def __call__(self, encoder):
         """Score an encoder, on any device; 1 is best."""
         strides = tuple(k // 4 for k in encoder.patch_sizes)
+        if encoder.is_frozen:
+            strides = encoder.strides
         dense = self._setting.within(self._window, strides).make(encoder)
         rng = np.random.RandomState(0)  # the same encoder scores the same
         weight = self._options.position_weight
@@ -101,12 +103,15 @@ class Watch:
         Copies from the first look and from the best one, on the CPU.
     kept : int
         The step whose weights were kept in the end.
+    finish : callable
+        ``finish(encoder)`` gives the copy of an encoder that inspects.
     """
 
     def __init__(self, check, every, patience=None):
         self.steps, self.scores = [], []
         self.first_encoder = self.best_encoder = None
         self.kept = 0
+        self.finish = copy.deepcopy
         self._check = check
         self._every = every
         self._patience = patience
@@ -118,7 +123,7 @@ class Watch:
 
     def forget_images(self):
         """Let go of the check, and with it of the images it looks at."""
-        self._check = None
+        self._check, self.finish = None, copy.deepcopy
 
     def is_due(self, step):
         """Whether to look after this many steps."""
@@ -126,11 +131,12 @@ class Watch:
 
     def look(self, encoder, step):
         """Check an encoder; return whether training should stop."""
+        encoder = self.finish(encoder)
         score = self._check(encoder)  # first: an interrupt leaves nothing half done
         self.steps.append(step)
         self.scores.append(score)
         if self.best == len(self.scores) - 1:
-            self.best_encoder = copy.deepcopy(encoder)
+            self.best_encoder = encoder
         if self.first_encoder is None:
             self.first_encoder = self.best_encoder
         if self._patience is None:

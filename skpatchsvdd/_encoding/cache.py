@@ -1,0 +1,102 @@
+"""Features of images that were encoded before, for fits that look at them again.
+
+A fit encodes each image several times, and a search fits to the same images again and
+again, with another embedding each time.
+"""
+
+import hashlib
+from collections import OrderedDict
+from contextlib import contextmanager
+
+import torch
+
+from skpatchsvdd._utils import make_lock
+
+# Bytes of features that are held, at most: five hundred images of 256 x 256.
+LIMIT = 2**28
+
+
+class FeatureCache:
+    """The latest features by a digest of the pixels they were computed from.
+
+    An image of which a single bit differs has another digest, so that features are
+    never those of another image; the network that computes them is always the same. It
+    is filled while estimators fit, and read whenever it holds anything. Processes have
+    one each, and threads share it.
+    """
+
+    def __init__(self, limit=LIMIT):
+        self.limit = limit
+        self.n_bytes = 0
+        self._found = OrderedDict()
+        self._lock = make_lock()
+        self._n_filling = 0
+
+    def __len__(self):
+        return len(self._found)
+
+    @contextmanager
+    def filling(self):
+        """Let what is encoded meanwhile be held."""
+        with self._lock:
+            self._n_filling += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._n_filling -= 1
+
+    def clear(self):
+        """Let go of everything."""
+        with self._lock:
+            self._found.clear()
+            self.n_bytes = 0
+
+    def __call__(self, encode, images):
+        """Return ``encode(images)``, a list of tensors, which must not be changed."""
+        if not (self._found or self._n_filling):
+            return encode(images)
+        key = _digest(images)
+        with self._lock:
+            features = self._found.get(key)
+            if features is not None:
+                self._found.move_to_end(key)
+                return features
+        features = encode(images)
+        if self._n_filling:
+            self._hold(key, features)
+        return features
+
+    def _hold(self, key, features):
+        n_bytes = _count_bytes(features)
+        with self._lock:
+            if key in self._found or n_bytes > self.limit:
+                return
+            self._found[key] = features
+            self.n_bytes += n_bytes
+            while self.n_bytes > self.limit:
+                _, oldest = self._found.popitem(last=False)
+                self.n_bytes -= _count_bytes(oldest)
+
+
+CACHE = FeatureCache()
+
+
+def remember(encode, images):
+    """Return ``encode(images)``, from the cache if images lie on a CPU.
+
+    A GPU has encoded them before their digest would be computed.
+    """
+    if images.device.type != "cpu" or torch.compiler.is_compiling():
+        return encode(images)
+    return CACHE(encode, images)
+
+
+def _digest(images):
+    pixels = images.contiguous().numpy()
+    digest = hashlib.blake2b(pixels.data, digest_size=16).digest()
+    return images.shape, torch.get_num_threads(), digest  # by which sums are rounded
+
+
+def _count_bytes(features):
+    return sum(x.element_size() * x.numel() for x in features)

@@ -1,0 +1,174 @@
+"""Training of an embedding of features that are known beforehand.
+
+The losses are those of dense training, on features that are encoded once: two views of
+some crops, from which every step draws pairs of patches.
+"""
+
+import math
+
+import torch
+
+from skpatchsvdd._encoding import grid_shape, reset_parameters
+from skpatchsvdd._training.dense_losses import (
+    DenseLoss,
+    Pairs,
+    damaged_fraction,
+    seen_cells,
+)
+from skpatchsvdd._training.measures import look_up
+from skpatchsvdd._training.pairs import draw_pairs, number_cells
+from skpatchsvdd._utils import Draws, exact_convolutions
+
+# Crops that are encoded, in two views each, and how many at a time.
+_N_CROPS, _N_TOGETHER = 192, 16
+# How much the learnt distance counts beside that of the features as they are.
+_LEARNT = 0.5
+
+
+class FeaturePool:
+    """The features of two views of crops, encoded once.
+
+    Parameters
+    ----------
+    encoder : FormulaEncoder
+        On the sampler's device. Its embedding does not matter.
+    sampler : CropSampler
+        Where the crops come from.
+    is_damaged : bool
+        Whether second views have synthetic defects.
+
+    Attributes
+    ----------
+    tables : list of tensors of shape (2 * n, 64)
+        For each scale, the features of all patches, those of first views first.
+    damaged : list of tensors of shape (n,)
+        Fraction of the pixels of each patch that are damaged in its second view.
+    seen : list of tensors of shape (n,), or of None
+        1 where a patch holds a pixel to look at, 0 elsewhere. None counts all.
+    """
+
+    def __init__(self, encoder, sampler, is_damaged):
+        self.generator, self.device = sampler.generator, sampler.device
+        self.crop_size = sampler.crop_size
+        center = sampler.center.flatten()[0]
+        draw = sampler.crops if is_damaged else sampler.intact_crops
+        views, damaged, seen = ([], []), [], []
+        scales = list(zip(encoder.patch_sizes, encoder.strides, strict=True))
+        for _ in range(_N_CROPS // _N_TOGETHER):
+            crops = draw(_N_TOGETHER)
+            for own, images in zip(views, (crops.first, crops.second), strict=True):
+                own.append(_encode(encoder, images + center))
+            damaged.append([damaged_fraction(crops.is_damaged, *x) for x in scales])
+            seen.append([seen_cells(crops.is_seen, *x) for x in scales])
+        firsts, seconds, self.damaged, self.seen = (
+            [_join(own) for own in zip(*parts, strict=True)]
+            for parts in (*views, damaged, seen)
+        )
+        self.tables = [torch.cat(x) for x in zip(firsts, seconds, strict=True)]
+
+    def join_features(self, encoder):
+        """Return an encoder whose distances are those learnt and known, half and half.
+
+        The squared distance is the mean of that of the features as they are and that
+        of the embedding, which is scaled so that both are alike on average. Features
+        and embedding side by side would have this distance; they are brought to their
+        D main axes.
+        """
+        matrices = []
+        for table, learnt in zip(self.tables, encoder.embedding, strict=True):
+            # In float64, on the CPU: the same on all machines but for rounding.
+            x = table[: len(table) // 2].double().cpu()
+            x, learnt = x - x.mean(dim=0), learnt.detach().double().cpu()
+            covariance = x.T @ x / len(x)
+            metric = learnt.T @ learnt
+            spread = (metric * covariance).sum()
+            both = (1 - _LEARNT) * torch.eye(len(metric), dtype=torch.float64)
+            if spread > 0:
+                both += _LEARNT * metric * (covariance.trace() / spread)
+            values, axes = torch.linalg.eigh(both)
+            root = axes * values.clamp(min=0).sqrt() @ axes.T
+            if len(learnt) < len(root):
+                _, main = torch.linalg.eigh(root @ covariance @ root)
+                root = main.flip(1)[:, : len(learnt)].T @ root
+            matrices.append(root)
+        return encoder.embed(matrices)
+
+
+class EmbeddingLoss(DenseLoss):
+    """The terms of `DenseLoss`, but that of the scale, on pairs of a pool.
+
+    Parameters
+    ----------
+    encoder : FormulaEncoder
+        What is trained.
+    position_weight, lam, damage_weight : float
+        Weights of the terms.
+    n_pairs : int
+        Pairs of each scale in a step.
+    """
+
+    precision = "float32"
+    decay = 0.0
+    scale_weight = 0.0
+
+    def __init__(self, encoder, position_weight, lam, damage_weight, n_pairs):
+        super().__init__(encoder, position_weight, lam, damage_weight, n_pairs)
+        self.strides = encoder.strides
+
+    def draw(self, sampler, n_steps=1):
+        """Draw pairs of patches of each scale, and look up their features."""
+        draws, n_pairs = Draws(sampler.generator), n_steps * self.n_crops
+        size, trios, pairs = sampler.crop_size, [], []
+        parts = (sampler.tables, sampler.damaged, sampler.seen)
+        scales = zip(self.sizes, self.strides, *parts, strict=True)
+        for patch_size, stride, table, damaged, seen in scales:
+            first, second, direction = draw_pairs(
+                n_pairs, 1, size, patch_size, stride, draws
+            )
+            grid = grid_shape((size, size), patch_size, stride)
+            crop = draws.integers(0, len(damaged) // math.prod(grid), (n_pairs,))
+            first[:, 0] = second[:, 0] = crop
+            own, other = number_cells(first, grid), number_cells(second, grid)
+            cells = torch.stack([own, own + len(damaged), other + len(damaged)], dim=1)
+            own_seen, other_seen = (
+                None if seen is None else seen[x] for x in (own, other)
+            )
+            trios.append(look_up(table, cells))
+            pairs.append(Pairs(cells, direction, damaged[own], own_seen, other_seen))
+        return trios, pairs
+
+    def forward(self, encoder, batch):
+        """Return the loss terms."""
+        trios, pairs = batch
+        embedded = [
+            x.transpose(0, 1) @ matrix.T
+            for x, matrix in zip(trios, encoder.embedding, strict=True)
+        ]
+        return self._measure_all(embedded, [Pairs(*x) for x in pairs])
+
+
+def make_embedding_objective(
+    loss, lam, damage_weight, encoder, sampler, n_pairs, generator
+):
+    """Make the objective that a `loss` parameter names."""
+    weights = (1.0, lam, damage_weight)
+    if loss != "patch_svdd":
+        weights = (0.0, 1.0, 0.0)
+    objective = EmbeddingLoss(encoder, *weights, n_pairs)
+    reset_parameters(objective, generator)
+    return objective.to(sampler.device)
+
+
+def _encode(encoder, images):
+    """Return features before they are embedded, by scale, (n, rows, cols, 64)."""
+    with torch.no_grad(), exact_convolutions(images.device):
+        maps = encoder.encode_known(images)
+    return [x.permute(0, 2, 3, 1).float() for x in maps]
+
+
+def _join(parts):
+    """Return the values of all cells of maps one after the other; None is left out."""
+    if parts[0] is None:
+        return None
+    flat = torch.cat(parts)
+    return flat.reshape(-1, flat.shape[-1]) if flat.ndim == 4 else flat.flatten()
