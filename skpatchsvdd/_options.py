@@ -26,7 +26,7 @@ _DENSE = {
 _EMBEDDING = {
     "damage_weight": 3.0,
     "max_iter": 200,
-    "batch_size": 1024,
+    "batch_size": 512,
     "learning_rate": 1e-3,
 }
 _PAPER = {"lam": 1e-3, "damage_weight": 0.0, "max_iter": 12000, "batch_size": 64, "learning_rate": 1e-4}

@@ -53,7 +53,7 @@ class Training(_Settings):
     batch_size : "auto" or int, default="auto"
         Of "formulas", pairs of patches per step for each scale; of other encoders,
         crops per step; with ``method="paper"``, pairs for each loss and scale. "auto"
-        is 1024 pairs, 16 crops on a GPU and 6 on a CPU, or 64 pairs.
+        is 512 pairs, 16 crops on a GPU and 6 on a CPU, or 64 pairs.
 
     learning_rate : "auto" or float, default="auto"
         Step size of Adam. In dense training this is its peak: it rises over the first

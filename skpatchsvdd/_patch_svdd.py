@@ -109,17 +109,17 @@ _MID_GREY = 0.5
 class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     r"""Patch SVDD: detect and locate anomalies in images, learnt from normal images.
 
-    Patches are turned into features by two encoders. One is known beforehand: a small
-    network that was trained once on procedural images, drawn from formulas, and on no
-    photograph; it comes with the package. The other one is the paper's, trained without
-    labels on the images of `fit`: patches a pixel or two apart are pulled together in
-    feature space, while a classifier must recognise, from the features of two
-    neighbouring patches, in which direction one lies from the other [1]_:
+    A network that comes with the package, pretrained on procedural images, drawn from
+    formulas, and on no photograph, turns patches into features. An embedding of these
+    features is trained without labels on the images of `fit`: patches a pixel or two
+    apart are pulled together, while a classifier must recognise, from the embedded
+    features of two neighbouring patches, in which direction one lies from the other
+    [1]_:
 
     .. math:: L = \lambda \, L_{SVDD'} + L_{SSL}.
 
     By default a third term pushes patches with synthetic defects away from patches
-    without them. On a CPU nothing is trained unless it is asked for, see `encoder`.
+    without them. The algorithm is the same on a CPU and on a GPU.
 
     The features of all patches of the training images form a bank. The score of a patch
     of a new image is its distance to the nearest feature of the bank, the score of a
@@ -146,13 +146,16 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         `lam` has no effect, and with fewer than four images, "auto" is the default.
 
     embedding_dim : int, default=64
-        The paper's D, the length of a feature.
+        The paper's D, the length of an embedded feature. At most 64 with
+        ``encoder="formulas"``, whose features have 64 numbers; beside other encoders
+        these are not embedded.
 
     encoder : str, torch.nn.Module or list of both, default="auto"
         What makes features of patches: "formulas", one of "hierarchical", "flat" and
         "raw", a network of your own, or a list of some. "formulas" is a network that
-        has seen nothing but procedural images, and needs no training; it adds patches
-        of 16, 24 and 48 pixels. "hierarchical" is the paper's, trained on X: it builds
+        has seen nothing but procedural images; alone, its features are embedded by a
+        training on X, see :ref:`embedding`. Its patches have 16, 24 and 48 pixels.
+        "hierarchical" is the paper's, trained on X from random weights: it builds
         the feature of a patch from those of its quarters. Beside "formulas" the maps of
         its scales enter the product with an exponent of 1/8. "flat" is the paper's
         non-hierarchical network for patches of 64 alone. "raw" takes the pixels of a
@@ -163,16 +166,11 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         over patches of 3 x 3 cells, brought to at most 128 numbers along the main axes
         of the training images' features; beside modules, maps of "formulas" have an
         exponent of 1/4, and those of others of 1/32. See :ref:`pretrained`. "auto" is
-        both "hierarchical" and "formulas" on a GPU. On a CPU, where training takes
-        minutes and adds little, it is "formulas" alone, unless a parameter of the
-        training is given: `max_iter`, `lam`, `embedding_dim`, `early_stopping` or the
-        loss of `training`, or there are weights that `warm_start` goes on from. With
-        ``max_iter=0`` it is "formulas", and with ``training="paper"`` "hierarchical"
-        alone.
+        "formulas", and with ``training="paper"`` "hierarchical".
 
     training : {"dense", "paper"} or Training, default="dense"
-        How the encoder is trained. "dense" takes crops of images as whole maps, in two
-        views under different light, one with synthetic defects. "paper" is the paper's
+        How the encoder is trained. "dense" encodes crops of images as whole maps, in
+        two views under different light, one with synthetic defects. "paper" is the paper's
         training, on pairs of patches; it needs many more steps. A
         :class:`~skpatchsvdd.Training` sets the loss, the size of steps and batches, and
         what else those need who study training.
@@ -200,10 +198,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         with what does not matter are left out, too. None looks at all pixels.
 
     max_iter : "auto" or int, default="auto"
-        Optimisation steps. 0 trains nothing: with ``encoder="auto"`` the formulas do
-        without, and other encoders keep their random weights. "auto" is 1000 on a GPU
-        and, where an encoder is trained, 240 on a CPU; 12000 with
-        ``training="paper"``, whose
+        Optimisation steps. 0 trains nothing: "formulas" do without, and other encoders
+        keep their random weights. "auto" is 200 with "formulas"; with "hierarchical"
+        and "flat" 1000 on a GPU and 240 on a CPU; 12000 with ``training="paper"``, whose
         authors take ``300 * 100 * n_images / 64`` steps: 300 epochs of 100 pairs of
         each image, 64 at a time.
 
@@ -213,8 +210,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         synthetic defects on them are separated from changes of light, stop after four
         checks without improvement, and keep the best weights. Without it there are two
         checks, on training images, and the final weights are kept, unless they have
-        collapsed or do worse than the initial random weights: then the best weights are
-        kept, with a warning.
+        collapsed or do worse than the initial weights: then the best weights are kept,
+        with a warning.
 
     warm_start : bool, default=False
         Whether `fit` continues from the weights in `encoder_`, or from those of a later
@@ -268,9 +265,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         Seed of the initial weights and of all random draws. With the same seed, on the
         same machine with the same number of threads, `fit` gives the same weights and
         scores to the last bit. On another kind of processor the initial weights and
-        all draws are the same, and so, except for rounding, are the losses of the first
-        steps and all scores without training. Training amplifies rounding: trained
-        weights and their scores differ.
+        all draws are the same, and so, except for rounding, are the scores by
+        "formulas". The training of other encoders amplifies rounding: weights and
+        scores differ.
 
     verbose : int, default=0
         1 reports each step of `fit`, 2 also the losses during training. With
@@ -361,8 +358,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         Number of patches of known defects, by scale.
 
     loss_curve_ : dict of str to ndarray of shape (n_steps,)
-        Every loss term at every step, unweighted: "position_32", "svdd_32",
-        "damage_32", "scale_32" and so on. Tasks of weight 0 are not among them.
+        Every loss term at every step, unweighted: "position_16", "svdd_16",
+        "damage_16" and so on. Tasks of weight 0 are not among them.
 
     n_iter_ : int
         Number of steps taken.
@@ -404,8 +401,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     three times the cost of the first layer: torch scales initial weights by the number
     of inputs, so that the filters' sums over equal channels have the same variance.
 
-    The bank takes 0.5 MB for an image of 256 x 256 with the formulas, and 0.9 MB more
-    with the trained encoder.
+    The bank takes 0.5 MB for an image of 256 x 256 with "formulas", and 0.9 MB with
+    "hierarchical".
 
     References
     ----------

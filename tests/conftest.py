@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from settings import SEED, apply_settings, describe
 
-from skpatchsvdd import PatchSVDD, Training
+from skpatchsvdd import PatchSVDD, Training, _options
 from skpatchsvdd._bank import exact_gpu, fused, fused_regression
 from skpatchsvdd._encoding import biases, networks
 from skpatchsvdd.datasets import make_textures
@@ -41,18 +41,22 @@ def _settings():
         yield
 
 
-# Encoders that are trained have an eighth of the paper's channels, since most tests are
-# of what is around them. On a GPU, whose kernels are for more, they have all.
+# Encoders that are trained have an eighth of the paper's channels, and embeddings are
+# trained for a few steps, since most tests are of what is around them. On a GPU, whose
+# kernels are for more, encoders have all channels.
 WIDE = networks._SMALL_CHANNELS
 NARROW = WIDE if torch.cuda.is_available() else tuple(n // 8 for n in WIDE)
+LONG, SHORT = _options._EMBEDDING["max_iter"], 4
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _narrow(request):
-    """Make encoders narrow in a module that is not marked as wide."""
+    """Make encoders narrow and trainings short in a module not marked as wide."""
     is_wide = request.node.get_closest_marker("wide")
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(networks, "_SMALL_CHANNELS", WIDE if is_wide else NARROW)
+        n_steps = LONG if is_wide else SHORT
+        monkeypatch.setitem(_options._EMBEDDING, "max_iter", n_steps)
         yield
 
 
@@ -61,6 +65,7 @@ def _wide(request, monkeypatch):
     """Make encoders as wide as the paper's in a test that is marked so."""
     if request.node.get_closest_marker("wide"):
         monkeypatch.setattr(networks, "_SMALL_CHANNELS", WIDE)
+        monkeypatch.setitem(_options._EMBEDDING, "max_iter", LONG)
 
 
 @pytest.fixture(scope="session")

@@ -21,10 +21,9 @@ test = make_textures(
 print(train.images.shape, test.defects)
 
 # %%
-# Features from formulas need no training. ``encoder="formulas"`` is what a CPU takes by
-# default; on a GPU, leave it out, and an encoder is trained on these images besides.
+# Fitting trains an embedding of features that come with the package, in seconds.
 
-est = PatchSVDD(encoder="formulas", random_state=0).fit(train.images)
+est = PatchSVDD(random_state=0).fit(train.images)
 
 # %%
 # As in all of scikit-learn, a high score is normal, and ``predict`` gives 1 for normal

@@ -100,7 +100,7 @@ class CropSampler:
     center : tensor of shape (height, width, n_channels) or (1, 1, 1)
         Subtracted from every crop at its position.
     generator : torch.Generator
-        A generator of the same device; the only source of randomness.
+        The only source of randomness, of the same device or of the CPU.
     patch_size : int
         A crop holds at least one such patch.
     light : float
@@ -120,7 +120,7 @@ class CropSampler:
         self.generator = generator
         self.crop_size = crop_size(images.shape[1:3], patch_size)
         self._light = light
-        self._draws = Draws(generator)
+        self._draws = Draws(generator, images.device)
         self._fillings = fillings
         self._roi = None if roi is None else roi[:, :, None].float()
         self._seen = None if roi is None else roi.nonzero()

@@ -119,6 +119,7 @@ class DenseLoss(nn.Module):
 
     schedule = "cosine"
     precision = "mixed"
+    is_drawn_ahead = False
     max_gradient = _DENSE_GRADIENT
     decay = _DENSE_DECAY
 
@@ -178,6 +179,7 @@ class DenseLoss(nn.Module):
     def forward(self, encoder, batch):
         """Return the loss terms."""
         first, second, pairs = batch
+        pairs = [Pairs(*own) for own in pairs]
         maps = encoder.encode_images(torch.cat([first, second]), self.strides)
         tables = [x.permute(0, 2, 3, 1).float().flatten(0, 2) for x in maps]
         trios = [look_up(x, y.cells.T) for x, y in zip(tables, pairs, strict=True)]
@@ -227,6 +229,7 @@ class DenseSVDDLoss(nn.Module):
 
     schedule = "cosine"
     precision = "mixed"
+    is_drawn_ahead = False
     max_gradient = math.inf
     decay = 0.0
 

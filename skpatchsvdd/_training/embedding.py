@@ -19,8 +19,9 @@ from skpatchsvdd._training.measures import look_up
 from skpatchsvdd._training.pairs import draw_pairs, number_cells
 from skpatchsvdd._utils import Draws, exact_convolutions
 
-# Crops that are encoded, in two views each, and how many at a time.
-_N_CROPS, _N_TOGETHER = 192, 16
+# Crops that are encoded, in two views each, at most, how many at a time, and how many
+# pairs of a scale each gives at least.
+_N_CROPS, _N_TOGETHER, _N_EACH = 192, 16, 64
 # How much the learnt distance counts beside that of the features as they are.
 _LEARNT = 0.5
 
@@ -36,6 +37,8 @@ class FeaturePool:
         Where the crops come from.
     is_damaged : bool
         Whether second views have synthetic defects.
+    n_pairs : int
+        Pairs of each scale that will be drawn.
 
     Attributes
     ----------
@@ -47,14 +50,15 @@ class FeaturePool:
         1 where a patch holds a pixel to look at, 0 elsewhere. None counts all.
     """
 
-    def __init__(self, encoder, sampler, is_damaged):
+    def __init__(self, encoder, sampler, is_damaged, n_pairs):
         self.generator, self.device = sampler.generator, sampler.device
         self.crop_size = sampler.crop_size
         center = sampler.center.flatten()[0]
         draw = sampler.crops if is_damaged else sampler.intact_crops
         views, damaged, seen = ([], []), [], []
         scales = list(zip(encoder.patch_sizes, encoder.strides, strict=True))
-        for _ in range(_N_CROPS // _N_TOGETHER):
+        n_crops = min(_N_CROPS, n_pairs // _N_EACH)
+        for _ in range(max(n_crops // _N_TOGETHER, 1)):
             crops = draw(_N_TOGETHER)
             for own, images in zip(views, (crops.first, crops.second), strict=True):
                 own.append(_encode(encoder, images + center))
@@ -105,23 +109,26 @@ class EmbeddingLoss(DenseLoss):
         Weights of the terms.
     n_pairs : int
         Pairs of each scale in a step.
+    tables : list of tensors
+        Those of the pool.
     """
 
     precision = "float32"
+    is_drawn_ahead = True
     decay = 0.0
     scale_weight = 0.0
 
-    def __init__(self, encoder, position_weight, lam, damage_weight, n_pairs):
+    def __init__(self, encoder, position_weight, lam, damage_weight, n_pairs, tables):
         super().__init__(encoder, position_weight, lam, damage_weight, n_pairs)
-        self.strides = encoder.strides
+        self.strides, self.tables = encoder.strides, tables
 
     def draw(self, sampler, n_steps=1):
-        """Draw pairs of patches of each scale, and look up their features."""
-        draws, n_pairs = Draws(sampler.generator), n_steps * self.n_crops
-        size, trios, pairs = sampler.crop_size, [], []
-        parts = (sampler.tables, sampler.damaged, sampler.seen)
+        """Draw pairs of patches of each scale."""
+        draws = Draws(sampler.generator, sampler.device)
+        size, n_pairs, pairs = sampler.crop_size, n_steps * self.n_crops, []
+        parts = (sampler.damaged, sampler.seen)
         scales = zip(self.sizes, self.strides, *parts, strict=True)
-        for patch_size, stride, table, damaged, seen in scales:
+        for patch_size, stride, damaged, seen in scales:
             first, second, direction = draw_pairs(
                 n_pairs, 1, size, patch_size, stride, draws
             )
@@ -133,18 +140,15 @@ class EmbeddingLoss(DenseLoss):
             own_seen, other_seen = (
                 None if seen is None else seen[x] for x in (own, other)
             )
-            trios.append(look_up(table, cells))
             pairs.append(Pairs(cells, direction, damaged[own], own_seen, other_seen))
-        return trios, pairs
+        return pairs
 
     def forward(self, encoder, batch):
         """Return the loss terms."""
-        trios, pairs = batch
-        embedded = [
-            x.transpose(0, 1) @ matrix.T
-            for x, matrix in zip(trios, encoder.embedding, strict=True)
-        ]
-        return self._measure_all(embedded, [Pairs(*x) for x in pairs])
+        pairs = [Pairs(*x) for x in batch]
+        own = zip(self.tables, encoder.embedding, pairs, strict=True)
+        trios = [look_up(table, x.cells.T) @ matrix.T for table, matrix, x in own]
+        return self._measure_all(trios, pairs)
 
 
 def make_embedding_objective(
@@ -154,7 +158,7 @@ def make_embedding_objective(
     weights = (1.0, lam, damage_weight)
     if loss != "patch_svdd":
         weights = (0.0, 1.0, 0.0)
-    objective = EmbeddingLoss(encoder, *weights, n_pairs)
+    objective = EmbeddingLoss(encoder, *weights, n_pairs, sampler.tables)
     reset_parameters(objective, generator)
     return objective.to(sampler.device)
 

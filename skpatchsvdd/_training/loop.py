@@ -48,7 +48,8 @@ def run_training(
         shrink, see `Adam`. ``objective.schedule`` is how the learning rate runs:
         "cosine", a short rise and half a cosine to 0, or "constant".
         ``objective.precision`` is "mixed", with bf16 where the device is faster with
-        it, or "float32".
+        it, or "float32". ``objective.is_drawn_ahead`` says whether all batches are
+        drawn before the first step.
     sampler : PairSampler or CropSampler
         Where the batches come from.
     max_iter : int
@@ -103,8 +104,15 @@ def run_steps(encoder, objective, sampler, max_iter, learning_rate):
         objective.max_gradient,
         objective.decay,
     )
+    n_ahead = max_iter if objective.is_drawn_ahead else _N_AHEAD
     if sampler.device.type == "cuda":
-        take_step = GraphedSteps(encoder, objective, sampler, adam)
+        take_step = GraphedSteps(encoder, objective, sampler, adam, n_ahead)
+    elif objective.is_drawn_ahead:
+        batches, numbers = objective.draw(sampler, max_iter), torch.arange(max_iter)
+        parts = (_take_batch(batches, i, max_iter) for i in numbers)
+
+        def take_step():
+            return descend(encoder, objective, next(parts), adam)
     else:
 
         def take_step():
@@ -161,34 +169,43 @@ class GraphedSteps:
         What is trained, on what.
     adam : Adam
         Takes the steps.
+    n_ahead : int
+        Batches that are drawn at a time.
     """
 
-    def __init__(self, encoder, objective, sampler, adam):
+    def __init__(self, encoder, objective, sampler, adam, n_ahead):
+        self._n_ahead = n_ahead
         self._stream = thread_stream("draw", sampler.device)
-        self._draw = GraphedCall(
-            lambda: objective.draw(sampler, _N_AHEAD),
-            n_eager=1,
-            stream=self._stream,
-            generator=sampler.generator,
-            name="drawing of batches",
-        )
-        with torch.cuda.stream(self._stream):
-            self._draw()  # libraries set themselves up in a first call
-            self._drawn = self._draw()
-            batches = self._batches = _apply(torch.empty_like, self._drawn)
+        self._draw = None
+        if objective.is_drawn_ahead:
+            batches = self._batches = objective.draw(sampler, n_ahead)
+        else:
+            self._draw = GraphedCall(
+                lambda: objective.draw(sampler, n_ahead),
+                n_eager=1,
+                stream=self._stream,
+                generator=sampler.generator,
+                name="drawing of batches",
+            )
+            with torch.cuda.stream(self._stream):
+                self._draw()  # libraries set themselves up in a first call
+                self._drawn = self._draw()
+                batches = self._batches = _apply(torch.empty_like, self._drawn)
         number = self._number = torch.zeros(1, dtype=torch.long, device=sampler.device)
         # Not of `self`: what it holds would stay in memory until cycles are sought.
         self._descend = GraphedCall(
-            lambda: descend(encoder, objective, _take_batch(batches, number), adam),
+            lambda: descend(
+                encoder, objective, _take_batch(batches, number, n_ahead), adam
+            ),
             stream=thread_stream("descend", sampler.device, _FIRST),
             name="training step",
         )
         self._n_taken = 0
 
     def __call__(self):
-        number = self._n_taken % _N_AHEAD
+        number = self._n_taken % self._n_ahead
         self._n_taken += 1
-        if number == 0:
+        if number == 0 and self._draw is not None:
             self._draw_ahead()
         self._number.fill_(number)
         return self._descend()
@@ -203,10 +220,10 @@ class GraphedSteps:
             self._drawn = self._draw()
 
 
-def _take_batch(batches, number):
-    """Take the batch of a number, which is another in every replay."""
+def _take_batch(batches, number, n_batches):
+    """Take the batch of a number, a tensor, which is another in every replay."""
     return _apply(
-        lambda x: x.unflatten(0, (_N_AHEAD, -1)).index_select(0, number)[0], batches
+        lambda x: x.unflatten(0, (n_batches, -1)).index_select(0, number)[0], batches
     )
 
 

@@ -34,6 +34,7 @@ class PaperLoss(nn.Module):
 
     schedule = "constant"
     precision = "float32"
+    is_drawn_ahead = False
     max_gradient = math.inf
     decay = 0.0
 

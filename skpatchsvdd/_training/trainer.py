@@ -24,8 +24,9 @@ from skpatchsvdd._utils import draw_seed, training_layout, warn
 # better score end it.
 _N_CHECKS, _N_EARLY_CHECKS, _PATIENCE = 2, 12, 4
 _CHECK_EVERY = 25  # steps, at least
-# Images that are looked at, and how many at most of those held out: all stay in memory.
-_N_CHECKED, _MAX_CHECKED = 12, 100
+# Images that are looked at, fewer for an embedding, which is trained in seconds, and how
+# many at most of those held out: all stay in memory.
+_N_CHECKED, _MAX_CHECKED = {False: 12, True: 8}, 100
 # Drops in AUROC that count as failure: from the best check to the last, a collapse, and
 # from before training to the last, trained in vain. Smaller ones are chance: a check
 # looks at few images.
@@ -51,7 +52,9 @@ def train_once(
     setting, options, rng = context.setting, context.options, context.rng
     device = context.device
     cpu = torch.Generator().manual_seed(draw_seed(rng))
-    generator = torch.Generator(device).manual_seed(draw_seed(rng))
+    # Embeddings are trained on the same draws on all devices.
+    source = torch.device("cpu") if options.embeds else device
+    generator = torch.Generator(source).manual_seed(draw_seed(rng))
     encoder = _initial_encoder(options, images.image_shape[2], former, known, cpu)
     if options.max_iter == 0 and former is not None:
         return encoder, former.curve, former.watch
@@ -68,7 +71,8 @@ def train_once(
     trained = images.take(_choose_images(images, trained, rng))
     sampler = _make_sampler(trained, masked, context, generator, known)
     if known is not None:
-        sampler = FeaturePool(encoder, sampler, options.damages)
+        n_pairs = options.max_iter * options.batch_size
+        sampler = FeaturePool(encoder, sampler, options.damages, n_pairs)
         watch.finish = sampler.join_features
     elif options.training == "dense" and former is None:
         encoder.standardize(sampler.plain(_N_STANDARD))
@@ -91,7 +95,7 @@ def split_images(n_images, options, rng):
     """Return the indices of images to check by, and those to train on."""
     order = rng.permutation(n_images)
     if not options.early_stopping:
-        n_checked = min(_N_CHECKED, n_images // 2)
+        n_checked = min(_N_CHECKED[options.embeds], n_images // 2)
         return np.sort(order[:n_checked]), np.arange(n_images)
     n_checked = max(round(options.validation_fraction * n_images), 2)
     if n_images - n_checked < 2:

@@ -10,30 +10,30 @@ def draw_seed(rng):
 
 
 class Draws:
-    """Draws tensors from a generator, on the generator's device.
+    """Draws tensors from a generator.
 
     Parameters
     ----------
     generator : torch.Generator
-        The only source of randomness.
+        The only source of randomness. One of the CPU draws the same for all devices.
+    device : torch.device or None
+        Where the tensors are to be. None is the generator's device.
     """
 
-    def __init__(self, generator):
+    def __init__(self, generator, device=None):
         self.generator = generator
-        self.device = generator.device
+        self.device = generator.device if device is None else device
+        self._source = {"generator": generator, "device": generator.device}
 
     def integers(self, low, high, shape):
         """Draw integers from low to high - 1."""
-        return torch.randint(
-            low, high, shape, generator=self.generator, device=self.device
-        )
+        return torch.randint(low, high, shape, **self._source).to(self.device)
 
     def uniform(self, low, high, shape):
         """Draw floats between low and high."""
-        x = torch.rand(shape, generator=self.generator, device=self.device)
+        x = torch.rand(shape, **self._source).to(self.device)
         return low + (high - low) * x
 
     def normal(self, scale, shape):
         """Draw floats from a normal distribution around 0."""
-        x = torch.randn(shape, generator=self.generator, device=self.device)
-        return scale * x
+        return scale * torch.randn(shape, **self._source).to(self.device)
