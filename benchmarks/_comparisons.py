@@ -5,8 +5,7 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-
-from skpatchsvdd._formulas import (
+from formulas import (
     draw_damage,
     draw_scene_textures,
     draw_scenes,
@@ -14,10 +13,10 @@ from skpatchsvdd._formulas import (
     draw_specimens,
     photograph,
 )
-from skpatchsvdd._formulas.camera import Shots
-from skpatchsvdd._formulas.draws import choose, happens, log_uniform, normal, uniform
-from skpatchsvdd._formulas.fields import grid
-from skpatchsvdd._formulas.scenes import PART, REPEATED, ROUND
+from formulas.camera import Shots
+from formulas.draws import choose, happens, log_uniform, normal, uniform
+from formulas.fields import grid
+from formulas.scenes import PART, REPEATED, ROUND
 
 # Pixels of a scene and of a view of it, and specimens of a scene.
 SCENE, VIEW, N_SPECIMENS = 208, 160, 6

@@ -11,8 +11,7 @@ import threading
 
 import numpy as np
 import torch
-
-from skpatchsvdd._formulas import make_materials
+from formulas import make_materials
 
 # Lists that wait in the training process.
 _AHEAD = 3

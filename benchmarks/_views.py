@@ -4,8 +4,7 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-
-from skpatchsvdd._formulas import (
+from formulas import (
     FAR,
     draw_damage,
     draw_pairs,

@@ -17,11 +17,11 @@ import torch.nn.functional as F
 from _common import print_json
 from _training import Training, make_training_parser
 from _views import N_EACH, Views, draw_bytes, draw_views, look_alike, sample
+from formulas import FAR, N_MATERIALS, N_SHAPES, make_materials
 from torch import nn
 
 from skpatchsvdd._encoding.formulas import FormulaEncoder
 from skpatchsvdd._encoding.known import LENGTH, STAGES, KnownNetwork, fold_norms
-from skpatchsvdd._formulas import FAR, N_MATERIALS, N_SHAPES, make_materials
 from skpatchsvdd._storage.tensors import write_tensors
 
 # Cosines are divided by this before they are compared.

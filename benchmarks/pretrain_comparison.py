@@ -18,11 +18,11 @@ from _common import print_json
 from _comparing import compare
 from _comparisons import draw_comparisons, draw_sets
 from _training import Training, make_training_parser
+from formulas.draws import choose
 
 from skpatchsvdd._comparison import STEP, Comparison, fold_comparison
 from skpatchsvdd._encoding import keep_pictures, show_pictures
 from skpatchsvdd._encoding.formulas import FormulaEncoder
-from skpatchsvdd._formulas.draws import choose
 from skpatchsvdd._storage.tensors import write_tensors
 
 # Normal images that a query is compared with.

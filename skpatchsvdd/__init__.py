@@ -6,10 +6,18 @@ from typing import TYPE_CHECKING
 from skpatchsvdd._version import __version__
 
 if TYPE_CHECKING:  # for tools that read this file and do not run it
+    from skpatchsvdd._encoding.cache import clear_cache
     from skpatchsvdd._parameters import Inspection, Training
     from skpatchsvdd._patch_svdd import PatchSVDD, load
 
-__all__ = ["Inspection", "PatchSVDD", "Training", "__version__", "load"]
+__all__ = [
+    "Inspection",
+    "PatchSVDD",
+    "Training",
+    "__version__",
+    "clear_cache",
+    "load",
+]
 
 # Imported when they are asked for: torch takes seconds, and `skpatchsvdd --help` has no
 # need of it.
@@ -17,6 +25,7 @@ _LATER = {
     "Inspection": "_parameters",
     "PatchSVDD": "_patch_svdd",
     "Training": "_parameters",
+    "clear_cache": "_encoding.cache",
     "load": "_patch_svdd",
 }
 _MODULES = (

@@ -29,7 +29,13 @@ _EMBEDDING = {
     "batch_size": 512,
     "learning_rate": 1e-3,
 }
-_PAPER = {"lam": 1e-3, "damage_weight": 0.0, "max_iter": 12000, "batch_size": 64, "learning_rate": 1e-4}
+_PAPER = {
+    "lam": 1e-3,
+    "damage_weight": 0.0,
+    "max_iter": 12000,
+    "batch_size": 64,
+    "learning_rate": 1e-4,
+}
 _AUTO = {
     ("dense", "gpu"): {
         **_DENSE,

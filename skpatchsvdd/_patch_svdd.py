@@ -2,7 +2,7 @@
 
 import reprlib
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from numbers import Integral, Real
 
@@ -27,12 +27,12 @@ from skpatchsvdd._calibration import (
     warn_of_twins,
 )
 from skpatchsvdd._encoding import (
-    CACHE,
     DEFAULT_STRIDES,
     DenseSetting,
     check_strides,
     is_trained,
     make_frozen,
+    remembers,
 )
 from skpatchsvdd._export import export_onnx
 from skpatchsvdd._feedback import (
@@ -102,6 +102,8 @@ from skpatchsvdd._utils import (
 )
 from skpatchsvdd.drift import drift_test
 
+# The parameters that are objects, or names of some.
+_MAKERS = {"training": make_training, "inspection": make_inspection}
 # What dense training subtracts from images on the 0..1 scale.
 _MID_GREY = 0.5
 
@@ -170,8 +172,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
 
     training : {"dense", "paper"} or Training, default="dense"
         How the encoder is trained. "dense" encodes crops of images as whole maps, in
-        two views under different light, one with synthetic defects. "paper" is the paper's
-        training, on pairs of patches; it needs many more steps. A
+        two views under different light, one with synthetic defects. "paper" is the
+        paper's training, on pairs of patches; it needs many more steps. A
         :class:`~skpatchsvdd.Training` sets the loss, the size of steps and batches, and
         what else those need who study training.
 
@@ -200,9 +202,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     max_iter : "auto" or int, default="auto"
         Optimisation steps. 0 trains nothing: "formulas" do without, and other encoders
         keep their random weights. "auto" is 200 with "formulas"; with "hierarchical"
-        and "flat" 1000 on a GPU and 240 on a CPU; 12000 with ``training="paper"``, whose
-        authors take ``300 * 100 * n_images / 64`` steps: 300 epochs of 100 pairs of
-        each image, 64 at a time.
+        and "flat" 1000 on a GPU and 240 on a CPU; 12000 with ``training="paper"``,
+        whose authors take ``300 * 100 * n_images / 64`` steps: 300 epochs of 100 pairs
+        of each image, 64 at a time.
 
     early_stopping : bool, default=False
         Whether to hold out a tenth of the images, or the `validation_fraction` of a
@@ -500,6 +502,26 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
+    def get_params(self, deep=True):
+        """Return the parameters, and with `deep` those of `training` and `inspection`.
+
+        Parameters
+        ----------
+        deep : bool, default=True
+            Whether to list ``training__learning_rate`` and others, which `set_params`
+            takes.
+
+        Returns
+        -------
+        params : dict
+        """
+        params = super().get_params(deep=deep)
+        for name, make in _MAKERS.items() if deep else ():
+            with suppress(ValueError):  # of a name that `fit` will refuse
+                own = make(params[name]).get_params()
+                params |= {f"{name}__{key}": value for key, value in own.items()}
+        return params
+
     def set_params(self, **params):
         """Set parameters, among them those of `training` and `inspection`.
 
@@ -514,8 +536,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         -------
         self : PatchSVDD
         """
-        makers = {"training": make_training, "inspection": make_inspection}
-        for name, make in makers.items():
+        for name, make in _MAKERS.items():
             if any(x.startswith(f"{name}__") for x in params):
                 params[name] = make(params.get(name, getattr(self, name)))
         return super().set_params(**params)
@@ -528,7 +549,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     @_fit_context(prefer_skip_nested_validation=True)
     @safe_after_fork
     @computes
-    @CACHE.filling()
+    @remembers
     def fit(self, X, y=None, groups="auto", masks=None):
         """Learn from normal images what normal patches look like.
 

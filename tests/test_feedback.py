@@ -138,12 +138,15 @@ def test_maps_are_raised_where_the_defect_is(est, faint):
     assert (raised > before)[masks[:4]].mean() > 0.5
 
 
-def test_fit_and_partial_fit_learn_the_same(est, normal, dark):
+def test_fit_and_partial_fit_learn_the_same(normal, dark):
+    """Without training: `fit` trains on known defects, too."""
     X, masks = dark
+    est = PatchSVDD(max_iter=0, **QUICK).fit(normal)
     est.partial_fit(X[:2], [-1, -1], masks=masks[:2])
     y = [1] * N_NORMAL + [-1, -1]
     both = [None] * N_NORMAL + list(masks[:2])
-    whole = PatchSVDD(**QUICK).fit(np.concatenate([normal, X[:2]]), y, masks=both)
+    whole = PatchSVDD(max_iter=0, **QUICK)
+    whole.fit(np.concatenate([normal, X[:2]]), y, masks=both)
     np.testing.assert_allclose(est.training_scores_, whole.training_scores_, rtol=1e-4)
     np.testing.assert_allclose(est.score_samples(X), whole.score_samples(X), rtol=1e-4)
     assert est.offset_ == pytest.approx(whole.offset_, rel=1e-4)
@@ -236,11 +239,12 @@ def test_defects_that_are_like_normal_images_raise_the_threshold_little(normal, 
     odd = normal.copy()
     odd[0, 20:32, 20:32] = 60
     bad = mark(normal[1:2], 50, [(20, 20)])
-    before = PatchSVDD(**QUICK).fit(odd)
+    before = PatchSVDD(max_iter=0, **QUICK).fit(odd)
     if how == "fit":
         y = [1] * N_NORMAL + [-1]
         both = np.concatenate([odd, bad[0]])
-        est = PatchSVDD(**QUICK).fit(both, y, masks=[None] * N_NORMAL + list(bad[1]))
+        est = PatchSVDD(max_iter=0, **QUICK)
+        est.fit(both, y, masks=[None] * N_NORMAL + list(bad[1]))
     else:
         est = pickle.loads(pickle.dumps(before))
         est.partial_fit(bad[0], [-1], masks=bad[1])
@@ -340,7 +344,7 @@ def test_the_promise_holds_with_known_defects():
 
 def test_corrections_need_no_groups_and_leave_theirs_calibrating(normal, bright):
     groups = np.arange(N_NORMAL) // 2
-    est = PatchSVDD(**QUICK).fit(normal, groups=groups)
+    est = PatchSVDD(max_iter=0, **QUICK).fit(normal, groups=groups)
     est.partial_fit(bright[0][:1], corrections=True)
     est.partial_fit(bright[0][1:2], groups=[9], corrections=True)
     est.partial_fit(bright[0][2:4], groups=[0, 9])

@@ -14,7 +14,6 @@ ROOT = Path(skpatchsvdd.__file__).parent
 # Rooms (packages) and modules by floor; imports run downwards or along a floor.
 FLOORS = [
     {
-        "_formulas",
         "_gpu",
         "_images",
         "_parameters",

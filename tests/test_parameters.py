@@ -91,7 +91,7 @@ def test_what_an_inspection_means(params, expected):
 def test_names_of_trainings_are_objects():
     assert resolve(training="paper") == resolve(training=Training(method="paper"))
     assert resolve(training="dense") == resolve(training=Training()) == resolve()
-    assert resolve(training=Training(loss="svdd")).encoder == "hierarchical"
+    assert resolve(training="paper").encoder == "hierarchical"
     assert resolve(training=Training(batch_size=3)).encoder is None
 
 

@@ -1,9 +1,9 @@
 """From images to features: networks, run densely, with light damped."""
 
 from skpatchsvdd._encoding.base import DEFAULT_STRIDES, grid_shape, rebuild_encoder
+from skpatchsvdd._encoding.cache import CACHE, remembers
 from skpatchsvdd._encoding.dense import DenseSetting
 from skpatchsvdd._encoding.dry_run import copy_frozen, run_module, weights_digest
-from skpatchsvdd._encoding.cache import CACHE
 from skpatchsvdd._encoding.formulas import FormulaEncoder
 from skpatchsvdd._encoding.illumination import REACH, damp_windows
 from skpatchsvdd._encoding.known import Layer, fold_norms, read_known
@@ -47,6 +47,7 @@ __all__ = [
     "make_frozen",
     "read_known",
     "rebuild_encoder",
+    "remembers",
     "reset_parameters",
     "run_module",
     "show_pictures",

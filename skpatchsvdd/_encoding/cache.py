@@ -4,6 +4,7 @@ A fit encodes each image several times, and a search fits to the same images aga
 again, with another embedding each time.
 """
 
+import functools
 import hashlib
 from collections import OrderedDict
 from contextlib import contextmanager
@@ -80,6 +81,32 @@ class FeatureCache:
 
 
 CACHE = FeatureCache()
+
+
+def clear_cache():
+    """Let go of the features of images that estimators were fitted to.
+
+    On a CPU, up to 256 MiB of features before they are embedded are kept for further
+    fits of a search, see :ref:`search_time`. Nothing but the time of the next fit
+    depends on them.
+
+    Examples
+    --------
+    >>> import skpatchsvdd
+    >>> skpatchsvdd.clear_cache()
+    """
+    CACHE.clear()
+
+
+def remembers(method):
+    """Decorate a method, such as `fit`, that encodes images again and again."""
+
+    @functools.wraps(method)
+    def call(*args, **kwargs):
+        with CACHE.filling():
+            return method(*args, **kwargs)
+
+    return call
 
 
 def remember(encode, images):

@@ -24,8 +24,8 @@ from skpatchsvdd._utils import draw_seed, training_layout, warn
 # better score end it.
 _N_CHECKS, _N_EARLY_CHECKS, _PATIENCE = 2, 12, 4
 _CHECK_EVERY = 25  # steps, at least
-# Images that are looked at, fewer for an embedding, which is trained in seconds, and how
-# many at most of those held out: all stay in memory.
+# Images that are looked at, fewer for an embedding, which is trained in seconds, and
+# how many at most of those held out: all stay in memory.
 _N_CHECKED, _MAX_CHECKED = {False: 12, True: 8}, 100
 # Drops in AUROC that count as failure: from the best check to the last, a collapse, and
 # from before training to the last, trained in vain. Smaller ones are chance: a check
@@ -39,9 +39,7 @@ _N_LOADED = 64
 _N_STANDARD = 16
 
 
-def train_once(
-    images, context, former=None, known=None, masked=None, is_trial=False
-):
+def train_once(images, context, former=None, known=None, masked=None, is_trial=False):
     """Train with a given `lam`; return encoder or None, loss curve and watch.
 
     An interrupt ends the training early, but is raised in a trial, which does not warn

@@ -5,13 +5,13 @@ import functools
 import numpy as np
 import pytest
 import torch
+from formulas import make_materials
 from settings import SEED
 
 from skpatchsvdd import PatchSVDD
 from skpatchsvdd._comparison import arrange
 from skpatchsvdd._encoding import FormulaEncoder
 from skpatchsvdd._encoding.formulas import PATCHES
-from skpatchsvdd._formulas import make_materials
 
 
 @functools.cache

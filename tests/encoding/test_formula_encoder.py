@@ -12,7 +12,6 @@ from skpatchsvdd import Inspection, PatchSVDD, Training
 from skpatchsvdd._encoding import JointEncoder, dense
 from skpatchsvdd._encoding.formulas import PATCHES, FormulaEncoder
 from skpatchsvdd._encoding.known import KnownNetwork, fold_norms, read_known
-from skpatchsvdd._options import resolve_options
 from skpatchsvdd.datasets import make_textures
 from skpatchsvdd.metrics import detection_auroc, segmentation_auroc
 
@@ -47,7 +46,8 @@ def test_weights_are_those_the_page_is_about():
     assert len(content) < 6e6
     arrays, page = read_known()
     assert page["command"].startswith("benchmarks/pretrain.py --steps")
-    assert set(arrays) == set(FormulaEncoder(3).state_dict())
+    own = {x for x in FormulaEncoder(3).state_dict() if "embedding" not in x}
+    assert set(arrays) == own
 
 
 def test_features_of_a_fixed_image(encoder):
@@ -128,7 +128,7 @@ def test_tiles_of_large_images_have_the_features_of_the_whole(monkeypatch):
 
 def test_formulas_find_defects_without_training(parts):
     train, test = parts
-    est = PatchSVDD(random_state=SEED).fit(train)
+    est = PatchSVDD(max_iter=0, random_state=SEED).fit(train)
     assert est.patch_sizes_ == (16, 24, 48)
     assert est.strides_ == (8, 8, 16)
     assert est.n_iter_ == 0
@@ -176,7 +176,7 @@ def test_groups_and_masks_of_what_matters(parts):
     train, _ = parts
     roi = np.zeros((96, 96))
     roi[:60] = 1
-    est = PatchSVDD(roi=roi, random_state=SEED)
+    est = PatchSVDD(roi=roi, max_iter=0, random_state=SEED)
     est.fit(train, groups=np.arange(12) // 2)
     fresh = make_textures(2, image_size=96, kind="gear", random_state=SEED + 5).images
     hidden = fresh.copy()
@@ -191,27 +191,19 @@ def test_groups_and_masks_of_what_matters(parts):
     [
         ({}, (16, 24, 48)),
         ({"max_iter": 0}, (16, 24, 48)),
-        ({"max_iter": 1}, (32, 64, 16, 24, 48)),
+        ({"max_iter": 1}, (16, 24, 48)),
         ({"max_iter": 1, "encoder": "hierarchical"}, (32, 64)),
         ({"max_iter": 1, "training": Training(method="paper", batch_size=1)}, (32, 64)),
         ({"encoder": ["raw", "formulas"], "patch_size": 32}, (32, 16, 24, 48)),
         ({"encoder": ("formulas",)}, (16, 24, 48)),
     ],
 )
-def test_what_auto_means_on_a_cpu(parts, given, sizes):
+def test_what_auto_means(parts, given, sizes):
     given = {"training": Training(batch_size=1)} | given
     est = PatchSVDD(device="cpu", random_state=SEED, **given)
     if given.get("encoder") == ["raw", "formulas"]:
         est.set_params(strides=(32,))
     assert est.fit(parts[0][:3]).patch_sizes_ == sizes
-
-
-@pytest.mark.parametrize("given", [{"lam": 0.1}, {"embedding_dim": 8}])
-def test_parameters_of_training_ask_for_it(given):
-    options = resolve_options(PatchSVDD(**given).get_params(), torch.device("cpu"))
-    assert options.encoder == "hierarchical"
-    assert options.trains
-    assert options.frozen == ("formulas",)
 
 
 @pytest.mark.parametrize(
@@ -243,17 +235,9 @@ def test_images_without_room_for_a_patch_are_refused():
 
 def test_a_warm_start_keeps_what_was_trained(parts):
     est = PatchSVDD(max_iter=1, warm_start=True, random_state=SEED)
-    est.set_params(training__batch_size=1)
+    est.set_params(training__batch_size=1, encoder=["hierarchical", "formulas"])
     first = est.fit(parts[0][:3]).encoder_.members[0]
     est.set_params(max_iter=0).fit(parts[0][:4])
     assert est.patch_sizes_ == (32, 64, 16, 24, 48)
     pairs = zip(first.parameters(), est.encoder_.parameters(), strict=False)
     assert all(torch.equal(*pair) for pair in pairs)
-
-
-def test_a_warm_start_begins_to_train_beside_formulas(parts):
-    est = PatchSVDD(warm_start=True, random_state=SEED, device="cpu")
-    est.set_params(training__batch_size=1)
-    assert est.fit(parts[0][:3]).patch_sizes_ == (16, 24, 48)
-    est.set_params(max_iter=1).fit(parts[0][:3])
-    assert est.patch_sizes_ == (32, 64, 16, 24, 48)

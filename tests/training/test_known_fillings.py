@@ -223,7 +223,7 @@ def test_where_no_synthetic_defects_are_drawn_nothing_changes(
 def test_encoders_that_are_not_trained_draw_nothing(told, monkeypatch):
     monkeypatch.setattr(trainer, "draw_places", None)  # which would fail
     X, y, masks = told
-    est = PatchSVDD(encoder="formulas", random_state=SEED)
+    est = PatchSVDD(max_iter=0, random_state=SEED)
     assert est.fit(X, y, masks=masks).defect_kinds_.tolist() == ["defect"] * 2
 
 

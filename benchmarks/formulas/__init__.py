@@ -1,16 +1,16 @@
 """Procedural images: what is known beforehand is learnt from these formulas alone."""
 
-from skpatchsvdd._formulas.camera import draw_shots, photograph
-from skpatchsvdd._formulas.damage import draw_damage
-from skpatchsvdd._formulas.materials import N_MATERIALS, make_materials
-from skpatchsvdd._formulas.scenes import (
+from formulas.camera import draw_shots, photograph
+from formulas.damage import draw_damage
+from formulas.materials import N_MATERIALS, make_materials
+from formulas.scenes import (
     FAR,
     draw_pairs,
     draw_scene_textures,
     draw_scenes,
     draw_specimens,
 )
-from skpatchsvdd._formulas.shapes import N_SHAPES
+from formulas.shapes import N_SHAPES
 
 __all__ = [
     "FAR",

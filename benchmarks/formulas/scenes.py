@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import torch
 
-from skpatchsvdd._formulas.draws import (
+from formulas.draws import (
     choose,
     colors,
     happens,
@@ -13,9 +13,9 @@ from skpatchsvdd._formulas.draws import (
     normal,
     uniform,
 )
-from skpatchsvdd._formulas.fields import grid
-from skpatchsvdd._formulas.materials import PLAIN, draw_textures
-from skpatchsvdd._formulas.shapes import N_SHAPES, Shapes, distance_to
+from formulas.fields import grid
+from formulas.materials import PLAIN, draw_textures
+from formulas.shapes import N_SHAPES, Shapes, distance_to
 
 # Textures a scene has, and shapes at most.
 N_TEXTURES, MAX_SHAPES = 5, 40

@@ -3,7 +3,7 @@
 One column for each scene: a specimen, another one, that one damaged, and where. It is
 drawn on a CPU, in seconds.
 
-    python docs/make_formulas_sheet.py
+    python benchmarks/draw_formulas_sheet.py
 """
 
 import argparse
@@ -11,15 +11,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image
-
-from skpatchsvdd._formulas import (
+from formulas import (
     draw_damage,
     draw_pairs,
     draw_shots,
     make_materials,
     photograph,
 )
+from PIL import Image
 
 # Pixels of a scene when the network is trained, of the part of it that is shown, and
 # between two pictures.

@@ -1,8 +1,6 @@
 import pytest
 import torch
-from settings import SEED
-
-from skpatchsvdd._formulas import (
+from formulas import (
     FAR,
     N_MATERIALS,
     N_SHAPES,
@@ -14,9 +12,10 @@ from skpatchsvdd._formulas import (
     make_materials,
     photograph,
 )
-from skpatchsvdd._formulas.fields import draw_cells, draw_lattice, draw_noise
-from skpatchsvdd._formulas.materials import PLAIN
-from skpatchsvdd._formulas.shapes import Shapes, distance_to
+from formulas.fields import draw_cells, draw_lattice, draw_noise
+from formulas.materials import PLAIN
+from formulas.shapes import Shapes, distance_to
+from settings import SEED
 
 SIZE = 48
 

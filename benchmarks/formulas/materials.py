@@ -5,14 +5,14 @@ from typing import NamedTuple
 
 import torch
 
-from skpatchsvdd._formulas.draws import (
+from formulas.draws import (
     choose,
     colors,
     happens,
     log_uniform,
     uniform,
 )
-from skpatchsvdd._formulas.fields import (
+from formulas.fields import (
     draw_cells,
     draw_lattice,
     draw_noise,

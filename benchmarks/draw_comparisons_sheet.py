@@ -3,20 +3,19 @@
 One column for each scene: the image that is compared, two of the normal ones it is
 compared with, and where it is damaged. It is drawn on a CPU, in seconds.
 
-    python docs/make_comparisons_sheet.py
+    python benchmarks/draw_comparisons_sheet.py
 """
 
 import argparse
-import sys
 from pathlib import Path
 
 import torch
-from make_formulas_sheet import arrange
+from _comparisons import draw_comparisons, draw_sets
+from draw_formulas_sheet import arrange
+from formulas import make_materials
 from PIL import Image
 
-from skpatchsvdd._formulas import make_materials
-
-_DOCS = Path(__file__).parent
+_DOCS = Path(__file__).parent.parent / "docs"
 # This one shows blots, scratches, altered shapes, and images without damage.
 _SEED = 5
 
@@ -34,9 +33,6 @@ def main():
 
 def draw_rows(seed, n):
     """Return four rows of n pictures."""
-    sys.path.insert(0, str(_DOCS.parent / "benchmarks"))
-    from _comparisons import draw_comparisons, draw_sets
-
     generator = torch.Generator().manual_seed(seed)
     sets = draw_sets(generator, n, make_materials("cpu"))
     drawn = draw_comparisons(generator, sets, 2)

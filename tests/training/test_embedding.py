@@ -1,0 +1,245 @@
+"""The default training: an embedding of features that are known beforehand."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from settings import SEED
+
+import skpatchsvdd
+from skpatchsvdd import PatchSVDD, Training
+from skpatchsvdd._encoding import rebuild_encoder
+from skpatchsvdd._encoding.formulas import FormulaEncoder
+from skpatchsvdd._training.crops import CropSampler
+from skpatchsvdd._training.embedding import FeaturePool, make_embedding_objective
+from skpatchsvdd.datasets import make_textures
+from skpatchsvdd.metrics import detection_auroc
+
+N_PAIRS = 200
+
+
+@pytest.fixture(scope="module")
+def gears():
+    train = make_textures(10, image_size=96, kind="gear", random_state=SEED)
+    test = make_textures(
+        12, image_size=96, kind="gear", anomaly_fraction=0.5, random_state=SEED + 1
+    )
+    return train.images, test
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    return FormulaEncoder.make_frozen(3, (96, 96), 32)
+
+
+@pytest.fixture(scope="module")
+def pool(gears, encoder):
+    generator = torch.Generator().manual_seed(SEED)
+    center = torch.full((1, 1, 1), 0.5)
+    sampler = CropSampler(torch.from_numpy(gears[0]), center, generator, 48, 1.0)
+    return FeaturePool(encoder, sampler, True, 64 * 16)
+
+
+@pytest.fixture
+def random_matrices():
+    generator = torch.Generator().manual_seed(SEED)
+    return [torch.randn(32, 64, generator=generator) for _ in range(3)]
+
+
+def test_losses_are_what_they_are_defined_to_be(encoder, pool, random_matrices):
+    model = encoder.embed(random_matrices)
+    generator = torch.Generator().manual_seed(SEED)
+    loss = make_embedding_objective(
+        "patch_svdd", 0.3, 3.0, model, pool, N_PAIRS, generator
+    )
+    batch = loss.draw(pool)
+    found = loss(model, batch)
+    assert loss.weights["svdd_24"] == 0.3
+    for i, size in enumerate((16, 24, 48)):
+        table, matrix, pairs = pool.tables[i], random_matrices[i], batch[i]
+        p, again, neighbour = (table[x] @ matrix.T for x in pairs.cells.T)
+        logits = loss.classifiers[i](p - neighbour)
+        position = F.cross_entropy(logits, pairs.direction)
+        far = torch.cdist(p, p)[range(N_PAIRS), np.roll(range(N_PAIRS), N_PAIRS // 2)]
+        moved = (p - again).norm(dim=1)
+        intact = pairs.damaged == 0
+        svdd = torch.log1p(moved / far)[intact].sum() / (intact.sum() + 1)
+        usual = moved[intact].sum() / (intact.sum() + 1)
+        nearest = torch.cdist(again, p).min(dim=1).values
+        weight = (pairs.damaged / 0.03).clamp(max=1) * (pairs.damaged > 0.01)
+        damage = torch.log1p(usual / nearest)
+        damage = (weight * damage).sum() / (weight.sum() + 1)
+        assert weight.sum() > 1
+        for name, value in (("position", position), ("svdd", svdd), ("damage", damage)):
+            torch.testing.assert_close(
+                found[f"{name}_{size}"], value, rtol=1e-3, atol=1e-4
+            )
+
+
+def test_pairs_lie_in_the_direction_they_are_said_to(encoder, pool):
+    generator = torch.Generator().manual_seed(SEED)
+    loss = make_embedding_objective(
+        "patch_svdd", 0.3, 3.0, encoder, pool, 50, generator
+    )
+    pairs = loss.draw(pool)[1]  # 94 pixels: 9 x 9 patches of 24
+    n = len(pool.damaged[1])
+    first, again, other = pairs.cells.T
+    assert (again == first + n).all()
+    rows, cols = (other - n) // 9 - first // 9, other % 9 - first % 9
+    signs = torch.stack([rows.sign(), cols.sign()], dim=1)
+    table = torch.tensor([(a, b) for a in (-1, 0, 1) for b in (-1, 0, 1) if a or b])
+    torch.testing.assert_close(signs, table[pairs.direction])
+
+
+@pytest.mark.parametrize("n_features", [16, 64])
+def test_distances_are_half_known_and_half_learnt(gears, pool, n_features):
+    model = FormulaEncoder.make_frozen(3, (96, 96), n_features)
+    generator = torch.Generator().manual_seed(SEED)
+    learnt = [torch.randn(n_features, 64, generator=generator) for _ in range(3)]
+    joined = pool.join_features(model.embed(learnt))
+    assert joined.embedding[0].shape == (n_features, 64)
+    x = pool.tables[1][: len(pool.tables[1]) // 2].double()
+    x = x - x.mean(dim=0)
+    y = x @ learnt[1].T.double()
+    side_by_side = torch.cat([x, y * (x.square().sum() / y.square().sum()).sqrt()], 1)
+    expected = torch.cdist(side_by_side[:50], side_by_side[50:100]) / 2**0.5
+    z = x @ joined.embedding[1].T.double()
+    found = torch.cdist(z[:50], z[50:100])
+    if n_features == 64:
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    else:  # the main axes: no other so few hold more
+        _, values, _ = torch.linalg.svd(side_by_side / 2**0.5)
+        kept = values[:n_features].square().sum()
+        torch.testing.assert_close(z.square().sum(), kept, rtol=1e-4, atol=0)
+        assert (found <= expected + 1e-6).all()
+
+
+def test_a_collapsed_embedding_leaves_the_features(pool):
+    model = FormulaEncoder.make_frozen(3, (96, 96))
+    joined = pool.join_features(model.embed([torch.zeros(64, 64)] * 3))
+    for matrix in joined.embedding:
+        expected = torch.eye(64) / 2**0.5
+        torch.testing.assert_close(matrix.data, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.wide
+def test_training_lowers_the_losses_and_finds_defects(gears):
+    train, test = gears
+    est = PatchSVDD(random_state=SEED).fit(train)
+    assert est.n_iter_ == 200
+    assert est.encoder_.config == (3, 64, 48)
+    for name, curve in est.loss_curve_.items():
+        assert curve[-20:].mean() < curve[:20].mean(), name
+    assert detection_auroc(test.labels, est.score_samples(test.images)) > 0.9
+
+
+def test_lam_and_embedding_dim_count(gears):
+    train, test = gears
+    scores = []
+    for given in ({}, {"lam": 30.0}, {"embedding_dim": 8}, {"max_iter": 0}):
+        est = PatchSVDD(random_state=SEED, **given).fit(train)
+        length = given.get("embedding_dim", 64)
+        assert est.embed(test.images[:1], 24).shape[-1] == length
+        scores.append(est.score_samples(test.images))
+    for i, some in enumerate(scores):
+        for other in scores[:i]:
+            assert abs(some / other - 1).max() > 1e-4
+
+
+def test_without_training_features_are_as_they_are(gears):
+    est = PatchSVDD(max_iter=0, random_state=SEED).fit(gears[0])
+    for matrix in est.encoder_.embedding:
+        torch.testing.assert_close(matrix.data, torch.eye(64), rtol=0, atol=0)
+    few = PatchSVDD(max_iter=0, embedding_dim=5, random_state=SEED).fit(gears[0])
+    features, first = (x.embed(gears[0][:1], 48) for x in (est, few))
+    np.testing.assert_allclose(features[..., :5], first, rtol=1e-4, atol=1e-4)
+
+
+def test_there_are_no_more_numbers_than_features_have(gears):
+    with pytest.raises(ValueError, match=r"embedding_dim must be at most 64 .* got 65"):
+        PatchSVDD(embedding_dim=65).fit(gears[0])
+
+
+def test_trained_models_survive(gears, tmp_path):
+    train, test = gears
+    est = PatchSVDD(embedding_dim=20, random_state=SEED).fit(train[:4])
+    expected = est.score_samples(test.images[:3])
+    est.save(tmp_path / "part.model")
+    for other in (
+        skpatchsvdd.load(tmp_path / "part.model"),
+        pickle.loads(pickle.dumps(est)),
+        copy.deepcopy(est),
+    ):
+        np.testing.assert_array_equal(other.score_samples(test.images[:3]), expected)
+
+
+def test_weights_from_before_there_was_an_embedding_have_none():
+    encoder = FormulaEncoder.make_frozen(3, (96, 96))
+    former = rebuild_encoder(FormulaEncoder, encoder.config, encoder.weights()[:-3])
+    for a, b in zip(former.parameters(), encoder.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_warm_start_goes_on_from_the_embedding(gears):
+    est = PatchSVDD(random_state=SEED, warm_start=True).fit(gears[0])
+    matrix = est.encoder_.embedding[0].clone()
+    assert torch.equal(
+        est.set_params(max_iter=0).fit(gears[0]).encoder_.embedding[0], matrix
+    )
+    est.set_params(max_iter=2).fit(gears[0])
+    assert not torch.equal(est.encoder_.embedding[0], matrix)
+    with pytest.raises(ValueError, match="warm_start=True cannot go on"):
+        est.set_params(embedding_dim=8).fit(gears[0])
+
+
+def test_known_defects_teach_the_embedding(gears):
+    train, test = gears
+    bad = np.flatnonzero(test.labels == -1)[:2]
+    X = np.concatenate([train, test.images[bad]])
+    y = [1] * len(train) + [-1, -1]
+    masks = [None] * len(train) + list(test.masks[bad])
+    est = PatchSVDD(random_state=SEED)
+    plain = est.fit(train).encoder_.embedding[0].clone()
+    taught = est.fit(X, y, masks=masks).encoder_.embedding[0]
+    assert abs(taught - plain).max() > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        ({"damage_weight": 0}, ["position", "svdd"]),
+        ({"loss": "svdd_prime"}, ["svdd"]),
+    ],
+)
+def test_terms_can_be_left_out(gears, given, names):
+    est = PatchSVDD(random_state=SEED, training=Training(**given)).fit(gears[0])
+    found = [x.partition("_")[0] for x in est.loss_curve_ if x.endswith("_24")]
+    assert found == names
+
+
+def test_early_stopping_and_trials_of_lam(gears):
+    est = PatchSVDD(lam="auto", early_stopping=True, max_iter=50, random_state=SEED)
+    est.fit(gears[0])
+    assert est.lam_ in est.lam_results_["lam"]
+    assert est.best_iter_ in est.validation_steps_
+
+
+def test_images_of_a_single_patch_are_trained_on():
+    X = make_textures(4, image_size=32, random_state=SEED).images[:, :16, :16]
+    est = PatchSVDD(random_state=SEED).fit(X)
+    assert np.isfinite(est.training_scores_).all()
+    assert est.patch_sizes_ == (16,)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.wide
+def test_a_gpu_trains_as_a_cpu_does(gears):
+    train, test = gears
+    est, scores = PatchSVDD(random_state=SEED), []
+    for device in ("cpu", "cuda"):
+        est.set_params(device=device).fit(train)
+        scores.append(est.score_samples(test.images))
+    np.testing.assert_allclose(*scores, rtol=2e-2)
