@@ -371,8 +371,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
 
     validation_steps_, validation_scores_ : ndarray of shape (n_checks,)
         The steps after which training was checked, the first before any step, and the
-        area under the ROC curve of separating images with synthetic defects from the
-        same images in this and another light.
+        area under the ROC curve of separating patches with synthetic defects from
+        others; with early stopping, and other encoders than "formulas", images with
+        defects from the same images in this and another light.
 
     n_features_in_ : int
         Number of values in one image: height * width * channels as the first one came

@@ -1,7 +1,7 @@
 """From images to features: networks, run densely, with light damped."""
 
 from skpatchsvdd._encoding.base import DEFAULT_STRIDES, grid_shape, rebuild_encoder
-from skpatchsvdd._encoding.cache import CACHE, remembers
+from skpatchsvdd._encoding.cache import remember, remembers
 from skpatchsvdd._encoding.dense import DenseSetting
 from skpatchsvdd._encoding.dry_run import copy_frozen, run_module, weights_digest
 from skpatchsvdd._encoding.formulas import FormulaEncoder
@@ -23,7 +23,6 @@ from skpatchsvdd._encoding.registry import (
 from skpatchsvdd._encoding.strides import check_strides
 
 __all__ = [
-    "CACHE",
     "DEFAULT_STRIDES",
     "ENCODERS",
     "LARGEST_MULTIPLE",
@@ -47,6 +46,7 @@ __all__ = [
     "make_frozen",
     "read_known",
     "rebuild_encoder",
+    "remember",
     "remembers",
     "reset_parameters",
     "run_module",

@@ -120,6 +120,8 @@ class CropSampler:
         self.generator = generator
         self.crop_size = crop_size(images.shape[1:3], patch_size)
         self._light = light
+        # Pixels around a crop that damping of light depends on.
+        self._margin = REACH if light < 1 else 0
         self._draws = Draws(generator, images.device)
         self._fillings = fillings
         self._roi = None if roi is None else roi[:, :, None].float()
@@ -130,7 +132,7 @@ class CropSampler:
         first, second, corners = self._draw_views(n_crops)
         damaged = damage_images(second, self._draws, self._fillings)
         change = (damaged - second).abs().amax(dim=1, keepdim=True)
-        change = change[:, :, REACH:-REACH, REACH:-REACH]
+        change = self._cut_margin(change)
         views = self._finish(torch.cat([first, damaged]), corners)
         is_seen = self._cut_seen(corners[:n_crops])
         is_damaged = (change > _DAMAGE).float()
@@ -168,7 +170,11 @@ class CropSampler:
         """Return which pixels of crops are to look at, (n, 1, size, size), or None."""
         if self._roi is None:
             return None
-        return self._cut(self._roi, corners)[:, :, REACH:-REACH, REACH:-REACH]
+        return self._cut_margin(self._cut(self._roi, corners))
+
+    def _cut_margin(self, windows):
+        inner = slice(self._margin, self._margin + self.crop_size)
+        return windows[:, :, inner, inner]
 
     def _finish(self, windows, corners):
         """Change the light, subtract the centre, damp slow changes, cut out."""
@@ -176,8 +182,9 @@ class CropSampler:
         windows = windows - self._cut(self.center, corners)
         if self._roi is not None:
             windows = windows * self._cut(self._roi, corners)
-        image_size = self.images.shape[1:3]
-        windows = damp_windows(windows, corners, image_size, self._light)
+        if self._margin:
+            image_size = self.images.shape[1:3]
+            windows = damp_windows(windows, corners, image_size, self._light)
         return windows.contiguous(memory_format=training_layout(self.device))
 
     def _windows(self, index, corner):
@@ -186,7 +193,9 @@ class CropSampler:
     def _cut(self, source, corner, index=None):
         """Cut windows out, with a margin that repeats the edge."""
         height, width = self.images.shape[1:3]
-        along = torch.arange(-REACH, self.crop_size + REACH, device=self.device)
+        along = torch.arange(
+            -self._margin, self.crop_size + self._margin, device=self.device
+        )
         rows = (corner[:, :1] + along).clamp(0, height - 1)[:, :, None]
         cols = (corner[:, 1:] + along).clamp(0, width - 1)[:, None]
         pixels = (rows, cols) if index is None else (index[:, None, None], rows, cols)

@@ -30,7 +30,7 @@ _SCALE_WEIGHT = 0.1
 
 # A patch counts as damaged if more than the first fraction of its pixels is, ten of
 # 32 x 32, and with its full weight from the second on.
-_DAMAGED, _FULLY_DAMAGED = 0.01, 0.03
+DAMAGED, _FULLY_DAMAGED = 0.01, 0.03
 
 # Farther from all features than any two of them, which the tanh keeps within 1, are.
 _FAR = 4.0
@@ -269,7 +269,7 @@ def damage_loss(plain, seen_again, damaged, is_seen=None):
     is_seen : tensor of shape (n,) or None
         0 for patches that do not count, 1 for the others. None counts all.
     """
-    weight = (damaged / _FULLY_DAMAGED).clamp(max=1) * (damaged > _DAMAGED)
+    weight = (damaged / _FULLY_DAMAGED).clamp(max=1) * (damaged > DAMAGED)
     every = math.ceil(len(plain) / _N_COMPARED)
     others = plain[::every]
     if is_seen is not None:  # what does not count is far from everything

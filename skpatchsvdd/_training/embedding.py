@@ -6,10 +6,12 @@ some crops, from which every step draws pairs of patches.
 
 import math
 
+import numpy as np
 import torch
 
-from skpatchsvdd._encoding import grid_shape, reset_parameters
+from skpatchsvdd._encoding import grid_shape, remember, reset_parameters
 from skpatchsvdd._training.dense_losses import (
+    DAMAGED,
     DenseLoss,
     Pairs,
     damaged_fraction,
@@ -18,10 +20,13 @@ from skpatchsvdd._training.dense_losses import (
 from skpatchsvdd._training.measures import look_up
 from skpatchsvdd._training.pairs import draw_pairs, number_cells
 from skpatchsvdd._utils import Draws, exact_convolutions
+from skpatchsvdd.metrics import detection_auroc
 
 # Crops that are encoded, in two views each, at most, how many at a time, and how many
 # pairs of a scale each gives at least.
-_N_CROPS, _N_TOGETHER, _N_EACH = 192, 16, 64
+_N_CROPS, _N_TOGETHER, _N_EACH = 128, 16, 64
+# Patches of second views, and those of first views they are compared with, of a check.
+_N_CHECKED, _N_COMPARED = 1024, 4096
 # How much the learnt distance counts beside that of the features as they are.
 _LEARNT = 0.5
 
@@ -69,6 +74,32 @@ class FeaturePool:
             for parts in (*views, damaged, seen)
         )
         self.tables = [torch.cat(x) for x in zip(firsts, seconds, strict=True)]
+
+    def check(self, encoder):
+        """Say how well synthetic defects are told from patches without, 1 is best.
+
+        By the distance to the nearest patch of all first views, as in inspection: the
+        area under the ROC curve, and its mean over the scales.
+        """
+        scores = []
+        own = zip(self.tables, self.damaged, encoder.embedding, strict=True)
+        for table, damaged, matrix in own:
+            plain, second = table.to(matrix.device).chunk(2)
+            is_damaged = damaged.to(matrix.device) > DAMAGED
+            chosen = [
+                _thin(x.nonzero()[:, 0], _N_CHECKED) for x in (is_damaged, ~is_damaged)
+            ]
+            if not all(map(len, chosen)):
+                continue
+            plain = _thin(plain, _N_COMPARED) @ matrix.detach().T
+            bad, good = (
+                torch.cdist(second[x] @ matrix.detach().T, plain).amin(dim=1)
+                for x in chosen
+            )
+            labels = np.repeat([-1, 1], [len(bad), len(good)])
+            distances = torch.cat([bad, good]).double().cpu().numpy()
+            scores.append(detection_auroc(labels, -distances))
+        return float(np.mean(scores)) if scores else 0.5
 
     def join_features(self, encoder):
         """Return an encoder whose distances are those learnt and known, half and half.
@@ -163,10 +194,15 @@ def make_embedding_objective(
     return objective.to(sampler.device)
 
 
+def _thin(rows, n):
+    """Return at most n rows, evenly spaced."""
+    return rows[:: -(-len(rows) // n)] if len(rows) else rows
+
+
 def _encode(encoder, images):
     """Return features before they are embedded, by scale, (n, rows, cols, 64)."""
     with torch.no_grad(), exact_convolutions(images.device):
-        maps = encoder.encode_known(images)
+        maps = remember(encoder.encode_known, images)
     return [x.permute(0, 2, 3, 1).float() for x in maps]
 
 

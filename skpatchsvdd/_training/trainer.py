@@ -24,9 +24,8 @@ from skpatchsvdd._utils import draw_seed, training_layout, warn
 # better score end it.
 _N_CHECKS, _N_EARLY_CHECKS, _PATIENCE = 2, 12, 4
 _CHECK_EVERY = 25  # steps, at least
-# Images that are looked at, fewer for an embedding, which is trained in seconds, and
-# how many at most of those held out: all stay in memory.
-_N_CHECKED, _MAX_CHECKED = {False: 12, True: 8}, 100
+# Images that are looked at, and how many at most of those held out: all stay in memory.
+_N_CHECKED, _MAX_CHECKED = 12, 100
 # Drops in AUROC that count as failure: from the best check to the last, a collapse, and
 # from before training to the last, trained in vain. Smaller ones are chance: a check
 # looks at few images.
@@ -61,17 +60,19 @@ def train_once(images, context, former=None, known=None, masked=None, is_trial=F
     if known is None:
         _warn_if_one_patch(images.image_shape, options.patch_size)
     checked, trained = split_images(len(images), options, rng)
-    watch = make_watch(images, checked, setting, options, cpu)
-    watch.look(encoder, 0)
-    encoder.to(device, memory_format=training_layout(device))
-    for parameter in encoder.trained_parameters():
-        parameter.requires_grad_(True)
     trained = images.take(_choose_images(images, trained, rng))
     sampler = _make_sampler(trained, masked, context, generator, known)
+    encoder.to(device, memory_format=training_layout(device))
+    pool = None
     if known is not None:
         n_pairs = options.max_iter * options.batch_size
-        sampler = FeaturePool(encoder, sampler, options.damages, n_pairs)
-        watch.finish = sampler.join_features
+        sampler = pool = FeaturePool(encoder, sampler, options.damages, n_pairs)
+    watch = make_watch(images, checked, setting, options, cpu, pool)
+    watch.look(encoder, 0)
+    for parameter in encoder.trained_parameters():
+        parameter.requires_grad_(True)
+    if pool is not None:
+        watch.finish = pool.join_features
     elif options.training == "dense" and former is None:
         encoder.standardize(sampler.plain(_N_STANDARD))
     objective = _make_objective(encoder, sampler, options, cpu)
@@ -93,7 +94,7 @@ def split_images(n_images, options, rng):
     """Return the indices of images to check by, and those to train on."""
     order = rng.permutation(n_images)
     if not options.early_stopping:
-        n_checked = min(_N_CHECKED[options.embeds], n_images // 2)
+        n_checked = min(_N_CHECKED, n_images // 2)
         return np.sort(order[:n_checked]), np.arange(n_images)
     n_checked = max(round(options.validation_fraction * n_images), 2)
     if n_images - n_checked < 2:
@@ -106,13 +107,17 @@ def split_images(n_images, options, rng):
     return np.sort(checked), np.sort(order[n_checked:])
 
 
-def make_watch(images, checked, setting, options, generator):
-    """Return what checks the encoder while it is trained."""
-    draw_copies = functools.partial(make_copies, generator=generator)
-    check = DefectCheck(images, checked, setting, options, draw_copies)
-    n_checks = 1 if options.embeds else _N_CHECKS
-    if options.early_stopping:
-        n_checks = _N_EARLY_CHECKS
+def make_watch(images, checked, setting, options, generator, pool=None):
+    """Return what checks the encoder while it is trained.
+
+    A pool of damaged crops has what it takes, but no images that were held out.
+    """
+    if pool is not None and options.damages and not options.early_stopping:
+        check = pool.check
+    else:
+        draw_copies = functools.partial(make_copies, generator=generator)
+        check = DefectCheck(images, checked, setting, options, draw_copies)
+    n_checks = _N_EARLY_CHECKS if options.early_stopping else _N_CHECKS
     every = max(options.max_iter // n_checks, _CHECK_EVERY)
     return Watch(check, every, _PATIENCE if options.early_stopping else None)
 
