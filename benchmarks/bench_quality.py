@@ -155,6 +155,7 @@ def list_fits(args):
         if name.startswith(IMAGENET):
             own["encoder"] = [*own["encoder"], make_imagenet(args.layers)]
         is_trained = name in ("default", "both", "paper", "imagenet+default")
+        is_trained = is_trained or name.startswith("compared")
         if is_trained and args.max_iter is not None:
             own["max_iter"] = args.max_iter
         variants = {name: own}

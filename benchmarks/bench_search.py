@@ -5,6 +5,7 @@ on synthetic images of which a fifth are abnormal, then a refit. Once as it is, 
 without the features that are kept from one fit to the next.
 
 Example: python benchmarks/bench_search.py
+Example: python benchmarks/bench_search.py --jobs 2
 Example: python benchmarks/bench_search.py --images 30 --image-size 128
 """
 
@@ -49,7 +50,12 @@ def main():
         est = kind(random_state=0, device=args.device, max_iter=max_iter)
         folds = NormalOnlyKFold(N_FOLDS, shuffle=True, random_state=0)
         search = GridSearchCV(
-            est, GRID, scoring="roc_auc", cv=folds, error_score="raise"
+            est,
+            GRID,
+            scoring="roc_auc",
+            cv=folds,
+            n_jobs=args.jobs,
+            error_score="raise",
         )
         with warnings.catch_warnings(), stopwatch(device) as seconds:
             warnings.simplefilter("ignore")
@@ -73,6 +79,7 @@ def parse_arguments():
     parser.add_argument("--image-size", type=int, default=256)
     parser.add_argument("--kind", default="gear", help="of make_textures")
     parser.add_argument("--max-iter", type=int, help="all steps if not given")
+    parser.add_argument("--jobs", type=int, help="processes, one if not given")
     parser.add_argument("--device", default="auto")
     return parser.parse_args()
 

@@ -41,7 +41,7 @@ from skpatchsvdd._feedback import (
     apply_update,
     check_apart,
     find_update,
-    have_news,
+    learnt_more,
     join_feedback,
     learn_defects,
     name_masks,
@@ -123,10 +123,10 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     By default a third term pushes patches with synthetic defects away from patches
     without them. The algorithm is the same on a CPU and on a GPU.
 
-    The features of all patches of the training images form a bank. The score of a patch
-    of a new image is its distance to the nearest feature of the bank, the score of a
-    pixel is the mean over the patches that cover it, and an image is as abnormal as its
-    most abnormal pixels. By default distances count twice, as they are and relative to
+    The features of all patches of the training images form a memory bank. The score of
+    a patch of a new image is the distance to its nearest neighbour in the bank, the
+    score of a pixel is the mean over the patches that cover it, and an image is as
+    abnormal as its most abnormal pixels. By default distances count twice, as they are and relative to
     what is usual for such patches: an edge, which never looks the same twice, may lie
     farther from its like than an even ground. The position of a patch counts too: if
     the training images show the same things in the same positions, a normal patch in
@@ -700,7 +700,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         corrections : bool, default=False
             Whether the normal images were chosen for their scores, as those that raised
             a false alarm. The same pictures raise none again: their scores are 0. No
-            other picture is silenced for them, and they join neither the bank nor
+            other picture is suppressed for them, and they join neither the bank nor
             `training_scores_`, since the threshold promises something for images taken
             as they come, not for those chosen for their scores.
 
@@ -788,7 +788,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         former = now._fitted
         others_know = [x._fitted for x in others]
         added = find_added(former, others_know)
-        if sum(map(len, added)) == 0 and not have_news(former, others_know):
+        if sum(map(len, added)) == 0 and not learnt_more(former, others_know):
             return self
         known = now._calibration.change_rate(now.false_alarm_rate)
         calibration = known.join([x._calibration for x in others], added)
@@ -986,7 +986,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
 
     @on_snapshot
     def p_values(self, X):
-        """Compute how unusual images would be among normal ones.
+        """Compute conformal p-values: how unusual images would be among normal ones.
 
         Parameters
         ----------
@@ -999,7 +999,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             (1 + the number of training images that score no higher) / (1 + their
             number), each scored against a bank that does not hold it. Raising an alarm
             at ``p_values(X) <= a`` calls a fraction of about a of new normal images
-            abnormal, for any a, if they are taken as the training images were. They are
+            abnormal, for any a, if these are exchangeable with the training images:
+            taken as they were. They are
             for new images: a training image would count itself. With `groups`,
             (1 + the sum over the calibrating groups of the fraction of their images
             that score no higher) / (1 + the number of these groups), which promises the
@@ -1402,8 +1403,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         images = self._check_images(X)
         n_given = len(images)
         groups = check_groups(groups, n_given)
-        told = check_defects(y, masks, images)
-        normal, defective = told.normal, take_defective(images, told)
+        labels = check_defects(y, masks, images)
+        normal, defective = labels.normal, take_defective(images, labels)
         if len(normal) < n_given:
             images = images.take(normal)
             groups = None if groups is None else groups[normal]

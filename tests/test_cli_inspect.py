@@ -188,7 +188,7 @@ def test_a_second_run_into_a_folder_is_refused(model, new, tmp_path, capsys):
         assert main(args) == 1
         assert f"by process {os.getpid()} on" in capsys.readouterr().err
         assert not (out / "results.csv").exists()
-    # What a dead process has left is nobody's.
+    # Locks of killed processes are ignored.
     (out / ".results.csv.lock").write_text("process 1 on nowhere")
     assert main(args) in (0, 3)
     assert [x.name for x in out.iterdir()] == ["results.csv"]

@@ -538,7 +538,7 @@ def test_files_whose_defects_do_not_fit_are_refused(taught, tmp_path, what):
         wrong["peaks"] = bank.peaks[:0]
         feedback.defects.banks[0] = bank._replace(**{what: wrong[what]})
     taught.save(tmp_path / "part.model")
-    with pytest.raises(ValueError, match="its feedback is not as it should be"):
+    with pytest.raises(ValueError, match="section 'feedback' is invalid"):
         skpatchsvdd.load(tmp_path / "part.model")
 
 

@@ -116,7 +116,7 @@ def test_a_pickle_of_other_fields_is_refused(path):
     index = load(path)._fitted.indexes[0]
     state = index.__getstate__()
     state.pop("centers")
-    with pytest.raises(ValueError, match="ExactIndex is not as it should be"):
+    with pytest.raises(ValueError, match="ExactIndex is invalid"):
         index.__setstate__(state)
 
 
@@ -312,7 +312,7 @@ def test_arrays_that_do_not_fit_are_refused(path, tmp_path):
         if array.ndim == 2 and array.dtype == np.float32 and len(array) > 400:
             changed = arrays | {name: array[:-1]}
             write_tensors(tmp_path / "a", changed, text)
-            with pytest.raises(ValueError, match="bank is not as it should be"):
+            with pytest.raises(ValueError, match="section 'bank' is invalid"):
                 load(tmp_path / "a")
             break
     else:

@@ -130,8 +130,8 @@ def _add_fit(commands):
         metavar="NAMES",
         help="what makes features: formulas, hierarchical, flat, raw, or a torch "
         "module of your own as package.module:name, which is imported, and called "
-        "without arguments if it is no module; several, parted by commas, stand beside "
-        "each other; by default auto",
+        "without arguments if it is no module; comma-separated; used "
+        "together; by default auto",
     )
     _add_max_pixels(fit)
     _add_common(fit, device="auto")
@@ -164,7 +164,7 @@ def _add_inspect(commands):
         type=parse_kinds,
         default=["overlay"],
         metavar="KINDS",
-        help="what to write of each map, parted by commas: overlay, a picture of it "
+        help="what to write of each map, comma-separated: overlay, a picture of it "
         "over the image, which is the default; npy, its numbers; png, its numbers as "
         "16 bits of grey, of which the threshold is 10000; mask, white where an image "
         "is abnormal",

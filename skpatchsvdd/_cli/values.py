@@ -68,7 +68,7 @@ def parse_kinds(text):
     kinds = list(dict.fromkeys(text.split(",")))
     if not set(kinds) <= set(KINDS):
         raise _refuse(
-            f"must be one or more of {', '.join(KINDS)}, parted by commas", text
+            f"must be one or more of {', '.join(KINDS)}, comma-separated", text
         )
     return kinds
 

@@ -29,11 +29,11 @@ def watch_folder(folder, is_due):
     if not Path(folder).is_dir():
         raise FileNotFoundError(f"there is no folder {folder} to watch.")
     print(f"watching {printable(folder)}; Ctrl-C ends it", flush=True)
-    before, told = {}, set()
+    before, reported = {}, set()
     while True:
         start = time.monotonic()
         files, _, unreadable = find_files(folder)
-        told = _tell_new(unreadable, told)
+        reported = _report_new(unreadable, reported)
         found = find_states(without_drawn(files))
         arrived = {
             x: state
@@ -47,9 +47,9 @@ def watch_folder(folder, is_due):
         time.sleep(max(_WATCH_SECONDS, taken))  # no more than half of the time to look
 
 
-def _tell_new(unreadable, told):
+def _report_new(unreadable, reported):
     """Say, once, what cannot be looked into; return the names of all of that."""
     for name, reason in unreadable:
-        if name not in told:
+        if name not in reported:
             tell(f"skipped: {reason}")
     return {name for name, _ in unreadable}

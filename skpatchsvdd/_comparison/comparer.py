@@ -48,26 +48,26 @@ class Comparer:
         distances, usual : list or dict of tensors of shape (n, rows, cols)
             By scale.
         """
-        told = [
+        measures = [
             arrange(distances[i], usual[i], typical, size, stride, self._size)
             for i, typical, size, stride in self._scales
         ]
         # A CPU rounds differently for other batch sizes: image by image.
         n = 1 if self._device.type == "cpu" else len(pictures)
-        parts = zip(pictures.split(n), *(x.split(n) for x in told), strict=True)
+        parts = zip(pictures.split(n), *(x.split(n) for x in measures), strict=True)
         with torch.inference_mode(), exact_convolutions(self._device):
-            logits = torch.cat([self._tell(own, rest) for own, *rest in parts])
+            logits = torch.cat([self._segment(own, rest) for own, *rest in parts])
         logits = logits.clamp(-_SUREST, _SUREST)
         logits = F.interpolate(
             logits, scale_factor=2, mode="bilinear", align_corners=False
         )
         return logits[:, 0, : self._size[0], : self._size[1]]
 
-    def _tell(self, pictures, told):
+    def _segment(self, pictures, measures):
         network = load_shipped(self._device)
         shown = show_pictures(pictures).contiguous(memory_format=torch.channels_last)
         if math.prod(shown.shape[2:]) <= _WHOLE_CELLS:
-            return network(shown, told)
+            return network(shown, measures)
         down, across = (_cut_axis(length) for length in shown.shape[2:])
         bands = []
         for rows in down:
@@ -77,7 +77,7 @@ class Comparer:
                     (..., *(slice(*span(k)) for span in (rows.seen, cols.seen)))
                     for k in (1, STEP // 2)
                 )
-                logits = network(shown[seen], [x[known] for x in told])
+                logits = network(shown[seen], [x[known] for x in measures])
                 tiles.append(logits[..., rows.kept, cols.kept])
             bands.append(torch.cat(tiles, dim=3))
         return torch.cat(bands, dim=2)

@@ -31,14 +31,14 @@ def arrange(distances, usual, typical, patch_size, stride, image_size):
         (x / typical).clamp(min=tiny).log().clamp(max=_FARTHEST)
         for x in (distances, usual)
     )
-    told = torch.stack([far, normal, far - normal], dim=1)
+    measures = torch.stack([far, normal, far - normal], dim=1)
     down, across = (
-        _place(length, n, patch_size, stride, told.device)
-        for length, n in zip(image_size, told.shape[2:], strict=True)
+        _place(length, n, patch_size, stride, measures.device)
+        for length, n in zip(image_size, measures.shape[2:], strict=True)
     )
-    told = down @ told @ across.T
-    size = torch.full_like(told[:, :1], math.log2(patch_size / 32))
-    return torch.cat([told, size], dim=1)
+    measures = down @ measures @ across.T
+    size = torch.full_like(measures[:, :1], math.log2(patch_size / 32))
+    return torch.cat([measures, size], dim=1)
 
 
 @functools.lru_cache(maxsize=32)

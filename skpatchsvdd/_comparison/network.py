@@ -79,8 +79,8 @@ class Comparison(nn.Module):
         for layer in self.see:
             seen.append(layer(seen[-1]).relu_())
         _, half, quarter, eighth = seen
-        told = sum(self.scale(x) for x in scales) / len(scales)
-        x = self.enter(torch.cat([told, eighth], dim=1))
+        measures = sum(self.scale(x) for x in scales) / len(scales)
+        x = self.enter(torch.cat([measures, eighth], dim=1))
         levels = [x]
         for down, middle in zip(self.down, self.middle, strict=True):
             x = middle(down(x).relu_())

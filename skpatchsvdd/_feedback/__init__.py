@@ -2,7 +2,7 @@
 
 from skpatchsvdd._feedback.defect_patches import learn_defects, measure_again
 from skpatchsvdd._feedback.feedback import Feedback
-from skpatchsvdd._feedback.joining import have_news, join_feedback
+from skpatchsvdd._feedback.joining import learnt_more, join_feedback
 from skpatchsvdd._feedback.known_defects import DefectBank, KnownDefects
 from skpatchsvdd._feedback.naming import name_masks
 from skpatchsvdd._feedback.updates import (
@@ -21,7 +21,7 @@ __all__ = [
     "apply_update",
     "check_apart",
     "find_update",
-    "have_news",
+    "learnt_more",
     "join_feedback",
     "learn_defects",
     "measure_again",

@@ -8,7 +8,7 @@ from skpatchsvdd._feedback.defect_patches import (
 from skpatchsvdd._feedback.feedback import Feedback
 
 
-def have_news(fitted, others):
+def learnt_more(fitted, others):
     """Whether copies of a bank were told something that it was not."""
     own = _list_all(fitted)
     return any(_list_all(other) != own for other in others)

@@ -40,7 +40,7 @@ def check_content(path, parameters, learnt):
                 continue
         except (AttributeError, KeyError, TypeError, IndexError, ValueError) as error:
             raise ValueError(f"{path} cannot be loaded: {error!r}.") from error
-        raise ValueError(f"{path} cannot be loaded: its {name} is not as it should be.")
+        raise ValueError(f"{path} cannot be loaded: section {name!r} is invalid.")
 
 
 def _is_encoder_right(parameters, learnt):

@@ -65,7 +65,7 @@ def read_model(path, mmap=False, encoder=None):
         unpacker = _Unpacker(arrays, GivenModules(encoder))
         parts = [unpacker.unpack(content[x]) for x in ("parameters", "learnt")]
         if not all(isinstance(part, dict) for part in parts):
-            raise ValueError("its content is not as it should be")
+            raise ValueError("section 'content' is invalid")
         unpacker.modules.check_all_used()
     except (KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
         raise ValueError(f"{path} cannot be loaded: it is damaged.") from error
@@ -271,4 +271,4 @@ def _check_index(index):
             and (np.diff(starts) >= 0).all()
         )
     if not is_right:
-        raise ValueError("its bank is not as it should be")
+        raise ValueError("section 'bank' is invalid")

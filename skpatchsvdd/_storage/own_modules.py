@@ -104,7 +104,7 @@ def _check_fields(fields):
         and all(mean.shape == columns.shape[:1] for mean, columns in axes)
     )
     if not is_right:
-        raise ValueError("its encoder is not as it should be")
+        raise ValueError("section 'encoder' is invalid")
 
 
 def _ask(module, n_channels, patch_size):

@@ -49,7 +49,7 @@ def put_together(name, fields):
     cls = OBJECTS[name]
     if issubclass(cls, tuple):
         if set(fields) != set(cls._fields):
-            raise ValueError(f"its {name} is not as it should be")
+            raise ValueError(f"section {name!r} is invalid")
         return cls(**fields)
     made = cls.__new__(cls)
     made.__setstate__(fields)

@@ -130,13 +130,13 @@ def _parse(data):
     except (ValueError, RecursionError) as error:
         raise ValueError("its header cannot be read") from error
     if not isinstance(parsed, dict):
-        raise ValueError("its header is not as it should be")
+        raise ValueError("section 'header' is invalid")
     return parsed
 
 
 def _check_text(text):
     if not isinstance(text, dict) or not all(isinstance(x, str) for x in text.values()):
-        raise ValueError("its header is not as it should be")
+        raise ValueError("section 'header' is invalid")
 
 
 def _check_entry(entry):
@@ -152,7 +152,7 @@ def _check_entry(entry):
             and place[1] - place[0] == math.prod(shape) * dtype.itemsize
         )
     except (KeyError, TypeError) as error:
-        raise ValueError("its header is not as it should be") from error
+        raise ValueError("section 'header' is invalid") from error
     if not is_right:
         raise ValueError("an array of it does not have the size that it says")
     return dtype, tuple(shape), place

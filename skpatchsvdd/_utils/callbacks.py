@@ -45,20 +45,20 @@ class CallbackReport(Report):
 
     def __init__(self, estimator, X, y, n_tasks):
         super().__init__(type(estimator).__name__, estimator.verbose)
-        self._told = {"estimator": estimator, "X": X, "y": y}
+        self._context = {"estimator": estimator, "X": X, "y": y}
         self._task = estimator._init_callback_context(max_subtasks=n_tasks)
-        self._task.call_on_fit_task_begin(**self._told)
+        self._task.call_on_fit_task_begin(**self._context)
 
     def end(self):
         """Say that the estimator is fitted: callbacks may score it."""
-        self._task.call_on_fit_task_end(**self._told, reconstruction_attributes={})
+        self._task.call_on_fit_task_end(**self._context, reconstruction_attributes={})
 
     def _make_bar(self, label, total, is_shown):
         bar = super()._make_bar(label, total, is_shown)
         n_parts = min(total, _MAX_PARTS)
         name = label.partition(",")[0]  # ProgressBar leaves it half a line
         task = self._task.subcontext(name, max_subtasks=n_parts)
-        return TaskProgress(bar, total, task, n_parts, self._told)
+        return TaskProgress(bar, total, task, n_parts, self._context)
 
 
 class TaskProgress:
@@ -77,23 +77,23 @@ class TaskProgress:
         The task.
     n_parts : int
         How many parts it has.
-    told : dict
+    context : dict
         What callbacks are told besides.
     """
 
-    def __init__(self, bar, total, task, n_parts, told):
+    def __init__(self, bar, total, task, n_parts, context):
         self._bar = bar
         self._total = total
         self._task = task
         self._n_parts = n_parts
-        self._told = told
+        self._context = context
         self._part = None  # the one that has begun
         self._n_ended = 0
         self._is_stopped = False
 
     def __enter__(self):
         self._bar.__enter__()
-        self._task.call_on_fit_task_begin(**self._told)
+        self._task.call_on_fit_task_begin(**self._context)
         self._begin_part()
         return self
 
@@ -102,7 +102,7 @@ class TaskProgress:
         if error == (None, None, None):
             if self._part is not None:  # stopped early
                 self._end_part()
-            self._task.call_on_fit_task_end(**self._told)
+            self._task.call_on_fit_task_end(**self._context)
 
     def __call__(self, done):
         """Say how many steps are done; return whether a callback asks to stop.
@@ -119,9 +119,9 @@ class TaskProgress:
 
     def _begin_part(self):
         self._part = self._task.subcontext("part")
-        self._part.call_on_fit_task_begin(**self._told)
+        self._part.call_on_fit_task_begin(**self._context)
 
     def _end_part(self):
         part, self._part = self._part, None
         self._n_ended += 1
-        self._is_stopped = part.call_on_fit_task_end(**self._told)
+        self._is_stopped = part.call_on_fit_task_end(**self._context)

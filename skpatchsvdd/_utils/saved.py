@@ -27,5 +27,5 @@ class Saved:
 
     def __setstate__(self, state):
         if set(state) != set(self.saved_names()):
-            raise ValueError(f"its {type(self).__name__} is not as it should be")
+            raise ValueError(f"{type(self).__name__} is invalid")
         vars(self).update(state, **self._unsaved())

@@ -248,7 +248,7 @@ def test_the_paper_compares_nothing_else(images):
 def test_files_without_the_right_pictures_are_refused(est, tmp_path, pictures):
     est._fitted = est._fitted.change(pictures=pictures)
     est.save(tmp_path / "part.model")
-    with pytest.raises(ValueError, match="its bank is not as it should be"):
+    with pytest.raises(ValueError, match="section 'bank' is invalid"):
         load(tmp_path / "part.model")
 
 
