@@ -41,9 +41,9 @@ from skpatchsvdd._feedback import (
     apply_update,
     check_apart,
     find_update,
-    learnt_more,
     join_feedback,
     learn_defects,
+    learnt_more,
     name_masks,
     take_defective,
 )
@@ -126,11 +126,11 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     The features of all patches of the training images form a memory bank. The score of
     a patch of a new image is the distance to its nearest neighbour in the bank, the
     score of a pixel is the mean over the patches that cover it, and an image is as
-    abnormal as its most abnormal pixels. By default distances count twice, as they are and relative to
-    what is usual for such patches: an edge, which never looks the same twice, may lie
-    farther from its like than an even ground. The position of a patch counts too: if
-    the training images show the same things in the same positions, a normal patch in
-    the wrong position is abnormal.
+    abnormal as its most abnormal pixels. By default distances count twice, as they are
+    and relative to what is usual for such patches: an edge, which never looks the same
+    twice, may lie farther from its like than an even ground. The position of a patch
+    counts too: if the training images show the same things in the same positions, a
+    normal patch in the wrong position is abnormal.
 
     Read more in the :ref:`user guide <user_guide>`.
 

@@ -46,7 +46,6 @@ def _finds_usual(fused, model, features):
         columns=model.columns.double(),
         half_squares=model.half_squares.double(),
         distances=model.distances.double(),
-        clusters=None,
     )
     features = (features + model.origin)[None]
     for left_out in ([-1], [int(model.owners[0])]):

@@ -9,7 +9,6 @@ from skpatchsvdd._bank.exact import as_tensor
 from skpatchsvdd._bank.fused_regression import make_regression
 from skpatchsvdd._bank.regression import (
     KernelModel,
-    make_cluster_regression,
     regress,
 )
 from skpatchsvdd._gpu import KernelWithFallback
@@ -177,8 +176,6 @@ class Variation(Saved):
     def _move_to(self, device):
         """Return what `usual` needs, on a device."""
         model, rows = self._make_model(device)
-        if device.type == "cpu":
-            model = model._replace(clusters=make_cluster_regression(rows, self.width))
         return _OnDevice(device, make_regression(model, rows), model.typical)
 
     def _make_model(self, device):

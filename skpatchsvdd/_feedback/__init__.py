@@ -2,7 +2,7 @@
 
 from skpatchsvdd._feedback.defect_patches import learn_defects, measure_again
 from skpatchsvdd._feedback.feedback import Feedback
-from skpatchsvdd._feedback.joining import learnt_more, join_feedback
+from skpatchsvdd._feedback.joining import join_feedback, learnt_more
 from skpatchsvdd._feedback.known_defects import DefectBank, KnownDefects
 from skpatchsvdd._feedback.naming import name_masks
 from skpatchsvdd._feedback.updates import (
@@ -21,9 +21,9 @@ __all__ = [
     "apply_update",
     "check_apart",
     "find_update",
-    "learnt_more",
     "join_feedback",
     "learn_defects",
+    "learnt_more",
     "measure_again",
     "name_masks",
     "take_defective",
