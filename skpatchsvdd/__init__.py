@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from skpatchsvdd._version import __version__
 
 if TYPE_CHECKING:  # for tools that read this file and do not run it
-    from skpatchsvdd._encoding.cache import clear_cache
+    from skpatchsvdd._encoding import clear_cache
     from skpatchsvdd._parameters import Inspection, Training
     from skpatchsvdd._patch_svdd import PatchSVDD, load
 
@@ -25,7 +25,7 @@ _LATER = {
     "Inspection": "_parameters",
     "PatchSVDD": "_patch_svdd",
     "Training": "_parameters",
-    "clear_cache": "_encoding.cache",
+    "clear_cache": "_encoding",
     "load": "_patch_svdd",
 }
 _MODULES = (

@@ -145,7 +145,13 @@ def resolve_options(parameters, device):
             "inspection__comparison_weight must be 'auto' or 0 with training='paper', "
             f"which subtracts a mean image, got {given['comparison_weight']!r}."
         )
-    return Options(**given)
+    options = Options(**given)
+    if options.trains and options.embeds and options.loss == "svdd":
+        raise ValueError(
+            "training__loss='svdd' needs an encoder that is trained from random "
+            "weights, with a centre of its own. Pass encoder='hierarchical'."
+        )
+    return options
 
 
 def default_lam(training):

@@ -41,8 +41,8 @@ class Training(_Settings):
 
     loss : {"patch_svdd", "svdd_prime", "svdd"}, default="patch_svdd"
         For ablations: "svdd_prime" is :math:`L_{SVDD'}` without the other tasks, "svdd"
-        pulls all features to one fixed centre, the mean of the initial features. `lam`
-        has no effect on either.
+        pulls all features to one fixed centre, the mean of the initial features, and is
+        not for the embedding of "formulas". `lam` has no effect on either.
 
     damage_weight : "auto" or float, default="auto"
         Weight of the term that, in dense training, pushes patches with synthetic

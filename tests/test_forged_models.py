@@ -81,7 +81,9 @@ def resized(height, width, n_channels=3):
 def test_numbers_that_do_not_fit_are_refused(model, tmp_path, changes, name):
     path = tmp_path / "forged.model"
     forge(model, path, changes)
-    with pytest.raises(ValueError, match=rf"forged.model cannot be loaded: its {name}"):
+    with pytest.raises(
+        ValueError, match=rf"forged.model cannot be loaded: section '{name}'"
+    ):
         load(path)
 
 

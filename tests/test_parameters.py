@@ -64,7 +64,7 @@ def test_every_parameter_is_in_the_table_of_the_guide():
         for name, parameter in inspect.signature(cls).parameters.items():
             default = json.dumps(parameter.default)
             shown = {"null": "None", "false": "False"}.get(default, default)
-            assert f"* - ``{name}``\n     - ``{shown}``\n" in text, name
+            assert f"- ``{name}``\n     - ``{shown}``\n" in text, name
 
 
 @pytest.mark.parametrize(
@@ -165,3 +165,19 @@ def test_a_search_goes_over_their_values(tiny):
     scores = search.cv_results_["mean_test_score"]
     assert scores[0] != scores[1]
     assert search.best_estimator_.training.learning_rate == 1e-3
+
+
+def test_what_get_params_lists_can_be_set_and_nothing_else():
+    est = PatchSVDD()
+    listed = est.get_params()
+    assert {"lam", "training__learning_rate", "inspection__light"} <= set(listed)
+    for name, value in listed.items():
+        assert PatchSVDD().set_params(**{name: value}).get_params()[name] == value
+    for name in ("training__no", "inspection__no", "encoder__patch_size", "no"):
+        with pytest.raises(ValueError, match="Invalid parameter"):
+            est.set_params(**{name: 1})
+    assert set(est.get_params(deep=False)) == {x for x in listed if "__" not in x}
+
+
+def test_params_of_a_name_that_fit_refuses_are_listed_without_it():
+    assert "training__loss" not in PatchSVDD(training="sparse").get_params()

@@ -187,7 +187,7 @@ def make_embedding_objective(
 ):
     """Make the objective that a `loss` parameter names."""
     weights = (1.0, lam, damage_weight)
-    if loss != "patch_svdd":
+    if loss == "svdd_prime":
         weights = (0.0, 1.0, 0.0)
     objective = EmbeddingLoss(encoder, *weights, n_pairs, sampler.tables)
     reset_parameters(objective, generator)

@@ -14,7 +14,7 @@ from skpatchsvdd._training.trainer import split_images, train_once
 from skpatchsvdd._training.validation import Watch
 
 
-class Training(NamedTuple):
+class TrainedEncoder(NamedTuple):
     """A finished training: the encoder, on the CPU, and how it came about.
 
     Attributes
@@ -47,7 +47,7 @@ def train_encoder(images, context, former=None, frozen=(), defective=None):
         The images to train on.
     context : FitContext
         How to train.
-    former : Training or None
+    former : TrainedEncoder or None
         A training to go on from.
     frozen : list of PatchEncoder
         Encoders that are known beforehand, which join the trained one; if there is
@@ -58,7 +58,7 @@ def train_encoder(images, context, former=None, frozen=(), defective=None):
 
     Returns
     -------
-    training : Training
+    training : TrainedEncoder
     """
     options, rng, roi = context.options, context.rng, context.setting.roi
     if roi is not None:  # defects, too, are made of what is seen
@@ -75,7 +75,7 @@ def train_encoder(images, context, former=None, frozen=(), defective=None):
     context = replace(context, options=replace(options, lam=lam))
     encoder, *rest = train_once(images, context, former, known, masked)
     frozen = [x.adapt(images, context.setting) for x in frozen]
-    return Training(join_encoders([encoder, *frozen]), *rest, lam, results)
+    return TrainedEncoder(join_encoders([encoder, *frozen]), *rest, lam, results)
 
 
 def undo_training(training):
@@ -92,7 +92,7 @@ def count_trainings(n_images, options):
 
 def resume_from(encoder, lam, lam_results):
     """Return the training that a fitted encoder stands for, to go on from."""
-    return Training(encoder, {}, Watch(None, 1), lam, lam_results)
+    return TrainedEncoder(encoder, {}, Watch(None, 1), lam, lam_results)
 
 
 def describe_training(training):

@@ -75,7 +75,7 @@ def test_every_script_is_run():
 
 @pytest.mark.slow
 def test_quality(run, categories):
-    settings = ["default", "former", "random", "raw", "paper"]
+    settings = ["default", "both", "former", "random", "raw", "paper"]
     figures = run(
         "bench_quality",
         *(*categories, "--settings", *settings, "--seeds", 0),
@@ -87,8 +87,8 @@ def test_quality(run, categories):
         assert max(row["det"], row["seg"], row["pro"]) <= 1
         assert 0 <= row["train s"] < row["fit s"]
     is_trained = {row["setting"]: row["train s"] > 0 for row in figures["rows"]}
-    assert [x for x in settings if is_trained[x]] == ["default", "paper"]
-    assert [row["fits"] for row in figures["means"]] == [1, 1, 1, 1, 1]
+    assert [x for x in settings if is_trained[x]] == ["default", "both", "paper"]
+    assert [row["fits"] for row in figures["means"]] == [1] * 6
     assert figures["chosen_by_others"] == []  # of one category alone
 
 
@@ -122,10 +122,23 @@ def test_quality_by_lam(run, categories):
     figures = run(
         "bench_quality",
         *(*categories, "--settings", "default", "--seeds", 0, 1),
-        *("--lam", 0.01, 1, "--max-iter", 0, "--n-train", 4),
+        *("--lam", 0.01, 1, "--dims", 8, "--max-iter", 0, "--n-train", 4),
     )
-    assert [row["setting"] for row in figures["means"]] == ["lam=0.01", "lam=1"]
-    assert [row["fits"] for row in figures["means"]] == [2, 2]
+    assert [row["setting"] for row in figures["means"]] == ["lam=0.01", "lam=1", "D=8"]
+    assert [row["fits"] for row in figures["means"]] == [2, 2, 2]
+
+
+@pytest.mark.slow
+def test_search(run):
+    figures = run(
+        "bench_search",
+        *("--images", 15, "--image-size", 48, "--max-iter", 1, "--device", "cpu"),
+    )
+    assert [row["features"] for row in figures["rows"]] == ["kept", "encoded anew"]
+    kept, anew = (
+        {k: v for k, v in row.items() if k.startswith("lam")} for row in figures["rows"]
+    )
+    assert kept == anew
 
 
 @pytest.mark.slow

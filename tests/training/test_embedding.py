@@ -220,8 +220,13 @@ def test_terms_can_be_left_out(gears, given, names):
     assert found == names
 
 
+def test_a_centre_is_for_other_encoders(gears):
+    with pytest.raises(ValueError, match=r"loss='svdd' .* encoder='hierarchical'"):
+        PatchSVDD(training=Training(loss="svdd")).fit(gears[0])
+
+
 def test_early_stopping_and_trials_of_lam(gears):
-    est = PatchSVDD(lam="auto", early_stopping=True, max_iter=50, random_state=SEED)
+    est = PatchSVDD(lam="auto", early_stopping=True, max_iter=12, random_state=SEED)
     est.fit(gears[0])
     assert est.lam_ in est.lam_results_["lam"]
     assert est.best_iter_ in est.validation_steps_

@@ -3,7 +3,7 @@
 One column for each scene: the image that is compared, two of the normal ones it is
 compared with, and where it is damaged. It is drawn on a CPU, in seconds.
 
-    python benchmarks/draw_comparisons_sheet.py
+    python benchmarks/_comparisons_sheet.py
 """
 
 import argparse
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 from _comparisons import draw_comparisons, draw_sets
-from draw_formulas_sheet import arrange
+from _formulas_sheet import arrange
 from formulas import make_materials
 from PIL import Image
 

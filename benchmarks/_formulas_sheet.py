@@ -3,7 +3,7 @@
 One column for each scene: a specimen, another one, that one damaged, and where. It is
 drawn on a CPU, in seconds.
 
-    python benchmarks/draw_formulas_sheet.py
+    python benchmarks/_formulas_sheet.py
 """
 
 import argparse
