@@ -537,6 +537,13 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         -------
         self : PatchSVDD
         """
+        for name in params:
+            owner, is_nested, _ = name.partition("__")
+            if is_nested and owner not in _MAKERS:
+                raise ValueError(
+                    f"Invalid parameter {name!r} for estimator {type(self).__name__}: "
+                    f"{owner!r} has no parameters. get_params() lists all names."
+                )
         for name, make in _MAKERS.items():
             if any(x.startswith(f"{name}__") for x in params):
                 params[name] = make(params.get(name, getattr(self, name)))
