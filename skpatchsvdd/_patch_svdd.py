@@ -208,7 +208,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
 
     early_stopping : bool, default=False
         Whether to hold out a tenth of the images, or the `validation_fraction` of a
-        :class:`~skpatchsvdd.Training`, check a dozen times during training how well
+        :class:`~skpatchsvdd.Training`, check up to a dozen times in training how well
         synthetic defects on them are separated from changes of light, stop after four
         checks without improvement, and keep the best weights. Without it there are two
         checks, on training images, and the final weights are kept, unless they have

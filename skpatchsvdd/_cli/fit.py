@@ -55,10 +55,7 @@ def run(args):
         roi=read_roi(args.roi),
         verbose=1,
     )
-    print(
-        f"learning from {len(files)} images: seconds, minutes if a CPU is to train, "
-        "more for large images"
-    )
+    print(f"learning from {len(files)} images: seconds, more for large images")
     _fit_or_end(est, files, groups, args.output)
     est.set_params(device="auto", verbose=0)  # this run's, not the model's
     save_model(est, args.output)
@@ -133,7 +130,7 @@ def _print_summary(est, files):
     if est.n_iter_:
         print(f"{est.n_iter_} training steps, lambda {est.lam_:g}")
     elif isinstance(est.encoder, str) and est.encoder == "auto":
-        print("nothing was trained: --max-iter 240 trains an encoder on these images")
+        print("nothing was trained: without --max-iter 0 an embedding is")
     else:
         print("nothing was trained")
     print(

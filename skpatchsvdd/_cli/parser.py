@@ -119,8 +119,7 @@ def _add_fit(commands):
         "--max-iter",
         type=int,
         metavar="STEPS",
-        help="training steps; 0 does not train; by default 0 on a CPU and 1000 on a "
-        "GPU",
+        help="training steps; 0 does not train; by default 200, of hierarchical more",
     )
     fit.add_argument(
         "--random-state", type=int, default=0, metavar="SEED", help="seed of all draws"

@@ -4,7 +4,7 @@ from skpatchsvdd._encoding.base import DEFAULT_STRIDES, grid_shape, rebuild_enco
 from skpatchsvdd._encoding.cache import clear_cache, remember, remembers
 from skpatchsvdd._encoding.dense import DenseSetting
 from skpatchsvdd._encoding.dry_run import copy_frozen, run_module, weights_digest
-from skpatchsvdd._encoding.formulas import FormulaEncoder
+from skpatchsvdd._encoding.formulas import FormulaEncoder, largest_patch
 from skpatchsvdd._encoding.illumination import REACH, damp_windows
 from skpatchsvdd._encoding.known import Layer, fold_norms, read_known
 from skpatchsvdd._encoding.modules import LARGEST_MULTIPLE, ModuleEncoder
@@ -43,6 +43,7 @@ __all__ = [
     "is_trained",
     "join_encoders",
     "keep_pictures",
+    "largest_patch",
     "make_encoder",
     "make_frozen",
     "read_known",

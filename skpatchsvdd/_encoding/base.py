@@ -25,8 +25,9 @@ class PatchEncoder(nn.Module):
       these images have mean 0 and standard deviation 1 before they are bent.
 
     A subclass has `encode_patches` and `encode_images`; one that is frozen also
-    ``make_frozen(n_channels, image_size)``, which makes it with its weights; the
-    shortest one is `RawEncoder`. What else is special about a kind of encoder:
+    ``make_frozen(n_channels, image_size)``, which makes it with its weights, and
+    `strides`, one for each scale; the shortest one is `RawEncoder`. What else is
+    special about a kind of encoder:
 
     - `name`: what the parameter `encoder` calls it;
     - `is_frozen`: whether it is known beforehand, and stands beside any other one; of
@@ -44,7 +45,10 @@ class PatchEncoder(nn.Module):
     - `sizes`: of largest patches, those it can have;
     - ``check_size(patch_size, image_size)``, ``default_strides(patch_size)`` and
       ``check_weights(config, arrays)``: which images it is for, the strides it has
-      unless others are asked for, and whether weights from a file are its own.
+      unless others are asked for, and whether weights from a file are its own;
+    - `trained_parameters`: those of its parameters that training changes;
+    - ``complete_weights(config, arrays)``: weights of files of former releases with
+      what those had not.
     """
 
     name = None

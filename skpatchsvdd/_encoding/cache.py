@@ -6,6 +6,7 @@ again, with another embedding each time.
 
 import functools
 import hashlib
+import os
 from collections import OrderedDict
 from contextlib import contextmanager
 
@@ -20,10 +21,10 @@ LIMIT = 2**28
 class FeatureCache:
     """The latest features by a digest of the pixels they were computed from.
 
-    An image of which a single bit differs has another digest, so that features are
-    never those of another image; the network that computes them is always the same. It
-    is filled while estimators fit, and read whenever it holds anything. Processes have
-    one each, and threads share it.
+    An image of which a single bit differs has another digest, and so has a network, so
+    that features are never those of another image or network. It is filled while
+    estimators fit, and read whenever it holds anything. Processes have one each, and
+    threads share it.
     """
 
     def __init__(self, limit=LIMIT):
@@ -31,6 +32,11 @@ class FeatureCache:
         self.n_bytes = 0
         self._found = OrderedDict()
         self._lock = make_lock()
+        self._n_filling = 0
+        if hasattr(os, "register_at_fork"):  # who was filling it is not in the child
+            os.register_at_fork(after_in_child=self._stop_filling)
+
+    def _stop_filling(self):
         self._n_filling = 0
 
     def __len__(self):
@@ -45,7 +51,7 @@ class FeatureCache:
             yield
         finally:
             with self._lock:
-                self._n_filling -= 1
+                self._n_filling = max(self._n_filling - 1, 0)
 
     def clear(self):
         """Let go of everything."""
@@ -53,11 +59,15 @@ class FeatureCache:
             self._found.clear()
             self.n_bytes = 0
 
-    def __call__(self, encode, images):
-        """Return ``encode(images)``, a list of tensors, which must not be changed."""
+    def __call__(self, encode, images, network=b""):
+        """Return ``encode(images)``, a list of tensors, which must not be changed.
+
+        `network` is a digest of what encodes.
+        """
         if not (self._found or self._n_filling):
             return encode(images)
-        key = _digest(images)
+        # Sums are rounded by the number of threads.
+        key = network, images.shape, torch.get_num_threads(), digest(images)
         with self._lock:
             features = self._found.get(key)
             if features is not None:
@@ -109,20 +119,24 @@ def remembers(method):
     return call
 
 
-def remember(encode, images):
-    """Return ``encode(images)``, from the cache if images lie on a CPU.
+def remember(encoder, images):
+    """Return ``encoder.encode_known(images)``, from the cache if it may be there.
 
-    A GPU has encoded them before their digest would be computed.
+    It is not on a GPU, which has encoded images before their digest is computed, and
+    where somebody asks for gradients.
     """
-    if images.device.type != "cpu" or torch.compiler.is_compiling():
-        return encode(images)
-    return CACHE(encode, images)
+    is_cpu = images.device.type == "cpu"
+    if not is_cpu or torch.is_grad_enabled() or torch.compiler.is_compiling():
+        return encoder.encode_known(images)
+    return CACHE(encoder.encode_known, images, encoder.digest())
 
 
-def _digest(images):
-    pixels = images.contiguous().numpy()
-    digest = hashlib.blake2b(pixels.data, digest_size=16).digest()
-    return images.shape, torch.get_num_threads(), digest  # by which sums are rounded
+def digest(*tensors):
+    """Return a digest of the values of tensors on a CPU."""
+    found = hashlib.blake2b(digest_size=16)
+    for x in tensors:
+        found.update(x.detach().contiguous().numpy().data)
+    return found.digest()
 
 
 def _count_bytes(features):

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from skpatchsvdd._encoding.base import PatchEncoder, grid_shape
-from skpatchsvdd._encoding.cache import remember
+from skpatchsvdd._encoding.cache import digest, remember
 from skpatchsvdd._encoding.known import LENGTH, STAGES, KnownNetwork, read_known
 from skpatchsvdd._encoding.networks import EmptyConv2d
 
@@ -52,6 +52,7 @@ class FormulaEncoder(PatchEncoder):
         self.embedding = nn.ParameterList(
             torch.eye(embedding_dim, LENGTH) for _ in self.patch_sizes
         )
+        self._digest = None
 
     @staticmethod
     def scales(patch_size):
@@ -138,19 +139,29 @@ class FormulaEncoder(PatchEncoder):
 
     def encode_images(self, images, strides):
         """Return features of all patches of whole images, by scale."""
-        found = remember(self.encode_known, images)
-        pairs = zip(self.embedding, found, strict=True)
+        found = remember(self, images)
+        pairs = zip(self.embedding, found, strict=False)
         return [F.conv2d(x, matrix[:, :, None, None]) for matrix, x in pairs]
 
+    def digest(self):
+        """Return a digest of all weights but the embedding, and of the scales."""
+        known = [*self.network.parameters(), *self.project.parameters()]
+        versions = [p._version for p in known]  # count changes
+        if self._digest is None or self._digest[0] != versions:
+            self._digest = versions, digest(*known) + bytes(self.patch_sizes)
+        return self._digest[1]
+
     def encode_known(self, images):
-        """Return the features of all patches before they are embedded, by scale."""
+        """Return the features of all patches before they are embedded, by scale.
+
+        Of images that are patches themselves, those of the scales that fit.
+        """
         if images.shape[1] != 3:
             images = _to_three_channels(images)
-        stages = self.network(images, len(self.patch_sizes))
+        sizes = [x for x in self.patch_sizes if x <= min(images.shape[2:])]
+        stages = self.network(images, len(sizes))
         features = []
-        for size, x, project in zip(
-            self.patch_sizes, stages, self.project, strict=False
-        ):
+        for size, x, project in zip(sizes, stages, self.project, strict=False):
             grid = grid_shape(images.shape[2:], size, PATCHES[size])
             features.append(project(_at_patches(x, size, grid)))
         return features

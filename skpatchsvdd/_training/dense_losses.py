@@ -32,7 +32,7 @@ _SCALE_WEIGHT = 0.1
 # 32 x 32, and with its full weight from the second on.
 DAMAGED, _FULLY_DAMAGED = 0.01, 0.03
 
-# Farther from all features than any two of them, which the tanh keeps within 1, are.
+# In units of the largest feature: farther from all than any two of them are.
 _FAR = 4.0
 
 # Plain patches of a batch that a damaged one is compared with, besides its own.
@@ -209,7 +209,8 @@ class DenseLoss(nn.Module):
             found["position"] = _mean(position, is_seen, is_other_seen)
         found["svdd"], found["scale"] = self._contrast(x, seen_again, damaged, is_seen)
         if "damage" in self.terms:
-            found["damage"] = damage_loss(x, seen_again, damaged, is_seen)
+            is_exact = self.precision == "float32"
+            found["damage"] = damage_loss(x, seen_again, damaged, is_seen, is_exact)
         return [found[name] for name in self.terms]
 
     def _contrast(self, x, seen_again, damaged, is_seen=None):
@@ -257,7 +258,7 @@ class DenseSVDDLoss(nn.Module):
         return dict(zip(self.weights, losses, strict=True))
 
 
-def damage_loss(plain, seen_again, damaged, is_seen=None):
+def damage_loss(plain, seen_again, damaged, is_seen=None, is_exact=False):
     """How near damaged patches lie to a plain one, relative to how far others move.
 
     Parameters
@@ -268,14 +269,17 @@ def damage_loss(plain, seen_again, damaged, is_seen=None):
         Fraction of the pixels of each patch that is damaged in the second view.
     is_seen : tensor of shape (n,) or None
         0 for patches that do not count, 1 for the others. None counts all.
+    is_exact : bool
+        Whether the nearest patch is found in float32 on a GPU, too.
     """
     weight = (damaged / _FULLY_DAMAGED).clamp(max=1) * (damaged > DAMAGED)
     every = math.ceil(len(plain) / _N_COMPARED)
     others = plain[::every]
     if is_seen is not None:  # what does not count is far from everything
-        others = others.masked_fill(is_seen[::every, None] == 0, _FAR)
+        far = _FAR * (1 + others.detach().abs().amax())
+        others = torch.where(is_seen[::every, None] == 0, far, others)
     between = distance(plain, seen_again, dim=1)
-    nearest = look_up(others, find_nearest(seen_again, others))
+    nearest = look_up(others, find_nearest(seen_again, others, is_exact))
     nearest = torch.minimum(between, distance(seen_again, nearest, dim=1))
     usual = _mean(between, (damaged == 0).float(), is_seen)
     return _mean(torch.log1p(usual / nearest), weight, is_seen)

@@ -83,9 +83,11 @@ class FeaturePool:
         """
         scores = []
         own = zip(self.tables, self.damaged, encoder.embedding, strict=True)
-        for table, damaged, matrix in own:
-            plain, second = table.to(matrix.device).chunk(2)
-            is_damaged = damaged.to(matrix.device) > DAMAGED
+        for i, (table, damaged, matrix) in enumerate(own):
+            plain, second = (
+                self._drop_unseen(i, x).to(matrix.device) for x in table.chunk(2)
+            )
+            is_damaged = self._drop_unseen(i, damaged).to(matrix.device) > DAMAGED
             chosen = [
                 _thin(x.nonzero()[:, 0], _N_CHECKED) for x in (is_damaged, ~is_damaged)
             ]
@@ -101,6 +103,11 @@ class FeaturePool:
             scores.append(detection_auroc(labels, -distances))
         return float(np.mean(scores)) if scores else 0.5
 
+    def _drop_unseen(self, scale, values):
+        """Return the values of those patches of a scale that are to be looked at."""
+        seen = self.seen[scale]
+        return values if seen is None else values[seen > 0]
+
     def join_features(self, encoder):
         """Return an encoder whose distances are those learnt and known, half and half.
 
@@ -110,10 +117,11 @@ class FeaturePool:
         D main axes.
         """
         matrices = []
-        for table, learnt in zip(self.tables, encoder.embedding, strict=True):
+        for i, learnt in enumerate(encoder.embedding):
             # In float64, on the CPU: the same on all machines but for rounding.
-            x = table[: len(table) // 2].double().cpu()
-            x, learnt = x - x.mean(dim=0), learnt.detach().double().cpu()
+            first, _ = self.tables[i].chunk(2)
+            x = self._drop_unseen(i, first).cpu().double()
+            x, learnt = x - x.mean(dim=0), learnt.detach().cpu().double()
             covariance = x.T @ x / len(x)
             metric = learnt.T @ learnt
             spread = (metric * covariance).sum()
@@ -171,6 +179,8 @@ class EmbeddingLoss(DenseLoss):
             own_seen, other_seen = (
                 None if seen is None else seen[x] for x in (own, other)
             )
+            if math.prod(grid) == 1:  # there are no directions to learn
+                other_seen = torch.zeros_like(damaged[own])
             pairs.append(Pairs(cells, direction, damaged[own], own_seen, other_seen))
         return pairs
 
@@ -202,7 +212,7 @@ def _thin(rows, n):
 def _encode(encoder, images):
     """Return features before they are embedded, by scale, (n, rows, cols, 64)."""
     with torch.no_grad(), exact_convolutions(images.device):
-        maps = remember(encoder.encode_known, images)
+        maps = remember(encoder, images)
     return [x.permute(0, 2, 3, 1).float() for x in maps]
 
 

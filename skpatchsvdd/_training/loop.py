@@ -18,8 +18,8 @@ from skpatchsvdd._utils import (
 # Fraction of the steps over which the learning rate rises: Adam has no estimate of the
 # gradients' sizes at first.
 _WARM_UP = 0.05
-# Batches that a GPU draws at a time.
-_N_AHEAD = 8
+# Batches that a GPU draws at a time, and those that are drawn ahead on a CPU.
+_N_AHEAD, _N_DRAWN = 8, 512
 # CUDA's priority of steps over draws.
 _FIRST = -1
 
@@ -48,9 +48,9 @@ def run_training(
         shrink, see `Adam`. ``objective.schedule`` is how the learning rate runs:
         "cosine", a short rise and half a cosine to 0, or "constant".
         ``objective.precision`` is "mixed", with bf16 where the device is faster with
-        it, or "float32". ``objective.is_drawn_ahead`` says whether all batches are
-        drawn before the first step.
-    sampler : PairSampler or CropSampler
+        it, or "float32". ``objective.is_drawn_ahead`` says whether batches are drawn
+        hundreds at a time, by the CPU, so that all devices have the same.
+    sampler : PairSampler, CropSampler or FeaturePool
         Where the batches come from.
     max_iter : int
         Steps.
@@ -104,15 +104,14 @@ def run_steps(encoder, objective, sampler, max_iter, learning_rate):
         objective.max_gradient,
         objective.decay,
     )
-    n_ahead = max_iter if objective.is_drawn_ahead else _N_AHEAD
+    n_ahead = min(max_iter, _N_DRAWN) if objective.is_drawn_ahead else _N_AHEAD
     if sampler.device.type == "cuda":
         take_step = GraphedSteps(encoder, objective, sampler, adam, n_ahead)
     elif objective.is_drawn_ahead:
-        batches, numbers = objective.draw(sampler, max_iter), torch.arange(max_iter)
-        parts = (_take_batch(batches, i, max_iter) for i in numbers)
+        batches = _draw_blocks(objective, sampler, n_ahead)
 
         def take_step():
-            return descend(encoder, objective, next(parts), adam)
+            return descend(encoder, objective, next(batches), adam)
     else:
 
         def take_step():
@@ -122,6 +121,14 @@ def run_steps(encoder, objective, sampler, max_iter, learning_rate):
         factor = SCHEDULES[objective.schedule](step, max_iter)
         adam.prepare(learning_rate * factor)
         yield take_step().clone()
+
+
+def _draw_blocks(objective, sampler, n_each):
+    """Yield batches for ever, of which so many are drawn at a time."""
+    while True:
+        block = objective.draw(sampler, n_each)
+        for number in torch.arange(n_each):
+            yield _take_batch(block, number, n_each)
 
 
 def descend(encoder, objective, batch, adam):
@@ -176,9 +183,10 @@ class GraphedSteps:
     def __init__(self, encoder, objective, sampler, adam, n_ahead):
         self._n_ahead = n_ahead
         self._stream = thread_stream("draw", sampler.device)
-        self._draw = None
+        self._draw, self._draw_block = None, None
         if objective.is_drawn_ahead:
-            batches = self._batches = objective.draw(sampler, n_ahead)
+            self._draw_block = lambda: objective.draw(sampler, n_ahead)
+            batches = self._batches = self._draw_block()
         else:
             self._draw = GraphedCall(
                 lambda: objective.draw(sampler, n_ahead),
@@ -207,6 +215,8 @@ class GraphedSteps:
         self._n_taken += 1
         if number == 0 and self._draw is not None:
             self._draw_ahead()
+        elif number == 0 and self._n_taken > 1:
+            _apply(torch.Tensor.copy_, self._batches, self._draw_block())
         self._number.fill_(number)
         return self._descend()
 

@@ -50,8 +50,8 @@ def train_encoder(images, context, former=None, frozen=(), defective=None):
     former : TrainedEncoder or None
         A training to go on from.
     frozen : list of PatchEncoder
-        Encoders that are known beforehand, which join the trained one; if there is
-        none, an embedding of the first of these is trained.
+        Encoders that are known beforehand, which join the trained one. Of formulas
+        alone, an embedding is trained; see `Options`.
     defective : DefectiveImages or None
         Images of known defects. Those with a mask fill some of the synthetic defects
         that dense training draws.

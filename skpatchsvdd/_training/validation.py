@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from skpatchsvdd._bank import collect_banks, make_index
-from skpatchsvdd._encoding import find_units
+from skpatchsvdd._encoding import find_units, largest_patch
 from skpatchsvdd._images import pixels_to_float, stack_images
 from skpatchsvdd._scoring import FittedBank, Inspector
 from skpatchsvdd._training.defects import damage_images
@@ -48,7 +48,8 @@ class DefectCheck:
 
     def __init__(self, images, chosen, setting, options, make_copies):
         size = images.image_shape[:2]
-        self._window = _choose_window(size, setting.roi, options.patch_size)
+        largest = largest_patch(size) if options.embeds else options.patch_size
+        self._window = _choose_window(size, setting.roi, largest)
         images = images.crop(self._window)
         others = np.setdiff1d(np.arange(len(images)), chosen)
         spaced = np.linspace(0, len(others) - 1, min(_N_BANK, len(others))).astype(int)

@@ -8,6 +8,7 @@ from settings import SEED
 import skpatchsvdd
 from skpatchsvdd import PatchSVDD
 from skpatchsvdd._encoding.cache import CACHE, FeatureCache
+from skpatchsvdd._encoding.formulas import FormulaEncoder
 from skpatchsvdd._encoding.known import KnownNetwork
 from skpatchsvdd.datasets import make_textures
 
@@ -61,6 +62,32 @@ def test_another_image_is_encoded(images, encoded):
     changed[0, 0, 0, 0] ^= 1
     est.score_samples(changed)
     assert encoded == [1]
+
+
+def test_another_network_has_other_features(images, encoded):
+    """A file may hold other weights than those of the package."""
+    est = PatchSVDD(max_iter=0, random_state=SEED, device="cpu").fit(images)
+    with torch.no_grad():
+        est.encoder_.project[0].weight *= 2
+    changed = est.score_samples(images[:2])
+    skpatchsvdd.clear_cache()
+    np.testing.assert_array_equal(est.score_samples(images[:2]), changed)
+
+
+def test_smaller_images_have_fewer_scales(encoded):
+    X = make_textures(4, image_size=32, random_state=SEED).images[:, :16, :16]
+    PatchSVDD(max_iter=0, device="cpu").fit(X)
+    encoder = FormulaEncoder.make_frozen(3, (64, 64))
+    patch = torch.from_numpy(X[:1] / np.float32(255)).permute(0, 3, 1, 2)
+    with torch.no_grad():
+        assert encoder(patch).shape == (1, 64)
+        assert encoder(patch.repeat(2, 1, 3, 3)).shape == (2, 64)
+
+
+def test_gradients_are_not_in_the_way(images, encoded):
+    est = PatchSVDD(max_iter=0, device="cpu").fit(images)
+    x = torch.from_numpy(images[:1] / np.float32(255)).permute(0, 3, 1, 2)
+    est.encoder_.requires_grad_(True).encode_images(x, (8, 8, 16))[0].sum().backward()
 
 
 def test_inspection_alone_holds_nothing(images, encoded):

@@ -13,6 +13,7 @@ import skpatchsvdd
 from skpatchsvdd import PatchSVDD, Training
 from skpatchsvdd._encoding import rebuild_encoder
 from skpatchsvdd._encoding.formulas import FormulaEncoder
+from skpatchsvdd._training import loop
 from skpatchsvdd._training.crops import CropSampler
 from skpatchsvdd._training.embedding import FeaturePool, make_embedding_objective
 from skpatchsvdd.datasets import make_textures
@@ -220,6 +221,42 @@ def test_terms_can_be_left_out(gears, given, names):
     assert found == names
 
 
+@pytest.mark.parametrize(
+    "given", [{"early_stopping": True}, {"lam": "auto"}, {"training__damage_weight": 0}]
+)
+def test_a_small_roi_is_checked(gears, given):
+    roi = np.zeros((96, 96))
+    roi[20:56, 30:66] = 1
+    est = PatchSVDD(roi=roi, patch_size=32, random_state=SEED).set_params(**given)
+    assert np.isfinite(est.fit(gears[0]).validation_scores_).all()
+
+
+def test_what_is_not_looked_at_teaches_nothing(gears, encoder):
+    """Neither the check nor the mean of distances depends on it."""
+    images = torch.from_numpy(gears[0])
+    roi = torch.zeros(96, 96, dtype=torch.bool)
+    roi[:24] = True
+    pools = []
+    for hidden in (images, images.clone()):
+        if pools:
+            hidden[:, 24:] = 255 - hidden[:, 24:]
+        generator = torch.Generator().manual_seed(SEED)
+        center = torch.full((1, 1, 1), 0.5)
+        sampler = CropSampler(hidden, center, generator, 48, 1.0, roi)
+        pools.append(FeaturePool(encoder, sampler, False, 64 * 16))
+    first, second = (x.join_features(encoder).embedding for x in pools)
+    for a, b, seen in zip(first, second, pools[0].seen, strict=True):
+        assert seen.any()
+        torch.testing.assert_close(a, b)
+    assert not pools[0].seen[0].all()
+
+
+def test_batches_are_drawn_in_blocks(gears, monkeypatch):
+    monkeypatch.setattr(loop, "_N_DRAWN", 3)
+    est = PatchSVDD(max_iter=7, random_state=SEED).fit(gears[0])
+    assert est.n_iter_ == 7
+
+
 def test_a_centre_is_for_other_encoders(gears):
     with pytest.raises(ValueError, match=r"loss='svdd' .* encoder='hierarchical'"):
         PatchSVDD(training=Training(loss="svdd")).fit(gears[0])
@@ -237,6 +274,7 @@ def test_images_of_a_single_patch_are_trained_on():
     est = PatchSVDD(random_state=SEED).fit(X)
     assert np.isfinite(est.training_scores_).all()
     assert est.patch_sizes_ == (16,)
+    assert not est.loss_curve_["position_16"].any()  # there are no directions
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
