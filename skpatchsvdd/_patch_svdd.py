@@ -1007,8 +1007,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             number), each scored against a bank that does not hold it. Raising an alarm
             at ``p_values(X) <= a`` calls a fraction of about a of new normal images
             abnormal, for any a, if these are exchangeable with the training images:
-            taken as they were. They are
-            for new images: a training image would count itself. With `groups`,
+            taken as they were. They are for new images: a training image would count
+            itself. With `groups`,
             (1 + the sum over the calibrating groups of the fraction of their images
             that score no higher) / (1 + the number of these groups), which promises the
             same for images of new groups.

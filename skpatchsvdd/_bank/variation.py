@@ -7,10 +7,7 @@ import torch
 
 from skpatchsvdd._bank.exact import as_tensor
 from skpatchsvdd._bank.fused_regression import make_regression
-from skpatchsvdd._bank.regression import (
-    KernelModel,
-    regress,
-)
+from skpatchsvdd._bank.regression import KernelModel, regress
 from skpatchsvdd._gpu import KernelWithFallback
 from skpatchsvdd._utils import Saved, as_columns, expand, halve_squares
 

@@ -47,7 +47,7 @@ class PatchEncoder(nn.Module):
       ``check_weights(config, arrays)``: which images it is for, the strides it has
       unless others are asked for, and whether weights from a file are its own;
     - `trained_parameters`: those of its parameters that training changes;
-    - ``complete_weights(config, arrays)``: weights of files of former releases with
+    - ``complete_weights(arrays)``: weights of files of former releases with
       what those had not.
     """
 
@@ -135,8 +135,7 @@ class PatchEncoder(nn.Module):
         """Return the parameters that training changes."""
         return list(self.parameters())
 
-    @classmethod
-    def complete_weights(cls, config, arrays):
+    def complete_weights(self, arrays):
         """Return the weights of a file with those that former releases had not."""
         return arrays
 
@@ -161,7 +160,7 @@ def grid_shape(image_size, patch_size, stride):
 def rebuild_encoder(cls, config, arrays):
     """Make an encoder of a class and its configuration with these weights."""
     encoder = cls(*config)
-    arrays = cls.complete_weights(config, arrays)
+    arrays = encoder.complete_weights(arrays)
     for parameter, array in zip(encoder.parameters(), arrays, strict=True):
         if parameter.shape != array.shape:
             raise ValueError(f"weights of {array.shape} are not {parameter.shape}")

@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from skpatchsvdd._encoding.base import PatchEncoder, grid_shape
-from skpatchsvdd._encoding.cache import digest, remember
+from skpatchsvdd._encoding.cache import remember
+from skpatchsvdd._encoding.dry_run import weights_digest
 from skpatchsvdd._encoding.known import LENGTH, STAGES, KnownNetwork, read_known
 from skpatchsvdd._encoding.networks import EmptyConv2d
 
@@ -115,12 +116,10 @@ class FormulaEncoder(PatchEncoder):
         if not 1 <= config[1] <= LENGTH:
             raise ValueError("its encoder does not fit its weights")
 
-    @classmethod
-    def complete_weights(cls, config, arrays):
+    def complete_weights(self, arrays):
         """Return weights of a file from before there was an embedding with one."""
-        n_scales = len(cls.scales(config[2]))
-        n_others = len(list(cls(*config).parameters())) - n_scales
-        if len(arrays) == n_others:
+        n_scales = len(self.embedding)
+        if len(arrays) + n_scales == len(list(self.parameters())):
             arrays = [*arrays, *[np.eye(LENGTH, dtype=np.float32)] * n_scales]
         return arrays
 
@@ -145,10 +144,10 @@ class FormulaEncoder(PatchEncoder):
 
     def digest(self):
         """Return a digest of all weights but the embedding, and of the scales."""
-        known = [*self.network.parameters(), *self.project.parameters()]
-        versions = [p._version for p in known]  # count changes
+        known = (self.network, self.project)
+        versions = [p._version for x in known for p in x.parameters()]  # count changes
         if self._digest is None or self._digest[0] != versions:
-            self._digest = versions, digest(*known) + bytes(self.patch_sizes)
+            self._digest = versions, (self.patch_sizes, *map(weights_digest, known))
         return self._digest[1]
 
     def encode_known(self, images):

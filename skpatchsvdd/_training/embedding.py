@@ -99,7 +99,7 @@ class FeaturePool:
                 for x in chosen
             )
             labels = np.repeat([-1, 1], [len(bad), len(good)])
-            distances = torch.cat([bad, good]).double().cpu().numpy()
+            distances = torch.cat([bad, good]).cpu().double().numpy()
             scores.append(detection_auroc(labels, -distances))
         return float(np.mean(scores)) if scores else 0.5
 
