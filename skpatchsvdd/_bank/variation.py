@@ -9,7 +9,7 @@ from skpatchsvdd._bank.exact import as_tensor
 from skpatchsvdd._bank.fused_regression import make_regression
 from skpatchsvdd._bank.regression import KernelModel, regress
 from skpatchsvdd._gpu import KernelWithFallback
-from skpatchsvdd._utils import Saved, as_columns, expand, halve_squares
+from skpatchsvdd._utils import Saved, as_columns, draw_seed, expand, halve_squares
 
 # Normal patches whose distances are measured, about, and twice as many at most: with a
 # quarter of them figures are a little worse, and comparing a patch with these takes a
@@ -55,14 +55,15 @@ class Sampler:
     n_images : int
         How many images will come.
     rng : RandomState
-        Draws the patches.
+        Draws the seed of all that is drawn here, so that it is the same in whatever
+        batches images come, and on whatever device.
     n_each : int or None
         Patches of an image. None shares `_N_PATCHES` among the images.
     """
 
     def __init__(self, n_images, rng, n_each=None):
         self._n_each = max(_N_PATCHES // n_images, 1) if n_each is None else n_each
-        self._rng = rng
+        self._rng = rng = np.random.RandomState(draw_seed(rng))
         self._samples = []
         self._n_seen = 0
         n_drawn = max(2 * _N_PATCHES // self._n_each, 1)
