@@ -2,6 +2,7 @@
 
 import errno
 import functools
+import io
 import math
 import os
 import stat
@@ -65,6 +66,17 @@ def read_image(file, max_pixels=None, size=None):
             _reduce(opened, _TIMES_ENOUGH * max(size))
         _check_n_pixels(opened, limit)
         return _to_array(opened)
+
+
+def read_bytes(data, name):
+    """Return the bytes of an image file as `read_image` would the file; see `_named`."""
+    with _named(name):
+        if not data:
+            raise _Refused("there is not a byte.")
+        module, _ = _import_pillow()
+        with module.open(io.BytesIO(data), formats=_list_formats()) as opened:
+            _check_n_pixels(opened, find_max_pixels())
+            return _to_array(opened)
 
 
 def read_known(file, shape, size):

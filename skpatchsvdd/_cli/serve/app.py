@@ -1,0 +1,349 @@
+"""What is served: the live page, what it asks for, and requests of programs."""
+
+import asyncio
+import base64
+import binascii
+import functools
+import io
+import json
+import re
+import time
+from importlib.resources import files
+from urllib.parse import parse_qs
+
+import numpy as np
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.responses import (
+    HTMLResponse,
+    JSONResponse,
+    PlainTextResponse,
+    RedirectResponse,
+    Response,
+)
+from starlette.routing import Route
+
+from skpatchsvdd._cli.maps import encode_grey
+from skpatchsvdd._cli.text import printable
+from skpatchsvdd._images import read_bytes
+from skpatchsvdd._cli.serve.batcher import Busy
+from skpatchsvdd._cli.serve.desk import Refused
+from skpatchsvdd._cli.serve.guard import COOKIE, Guard, is_same, make_session
+from skpatchsvdd._cli.serve.line import SPANS, describe_result
+from skpatchsvdd._cli.serve.openapi import OPENAPI, write_docs
+from skpatchsvdd._version import __version__
+
+# Images of one request, at most, and bytes of what the page sends.
+_MOST_IMAGES, _MOST_JSON = 16, 2**20
+_STATIC = {"live.js": "text/javascript", "live.css": "text/css"}
+_LONGEST_NAME = 60
+_YEAR = "private, max-age=31536000, immutable"
+
+
+def make_app(line, desk, batcher, token=None, hosts=(), max_bytes=2**25):
+    """Make the ASGI application of a line."""
+    server = _Server(line, desk, batcher, token)
+    routes = [
+        Route("/", server.show_page),
+        Route("/login", server.show_login),
+        Route("/login", server.log_in, methods=["POST"]),
+        Route("/static/{name}", server.send_static),
+        Route("/health", server.tell_health),
+        Route("/metrics", server.send_metrics),
+        Route("/openapi.json", server.send_openapi),
+        Route("/docs", server.show_docs),
+        Route("/inspect", server.inspect, methods=["POST"]),
+        Route("/api/state", server.send_state),
+        Route("/api/images", server.list_images),
+        Route("/api/changes", server.list_changes),
+        Route("/api/images/{number:int}", server.send_image),
+        Route("/images/{number:int}/{name}", server.send_picture),
+        Route("/api/history", server.list_history),
+        Route("/api/seen", server.see, methods=["POST"]),
+        Route("/api/say", server.say, methods=["POST"]),
+        Route("/api/try", server.start_trial, methods=["POST"]),
+        Route("/api/drop", server.drop_trial, methods=["POST"]),
+        Route("/api/apply", server.apply, methods=["POST"]),
+        Route("/api/restore", server.restore, methods=["POST"]),
+    ]
+    handlers = {HTTPException: _answer_error, Refused: _answer_refusal}
+    app = Starlette(routes=routes, exception_handlers=handlers)
+    return Guard(app, token, hosts, max_bytes)
+
+
+def _answer_error(request, error):
+    return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+
+
+def _answer_refusal(request, error):
+    return JSONResponse({"error": str(error)}, 409)
+
+
+class _Server:
+    """The functions behind the routes; those without async run in threads."""
+
+    def __init__(self, line, desk, batcher, token):
+        self._line, self._desk, self._batcher = line, desk, batcher
+        self._store, self._token = line.store, token
+
+    def show_page(self, request):
+        return HTMLResponse(_read_own("live.html"))
+
+    def show_login(self, request):
+        return HTMLResponse(_read_own("login.html"))
+
+    async def log_in(self, request):
+        body = (await request.body())[:4096].decode("utf-8", "replace")
+        given = parse_qs(body).get("token", [""])[0].strip()
+        if self._token is None or not is_same(given, self._token):
+            await asyncio.sleep(1)  # guessing takes its time
+            return RedirectResponse("/login", 303)
+        answer = RedirectResponse("/", 303)
+        is_secure = request.url.scheme == "https"
+        answer.set_cookie(
+            COOKIE,
+            make_session(self._token),
+            max_age=30 * 86400,
+            secure=is_secure,
+            httponly=True,
+            samesite="strict",
+        )
+        return answer
+
+    def send_static(self, request):
+        name = request.path_params["name"]
+        if name not in _STATIC:
+            raise HTTPException(404, "there is no such file")
+        return Response(_read_own(name), media_type=_STATIC[name])
+
+    def tell_health(self, request):
+        return JSONResponse({"status": "ok"})
+
+    def send_metrics(self, request):
+        text = self._line.write_metrics(self._batcher.n_waiting)
+        return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
+
+    def send_openapi(self, request):
+        return JSONResponse(OPENAPI)
+
+    def show_docs(self, request):
+        return HTMLResponse(write_docs())
+
+    async def inspect(self, request):
+        """Inspect the images of a request, beside those of others."""
+        start = time.monotonic()
+        bodies = await _read_images(request)
+        try:
+            images = await run_in_threadpool(_decode, bodies)
+            futures = self._batcher.submit(images)
+            found = await asyncio.gather(*map(asyncio.wrap_future, futures))
+        except Busy:
+            self._line.counts["api", "busy"] += len(bodies)
+            raise HTTPException(
+                503, "too many images wait; try again", {"Retry-After": "1"}
+            ) from None
+        except (ValueError, OSError) as error:
+            self._line.counts["api", "refused"] += len(bodies)
+            raise HTTPException(400, printable(error)) from error
+        self._line.measure(time.monotonic() - start, len(bodies))
+        with_map = "map" in request.query_params
+        answers = []
+        for est, own in found:
+            answer = describe_result(own, est)
+            self._line.counts["api", answer["verdict"]] += 1
+            if with_map:
+                png = await run_in_threadpool(encode_grey, own["maps"], est)
+                answer["map"] = base64.b64encode(png).decode("ascii")
+            answers.append(answer)
+        return JSONResponse({"images": answers})
+
+    def send_state(self, request):
+        line, now = self._line, time.time()
+        alarms, signals = self._store.count_waiting()
+        model = line.model
+        return JSONResponse(
+            {
+                "revision": self._store.revision,
+                "version": __version__,
+                "model": {
+                    "file": printable(line.path),
+                    "digest": model.digest,
+                    "n_images": len(model.est.training_scores_),
+                    "threshold": float(model.est.offset_),
+                    "kinds": [printable(x) for x in model.est.defect_kinds_],
+                },
+                "counts": self._store.count(),
+                "waiting": alarms,
+                "signals": signals,
+                "said": len(self._store.list_said()),
+                "trial": self._desk.describe_trial(),
+                "spans": {span: self._describe_span(span, now) for span in SPANS},
+            }
+        )
+
+    def _describe_span(self, span, now):
+        seconds, length = SPANS[span]
+        start = (now - seconds) // length * length + length
+        n = seconds // length
+        images, alarms, means = [0] * n, [0] * n, [None] * n
+        for i, n_images, n_alarms, mean in self._store.list_buckets(start, length):
+            if 0 <= i < n:
+                images[i], alarms[i], means[i] = n_images, n_alarms, mean
+        return {
+            "start": start,
+            "length": length,
+            "images": images,
+            "alarms": alarms,
+            "means": means,
+            "drift": self._line.find_drift(span),
+        }
+
+    def list_images(self, request):
+        only = request.query_params.get("only") or None
+        if only not in (None, "abnormal", "waiting", "said"):
+            raise HTTPException(400, "only must be abnormal, waiting or said")
+        before = _number(request, "before")
+        return JSONResponse(_show_all(self._store.list_images(before, only)))
+
+    def list_changes(self, request):
+        since = _number(request, "since") or 0
+        return JSONResponse(_show_all(self._store.list_changes(since)))
+
+    def send_image(self, request):
+        number = request.path_params["number"]
+        image = self._store.find(min(number, 2**62))
+        if image is None:
+            raise HTTPException(404, "there is no such image")
+        details = self._store.read_picture(number, "details")
+        return JSONResponse(_show(image) | json.loads(details or "{}"))
+
+    def send_picture(self, request):
+        number, name = request.path_params["number"], request.path_params["name"]
+        picture = None
+        if name in ("thumb", "overlay"):
+            picture = self._store.read_picture(min(number, 2**62), name)
+        if picture is None:
+            raise HTTPException(404, "there is no such picture")
+        return Response(picture, headers={"Cache-Control": _YEAR}, media_type="image/jpeg")
+
+    def list_history(self, request):
+        return JSONResponse(
+            {
+                "entries": self._desk.history.list_entries()[::-1][:200],
+                "model": self._line.model.digest,
+            }
+        )
+
+    async def see(self, request):
+        content = await _read_json(request)
+        numbers = content.get("images")
+        if not isinstance(numbers, list) or not all(map(_is_number, numbers[:1000])):
+            raise HTTPException(400, "images must be a list of numbers")
+        await run_in_threadpool(self._store.see, numbers[:1000], _who(content))
+        return JSONResponse({"seen": len(numbers)})
+
+    async def say(self, request):
+        content = await _read_json(request)
+        number, said = content.get("image"), content.get("said")
+        if not _is_number(number) or not isinstance(said, dict | None):
+            raise HTTPException(400, "image must be a number, said an object or null")
+        await run_in_threadpool(self._desk.say, number, said, _who(content))
+        return JSONResponse({"image": number})
+
+    async def start_trial(self, request):
+        await _read_json(request)
+        return JSONResponse({"trial": await run_in_threadpool(self._desk.start_trial)})
+
+    async def drop_trial(self, request):
+        await _read_json(request)
+        self._desk.drop_trial()
+        return JSONResponse({})
+
+    async def apply(self, request):
+        content = await _read_json(request)
+        arguments = content.get("trial"), _who(content)
+        return JSONResponse(await _change(self._desk.apply, *arguments))
+
+    async def restore(self, request):
+        content = await _read_json(request)
+        digest = content.get("model")
+        if not isinstance(digest, str):
+            raise HTTPException(400, "model must be the digest of a former model")
+        return JSONResponse(await _change(self._desk.restore, digest, _who(content)))
+
+
+async def _change(function, *arguments):
+    """Change the model; what is in the way, as a lock or a full disk, is said."""
+    try:
+        return await run_in_threadpool(function, *arguments)
+    except OSError as error:
+        raise HTTPException(409, printable(error)) from error
+
+
+@functools.cache
+def _read_own(name):
+    return files("skpatchsvdd._cli.serve").joinpath(name).read_text("utf-8")
+
+
+def _number(request, name):
+    text = request.query_params.get(name)
+    if text is None:
+        return None
+    if not re.fullmatch(r"\d{1,18}", text):
+        raise HTTPException(400, f"{name} must be a number")
+    return int(text)
+
+
+def _is_number(x):
+    return isinstance(x, int) and not isinstance(x, bool) and 0 <= x < 2**62
+
+
+def _who(content):
+    """Return the name that somebody gives, as one short line."""
+    who = content.get("who")
+    return printable(who.strip())[:_LONGEST_NAME] if isinstance(who, str) else None
+
+
+def _show(image):
+    """Return what the page may know of an image: no path but its name."""
+    name = printable(image.pop("file")).replace("\\", "/").rpartition("/")[2]
+    image.pop("digest", None)
+    return image | {"name": name}
+
+
+def _show_all(images):
+    return {"images": [_show(x) for x in images]}
+
+
+async def _read_json(request):
+    if request.headers.get("content-type", "").partition(";")[0] != "application/json":
+        raise HTTPException(415, "Content-Type must be application/json")
+    body = await request.body()
+    try:
+        if len(body) > _MOST_JSON:
+            raise ValueError
+        content = json.loads(body)
+        if not isinstance(content, dict):
+            raise ValueError
+    except (ValueError, RecursionError):
+        raise HTTPException(400, "the body must be a JSON object") from None
+    return content
+
+
+async def _read_images(request):
+    """Return the bytes of the images of a request."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "multipart/form-data":
+        return [await request.body()]
+    async with request.form(max_files=_MOST_IMAGES, max_fields=1) as form:
+        parts = [x for _, x in form.multi_items() if not isinstance(x, str)]
+        if not parts:
+            raise HTTPException(400, "there is no file in the form")
+        return [await x.read() for x in parts]
+
+
+def _decode(bodies):
+    """Return images as arrays."""
+    names = [f"image {i}" if len(bodies) > 1 else "the image" for i in range(len(bodies))]
+    return [read_bytes(x, name) for x, name in zip(bodies, names, strict=True)]

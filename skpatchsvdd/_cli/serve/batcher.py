@@ -1,0 +1,82 @@
+"""Simultaneous requests inspected together, from a queue that does not grow."""
+
+import queue
+import threading
+from concurrent.futures import Future
+
+# Images that are inspected together, at most.
+_BATCH = 16
+
+
+class Busy(Exception):
+    """The queue is full: try again later."""
+
+
+class Batcher:
+    """Inspects images that requests wait for, as many at a time as there are.
+
+    `find_estimator` returns the fitted estimator of the moment; `size` is how many
+    images may wait.
+    """
+
+    def __init__(self, find_estimator, size=64):
+        self._find_estimator = find_estimator
+        self._queue = queue.Queue(size)
+        self._thread = threading.Thread(target=self._run, daemon=True, name="batcher")
+        self._thread.start()
+
+    @property
+    def n_waiting(self):
+        """Images in the queue, about."""
+        return self._queue.qsize()
+
+    def submit(self, images):
+        """Return a future for each of some arrays; raise `Busy` if not all fit."""
+        futures = []
+        for image in images:
+            future = Future()
+            try:
+                self._queue.put_nowait((image, future))
+            except queue.Full:
+                for former in futures:
+                    former.cancel()
+                raise Busy from None
+            futures.append(future)
+        return futures
+
+    def close(self):
+        """End when what waits is done."""
+        self._queue.put(None)
+        self._thread.join()
+
+    def _run(self):
+        while True:
+            batch = [self._queue.get()]
+            while len(batch) < _BATCH and batch[-1] is not None:
+                try:
+                    batch.append(self._queue.get_nowait())
+                except queue.Empty:
+                    break
+            is_last = batch[-1] is None
+            batch = [x for x in batch if x and x[1].set_running_or_notify_cancel()]
+            if batch:
+                self._inspect(batch)
+            if is_last:
+                return
+
+    def _inspect(self, batch):
+        """Answer a batch: each image alone where all together fail."""
+        est = self._find_estimator()
+        try:
+            images = [image for image, _ in batch]
+            results = est.inspect(images, names=len(est.defect_kinds_) > 0)
+        except Exception as error:
+            if len(batch) == 1:
+                batch[0][1].set_exception(error)
+                return
+            for one in batch:
+                self._inspect([one])
+            return
+        for i, (_, future) in enumerate(batch):
+            own = {name: values[i] for name, values in results.items()}
+            future.set_result((est, own))

@@ -1,0 +1,149 @@
+"""The command serve."""
+
+import os
+import socket
+import threading
+from pathlib import Path
+
+from skpatchsvdd._cli.files import make_folder
+from skpatchsvdd._cli.models import check_exists
+from skpatchsvdd._cli.text import printable, tell
+from skpatchsvdd._utils import hold_lock
+
+_TOKEN = "SKPATCHSVDD_TOKEN"
+_SHORTEST_TOKEN = 16
+_BASE = "line.sqlite"
+# Connections at a time, and seconds until one that asks nothing is closed.
+_CONNECTIONS, _IDLE = 256, 10
+
+
+def run(args):
+    """Serve a live page and an API until Ctrl-C, or a signal to end."""
+    try:
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            f"serve needs {error.name}: pip install starlette uvicorn python-multipart"
+        ) from error
+    check_exists(args.model)
+    if args.watch is not None and not Path(args.watch).is_dir():
+        raise FileNotFoundError(f"there is no folder {args.watch} to watch.")
+    token = _find_token(args)
+    folder = make_folder(args.output or f"{args.model}.line")
+    with hold_lock(folder / _BASE):
+        _serve(args, folder, token)
+    return 0
+
+
+def _find_token(args):
+    """Return the token, or None where none is needed; raise where one is missing."""
+    from skpatchsvdd._cli.serve.guard import is_local
+
+    token = os.environ.get(_TOKEN)
+    if args.token_file is not None:
+        token = Path(args.token_file).read_text("utf-8")
+    token = token.strip() if token else None
+    if token is None and not is_local(args.host):
+        raise ValueError(
+            f"--host {args.host} can be reached from other machines, which takes a "
+            f"token: put one of at least {_SHORTEST_TOKEN} characters into a file and "
+            f"pass --token-file, or set {_TOKEN}. For this machine alone leave --host "
+            "out."
+        )
+    if token is not None and (len(token) < _SHORTEST_TOKEN or not token.isascii()):
+        raise ValueError(
+            f"the token must have at least {_SHORTEST_TOKEN} characters of ASCII, got "
+            f'{len(token)}. Make one: python -c "import secrets; '
+            'print(secrets.token_urlsafe())"'
+        )
+    return token
+
+
+def _serve(args, folder, token):
+    import uvicorn
+
+    from skpatchsvdd._cli.serve.app import make_app
+    from skpatchsvdd._cli.serve.batcher import Batcher
+    from skpatchsvdd._cli.serve.connections import Connection
+    from skpatchsvdd._cli.serve.desk import Desk
+    from skpatchsvdd._cli.serve.history import History
+    from skpatchsvdd._cli.serve.line import Line
+    from skpatchsvdd._cli.serve.signals import Signals
+    from skpatchsvdd._cli.serve.store import Store
+
+    listening = _listen(args.host, args.port)
+    store = Store(folder / _BASE, args.keep)
+    line = Line(args.model, store, args.device, args.encoder, args.json)
+    desk = Desk(line, History(args.model))
+    line.signals = Signals(store, args.on_alarm, args.webhook)
+    batcher = Batcher(lambda: line.model.est, args.queue)
+    max_bytes = round(args.max_megabytes * 1e6)
+    app = make_app(line, desk, batcher, token, args.allow_host, max_bytes)
+    watcher = None
+    if args.watch is not None:
+        watcher = threading.Thread(
+            target=_watch, args=(line, args.watch, desk), daemon=True, name="watch"
+        )
+        watcher.start()
+    config = uvicorn.Config(
+        app,
+        http=Connection,
+        ws="none",
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        lifespan="off",
+        limit_concurrency=_CONNECTIONS,
+        timeout_keep_alive=_IDLE,
+        timeout_graceful_shutdown=5,
+        ssl_certfile=args.certificate,
+        ssl_keyfile=args.key,
+        proxy_headers=False,
+    )
+    _announce(args, listening, token)
+    try:
+        uvicorn.Server(config).run(sockets=[listening])
+    except KeyboardInterrupt:  # which uvicorn raises again when all is closed
+        pass
+    finally:
+        line.close()
+        batcher.close()
+        line.signals.close()
+        if watcher is not None:
+            watcher.join(30)
+        store.close()
+
+
+def _watch(line, folder, desk):
+    """Watch until the end; what ends it earlier ends the server, too."""
+    try:
+        line.watch(folder, desk.note_change)
+    except BaseException as error:
+        tell(f"error: the watch has ended: {type(error).__name__}: {error}")
+        os.kill(os.getpid(), 15)  # rather than a page that stands still
+
+
+def _listen(host, port):
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise OSError(
+            f"nothing can listen at {host}, port {port}: {error.strerror or error}. "
+            "Pass another --port, or end what uses it."
+        ) from error
+
+
+def _announce(args, listening, token):
+    host, port = listening.getsockname()[:2]
+    host = f"[{host}]" if ":" in host else host
+    scheme = "https" if args.certificate else "http"
+    tell(f"open {scheme}://{host}:{port}/ in a browser; Ctrl-C ends it")
+    if args.watch is not None:
+        tell(f"watching {printable(args.watch)}")
+    if token is not None and not args.certificate and args.host != "127.0.0.1":
+        tell(
+            "warning: without --certificate the token and all pictures cross the "
+            "network in the clear."
+        )

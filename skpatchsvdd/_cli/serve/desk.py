@@ -1,0 +1,232 @@
+"""Reviews from the page: tried first, then written, and taken back."""
+
+import json
+import os
+import shutil
+import threading
+
+from skpatchsvdd._cli.models import load_model, save_model
+from skpatchsvdd._cli.review import try_review
+from skpatchsvdd._cli.states import find_state
+from skpatchsvdd._cli.text import printable
+from skpatchsvdd._report import DEFECTIVE, digest_file, make_review, check_reviewed
+from skpatchsvdd._utils import hold_lock, replaced_when_whole
+
+# Other images of which it is shown what changes: the last ones.
+_N_OTHERS = 60
+# Names in a list.
+_N_NAMED = 8
+
+
+class Refused(ValueError):
+    """What somebody asked for cannot be done; the message says why."""
+
+
+class Desk:
+    """Applies what people say of images to the model of a line.
+
+    A trial learns in a thread, by the code of ``skpatchsvdd update --review``, from a
+    copy of the model: inspection goes on with the one in use until `apply` is called.
+    """
+
+    def __init__(self, line, history):
+        self._line, self._store, self.history = line, line.store, history
+        self._changing = threading.Lock()
+        self._trial, self._n_trials = None, 0
+        history.begin()
+
+    def note_change(self):
+        """Note that the model's file was replaced by another program."""
+        self.history.begin()
+
+    def say(self, number, said, who):
+        """Keep what somebody says of an image, with a copy of its file."""
+        image = self._store.find(number)
+        if image is None:
+            raise Refused(f"there is no image {number}.")
+        if said is None:
+            self._store.say(number, None, who)
+            return
+        if image["digest"] is None:
+            raise Refused("it could not be read when it arrived.")
+        said = {x: said.get(x) for x in ("verdict", "kind", "boxes")}
+        try:
+            check_reviewed({"file": "image", **said}, "the image")
+        except ValueError as error:
+            raise Refused(str(error)) from error
+        if not (self.history.images / self._name(image)).exists():
+            try:
+                if digest_file(image["file"]) != image["digest"]:
+                    raise Refused("its file has changed since it was inspected.")
+                self.history.keep_image(image["file"], image["digest"])
+            except OSError as error:
+                raise Refused(
+                    "its file is gone, so that nothing can be learnt from it. Leave "
+                    "files in the folder until they are reviewed."
+                ) from error
+        self._store.say(number, said, who)
+
+    def _name(self, image):
+        suffix = os.path.splitext(image["file"])[1].lower()
+        return f"{image['digest']}{suffix if suffix.isascii() else ''}"
+
+    def start_trial(self):
+        """Begin to try all that was said; see `describe_trial`."""
+        with self._changing:
+            if self._trial is not None and self._trial["state"] == "running":
+                raise Refused("a trial is under way.")
+            said = self._store.list_said()
+            if not said:
+                raise Refused("nothing was said that is not applied yet.")
+            self._n_trials += 1
+            self._trial = {"number": self._n_trials, "state": "running"}
+        trial = self._trial
+        run = threading.Thread(target=self._run, args=(trial, said), daemon=True)
+        run.start()
+        return trial["number"]
+
+    def _run(self, trial, said):
+        try:
+            trial |= self._try(said)
+        except Exception as error:
+            trial |= {"state": "failed", "error": printable(error)}
+
+    def _try(self, said):
+        digest = self._line.model.digest
+        path = self.history.folder / "trial.review.json"
+        est = load_model(self.history.find_model(digest), None, self._line._encoder)
+        images = [
+            {"file": self._name(x), "digest": x["digest"], **_complete(x["said"])}
+            for x in said
+        ]
+        review = make_review(est, os.path.abspath(self.history.images), images)
+        with replaced_when_whole(path) as partial:
+            partial.write_text(json.dumps(review), "utf-8")
+        reviewed = {x["id"] for x in said}
+        recent = self._store.list_images(limit=_N_OTHERS + len(reviewed))
+        others = [
+            x["file"]
+            for x in recent
+            if x["id"] not in reviewed
+            and x["verdict"] != "unreadable"
+            and os.path.exists(x["file"])
+        ]
+        changes = try_review(
+            path, est, self._line.path, others=others[:_N_OTHERS], verbose=0
+        )
+        names = {self._name(x): os.path.basename(x["file"]) for x in said}
+        return {
+            "state": "ready",
+            "images": [x["id"] for x in said],
+            "from": digest,
+            "review": review,
+            "est": changes.est,
+            "changes": _describe(changes, names),
+        }
+
+    def describe_trial(self):
+        """Return the last trial: its number, state and, if it is ready, what changes."""
+        if self._trial is None:
+            return None
+        shown = ("number", "state", "error", "changes", "images")
+        return {x: self._trial[x] for x in shown if x in self._trial}
+
+    def drop_trial(self):
+        """Forget the last trial."""
+        self._trial = None
+
+    def apply(self, number, who):
+        """Write what a trial has learnt; the line uses it from now on."""
+        with self._changing:
+            trial = self._trial
+            if trial is None or trial["number"] != number or trial["state"] != "ready":
+                raise Refused("there is no such trial that is ready.")
+            if trial["est"] is None:
+                raise Refused("it teaches nothing new.")
+            if trial["from"] != self._line.model.digest:
+                raise Refused("the model is another one by now. Try it again.")
+            with hold_lock(self._line.path):
+                if digest_file(self._line.path) != trial["from"]:
+                    raise Refused(
+                        "the model's file has been replaced just now. Try it again."
+                    )
+                save_model(trial["est"], self._line.path)
+                digest = self.history.keep_model()
+            entry = self._note(trial, who, digest)
+            self._use_written(digest)
+            self._store.mark_applied(trial["images"], entry["number"])
+            self._trial = None
+            return entry
+
+    def _note(self, trial, who, digest):
+        n_entries = len(self.history.list_entries())
+        name = f"{n_entries + 1:04d}.review.json"
+        with replaced_when_whole(self.history.folder / name) as partial:
+            partial.write_text(json.dumps(trial["review"], indent=1), "utf-8")
+        images = trial["images"]
+        return self.history.append(
+            "review", who, trial["from"], digest, review=name, images=images
+        )
+
+    def restore(self, digest, who):
+        """Go back to a former model."""
+        with self._changing:
+            former = self._line.model.digest
+            known = {x["to"] for x in self.history.list_entries()}
+            if digest not in known or not self.history.find_model(digest).exists():
+                raise Refused("there is no such model in the history.")
+            if digest == former:
+                raise Refused("that is the model in use.")
+            with hold_lock(self._line.path):
+                with replaced_when_whole(self._line.path) as partial:
+                    shutil.copyfile(self.history.find_model(digest), partial)
+            entry = self.history.append("restore", who, former, digest)
+            self._use_written(digest)
+            self._store.mark_applied(self._list_undone(digest), None)
+            self._trial = None
+            return entry
+
+    def _use_written(self, digest):
+        self._line.load()
+
+    def _list_undone(self, digest):
+        """Return the images whose reviews a former model does not know."""
+        undone = []
+        for entry in reversed(self.history.list_entries()[:-1]):
+            if entry["to"] == digest:
+                break
+            undone += entry.get("images", [])
+        return undone
+
+
+def _complete(said):
+    is_defective = said["verdict"] == DEFECTIVE
+    return {
+        "verdict": said["verdict"],
+        "kind": said.get("kind") if is_defective else None,
+        "boxes": (said.get("boxes") or []) if is_defective else [],
+    }
+
+
+def _describe(changes, names):
+    """Return what a trial changes, as numbers and short lists."""
+
+    def shorten(files):
+        files = [names.get(os.path.basename(x), os.path.basename(x)) for x in files]
+        return [printable(x) for x in files[:_N_NAMED]]
+
+    return {
+        "reviewed": len(changes.known),
+        "right_before": changes.n_right_before,
+        "right_after": changes.n_right,
+        "still_wrong": shorten(changes.wrong),
+        "others": len(changes.others),
+        "new_alarms": shorten(changes.new_alarms),
+        "n_new_alarms": len(changes.new_alarms),
+        "gone_alarms": shorten(changes.gone_alarms),
+        "n_gone_alarms": len(changes.gone_alarms),
+        "threshold_before": float(changes.offset_before),
+        "threshold": float(changes.offset),
+        "is_new": changes.est is not None,
+        "doubt": changes.doubt,
+    }

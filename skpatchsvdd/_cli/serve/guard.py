@@ -1,0 +1,155 @@
+"""Who may ask for what: hosts, tokens, origins, sizes, and headers of all answers."""
+
+import asyncio
+import hashlib
+import hmac
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, RedirectResponse
+
+COOKIE = "skpatchsvdd"
+# What anybody may see, token or not: nothing of the model or of images.
+_OPEN = {"/health", "/login", "/static/live.css"}
+_LOCAL = {"localhost", "127.0.0.1", "::1"}
+# Seconds that a client may take to send the next part of a request.
+_PATIENCE = 20
+_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; "
+        "img-src 'self' data:; connect-src 'self'; form-action 'self'; "
+        "frame-ancestors 'none'; base-uri 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+
+
+def make_session(token):
+    """Return what the cookie holds of somebody who knows the token."""
+    return hmac.new(token.encode(), b"session", hashlib.sha256).hexdigest()
+
+
+def is_local(host):
+    """Whether a host is this machine alone."""
+    return host in _LOCAL
+
+
+class Guard:
+    """ASGI middleware before all that is served.
+
+    Without a token only requests to names of this machine, or to `hosts`, are
+    answered: else any page could reach it by a name of its own that leads here. Writes
+    must come from this page, or from no page. A body has at most `max_bytes`.
+    """
+
+    def __init__(self, app, token, hosts, max_bytes):
+        self._app, self._token, self._max_bytes = app, token, max_bytes
+        self._hosts = _LOCAL | set(hosts)
+        self._session = make_session(token) if token else None
+
+    async def __call__(self, scope, receive, send):
+        """Answer a request, or refuse it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+
+        async def send_guarded(message):
+            if message["type"] == "http.response.start":
+                answer = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    answer[name] = value
+                answer.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        refusal = self._find_refusal(scope, headers)
+        if refusal is not None:
+            await refusal(scope, receive, send_guarded)
+            return
+        await self._app(scope, self._limit(receive), send_guarded)
+
+    def _find_refusal(self, scope, headers):
+        path, method = scope["path"], scope["method"]
+        host = headers.get("host", "")
+        if self._token is None and _name_of(host) not in self._hosts:
+            return _refuse(421, "requests to this host are not answered here")
+        if method not in ("GET", "HEAD") and not _is_own(headers, host):
+            return _refuse(403, "requests of other pages are refused")
+        try:
+            length = int(headers.get("content-length", 0))
+        except ValueError:
+            return _refuse(400, "Content-Length must be a number")
+        if length > self._max_bytes:
+            return _refuse(413, _describe_limit(self._max_bytes))
+        if self._token is None or path in _OPEN or self._is_known(headers):
+            return None
+        if path == "/" and method == "GET":
+            return RedirectResponse("/login", status_code=303)
+        answer = _refuse(401, "a token is needed: Authorization: Bearer TOKEN")
+        answer.headers["WWW-Authenticate"] = "Bearer"
+        return answer
+
+    def _is_known(self, headers):
+        """Whether a request has the token, or the cookie of who has shown it."""
+        kind, _, token = headers.get("authorization", "").partition(" ")
+        if kind.lower() == "bearer" and is_same(token.strip(), self._token):
+            return True
+        try:
+            cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+        except CookieError:
+            return False
+        return cookie is not None and is_same(cookie.value, self._session)
+
+    def _limit(self, receive):
+        """Return a `receive` that refuses bodies that are too large, or too slow."""
+        n_bytes, is_whole = 0, False
+
+        async def limited():
+            nonlocal n_bytes, is_whole
+            if is_whole:  # all that comes is the end of the connection
+                return await receive()
+            try:
+                message = await asyncio.wait_for(receive(), _PATIENCE)
+            except asyncio.TimeoutError:
+                raise HTTPException(408, "the request came too slowly") from None
+            n_bytes += len(message.get("body", b""))
+            is_whole = not message.get("more_body", False)
+            if n_bytes > self._max_bytes:
+                raise HTTPException(413, _describe_limit(self._max_bytes))
+            return message
+
+        return limited
+
+
+def is_same(given, expected):
+    """Compare texts in a time that says nothing of where they differ."""
+    return hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode())
+
+
+def _name_of(host):
+    try:
+        return urlsplit(f"//{host}").hostname
+    except ValueError:
+        return None
+
+
+def _is_own(headers, host):
+    """Whether a request that writes comes from this page, or from no page at all."""
+    origin = headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc != host:
+        return False
+    return headers.get("sec-fetch-site", "none") in ("same-origin", "none")
+
+
+def _describe_limit(max_bytes):
+    return f"at most {max_bytes / 2**20:g} MiB are accepted; see --max-bytes"
+
+
+def _refuse(status, reason):
+    return JSONResponse({"error": reason}, status, {"Connection": "close"})

@@ -1,0 +1,283 @@
+"""A line: the model of the moment, and what it says of images that arrive."""
+
+import base64
+import json
+import os
+import threading
+import time
+from collections import Counter
+from typing import NamedTuple
+
+import numpy as np
+
+from skpatchsvdd._cli.batches import cut_batches, inspect_batch
+from skpatchsvdd._cli.models import load_model
+from skpatchsvdd._cli.states import find_state
+from skpatchsvdd._cli.text import printable, tell
+from skpatchsvdd._cli.watch import watch_folder
+from skpatchsvdd._images import read_display
+from skpatchsvdd._report import OVERLAY_SIZE, Page, digest_file, draw_overlay
+from skpatchsvdd.drift import drift_test
+
+# Longest side of the pictures of maps, and images that are inspected between two looks
+# at what people and requests want.
+_PICTURE_SIZE = 640
+_AT_A_TIME = 4
+# Seconds until a file that has failed by no fault of its own is tried again.
+_FIRST_WAIT, _LONGEST_WAIT = 2, 600
+# Scores that drift is told by, at most and at least, and seconds that it is kept for.
+_N_DRIFT, _LEAST_DRIFT, _DRIFT_SECONDS = 500, 20, 15
+# Fraction of images that may be defective when it is asked whether they have drifted.
+_DEFECTS = 0.2, 0.5
+SPANS = {"hour": (3600, 60), "day": (86400, 3600)}
+# Upper ends of the spans of the histogram of seconds.
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+
+
+class Model(NamedTuple):
+    """A model as it is used: the estimator, its file's digest, and what draws pages."""
+
+    est: object
+    digest: str
+    page: Page
+
+
+class Line:
+    """Inspects what arrives in a folder with the model of the moment, and keeps it.
+
+    `says` prints a line of JSON for each image, if it is True. All methods can be
+    called from any thread; the model is replaced as a whole.
+    """
+
+    def __init__(self, path, store, device=None, encoder=None, says=False):
+        self.path, self.store = path, store
+        self.signals = None
+        self._device, self._encoder, self._says = device, encoder, says
+        self._known = store.list_states()
+        self._put_off = {}  # by state: when to try again, and how long that was
+        self._is_closed = threading.Event()
+        self._drift = {}
+        self.counts, self.seconds = Counter(), [0] * (len(_SECONDS) + 1)
+        self.n_seconds = self.sum_seconds = 0
+        self._counting = threading.Lock()
+        self.model = self._stat = None
+        self.load()
+
+    def load(self):
+        """Use the model that is in the file now."""
+        stat = _find_stat(self.path)
+        est = load_model(self.path, self._device, self._encoder)
+        self.use(est, digest_file(self.path), stat)
+
+    def use(self, est, digest, stat=None):
+        """Use a model; what is being inspected is finished with the former one."""
+        self.model = Model(est, digest, Page(est, "", limit=0))
+        self._stat = _find_stat(self.path) if stat is None else stat
+        self._drift = {}
+
+    def refresh(self):
+        """Load the model again if another program has replaced its file."""
+        stat = _find_stat(self.path)
+        if stat is None or stat == self._stat:
+            return False
+        self.load()
+        tell(f"{self.path} has been replaced: it is used from now on")
+        return True
+
+    def watch(self, folder, on_change):
+        """Inspect what arrives in a folder until `close` is called.
+
+        `on_change` is called when the model's file has been replaced.
+        """
+        for files in watch_folder(folder, self._is_due):
+            if self._is_closed.is_set():
+                return
+            try:
+                if self.refresh():
+                    on_change()
+            except Exception as error:
+                tell(f"the former model stays in use: {error}")
+                self._stat = _find_stat(self.path)
+            for batch in cut_batches(files, self.model.est, _AT_A_TIME):
+                self._take(batch)
+                if self._is_closed.is_set():
+                    return
+
+    def close(self):
+        """Let `watch` end."""
+        self._is_closed.set()
+
+    def _is_due(self, state):
+        due, _ = self._put_off.get(state, (0, 0))
+        return state not in self._known and time.monotonic() >= due
+
+    def _take(self, batch):
+        model, start = self.model, time.monotonic()
+        outcomes = inspect_batch(batch, model.est, explain=True)
+        self.measure(time.monotonic() - start, len(batch))
+        for outcome in outcomes:
+            if find_state(outcome.file) != outcome.state:
+                continue  # it has changed, and comes again when it is whole
+            if outcome.reason is not None and outcome.may_pass:
+                self._try_later(outcome)
+            else:
+                self._add(outcome, model)
+
+    def _try_later(self, outcome):
+        _, wait = self._put_off.get(outcome.state, (0, _FIRST_WAIT / 2))
+        wait = min(2 * wait, _LONGEST_WAIT)
+        self._put_off[outcome.state] = time.monotonic() + wait, wait
+        tell(f"tried again in {wait:.0f} s: {outcome.reason}")
+
+    def _add(self, outcome, model):
+        """Keep what was found of a file, and pass an alarm on."""
+        image = {
+            "state": f"{outcome.state:016x}",
+            "file": os.fsencode(os.path.abspath(outcome.file)),
+            "time": time.time(),
+            "model": model.digest,
+        }
+        pictures = None
+        if outcome.reason is None:
+            own = {name: values[0] for name, values in outcome.results.items()}
+            image |= _describe_row(own, model.est)
+            try:
+                pictures, image["digest"] = _draw(outcome, model)
+            except Exception as error:  # half of another file makes decoders raise any
+                tell(f"no picture of {outcome.file}: {error}")
+        else:
+            image |= {"verdict": "unreadable", "reason": printable(outcome.reason)}
+        is_alarm = image["verdict"] == "abnormal"
+        targets = self.signals.targets if self.signals and is_alarm else []
+        told = describe_event(image)
+        signals = [(x, lambda i: json.dumps(told | {"image": i})) for x in targets]
+        number = self.store.add(image, pictures, signals)
+        self._known.add(outcome.state)
+        self._put_off.pop(outcome.state, None)
+        if number is None:
+            return
+        self.counts[image["verdict"]] += 1
+        if self._says:
+            print(json.dumps(told | {"image": number}), flush=True)
+        if targets:
+            self.signals.wake()
+
+    def measure(self, seconds, n_images):
+        """Count how long images took, each."""
+        each = seconds / max(n_images, 1)
+        with self._counting:
+            self.seconds[int(np.searchsorted(_SECONDS, each))] += n_images
+            self.n_seconds += n_images
+            self.sum_seconds += seconds
+
+    def find_drift(self, span):
+        """Return whether scores of the last hour or day differ from those of fit."""
+        kept = self._drift.get(span)
+        if kept is not None and time.monotonic() < kept[0]:
+            return kept[1]
+        model = self.model
+        since = time.time() - SPANS[span][0]
+        scores = np.array(self.store.list_scores(since, model.digest, _N_DRIFT))
+        found = {"verdict": "too few images to tell", "drifted": False, "p_value": None}
+        if len(scores) >= _LEAST_DRIFT:
+            share = float(np.clip(np.mean(scores < model.est.offset_), *_DEFECTS))
+            test = drift_test(
+                model.est.calibration_scores_,
+                scores,
+                model.est.calibration_groups_,
+                defect_fraction=share,
+            )
+            found = {
+                "verdict": test.verdict,
+                "drifted": bool(test.drifted),
+                "p_value": float(test.p_value),
+            }
+        self._drift[span] = time.monotonic() + _DRIFT_SECONDS, found
+        return found
+
+    def write_metrics(self, n_queued):
+        """Return all that is counted, in the format of Prometheus."""
+        alarms, signals = self.store.count_waiting()
+        lines = []
+
+        def add(name, kind, text, *values):
+            lines.extend([f"# HELP skpatchsvdd_{name} {text}"])
+            lines.extend([f"# TYPE skpatchsvdd_{name} {kind}"])
+            lines.extend(f"skpatchsvdd_{name}{x}" for x in values)
+
+        verdicts = ("normal", "abnormal", "unreadable")
+        watched = [f'{{verdict="{x}"}} {self.counts[x]}' for x in verdicts]
+        add("watched_images_total", "counter", "Images of the folder.", *watched)
+        verdicts = ("normal", "abnormal", "refused", "busy")
+        asked = [f'{{outcome="{x}"}} {self.counts["api", x]}' for x in verdicts]
+        add("requested_images_total", "counter", "Images of requests.", *asked)
+        total, buckets = 0, []
+        with self._counting:
+            for end, n in zip((*_SECONDS, "+Inf"), self.seconds, strict=True):
+                total += n
+                buckets.append(f'_bucket{{le="{end}"}} {total}')
+            buckets += [f"_sum {self.sum_seconds:.6f}", f"_count {self.n_seconds}"]
+        add("image_seconds", "histogram", "Seconds that an image took.", *buckets)
+        add("queued_images", "gauge", "Images of requests that wait.", f" {n_queued}")
+        add("waiting_alarms", "gauge", "Alarms nobody has looked at.", f" {alarms}")
+        add("waiting_signals", "gauge", "Signals not sent yet.", f" {signals}")
+        drifts = [(x, self.find_drift(x)["p_value"]) for x in SPANS]
+        drifts = [f'{{span="{x}"}} {p:.6g}' for x, p in drifts if p is not None]
+        add("drift_p_value", "gauge", "Small if scores have drifted.", *drifts)
+        add("model_info", "gauge", "The model.", f'{{digest="{self.model.digest}"}} 1')
+        return "\n".join(lines) + "\n"
+
+
+def describe_event(image):
+    """Return what is told of an image elsewhere: its name, verdict and numbers."""
+    names = ("verdict", "p_value", "score", "threshold", "kind", "reason", "model")
+    return {
+        "event": image["state"],
+        "file": printable(os.fsdecode(image["file"])),
+        "time": image["time"],
+        **{name: image.get(name) for name in names},
+    }
+
+
+def describe_result(own, est):
+    """Return the answer to a request about one image, but for its map."""
+    fields = ("top", "left", "bottom", "right", "area")
+    row = _describe_row(own, est)
+    regions = [{x: int(region[x]) for x in fields} for region in own["regions"]]
+    return row | {"regions": regions}
+
+
+def _describe_row(own, est):
+    names = own.get("names", ())
+    return {
+        "verdict": "abnormal" if own["labels"] == -1 else "normal",
+        "p_value": float(own["p_values"]),
+        "score": float(own["scores"]),
+        "threshold": float(est.offset_),
+        "kind": str(names[0]["kind"]) if len(names) else None,
+    }
+
+
+def _draw(outcome, model):
+    """Return thumb, overlay and details of an image, and the digest of its file."""
+    image = read_display(outcome.file, OVERLAY_SIZE)
+    (details,) = model.page.describe(
+        [outcome.file], outcome.results, pictures=[image]
+    )
+    threshold = max(-model.est.offset_, 1e-12)
+    one_map = outcome.results.maps[0] / np.float32(threshold)
+    overlay = draw_overlay(image, one_map, outcome.results.masks[0], _PICTURE_SIZE)
+    if find_state(outcome.file) != outcome.state:
+        raise OSError("it was moved or written to after it was inspected")
+    thumb = base64.b64decode(details["thumb"].partition(",")[2])
+    kept = ("size", "regions", "matches", "kinds", "distances")
+    text = json.dumps({x: details[x] for x in kept if x in details})
+    return (thumb, overlay, text), details["digest"]
+
+
+def _find_stat(path):
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size

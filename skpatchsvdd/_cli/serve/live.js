@@ -1,0 +1,499 @@
+"use strict";
+const $ = (id) => document.getElementById(id);
+const SECOND = 1000, ROOM = 600; // cards that a page holds, before older ones are asked for again
+let revision = 0, only = "", images = new Map(), waiting = new Map(), current = null;
+let detail = null, boxes = [], drawn = null, state = null, isEnd = false, isLoading = false;
+
+const make = (tag, name, text) => {
+  const element = document.createElement(tag);
+  if (name) element.className = name;
+  if (text !== undefined) element.textContent = text;
+  return element;
+};
+
+async function ask(path, body) {
+  const options = body === undefined ? {} : {
+    method: "POST", headers: { "Content-Type": "application/json" },
+    body: JSON.stringify({ ...body, who: $("who").value.trim() || null }),
+  };
+  const answer = await fetch(path, options);
+  if (answer.status === 401) { location.href = "/login"; throw new Error("sign in"); }
+  const content = await answer.json();
+  if (!answer.ok) throw new Error(content.error || answer.statusText);
+  return content;
+}
+
+let toasting;
+function toast(text) {
+  $("toast").textContent = text;
+  $("toast").hidden = false;
+  clearTimeout(toasting);
+  toasting = setTimeout(() => { $("toast").hidden = true; }, 7 * SECOND);
+}
+const attempt = (work) => async (...args) => {
+  try { await work(...args); } catch (error) { toast(error.message); }
+};
+
+// ---------------------------------------------------------------- cards
+const percent = (p) => (p === null ? "" : `p ${p < 0.001 ? p.toExponential(0) : p.toFixed(3)}`);
+const clock = (t) => new Date(t * SECOND).toLocaleTimeString();
+const waits = (image) => image.verdict === "abnormal" && image.seen_at === null;
+
+function fillCard(card, image) {
+  card.className = `card ${image.verdict}${waits(image) ? " waits" : ""}`;
+  card.dataset.id = image.id;
+  card.replaceChildren();
+  if (image.verdict === "unreadable") card.append(make("span", "blank", "cannot be read"));
+  else {
+    const picture = make("img");
+    picture.loading = "lazy";
+    picture.alt = "";
+    picture.src = `/images/${image.id}/${image.verdict === "abnormal" ? "overlay" : "thumb"}`;
+    picture.onerror = () => picture.replaceWith(make("span", "blank", "no picture"));
+    card.append(picture);
+  }
+  const text = make("span", "text");
+  text.append(make("span", `badge ${image.verdict}`, image.verdict), ` ${percent(image.p_value)}`);
+  if (image.kind) text.append(` ${image.kind}`);
+  text.append(make("span", "name", image.name));
+  const line = make("span", "quiet", clock(image.time));
+  if (image.said) line.append(make("span", "mark", ` ${image.said.verdict === "good" ? "good" : "defective"}${image.applied ? " ✓" : ""}`));
+  text.append(line);
+  card.append(text);
+  card.setAttribute("aria-label", `${image.name}, ${image.verdict}, ${percent(image.p_value)}`);
+}
+
+function newCard(image) {
+  const card = make("button", "card");
+  fillCard(card, image);
+  card.onclick = attempt(() => open(image.id));
+  return card;
+}
+
+function place(box, map, image) {
+  // Newest first: where it belongs by its number.
+  const known = map.get(image.id);
+  if (known) { fillCard(known, image); return; }
+  const card = newCard(image);
+  map.set(image.id, card);
+  let next = box.firstElementChild;
+  while (next && Number(next.dataset.id) > image.id) next = next.nextElementSibling;
+  box.insertBefore(card, next);
+}
+
+const isShown = (image) => only === "" || (only === "abnormal" ? image.verdict === "abnormal" : image.said !== null);
+
+function take(image) {
+  if (isShown(image)) place($("images"), images, image);
+  else if (images.has(image.id)) { images.get(image.id).remove(); images.delete(image.id); }
+  if (waits(image)) place($("alarms"), waiting, image);
+  else if (waiting.has(image.id)) { waiting.get(image.id).remove(); waiting.delete(image.id); }
+  if (detail && detail.id === image.id) { Object.assign(detail, image); showSaid(); }
+}
+
+function trim() {
+  const box = $("images");
+  while (box.children.length > ROOM && scrollY < innerHeight) {
+    images.delete(Number(box.lastElementChild.dataset.id));
+    box.lastElementChild.remove();
+    isEnd = false;
+  }
+  $("empty").hidden = box.children.length > 0;
+  $("more").hidden = isEnd || box.children.length === 0;
+}
+
+async function loadOlder() {
+  if (isLoading || isEnd) return;
+  isLoading = true;
+  try {
+    const last = $("images").lastElementChild;
+    const before = last ? `&before=${last.dataset.id}` : "";
+    const found = (await ask(`/api/images?only=${only}${before}`)).images;
+    found.forEach((x) => place($("images"), images, x));
+    isEnd = found.length < 60;
+  } finally { isLoading = false; }
+  trim();
+}
+
+async function choose(which) {
+  only = which;
+  document.querySelectorAll("[data-only]").forEach((x) => x.setAttribute("aria-pressed", x.dataset.only === which));
+  images.clear();
+  $("images").replaceChildren();
+  isEnd = false;
+  await loadOlder();
+}
+
+// ---------------------------------------------------------------- following
+async function follow() {
+  try {
+    state = await ask("/api/state");
+    if (revision === 0) {
+      revision = state.revision;
+      (await ask("/api/images?only=waiting")).images.forEach((x) => place($("alarms"), waiting, x));
+      await loadOlder();
+    }
+    while (revision < state.revision) {
+      const changed = (await ask(`/api/changes?since=${revision}`)).images;
+      if (!changed.length) { revision = state.revision; break; }
+      changed.forEach(take);
+      revision = changed[changed.length - 1].revision;
+    }
+    if (state.revision < revision) { location.reload(); return; } // another line's file
+    trim();
+    showState();
+  } catch (error) {
+    $("status").textContent = `no connection: ${error.message}`;
+  }
+  setTimeout(follow, document.hidden ? 5 * SECOND : SECOND);
+}
+
+function showState() {
+  const counts = state.counts, total = (counts.normal || 0) + (counts.abnormal || 0);
+  $("model").textContent = state.model.file.split("/").pop();
+  document.title = `${state.waiting ? `(${state.waiting}) ` : ""}${$("model").textContent} · live`;
+  $("status").textContent = `${total.toLocaleString()} images, ${(counts.abnormal || 0).toLocaleString()} alarms`
+    + (counts.unreadable ? `, ${counts.unreadable} unreadable` : "")
+    + (state.signals ? `, ${state.signals} signals wait` : "");
+  $("waiting").hidden = state.waiting === 0;
+  $("n-waiting").textContent = state.waiting === 1 ? "1 alarm" : `${state.waiting} alarms`;
+  if (state.waiting > waiting.size && waiting.size < 60) refillAlarms();
+  const kinds = $("kinds");
+  if (kinds.children.length !== state.model.kinds.length) {
+    kinds.replaceChildren(...state.model.kinds.map((x) => { const o = make("option"); o.value = x; return o; }));
+  }
+  showTrial();
+  plot("hour");
+  plot("day");
+}
+
+const refillAlarms = attempt(async () => {
+  (await ask("/api/images?only=waiting")).images.forEach((x) => place($("alarms"), waiting, x));
+});
+
+function showTrial() {
+  const trial = state.trial, box = $("trial");
+  $("corrections").hidden = !state.said && !trial;
+  $("n-said").textContent = state.said === 1 ? "1 correction, not yet learnt" : `${state.said} corrections, not yet learnt`;
+  const isReady = trial && trial.state === "ready";
+  $("try").disabled = Boolean(trial && trial.state === "running") || !state.said;
+  $("apply").hidden = !(isReady && trial.changes.is_new);
+  $("drop").hidden = !isReady;
+  const key = JSON.stringify(trial);
+  if (box.dataset.key === key) return;
+  box.dataset.key = key;
+  box.replaceChildren();
+  if (!trial) return;
+  const say = (text, name) => box.append(make("p", name, text));
+  if (trial.state === "running") say("trying it on a copy of the model; inspection goes on…", "quiet");
+  if (trial.state === "failed") say(trial.error, "badge abnormal");
+  if (!isReady) return;
+  const x = trial.changes;
+  if (!x.is_new) { say("There is nothing new in it."); return; }
+  say(`Of ${x.reviewed} reviewed the model was right about ${x.right_before}, and would be about ${x.right_after}.`);
+  if (x.still_wrong.length) say(`Still not right: ${x.still_wrong.join(", ")}`);
+  const last = x.others === 1 ? "the last other image" : `the last ${x.others} other images`;
+  say(x.n_new_alarms + x.n_gone_alarms === 0 ? `Of ${last} nothing changes.`
+    : `Of ${last} ${x.n_gone_alarms} would no longer raise an alarm${x.gone_alarms.length ? ` (${x.gone_alarms.join(", ")})` : ""}, `
+      + `${x.n_new_alarms} would anew${x.new_alarms.length ? ` (${x.new_alarms.join(", ")})` : ""}.`);
+  say(`Threshold ${x.threshold_before.toPrecision(4)} → ${x.threshold.toPrecision(4)}.`, "quiet");
+  if (x.doubt) say(`In doubt: ${x.doubt}`, "badge unreadable");
+}
+
+const SVG = "http://www.w3.org/2000/svg";
+function shape(tag, name, values, text) {
+  const element = document.createElementNS(SVG, tag);
+  if (name) element.setAttribute("class", name);
+  for (const [key, value] of Object.entries(values)) element.setAttribute(key, value);
+  if (text !== undefined) element.textContent = text;
+  return element;
+}
+
+function plot(span) {
+  const own = state.spans[span], svg = $(`plot-${span}`), n = own.images.length;
+  const key = JSON.stringify(own);
+  if (svg.dataset.key === key) return;
+  svg.dataset.key = key;
+  const width = 420, height = 110, floor = 94, wide = width / n;
+  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+  svg.setAttribute("preserveAspectRatio", "none");
+  svg.setAttribute("role", "img");
+  const most = Math.max(1, ...own.images), sum = (x) => x.reduce((a, b) => a + b, 0);
+  const total = sum(own.images), alarms = sum(own.alarms);
+  svg.setAttribute("aria-label", `${total} images, ${alarms} alarms`);
+  svg.replaceChildren();
+  own.images.forEach((count, i) => {
+    const tall = (60 * count) / most, bad = (60 * own.alarms[i]) / most;
+    const bar = { x: i * wide + 0.5, width: Math.max(wide - 1, 1) };
+    const from = new Date((own.start + i * own.length) * SECOND).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+    const group = shape("g", "", {});
+    group.append(shape("title", "", {}, `${from}: ${count} images, ${own.alarms[i]} alarms`));
+    group.append(shape("rect", "images", { ...bar, y: floor - tall, height: tall }));
+    group.append(shape("rect", "alarms", { ...bar, y: floor - bad, height: bad }));
+    svg.append(group);
+  });
+  // The mean score in units of the threshold: 1 is the dashed line.
+  const level = (x) => 30 - 22 * Math.min(x, 1.3) + 0;
+  svg.append(shape("line", "limit", { x1: 0, x2: width, y1: level(1), y2: level(1) }));
+  const points = own.means.map((x, i) => (x === null ? null : [(i + 0.5) * wide, level(x)])).filter(Boolean);
+  if (points.length > 1) svg.append(shape("polyline", "mean", { points: points.map((x) => x.join(",")).join(" ") }));
+  if (points.length === 1) svg.append(shape("circle", "dot", { cx: points[0][0], cy: points[0][1], r: 2.5 }));
+  const time = (t) => new Date(t * SECOND).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+  svg.append(shape("text", "", { x: 2, y: 107 }, time(own.start)));
+  svg.append(shape("text", "", { x: width - 2, y: 107, "text-anchor": "end" }, "now"));
+  $(`sum-${span}`).textContent = `${total.toLocaleString()} images, ${alarms} alarms`
+    + (total ? `, ${((100 * alarms) / total).toFixed(1)}%` : "");
+  const drift = $(`drift-${span}`);
+  drift.textContent = `${own.drift.drifted ? "⚠ " : ""}Drift: ${own.drift.verdict}`;
+  drift.classList.toggle("drifted", own.drift.drifted);
+}
+
+// ---------------------------------------------------------------- one image
+async function open(id) {
+  detail = await ask(`/api/images/${id}`);
+  current = id;
+  boxes = detail.said && detail.said.boxes ? detail.said.boxes.map((x) => [...x]) : [];
+  $("detail-name").textContent = detail.name;
+  $("detail-verdict").textContent = detail.verdict;
+  $("detail-verdict").className = `badge ${detail.verdict}`;
+  $("detail-numbers").textContent = detail.score === null ? ""
+    : `${percent(detail.p_value)}, ${(detail.score / detail.threshold).toFixed(2)} × the threshold${detail.kind ? `, like ${detail.kind}` : ""}`;
+  $("kind").value = (detail.said && detail.said.kind) || detail.kind || "";
+  $("pairs").replaceChildren();
+  (detail.matches || []).forEach((x) => {
+    const pair = make("div", "pair"), images = [x.patch, x.normal].map((source) => {
+      if (!source) return make("span", "quiet", "no picture");
+      const image = make("img");
+      image.src = source;
+      image.alt = "";
+      return image;
+    });
+    pair.append(images[0], "nearest normal:", images[1], make("span", "quiet", x.from));
+    $("pairs").append(pair);
+  });
+  showPicture();
+  showSaid();
+  if (!$("detail").open) $("detail").showModal();
+}
+
+function showPicture() {
+  const isMap = $("map").getAttribute("aria-pressed") === "true";
+  $("picture").src = `/images/${detail.id}/${isMap ? "overlay" : "thumb"}`;
+  $("picture").hidden = detail.verdict === "unreadable";
+}
+
+function showSaid() {
+  const said = detail.said;
+  $("good").setAttribute("aria-pressed", Boolean(said && said.verdict === "good"));
+  $("defective").setAttribute("aria-pressed", Boolean(said && said.verdict === "defective"));
+  $("where").hidden = !(said && said.verdict === "defective");
+  $("unsay").hidden = !said;
+  $("seen").disabled = !waits(detail);
+  const lines = [`inspected ${new Date(detail.time * SECOND).toLocaleString()}`];
+  if (detail.reason) lines.push(detail.reason);
+  if (detail.seen_at) lines.push(`looked at by ${detail.seen_by || "somebody"}`);
+  $("detail-more").textContent = lines.join(" · ");
+  $("said").textContent = !said ? "" : `${detail.said_by || "somebody"}: really ${said.verdict}`
+    + (said.kind ? `, ${said.kind}` : "") + (detail.applied ? ", learnt" : ", not yet learnt");
+  drawBoxes();
+}
+
+async function say(verdict) {
+  const said = verdict === null ? null : { verdict };
+  if (verdict === "defective") {
+    said.boxes = boxes.map((x) => x.map(Math.round));
+    said.kind = $("kind").value.trim() || null;
+  } else boxes = [];
+  await ask("/api/say", { image: detail.id, said });
+  Object.assign(detail, { said, said_by: $("who").value.trim() || null, applied: null });
+  if (detail.seen_at === null) { detail.seen_at = Date.now() / SECOND; detail.seen_by = detail.said_by; }
+  showSaid();
+}
+
+async function step(by) {
+  const ids = [...$("images").children].map((x) => Number(x.dataset.id));
+  if (!ids.length) return;
+  let i = ids.indexOf(current);
+  if (i < 0) i = by > 0 ? -1 : 0;
+  if (i + by >= ids.length && !isEnd) await loadOlder();
+  const cards = [...$("images").children];
+  const card = cards[Math.min(Math.max(i + by, 0), cards.length - 1)];
+  current = Number(card.dataset.id);
+  if ($("detail").open) await open(current);
+  else card.focus();
+}
+
+async function nextAlarm() {
+  // After one is looked at, the next that waits; or the page again.
+  const next = [...waiting.keys()].filter((x) => x !== detail.id).sort((a, b) => b - a)[0];
+  if (next) await open(next);
+  else $("detail").close();
+}
+
+async function see() {
+  if (!waits(detail)) return;
+  await ask("/api/seen", { images: [detail.id] });
+  await nextAlarm();
+}
+
+// Boxes are drawn in pixels of the image, wherever it is shown.
+function layout() {
+  const image = $("picture"), canvas = $("boxes"), [rows, cols] = detail.size || [1, 1];
+  const scale = Math.min(image.clientWidth / cols, image.clientHeight / rows) || 1;
+  const left = image.offsetLeft + (image.clientWidth - cols * scale) / 2;
+  const top = image.offsetTop + (image.clientHeight - rows * scale) / 2;
+  canvas.width = Math.max(1, Math.round(cols * scale));
+  canvas.height = Math.max(1, Math.round(rows * scale));
+  canvas.style.left = `${left}px`;
+  canvas.style.top = `${top}px`;
+  return scale;
+}
+
+function drawBoxes() {
+  if (!detail || !$("picture").clientWidth) return;
+  const scale = layout(), context = $("boxes").getContext("2d");
+  context.lineWidth = 2;
+  context.strokeStyle = "#00e5ff";
+  [...boxes, ...(drawn ? [drawn] : [])].forEach(([top, left, bottom, right]) => {
+    context.strokeRect(left * scale, top * scale, (right - left) * scale, (bottom - top) * scale);
+  });
+}
+
+function listenForBoxes() {
+  const canvas = $("boxes");
+  let from = null;
+  const where = (event) => {
+    const place = canvas.getBoundingClientRect(), [rows, cols] = detail.size || [1, 1];
+    const y = ((event.clientY - place.top) * rows) / place.height, x = ((event.clientX - place.left) * cols) / place.width;
+    return [Math.min(Math.max(Math.round(y), 0), rows), Math.min(Math.max(Math.round(x), 0), cols)];
+  };
+  canvas.onpointerdown = (event) => { from = where(event); canvas.setPointerCapture(event.pointerId); event.preventDefault(); };
+  canvas.onpointermove = (event) => {
+    if (!from) return;
+    const to = where(event);
+    drawn = [Math.min(from[0], to[0]), Math.min(from[1], to[1]), Math.max(from[0], to[0]), Math.max(from[1], to[1])];
+    drawBoxes();
+  };
+  canvas.onpointerup = attempt(async () => {
+    const box = drawn;
+    from = drawn = null;
+    if (box && box[2] - box[0] > 1 && box[3] - box[1] > 1) {
+      boxes.push(box);
+      await say("defective");
+    } else drawBoxes();
+  });
+  $("picture").onload = drawBoxes;
+  addEventListener("resize", drawBoxes);
+}
+
+// ---------------------------------------------------------------- models
+const WHAT = { begin: "first model", review: "review applied", restore: "went back", elsewhere: "replaced by another program" };
+async function showHistory() {
+  const { entries, model } = await ask("/api/history");
+  const list = $("entries");
+  list.replaceChildren();
+  list.setAttribute("reversed", "");
+  entries.forEach((entry) => {
+    const item = make("li"), n = (entry.images || []).length;
+    const who = entry.who ? ` by ${entry.who}` : "";
+    item.append(make("strong", "", WHAT[entry.what] || entry.what), `${who}, ${new Date(entry.time).toLocaleString()}`);
+    if (n) item.append(`, ${n} image${n > 1 ? "s" : ""}`);
+    item.append(make("br"), make("code", "quiet", entry.to.slice(0, 12)));
+    if (entry.to === model) item.append(make("span", "mark", " in use"));
+    else {
+      const back = make("button", "", "Go back to it");
+      back.onclick = attempt(() => restore(entry.to));
+      item.append(" ", back);
+    }
+    list.append(item);
+  });
+  const before = findFormer(entries, model);
+  $("undo").disabled = !before;
+  if (!$("history").open) $("history").showModal();
+}
+
+// The model before the one in use was first made.
+function findFormer(entries, model) {
+  const made = [...entries].reverse().find((x) => x.to === model);
+  return made && made.from;
+}
+
+async function restore(digest) {
+  await ask("/api/restore", { model: digest });
+  toast("went back to the former model");
+  if ($("history").open) await showHistory();
+}
+
+async function undo() {
+  const { entries, model } = await ask("/api/history");
+  const former = findFormer(entries, model);
+  if (former) await restore(former);
+  else toast("there is nothing to undo");
+}
+
+async function apply() {
+  if (!state || !state.trial || state.trial.state !== "ready") return;
+  await ask("/api/apply", { trial: state.trial.number });
+  toast("written; the line uses it from now on");
+}
+
+// ---------------------------------------------------------------- keys and clicks
+const KEYS = {
+  ArrowRight: () => step(1), ArrowLeft: () => step(-1), ArrowDown: null, ArrowUp: null,
+  m: () => $("map").click(), a: () => detail && $("detail").open && see(),
+  g: () => $("detail").open && say("good"), d: () => $("detail").open && say("defective"),
+  z: () => $("detail").open && say(null), t: () => $("try").click(), w: apply, u: undo,
+  h: showHistory, "?": () => $("help").showModal(),
+  1: () => choose(""), 2: () => choose("abnormal"), 3: () => choose("said"),
+  Enter: () => {
+    const first = [...waiting.keys()].sort((a, b) => b - a)[0];
+    if (first && !$("detail").open) return open(first);
+  },
+};
+
+function listen() {
+  $("who").value = localStorage.getItem("who") || "";
+  $("who").onchange = () => localStorage.setItem("who", $("who").value.trim());
+  $("more").onclick = attempt(loadOlder);
+  new IntersectionObserver((x) => { if (x[0].isIntersecting && revision) attempt(loadOlder)(); }, { rootMargin: "600px" }).observe($("end"));
+  document.querySelectorAll("[data-only]").forEach((x) => { x.onclick = attempt(() => choose(x.dataset.only)); });
+  document.querySelectorAll(".shut").forEach((x) => { x.onclick = () => x.closest("dialog").close(); });
+  $("see-all").onclick = attempt(async () => {
+    const found = (await ask("/api/images?only=waiting")).images;
+    await ask("/api/seen", { images: found.map((x) => x.id) });
+  });
+  $("close").onclick = () => $("detail").close();
+  $("detail").onclose = () => { detail = null; };
+  $("map").onclick = () => {
+    $("map").setAttribute("aria-pressed", $("map").getAttribute("aria-pressed") !== "true");
+    if (detail) showPicture();
+  };
+  $("seen").onclick = attempt(see);
+  $("previous").onclick = attempt(() => step(-1));
+  $("next").onclick = attempt(() => step(1));
+  $("good").onclick = attempt(() => say("good"));
+  $("defective").onclick = attempt(() => say("defective"));
+  $("unsay").onclick = attempt(() => say(null));
+  $("clear").onclick = attempt(() => { boxes = []; return say("defective"); });
+  $("kind").onchange = attempt(() => say("defective"));
+  $("try").onclick = attempt(() => ask("/api/try", {}));
+  $("drop").onclick = attempt(() => ask("/api/drop", {}));
+  $("apply").onclick = attempt(apply);
+  $("undo").onclick = attempt(undo);
+  $("show-history").onclick = attempt(showHistory);
+  $("show-help").onclick = () => $("help").showModal();
+  listenForBoxes();
+  document.onkeydown = (event) => {
+    const isTyping = event.target.matches("input");
+    if (event.ctrlKey || event.metaKey || event.altKey || isTyping) return;
+    const isButton = event.target.matches("button");
+    if (event.key === "Enter" && isButton) return; // it presses the button
+    const work = KEYS[event.key];
+    if (!work) return;
+    event.preventDefault();
+    attempt(work)();
+  };
+}
+
+listen();
+follow();

@@ -1,0 +1,112 @@
+"""Alarms passed on: a command that is run, an address that is posted to."""
+
+import json
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.request
+
+from skpatchsvdd._cli.text import tell
+
+# Seconds that a command or an address may take, and until the next try: at first, and
+# at most; twice as long each time.
+_PATIENCE = 30
+_FIRST_WAIT, _LONGEST_WAIT = 1, 300
+# A command that fails is run so often; an address is tried for as long as there are
+# signals for it.
+_MOST_RUNS = 5
+COMMAND, WEBHOOK = "command", "webhook"
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect: what is sent goes where it was told to, or nowhere."""
+
+    def redirect_request(self, *args, **kwargs):
+        return None
+
+
+class Signals:
+    """Sends what the outbox of a store holds, in a thread, until it is closed.
+
+    `command` is a list of arguments, run without a shell, which gets the alarm as JSON
+    on its standard input; `webhook` is an address that the same JSON is posted to.
+    """
+
+    def __init__(self, store, command=None, webhook=None):
+        self._store, self._command, self._webhook = store, command, webhook
+        self._open = urllib.request.build_opener(_NoRedirect).open
+        self._wake, self._is_closed = threading.Event(), False
+        self._thread = threading.Thread(target=self._run, daemon=True, name="signals")
+        self._thread.start()
+
+    @property
+    def targets(self):
+        """What an alarm is sent to."""
+        pairs = (COMMAND, self._command), (WEBHOOK, self._webhook)
+        return [name for name, where in pairs if where]
+
+    def wake(self):
+        """Look at the outbox: something is new."""
+        self._wake.set()
+
+    def close(self):
+        """End after what is being sent; the rest is sent after the next start."""
+        self._is_closed = True
+        self._wake.set()
+        self._thread.join(_PATIENCE + 5)
+
+    def _run(self):
+        while not self._is_closed:
+            self._wake.clear()
+            signal = self._store.take_signal(time.time())
+            if signal is not None:
+                self._send(signal)
+                continue
+            due = self._store.next_signal()
+            self._wake.wait(None if due is None else max(due - time.time(), 0.01))
+
+    def _send(self, signal):
+        send = {COMMAND: self._run_command, WEBHOOK: self._post}[signal["target"]]
+        try:
+            send(signal)
+        except Exception as error:  # whatever programs, networks and addresses raise
+            self._put_off(signal, f"{type(error).__name__}: {error}")
+        else:
+            self._store.drop_signal(signal["id"])
+
+    def _put_off(self, signal, reason):
+        target, n_tries = signal["target"], signal["tries"] + 1
+        if target not in self.targets or (target == COMMAND and n_tries >= _MOST_RUNS):
+            self._store.drop_signal(signal["id"])
+            tell(f"alarm not passed on, given up after {n_tries} tries: {reason}")
+            return
+        wait = min(_FIRST_WAIT * 2 ** (n_tries - 1), _LONGEST_WAIT)
+        self._store.put_off_signal(signal["id"], time.time() + wait, reason)
+        tell(f"alarm not passed on, tried again in {wait} s: {reason}")
+
+    def _run_command(self, signal):
+        if not self._command:
+            raise ValueError("there is no --on-alarm any more")
+        subprocess.run(
+            self._command,
+            input=signal["body"].encode(),
+            timeout=_PATIENCE,
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+
+    def _post(self, signal):
+        if not self._webhook:
+            raise ValueError("there is no --webhook any more")
+        request = urllib.request.Request(
+            self._webhook,
+            signal["body"].encode(),
+            {
+                "Content-Type": "application/json",
+                # The same alarm has the same key, however often it is tried.
+                "Idempotency-Key": f"{json.loads(signal['body'])['event']}",
+            },
+        )
+        with self._open(request, timeout=_PATIENCE) as answer:
+            answer.read(1)

@@ -1,0 +1,301 @@
+"""What a line has seen, in a file of SQLite: nothing is lost or doubled by a kill."""
+
+import json
+import os
+import sqlite3
+import threading
+import time
+from contextlib import contextmanager
+
+# Written into the file, and checked when it is opened.
+_VERSION = 1
+_TABLES = """
+CREATE TABLE IF NOT EXISTS images (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    state TEXT UNIQUE, file BLOB NOT NULL, digest TEXT, time REAL NOT NULL,
+    verdict TEXT NOT NULL, score REAL, threshold REAL, p_value REAL, kind TEXT,
+    reason TEXT, model TEXT,
+    seen_by TEXT, seen_at REAL,
+    said TEXT, said_by TEXT, said_at REAL, applied INTEGER,
+    revision INTEGER NOT NULL);
+CREATE INDEX IF NOT EXISTS images_time ON images (time);
+CREATE INDEX IF NOT EXISTS images_revision ON images (revision);
+CREATE INDEX IF NOT EXISTS images_waiting ON images (verdict, seen_at);
+CREATE INDEX IF NOT EXISTS images_said ON images (said_at) WHERE said IS NOT NULL;
+CREATE TABLE IF NOT EXISTS pictures (
+    image INTEGER PRIMARY KEY, thumb BLOB, overlay BLOB, details TEXT);
+CREATE TABLE IF NOT EXISTS outbox (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, target TEXT NOT NULL, body TEXT NOT NULL,
+    tries INTEGER NOT NULL DEFAULT 0, due REAL NOT NULL, error TEXT);
+"""
+_FIELDS = (
+    *("id", "file", "time", "verdict", "score", "threshold", "p_value", "kind"),
+    *("reason", "model", "seen_by", "seen_at", "said", "said_by", "applied"),
+    "revision",
+)
+# Signals that wait, at most: of those of weeks ago nobody wants to hear.
+_MOST_WAITING = 10_000
+
+
+class Store:
+    """Images, their pictures, what people said of them, and signals not yet sent.
+
+    One connection is shared by all threads, one at a time. `n_pictures` is how many
+    images keep their pictures, the last ones; alarms that wait keep theirs.
+    """
+
+    def __init__(self, path, n_pictures=5000):
+        self._lock = threading.RLock()
+        self._n_pictures = n_pictures
+        try:
+            self._open(path)
+        except sqlite3.DatabaseError as error:
+            raise ValueError(
+                f"{path} is no file of this command ({error}). Move it away, or pass "
+                "another folder to -o."
+            ) from error
+
+    def _open(self, path):
+        self._base = sqlite3.connect(
+            path, check_same_thread=False, isolation_level=None
+        )
+        self._base.row_factory = sqlite3.Row
+        self._base.execute("PRAGMA journal_mode=WAL")
+        self._base.execute("PRAGMA synchronous=FULL")
+        (version,) = self._base.execute("PRAGMA user_version").fetchone()
+        if version not in (0, _VERSION):
+            raise sqlite3.DatabaseError(f"version {version}, expected {_VERSION}")
+        self._base.executescript(_TABLES)
+        self._base.execute(f"PRAGMA user_version={_VERSION}")
+        (self._revision,) = self._one("SELECT IFNULL(MAX(revision), 0) FROM images")
+
+    def close(self):
+        """Close the file; what was written stays."""
+        with self._lock:
+            self._base.close()
+
+    @contextmanager
+    def _writing(self):
+        """Hold the lock and a transaction: all of it is written, or nothing."""
+        with self._lock:
+            self._base.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._base
+            except BaseException:
+                self._base.execute("ROLLBACK")
+                raise
+            self._base.execute("COMMIT")
+
+    def _all(self, query, *values):
+        with self._lock:
+            return self._base.execute(query, values).fetchall()
+
+    def _one(self, query, *values):
+        with self._lock:
+            return self._base.execute(query, values).fetchone()
+
+    def _next(self):
+        self._revision += 1
+        return self._revision
+
+    def list_states(self):
+        """Return the states of all files that were taken in; see `find_state`."""
+        rows = self._all("SELECT state FROM images WHERE state IS NOT NULL")
+        return {int(x["state"], 16) for x in rows}
+
+    def add(self, image, pictures=None, signals=()):
+        """Take in an image, with its pictures and the signals that it raises.
+
+        Returns its number, or None if its state is known. `signals` are pairs of a
+        target and a function of the number that gives the text to send.
+        """
+        columns = [*image, "revision"]
+        marks = ", ".join("?" * len(columns))
+        with self._writing() as base:
+            added = base.execute(
+                f"INSERT OR IGNORE INTO images ({', '.join(columns)}) VALUES ({marks})",
+                [*image.values(), self._next()],
+            )
+            if added.rowcount == 0:
+                return None
+            number = added.lastrowid
+            if pictures is not None:
+                base.execute(
+                    "INSERT INTO pictures VALUES (?, ?, ?, ?)", (number, *pictures)
+                )
+            for target, make_body in signals:
+                base.execute(
+                    "INSERT INTO outbox (target, body, due) VALUES (?, ?, ?)",
+                    (target, make_body(number), time.time()),
+                )
+        if number % 100 == 0:
+            self._forget(number - self._n_pictures)
+        return number
+
+    def _forget(self, number):
+        """Remove pictures up to a number, but of alarms that wait or were reviewed."""
+        with self._writing() as base:
+            base.execute(
+                "DELETE FROM pictures WHERE image <= ? AND image NOT IN (SELECT id FROM "
+                "images WHERE (verdict = 'abnormal' AND seen_at IS NULL AND id > ?) "
+                "OR said IS NOT NULL)",
+                (number, number - self._n_pictures),
+            )
+            base.execute(
+                "DELETE FROM outbox WHERE id <= (SELECT MAX(id) FROM outbox) - ?",
+                (_MOST_WAITING,),
+            )
+
+    def find(self, number):
+        """Return an image by its number, or None."""
+        row = self._one(f"SELECT {', '.join(_FIELDS)}, digest FROM images WHERE id = ?", number)
+        return None if row is None else _as_image(row)
+
+    def list_images(self, before=None, only=None, limit=60):
+        """Return images, the newest first; `only` "abnormal", "waiting" or "said"."""
+        conditions = {
+            None: "1",
+            "abnormal": "verdict = 'abnormal'",
+            "waiting": "verdict = 'abnormal' AND seen_at IS NULL",
+            "said": "said IS NOT NULL",
+        }
+        rows = self._all(
+            f"SELECT {', '.join(_FIELDS)} FROM images WHERE {conditions[only]} "
+            "AND id < ? ORDER BY id DESC LIMIT ?",
+            2**62 if before is None else before,
+            limit,
+        )
+        return [_as_image(row) for row in rows]
+
+    def list_changes(self, since, limit=200):
+        """Return images that are new or changed since a revision, the oldest first."""
+        rows = self._all(
+            f"SELECT {', '.join(_FIELDS)} FROM images WHERE revision > ? "
+            "ORDER BY revision LIMIT ?",
+            since,
+            limit,
+        )
+        return [_as_image(row) for row in rows]
+
+    @property
+    def revision(self):
+        """A number that grows with every change of an image."""
+        return self._revision
+
+    def read_picture(self, number, name):
+        """Return "thumb" or "overlay" of an image as bytes, "details" as text; or None."""
+        if name not in ("thumb", "overlay", "details"):
+            return None
+        row = self._one(f"SELECT {name} FROM pictures WHERE image = ?", number)
+        return None if row is None else row[0]
+
+    def count(self, since=0.0):
+        """Return how many images there are since a time, by verdict."""
+        rows = self._all(
+            "SELECT verdict, COUNT(*) FROM images WHERE time >= ? GROUP BY verdict",
+            since,
+        )
+        return {verdict: n for verdict, n in rows}
+
+    def count_waiting(self):
+        """Return how many alarms nobody has looked at, and signals are not sent."""
+        (alarms,) = self._one(
+            "SELECT COUNT(*) FROM images WHERE verdict = 'abnormal' AND seen_at IS NULL"
+        )
+        (signals,) = self._one("SELECT COUNT(*) FROM outbox")
+        return alarms, signals
+
+    def list_buckets(self, start, length):
+        """Return number, alarms and mean of score / threshold in spans of time."""
+        return [
+            tuple(row)
+            for row in self._all(
+                "SELECT CAST((time - ?) / ? AS INTEGER), COUNT(*), "
+                "SUM(verdict = 'abnormal'), AVG(score / threshold) FROM images "
+                "WHERE time >= ? AND verdict != 'unreadable' GROUP BY 1",
+                start,
+                length,
+                start,
+            )
+        ]
+
+    def list_scores(self, since, model, limit):
+        """Return the last scores by a model since a time."""
+        rows = self._all(
+            "SELECT score FROM images WHERE time >= ? AND model = ? AND score IS NOT "
+            "NULL ORDER BY id DESC LIMIT ?",
+            since,
+            model,
+            limit,
+        )
+        return [x[0] for x in rows]
+
+    def see(self, numbers, who):
+        """Let alarms wait no longer: somebody has looked at them."""
+        with self._writing() as base:
+            for number in numbers:
+                base.execute(
+                    "UPDATE images SET seen_by = ?, seen_at = ?, revision = ? WHERE "
+                    "id = ? AND seen_at IS NULL",
+                    (who, time.time(), self._next(), number),
+                )
+
+    def say(self, number, said, who):
+        """Keep what somebody says of an image, until it is applied; None takes it back."""
+        text = None if said is None else json.dumps(said)
+        with self._writing() as base:
+            base.execute(
+                "UPDATE images SET said = ?, said_by = ?, said_at = ?, applied = NULL, "
+                "seen_by = IFNULL(seen_by, ?), seen_at = IFNULL(seen_at, ?), "
+                "revision = ? WHERE id = ?",
+                (text, who, time.time(), who, time.time(), self._next(), number),
+            )
+
+    def list_said(self):
+        """Return the images of which something was said that is not applied."""
+        rows = self._all(
+            f"SELECT {', '.join(_FIELDS)}, digest FROM images WHERE said IS NOT NULL "
+            "AND applied IS NULL ORDER BY id"
+        )
+        return [_as_image(row) for row in rows]
+
+    def mark_applied(self, numbers, entry):
+        """Say by which entry of the history images were applied; None for none."""
+        with self._writing() as base:
+            for number in numbers:
+                base.execute(
+                    "UPDATE images SET applied = ?, revision = ? WHERE id = ?",
+                    (entry, self._next(), number),
+                )
+
+    def take_signal(self, now):
+        """Return the first signal that is due, or None."""
+        row = self._one(
+            "SELECT * FROM outbox WHERE due <= ? ORDER BY due, id LIMIT 1", now
+        )
+        return None if row is None else dict(row)
+
+    def next_signal(self):
+        """Return when the next signal is due, or None."""
+        (due,) = self._one("SELECT MIN(due) FROM outbox")
+        return due
+
+    def drop_signal(self, number):
+        """Remove a signal that was sent, or given up."""
+        with self._writing() as base:
+            base.execute("DELETE FROM outbox WHERE id = ?", (number,))
+
+    def put_off_signal(self, number, due, error):
+        """Leave a signal for later, with what went wrong."""
+        with self._writing() as base:
+            base.execute(
+                "UPDATE outbox SET tries = tries + 1, due = ?, error = ? WHERE id = ?",
+                (due, error, number),
+            )
+
+
+def _as_image(row):
+    image = dict(row)
+    image["file"] = os.fsdecode(image["file"])
+    image["said"] = json.loads(image["said"]) if image["said"] else None
+    return image
