@@ -2,8 +2,16 @@
 
 import argparse
 
-from skpatchsvdd._cli import values
 from skpatchsvdd._cli.text import printable
+from skpatchsvdd._cli.values import (
+    parse_count,
+    parse_factor,
+    parse_fraction,
+    parse_kinds,
+    parse_part,
+    parse_size,
+    parse_working_size,
+)
 from skpatchsvdd._version import __version__
 
 
@@ -62,7 +70,7 @@ def _add_fit(commands):
     add("-o", "--output", required=True, help="model file to write")
     add(
         "--image-size",
-        type=values.parse_working_size,
+        type=parse_working_size,
         metavar="PIXELS",
         help="what images are resized to: one number, or height and width as in "
         "192x256, or original, which keeps all pixels; by default large ones are made "
@@ -78,7 +86,7 @@ def _add_fit(commands):
     )
     add(
         "--bank-size",
-        type=values.parse_part,
+        type=parse_part,
         metavar="N",
         help="normal patches of each scale that are kept, a number or a fraction such "
         "as 0.1; by default all, up to 1 GiB of them",
@@ -140,7 +148,7 @@ def _add_inspect(commands):
     _add_threshold(inspect)
     add(
         "--maps",
-        type=values.parse_kinds,
+        type=parse_kinds,
         default=["overlay"],
         metavar="KINDS",
         help="what to write of each map, comma-separated: overlay, a picture of it "
@@ -158,14 +166,14 @@ def _add_threshold(parser):
     group = parser.add_mutually_exclusive_group()
     group.add_argument(
         "--false-alarm-rate",
-        type=values.parse_fraction,
+        type=parse_fraction,
         metavar="P",
         help="raise an alarm at p-values of at most P: for about this fraction of new "
         "normal images; by default as the model was fitted",
     )
     group.add_argument(
         "--threshold",
-        type=values.parse_factor,
+        type=parse_factor,
         metavar="FACTOR",
         help="multiply the model's threshold, as the slider of the page does: less "
         "than 1 raises more alarms",
@@ -278,7 +286,7 @@ def _add_calibrate(commands):
     )
     add(
         "--false-alarm-rate",
-        type=values.parse_fraction,
+        type=parse_fraction,
         metavar="FRACTION",
         help="fraction of new normal images that may raise an alarm; by default that "
         "of the model",
@@ -325,14 +333,14 @@ def _add_export(commands):
     add("-o", "--output", required=True, help="file to write")
     add(
         "--bank-size",
-        type=values.parse_part,
+        type=parse_part,
         metavar="N",
         help="normal patches of each scale that are kept, a number or a fraction such "
         "as 0.1, for a smaller and faster file; by default all",
     )
     add(
         "--input-size",
-        type=values.parse_size,
+        type=parse_size,
         metavar="PIXELS",
         help="size of the images that the file takes and resizes, for a model that "
         "resizes: one number, or height and width as in 192x256; by default that of "
@@ -366,7 +374,7 @@ def _add_encoder(parser):
 def _add_common(parser, device="that of the model, mostly auto"):
     parser.add_argument(
         "--max-pixels",
-        type=values.parse_count,
+        type=parse_count,
         default=100_000_000,
         metavar="PIXELS",
         help="files of more pixels are not decoded, which can take minutes and all "
