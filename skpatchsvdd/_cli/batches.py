@@ -18,27 +18,13 @@ _OF_FILES = (FileNotFoundError, ImageFileError, ChangedFileError)
 
 
 class Outcome(NamedTuple):
-    """What there is to say about one file.
-
-    Attributes
-    ----------
-    file : str
-        Its name.
-    state : int or None
-        Its state before it was read; see `states.find_state`.
-    reason : str or None
-        Why it cannot be inspected.
-    may_pass : bool
-        Whether that is no fault of the file, so that it may be inspected later.
-    results : Bunch or None
-        What `PatchSVDD.inspect` says of it alone.
-    """
+    """What there is to say about one file."""
 
     file: str
-    state: int | None
-    reason: str | None = None
-    may_pass: bool = False
-    results: Bunch | None = None
+    state: int | None  # before it was read; see `states.find_state`
+    reason: str | None = None  # why it cannot be inspected
+    may_pass: bool = False  # that is no fault of the file: try again later
+    results: Bunch | None = None  # what `PatchSVDD.inspect` says of it alone
 
     def fail(self, error):
         """Return the outcome with an exception as the reason."""
@@ -90,15 +76,10 @@ def _inspect_fitting(batch, est, explain):
         if len(batch) > 1:
             return [x for one in batch for x in _inspect_fitting([one], est, explain)]
         if not isinstance(error, _OF_FILES):
-            _check_model(est)
+            # Raises if the model, or its device, fails whatever the image is.
+            est.score_samples(np.full((1, *est.inspected_shape_), 128, dtype=np.uint8))
         return [batch[0].fail(error)]
     return [
         outcome._replace(results=Bunch(**{k: v[i : i + 1] for k, v in results.items()}))
         for i, outcome in enumerate(batch)
     ]
-
-
-def _check_model(est):
-    """Raise if a model, or its device, fails whatever the image is."""
-    grey = np.full((1, *est.inspected_shape_), 128, dtype=np.uint8)
-    est.score_samples(grey)

@@ -10,7 +10,9 @@ from skpatchsvdd._cli.learning import (
     count_needed,
     group_files,
     print_least_normal,
+    settings_of_run,
     tell_rate,
+    tell_threshold,
 )
 from skpatchsvdd._cli.models import check_exists, load_model
 from skpatchsvdd._learnt import take_snapshot
@@ -39,31 +41,20 @@ def _load(args):
 
 
 def _calibrate(args):
-    """Calibrate a model on images, in memory, and say what that changes.
-
-    Returns
-    -------
-    est : PatchSVDD
-    doubt : str or None
-        What is wrong if there are too few images.
-    """
+    """Calibrate a model on images, for `change_model`; say what that changes."""
     est = _load(args)
     files = find_images(args.images, args.strict, est)
     groups = None if args.group_by is None else group_files(files, args.group_by)
-    own = {"device": est.device, "verbose": est.verbose}
-    est.set_params(device=args.device or est.device, verbose=1)
-    former = take_snapshot(est)
-    est.calibrate(files, groups)
-    alarms = call_on_files(former.predict, files, "inspecting images as before") == -1
-    est.set_params(**own)  # not those of this run
+    with settings_of_run(est, args.device):
+        former = take_snapshot(est)
+        est.calibrate(files, groups)
+        labels = call_on_files(former.predict, files, "inspecting images as before")
     doubt = _tell_enough(est, len(files), groups)
-    _tell_threshold(est, former.offset_)
+    tell_threshold(est, former.offset_)
+    print(tell_rate(est))
     scores = est.calibration_scores_
-    n_alarms = int(np.sum(scores < est.offset_))
-    print(
-        f"of these {len(files)} images {int(alarms.sum())} raised an alarm, {n_alarms} "
-        "will"
-    )
+    n_former, n_alarms = np.sum(labels == -1), np.sum(scores < est.offset_)
+    print(f"of these {len(files)} images {n_former} raised an alarm, {n_alarms} will")
     print("the least normal of them; a defect here would let others like it pass:")
     print_least_normal(scores, files)
     return est, doubt
@@ -88,13 +79,6 @@ def _tell_enough(est, n_images, groups):
     return f"{n_given} {unit} are too few for a rate of false alarms of {rate:g}."
 
 
-def _tell_threshold(est, offset):
-    print(
-        f"an image is abnormal below a score of {est.offset_:.4g}; it was {offset:.4g}"
-    )
-    print(tell_rate(est))
-
-
 def _go_back(args):
     """Take the threshold of the training images; say what that changes."""
     est = _load(args)
@@ -104,5 +88,6 @@ def _go_back(args):
     if is_same and former.held_out is None:
         return None, None
     print(f"{len(est.training_scores_)} training images calibrate again")
-    _tell_threshold(est, offset)
+    tell_threshold(est, offset)
+    print(tell_rate(est))
     return est, None

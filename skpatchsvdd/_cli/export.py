@@ -10,7 +10,12 @@ from skpatchsvdd._utils import check_file_name
 
 def run(args):
     """Write a model as a file of ONNX, and say what is in it."""
-    _check_output(args.output)
+    path = check_file_name(args.output)
+    if path.exists() and not is_onnx_file(path):
+        raise ValueError(
+            f"{path} exists and was not exported by this command. Pass another name."
+        )
+    check_folder(path)
     est = load_model(args.model, "cpu", args.encoder)
     print("exporting: seconds, a minute for a large bank")
     facts = est.export_onnx(
@@ -26,13 +31,3 @@ def run(args):
     )
     print(f"wrote {args.output}, {os.path.getsize(args.output) / 1e6:.1f} MB")
     return OK
-
-
-def _check_output(path):
-    """Raise, before any work, if a file cannot be written under a name."""
-    path = check_file_name(path)
-    if path.exists() and not is_onnx_file(path):
-        raise ValueError(
-            f"{path} exists and was not exported by this command. Pass another name."
-        )
-    check_folder(path)

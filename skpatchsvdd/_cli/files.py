@@ -17,30 +17,20 @@ _N_NAMED = 5
 
 
 def find_images(sources, strict, est=None):
-    """Return the paths of images, each once, all of which can be read.
+    """Return the paths of images in folders, each once, all of which can be read.
 
     Those that are broken, or not of the shape that a model takes, are named and passed
     over, or with `strict` are an error. Pictures that an inspection has drawn are no
     images.
-
-    Parameters
-    ----------
-    sources : list of str
-        Folders and files.
-    strict : bool
-        Whether to end there.
-    est : PatchSVDD or None
-        The model.
     """
     files, unreadable, others = list_files(sources)
     fits, reasons = [], [reason for _, reason in unreadable]
     with Report("PatchSVDD", 1).side_progress("reading files", len(files)) as progress:
         for i, file in enumerate(files):
-            reason = _find_fault(file, est)
-            if reason is None:
-                fits.append(file)
-            else:
+            if reason := _find_fault(file, est):
                 reasons.append(reason)
+            else:
+                fits.append(file)
             progress(i + 1)
     tell_skipped(reasons, strict)
     tell_others(others)
@@ -58,16 +48,10 @@ def tell_skipped(reasons, strict):
 
 
 def list_files(sources):
-    """List image files, each once, by their names alone.
+    """List image files, each once, by their names alone, sorted within a folder.
 
-    Returns
-    -------
-    files : list of str
-        In the order of the sources, sorted within a folder.
-    unreadable : list of (str, str)
-        What cannot be looked at, links to nothing among them, and why.
-    others : list of Path
-        Files that are no images by name.
+    Also what cannot be looked at, links to nothing among them, each with why, and the
+    files that are no images by name.
     """
     files, others, unreadable = find_all_files(sources)
     once = {}

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from skpatchsvdd._cli.encoders import find_encoder
 from skpatchsvdd._cli.files import find_images
 from skpatchsvdd._cli.learning import (
     check_layout,
@@ -16,7 +15,7 @@ from skpatchsvdd._cli.learning import (
     print_least_normal,
     tell_rate,
 )
-from skpatchsvdd._cli.models import check_output, save_model
+from skpatchsvdd._cli.models import check_output, find_encoder, save_model
 from skpatchsvdd._cli.status import OK
 from skpatchsvdd._cli.text import printable
 from skpatchsvdd._cli.values import ORIGINAL
@@ -28,7 +27,6 @@ from skpatchsvdd._utils import TrainingInterrupted, TrainingKept, TwinsFound
 # two cores inspect so many in seconds, and the 12 million of a camera in minutes.
 _COMMON_SIZE = 256
 _MOST_PIXELS = 576 * 768
-_HALF_WHITE = 127
 # Sets of images of one piece that are listed, at most.
 _N_SETS = 5
 
@@ -101,10 +99,8 @@ def _limit_size(size):
 
 def read_roi(file):
     """Read a mask of what to inspect, black where nothing matters, or None."""
-    if file is None:
-        return None
-    mask = read_display(file).max(axis=2)
-    return mask > _HALF_WHITE  # a JPEG is not quite black, nor quite white
+    # Half of white: a JPEG is not quite black, nor quite white.
+    return None if file is None else read_display(file).max(axis=2) > 127
 
 
 def _fit_or_end(est, files, groups, output):

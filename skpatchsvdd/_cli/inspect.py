@@ -27,7 +27,11 @@ def run(args):
     est.offset_ = _choose_offset(est, args.false_alarm_rate, args.threshold)
     files, unreadable = (None, []) if args.watch else _list_files(args, est)
     folder = make_folder(args.output)
-    page = None if args.no_report else _make_page(args, est, model_offset)
+    page = None
+    if not args.no_report:
+        limit = _N_WATCHED if args.watch else _N_SHOWN
+        title = f"Inspection by {Path(args.model).name}"
+        page = Page(est, title, limit, model_offset, model=args.model)
     with hold_lock(folder / TABLE):
         kinds = [] if args.no_maps else args.maps
         record = Record(est, folder, kinds, page, bool(args.watch), args.strict)
@@ -45,12 +49,6 @@ def _list_files(args, est):
     files, unreadable, others = list_files(args.images)
     tell_others(others)
     return files, unreadable
-
-
-def _make_page(args, est, model_offset):
-    limit = _N_WATCHED if args.watch else _N_SHOWN
-    title = f"Inspection by {Path(args.model).name}"
-    return Page(est, title, limit, model_offset, model=args.model)
 
 
 def _inspect_looks(looks, est, record, is_watch):

@@ -3,6 +3,7 @@
 import math
 import os
 import re
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +15,10 @@ from skpatchsvdd._images import ENDINGS
 from skpatchsvdd._utils import Report, hold_lock
 
 _N_LEAST_NORMAL = 5
-# Files that are scored at a time, while somebody waits, and who says how many.
+# Files that are scored at a time, while somebody waits.
 _N_SCORED = 8
-_SPEAKER = "PatchSVDD"
 # Alarms of good images that most can live with, where nobody says how many.
 _USUAL_RATE = 0.01
-_ROUNDING, _DIGITS = 1e-9, 9
 # The group of an image, by the parameter --group-by: the folder it is in, or what its
 # name has before the last "_", as in "sheet7_003.png".
 _GROUP_OF = {
@@ -27,8 +26,7 @@ _GROUP_OF = {
     "name": lambda path: path.parent / (path.stem.rpartition("_")[0] or path.stem),
 }
 # Folders of a data set that is made for evaluation. Two of them tell it from others.
-_TRAIN, _TEST, _MASKS = "train", "test", "ground_truth"
-_GOOD = "good"
+_DATA_SET = ("train", "test", "ground_truth")
 # What folders of good and of defective images are called, in small letters.
 _GOOD_NAMES = {"good", "ok", "io", "normal", "pass", "passed", "healthy", "intact"}
 _DEFECTIVE_NAMES = {
@@ -47,19 +45,15 @@ def check_layout(sources):
             folders[:] = [x for x in folders if not x.startswith(".")]
             has_images = any(Path(x).suffix.lower() in ENDINGS for x in names)
             _check_names(Path(parent), folders, has_images)
-            found = [x for x in (_TRAIN, _TEST, _MASKS) if x in folders]
+            found = [x for x in _DATA_SET if x in folders]
             if len(found) > 1:
+                good = (Path(parent, x) for x in ("train/good", "train", "test/good"))
+                good = next(filter(Path.is_dir, good), "folders of good images alone")
                 raise ValueError(
                     f"{parent} holds {' and '.join(f'{x}/' for x in found)}, as MVTec "
                     "AD's layout has them: defective images, or masks, would be learnt "
-                    f"as normal ones. Pass {_find_good(Path(parent))} instead."
+                    f"as normal ones. Pass {good} instead."
                 )
-
-
-def _find_good(folder):
-    """Return the folder of a data set that holds images to learn from."""
-    candidates = folder / _TRAIN / _GOOD, folder / _TRAIN, folder / _TEST / _GOOD
-    return next((x for x in candidates if x.is_dir()), "folders of good images alone")
 
 
 def _check_sources(sources):
@@ -90,7 +84,7 @@ def _check_names(parent, names, has_images):
 def call_on_files(method, files, label):
     """Return what a method of an estimator returns of files; say how many are done."""
     results = []
-    with Report(_SPEAKER, 1).side_progress(label, len(files)) as progress:
+    with Report("PatchSVDD", 1).side_progress(label, len(files)) as progress:
         for start in range(0, len(files), _N_SCORED):
             results.append(method(files[start : start + _N_SCORED]))
             progress(min(start + _N_SCORED, len(files)))
@@ -100,18 +94,9 @@ def call_on_files(method, files, label):
 def change_model(args, learn):
     """Learn, in memory, and save the model as a whole unless that is in doubt.
 
-    Parameters
-    ----------
-    args : Namespace
-        With `model`, `output`, `yes` and `dry_run`.
-    learn : callable
-        ``learn(args)`` gives the model, or None if nothing is new, and why not to save
-        it without being asked to, or None. It says what changes.
-
-    Returns
-    -------
-    status : int
-        That of the command.
+    ``learn(args)`` gives the model, or None if nothing is new, and why not to save it
+    without being asked to, or None; it says what changes. `args` has `model`, `output`,
+    `yes` and `dry_run`. Returns the command's status.
     """
     if args.dry_run:
         _, doubt = learn(args)
@@ -149,6 +134,15 @@ def _save(est, model, target, before):
     print(f"wrote {target}")
 
 
+@contextmanager
+def settings_of_run(est, device):
+    """Let an estimator say how far it is, on a device or its own; then be as it was."""
+    own = {"device": est.device, "verbose": est.verbose}
+    est.set_params(device=device or est.device, verbose=1)
+    yield
+    est.set_params(**own)
+
+
 def group_files(files, by):
     """Return the group of each file, by its folder or its name."""
     groups = [str(_GROUP_OF[by](Path(file))) for file in files]
@@ -177,6 +171,13 @@ def print_least_normal(scores, files):
         print(f"  {scores[i]:12.4g}  {printable(files[i])}")
 
 
+def tell_threshold(est, former):
+    """Say what the threshold of an estimator is, and what it was."""
+    print(
+        f"an image is abnormal below a score of {est.offset_:.4g}; it was {former:.4g}"
+    )
+
+
 def tell_rate(est):
     """Say how many good images will raise an alarm, and what would make them fewer."""
     used = est._calibration.source
@@ -185,7 +186,7 @@ def tell_rate(est):
     rate = float(used.p_values(np.array([below]))[0])
     text = f"of new good images, about 1 in {round(1 / rate)} will raise an alarm"
     asked = _USUAL_RATE if est.false_alarm_rate == "auto" else est.false_alarm_rate
-    if rate <= asked * (1 + _ROUNDING):
+    if rate <= asked * (1 + 1e-9):
         return text
     owners, n_needed = used.owners, count_needed(asked)
     # Where some are trained on, as many more calibrate as there are more of all.
@@ -198,4 +199,4 @@ def tell_rate(est):
 
 def count_needed(rate):
     """Return how many images must calibrate to promise a rate of false alarms."""
-    return math.ceil(round(1 / rate, _DIGITS)) - 1
+    return math.ceil(round(1 / rate, 9)) - 1

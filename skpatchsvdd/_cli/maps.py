@@ -11,15 +11,9 @@ from skpatchsvdd._report import save_overlay
 # The folder of maps, beside a table.
 MAPS = "maps"
 # What can be saved of a map, and how the names of such files end.
-KINDS = {
-    "overlay": ".png",
-    "npy": ".npy",
-    "png": ".map.png",
-    "mask": ".mask.png",
-}
+KINDS = {"overlay": ".png", "npy": ".npy", "png": ".map.png", "mask": ".mask.png"}
 # The grey value, of 65535, of a pixel at the threshold.
 _AT_THRESHOLD = 10_000
-_WHITE = 255
 _TINY = 1e-12  # instead of a threshold of 0
 # Bytes of an image's name in that of its map.
 _LONGEST_NAME = 200
@@ -32,27 +26,10 @@ def in_thresholds(maps, est):
 
 
 def save_maps(start, kinds, image, one_map, mask, est):
-    """Save a map in some kinds of files.
+    """Save a map as files of some `KINDS`, and return those that were written.
 
-    Parameters
-    ----------
-    start : Path
-        How the names of the files begin; see `name_maps`.
-    kinds : list of str
-        Of `KINDS`.
-    image : ndarray of uint8 of shape (height, width, 3) or None
-        The image, which only "overlay" shows; that is left out if it is None.
-    one_map : ndarray of shape (height, width)
-        The anomaly map.
-    mask : ndarray of bool of shape (height, width)
-        True at abnormal pixels.
-    est : PatchSVDD
-        Fitted.
-
-    Returns
-    -------
-    files : list of Path
-        Those that were written.
+    Their names begin with `start`; see `name_maps`. Only "overlay" shows the image, and
+    is left out if that is None. `mask` is True at abnormal pixels.
     """
     kinds = [x for x in kinds if x != "overlay" or image is not None]
     if kinds:
@@ -62,40 +39,23 @@ def save_maps(start, kinds, image, one_map, mask, est):
     for kind in kinds:
         file = start.with_name(start.name + KINDS[kind])
         with writing(file):
-            _SAVERS[kind](file, image, one_map, mask, est)
+            _save(kind, file, image, one_map, mask, est)
         files.append(file)
     return files
 
 
-def _save_overlay(file, image, one_map, mask, est):
-    save_overlay(image, in_thresholds(one_map, est), file)
-
-
-def _save_numbers(file, image, one_map, mask, est):
-    np.save(file, one_map)
-
-
-def _save_grey(file, image, one_map, mask, est):
-    values = np.clip(_AT_THRESHOLD * in_thresholds(one_map, est), 0, 65535)
-    _save_picture(file, values.round().astype(np.uint16))
-
-
-def _save_mask(file, image, one_map, mask, est):
-    _save_picture(file, np.where(mask, _WHITE, 0).astype(np.uint8))
-
-
-def _save_picture(file, pixels):
+def _save(kind, file, image, one_map, mask, est):
     from PIL import Image
 
-    Image.fromarray(pixels).save(file)
-
-
-_SAVERS = {
-    "overlay": _save_overlay,
-    "npy": _save_numbers,
-    "png": _save_grey,
-    "mask": _save_mask,
-}
+    if kind == "overlay":
+        save_overlay(image, in_thresholds(one_map, est), file)
+    elif kind == "npy":
+        np.save(file, one_map)
+    elif kind == "png":
+        values = np.clip(_AT_THRESHOLD * in_thresholds(one_map, est), 0, 65535)
+        Image.fromarray(values.round().astype(np.uint16)).save(file)
+    else:
+        Image.fromarray(np.where(mask, 255, 0).astype(np.uint8)).save(file)
 
 
 def name_maps(folder, number, file):

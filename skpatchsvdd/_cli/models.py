@@ -1,14 +1,18 @@
-"""Model files, for the command line."""
+"""Model files, and encoders that a user names, for the command line."""
 
+import importlib
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import joblib
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
+from torch import nn
 
-from skpatchsvdd._cli.encoders import find_encoder
+from skpatchsvdd._cli.text import printable
+from skpatchsvdd._encoding import ENCODERS
 from skpatchsvdd._patch_svdd import PatchSVDD, load
 from skpatchsvdd._storage import is_model_file
 from skpatchsvdd._utils import check_file_name, replaced_when_whole
@@ -91,3 +95,47 @@ def _unpickle(path):
     except NotFittedError as error:
         raise ValueError(f"{path} holds an estimator that is not fitted.") from error
     return est
+
+
+def find_encoder(text):
+    """Return what --encoder names: a str, a torch.nn.Module, or a list of both.
+
+    `text`, parted by commas, has names of encoders, and "package.module:name" of what
+    is to be imported: a module, or what returns one when called without arguments.
+    None stays None.
+    """
+    if text is None:
+        return None
+    found = [_import_encoder(x) if ":" in x else x for x in text.split(",")]
+    unknown = [x for x in found if isinstance(x, str) and x not in (*ENCODERS, "auto")]
+    if unknown:
+        raise ValueError(
+            f"--encoder must name {', '.join((*ENCODERS, 'auto'))}, or what to import, "
+            f"as in my_package.my_module:make, got {unknown[0]!r}."
+        )
+    return found[0] if len(found) == 1 else found
+
+
+def _import_encoder(text):
+    """Import, and call if need be, what a user has named; say so."""
+    name, _, attribute = text.partition(":")
+    print(f"--encoder {printable(text)}: importing {printable(name)}, which runs it")
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # as python -m has it
+    try:
+        found = importlib.import_module(name)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(
+            f"--encoder {text} cannot be imported: {error}. Pass package.module:name, "
+            "of what lies in the current folder or is installed."
+        ) from error
+    if not isinstance(found, nn.Module) and callable(found):
+        found = found()
+    if not isinstance(found, nn.Module):
+        raise ValueError(
+            f"--encoder {text} must be a torch.nn.Module, or return one when it is "
+            f"called without arguments; it is a {type(found).__name__}."
+        )
+    return found

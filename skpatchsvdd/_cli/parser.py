@@ -14,11 +14,6 @@ from skpatchsvdd._cli.values import (
 )
 from skpatchsvdd._version import __version__
 
-_STATUS = (
-    "Exit status: 0 if all images are normal, 3 if one is abnormal, 4 if none is but "
-    "some could not be inspected, 1 if something went wrong, 130 after Ctrl-C."
-)
-
 
 class _HelpFormatter(argparse.HelpFormatter):
     """Shows the default of every option that has one, if its text does not say it."""
@@ -47,22 +42,18 @@ def make_parser():
     """Make the parser of all commands."""
     parser = _Parser(
         prog="skpatchsvdd",
-        description=(
-            "Find what is abnormal in images, learnt from normal images alone: "
-            "fit to a folder of good ones, then inspect others."
-        ),
-        epilog="Example: skpatchsvdd fit good/ -o part.model && "
-        "skpatchsvdd inspect part.model new/ -o results",
+        description="Find what is abnormal in images, learnt from normal images alone: "
+        "fit to a folder of good ones, then inspect others.",
+        epilog="Example: skpatchsvdd fit good/ -o part.model && skpatchsvdd inspect "
+        "part.model new/ -o results",
     )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(required=True, metavar="command", dest="command")
-    _add_fit(commands)
-    _add_inspect(commands)
-    _add_evaluate(commands)
-    _add_update(commands)
-    _add_calibrate(commands)
-    _add_export(commands)
-    _add_demo(commands)
+    for add_command in (
+        *(_add_fit, _add_inspect, _add_evaluate, _add_update, _add_calibrate),
+        *(_add_export, _add_demo),
+    ):
+        add_command(commands)
     return parser
 
 
@@ -70,44 +61,43 @@ def _add_fit(commands):
     fit = commands.add_parser(
         "fit",
         help="learn from images of good parts and save a model",
-        description=(
-            "Learn what is normal from images of good parts, in folders and all "
-            "folders below them, and save a model."
-        ),
+        description="Learn what is normal from images of good parts, in folders and "
+        "all folders below them, and save a model.",
         epilog="Example: skpatchsvdd fit good/ -o part.model --image-size 256",
     )
-    fit.add_argument("images", nargs="+", help="folders or files of normal images")
-    fit.add_argument("-o", "--output", required=True, help="model file to write")
-    fit.add_argument(
+    add = fit.add_argument
+    add("images", nargs="+", help="folders or files of normal images")
+    add("-o", "--output", required=True, help="model file to write")
+    add(
         "--image-size",
         type=parse_working_size,
         metavar="PIXELS",
         help="what images are resized to: one number, or height and width as in "
-        "192x256, or original, which keeps all pixels; by default large ones are "
-        "made smaller, to as many pixels as 576x768 has, others stay as they are, and "
-        "they become 256 x 256 if they differ",
+        "192x256, or original, which keeps all pixels; by default large ones are made "
+        "smaller, to as many pixels as 576x768 has, others stay as they are, and they "
+        "become 256 x 256 if they differ",
     )
-    fit.add_argument(
+    add(
         "--false-alarm-rate",
         type=float,
         metavar="FRACTION",
         help="fraction of new normal images that may raise an alarm; by default about "
         "one in as many as there are training images",
     )
-    fit.add_argument(
+    add(
         "--bank-size",
         type=parse_part,
         metavar="N",
         help="normal patches of each scale that are kept, a number or a fraction such "
         "as 0.1; by default all, up to 1 GiB of them",
     )
-    fit.add_argument(
+    add(
         "--roi",
         metavar="MASK",
-        help="image that is black where nothing matters, and white elsewhere: what "
-        "is there is never seen",
+        help="image that is black where nothing matters, and white elsewhere: what is "
+        "there is never seen",
     )
-    fit.add_argument(
+    add(
         "--group-by",
         choices=("folder", "name", "none"),
         help="which images belong together, as pictures of one lot or tiles of one "
@@ -115,24 +105,21 @@ def _add_fit(commands):
         'last "_", or none; by default those that look like several pictures of one '
         "piece",
     )
-    fit.add_argument(
+    add(
         "--max-iter",
         type=int,
         metavar="STEPS",
         help="training steps; 0 does not train; by default 200, of hierarchical more",
     )
-    fit.add_argument(
-        "--random-state", type=int, default=0, metavar="SEED", help="seed of all draws"
-    )
-    fit.add_argument(
+    add("--random-state", type=int, default=0, metavar="SEED", help="seed of all draws")
+    add(
         "--encoder",
         metavar="NAMES",
         help="what makes features: formulas, hierarchical, flat, raw, or a torch "
         "module of your own as package.module:name, which is imported, and called "
-        "without arguments if it is no module; comma-separated; used "
-        "together; by default auto",
+        "without arguments if it is no module; comma-separated; used together; by "
+        "default auto",
     )
-    _add_max_pixels(fit)
     _add_common(fit, device="auto")
 
 
@@ -140,25 +127,26 @@ def _add_inspect(commands):
     inspect = commands.add_parser(
         "inspect",
         help="say which images are abnormal, and where",
-        description=(
-            "Inspect images and write report.html, a page to look through them, "
-            "results.csv and, for each image, a picture of what is abnormal: yellow "
-            "at the threshold, red at twice as much. What cannot be inspected has a "
-            'row, too, that says "unreadable" and why.'
-        ),
-        epilog=f"{_STATUS} Example: skpatchsvdd inspect part.model new/ -o results",
+        description="Inspect images and write report.html, a page to look through "
+        "them, results.csv and, for each image, a picture of what is abnormal: yellow "
+        "at the threshold, red at twice as much. What cannot be inspected has a row, "
+        'too, that says "unreadable" and why.',
+        epilog="Exit status: 0 if all images are normal, 3 if one is abnormal, 4 if "
+        "none is but some could not be inspected, 1 if something went wrong, 130 after "
+        "Ctrl-C. Example: skpatchsvdd inspect part.model new/ -o results",
     )
-    inspect.add_argument("model", help="model file, written by fit")
-    inspect.add_argument("images", nargs="*", help="folders or files of images")
-    inspect.add_argument(
+    add = inspect.add_argument
+    add("model", help="model file, written by fit")
+    add("images", nargs="*", help="folders or files of images")
+    add(
         "--watch",
         metavar="FOLDER",
         help="inspect what arrives in a folder, until interrupted by Ctrl-C; started "
         "again, it goes on where it was",
     )
-    inspect.add_argument("-o", "--output", required=True, help="folder to write to")
+    add("-o", "--output", required=True, help="folder to write to")
     _add_threshold(inspect)
-    inspect.add_argument(
+    add(
         "--maps",
         type=parse_kinds,
         default=["overlay"],
@@ -168,10 +156,9 @@ def _add_inspect(commands):
         "16 bits of grey, of which the threshold is 10000; mask, white where an image "
         "is abnormal",
     )
-    inspect.add_argument("--no-maps", action="store_true", help="write no maps")
-    inspect.add_argument("--no-report", action="store_true", help="write no page")
+    add("--no-maps", action="store_true", help="write no maps")
+    add("--no-report", action="store_true", help="write no page")
     _add_encoder(inspect)
-    _add_max_pixels(inspect)
     _add_common(inspect)
 
 
@@ -197,15 +184,14 @@ def _add_evaluate(commands):
     evaluate = commands.add_parser(
         "evaluate",
         help="measure a model on images whose defects are known",
-        description=(
-            "Measure a model on a folder in MVTec AD's layout: test/good, test/DEFECT "
-            "and, for figures of pixels, ground_truth/DEFECT/NAME_mask.png."
-        ),
+        description="Measure a model on a folder in MVTec AD's layout: test/good, "
+        "test/DEFECT and, for figures of pixels, ground_truth/DEFECT/NAME_mask.png.",
         epilog="Example: skpatchsvdd evaluate part.model data/part",
     )
-    evaluate.add_argument("model", help="model file, written by fit")
-    evaluate.add_argument("folder", help="folder that holds test/")
-    evaluate.add_argument(
+    add = evaluate.add_argument
+    add("model", help="model file, written by fit")
+    add("folder", help="folder that holds test/")
+    add(
         "-o",
         "--output",
         help="folder for report.html, a page, evaluation.json, the figures, and "
@@ -213,7 +199,6 @@ def _add_evaluate(commands):
         "printed",
     )
     _add_encoder(evaluate)
-    _add_max_pixels(evaluate)
     _add_common(evaluate)
 
 
@@ -223,26 +208,25 @@ def _add_update(commands):
         usage="%(prog)s [options] model images [images ...]\n"
         "       %(prog)s [options] model --review FILE",
         help="add more normal images, or a review, to a model, without training",
-        description=(
-            "Add normal images that look different from those of fit, such as another "
-            "batch of material, to a model, without training it again. It says how "
-            "many of them look abnormal to the model as it is, and lists the worst; if "
-            "there are any, it writes nothing without --yes. The former model stays as "
-            "a backup, MODEL.bak, unless -o names another file. With --review it "
-            "learns what people have said of the images of a report."
-        ),
+        description="Add normal images that look different from those of fit, such as "
+        "another batch of material, to a model, without training it again. It says how "
+        "many of them look abnormal to the model as it is, and lists the worst; if "
+        "there are any, it writes nothing without --yes. The former model stays as a "
+        "backup, MODEL.bak, unless -o names another file. With --review it learns what "
+        "people have said of the images of a report.",
         epilog="Exit status: 0 if all is well, 3 if nothing was written because images "
-        "look abnormal or a review would do harm, 1 if something went wrong. "
-        "Examples: skpatchsvdd update part.model good_of_today/; "
-        "skpatchsvdd update part.model --review review.json",
+        "look abnormal or a review would do harm, 1 if something went wrong. Examples: "
+        "skpatchsvdd update part.model good_of_today/; skpatchsvdd update part.model "
+        "--review review.json",
     )
-    update.add_argument("model", help="model file, written by fit")
-    images = update.add_argument(
+    add = update.add_argument
+    add("model", help="model file, written by fit")
+    images = add(
         "images",
         nargs="+",
         help="folders or files of normal images; none with --review",
     )
-    update.add_argument(
+    add(
         "--review",
         action=_InPlaceOf,
         other=images,
@@ -250,33 +234,28 @@ def _add_update(commands):
         help="learn from what a review says, a file saved by the page of an "
         "inspection: good images that raised an alarm, and defects",
     )
-    update.add_argument(
+    add(
         "--images",
         dest="folder",
         metavar="FOLDER",
         help="where the images of --review are, if not where they were; what changes "
         "for all others in it is counted, too",
     )
-    update.add_argument(
-        "-o", "--output", help="model file to write; by default the same"
-    )
-    update.add_argument(
+    add("-o", "--output", help="model file to write; by default the same")
+    add(
         "--group",
         metavar="NAME",
         help="the group that all of these images are of, for a model that was fitted "
         "with groups; by default none",
     )
-    update.add_argument(
+    add(
         "--yes",
         action="store_true",
         help="write also if some of the images look abnormal, or if fewer of the "
         "reviewed ones would be right",
     )
-    update.add_argument(
-        "--dry-run", action="store_true", help="say what would change, write nothing"
-    )
+    add("--dry-run", action="store_true", help="say what would change, write nothing")
     _add_encoder(update)
-    _add_max_pixels(update)
     _add_common(update)
 
 
@@ -286,53 +265,45 @@ def _add_calibrate(commands):
         usage="%(prog)s [options] model images [images ...]\n"
         "       %(prog)s [options] model --training",
         help="set the threshold of a model anew, by good images in a new light",
-        description=(
-            "Set the threshold of a model by images of good parts that it was not "
-            "fitted to, such as a new lot or a new light, and does not learn from: as "
-            "they come, and not chosen for how abnormal they look. It says how many "
-            "there are and how many are needed, where the threshold was and will be, "
-            "and how many of them raise an alarm. If they are too few for the rate of "
-            "false alarms, it writes nothing without --yes. The former model stays as "
-            "a backup, MODEL.bak, unless -o names another file."
-        ),
+        description="Set the threshold of a model by images of good parts that it was "
+        "not fitted to, such as a new lot or a new light, and does not learn from: as "
+        "they come, and not chosen for how abnormal they look. It says how many there "
+        "are and how many are needed, where the threshold was and will be, and how "
+        "many of them raise an alarm. If they are too few for the rate of false "
+        "alarms, it writes nothing without --yes. The former model stays as a backup, "
+        "MODEL.bak, unless -o names another file.",
         epilog="Exit status: 0 if all is well, 3 if nothing was written because there "
         "are too few images, 1 if something went wrong. Example: skpatchsvdd calibrate "
         "part.model good_of_today/",
     )
-    calibrate.add_argument("model", help="model file, written by fit")
-    calibrate.add_argument(
-        "images", nargs="*", help="folders or files of normal images"
-    )
-    calibrate.add_argument(
+    add = calibrate.add_argument
+    add("model", help="model file, written by fit")
+    add("images", nargs="*", help="folders or files of normal images")
+    add(
         "--training",
         action="store_true",
         help="go back to the threshold of the training images",
     )
-    calibrate.add_argument(
+    add(
         "--false-alarm-rate",
         type=parse_fraction,
         metavar="FRACTION",
         help="fraction of new normal images that may raise an alarm; by default that "
         "of the model",
     )
-    calibrate.add_argument(
+    add(
         "--group-by",
         choices=("folder", "name"),
         help="which images belong together, as for fit; by default none do",
     )
-    calibrate.add_argument(
-        "-o", "--output", help="model file to write; by default the same"
-    )
-    calibrate.add_argument(
+    add("-o", "--output", help="model file to write; by default the same")
+    add(
         "--yes",
         action="store_true",
         help="write also if there are too few images for the rate of false alarms",
     )
-    calibrate.add_argument(
-        "--dry-run", action="store_true", help="say what would change, write nothing"
-    )
+    add("--dry-run", action="store_true", help="say what would change, write nothing")
     _add_encoder(calibrate)
-    _add_max_pixels(calibrate)
     _add_common(calibrate)
 
 
@@ -352,23 +323,22 @@ def _add_export(commands):
     export = commands.add_parser(
         "export",
         help="write a model as a file of ONNX, which needs neither torch nor this",
-        description=(
-            "Write a model as a file of ONNX, from bytes of images to score, p-value, "
-            "verdict and map, for onnxruntime and others. Needs pip install onnx "
-            "onnxscript."
-        ),
+        description="Write a model as a file of ONNX, from bytes of images to score, "
+        "p-value, verdict and map, for onnxruntime and others. Needs pip install onnx "
+        "onnxscript.",
         epilog="Example: skpatchsvdd export part.model -o part.onnx --bank-size 0.1",
     )
-    export.add_argument("model", help="model file, written by fit")
-    export.add_argument("-o", "--output", required=True, help="file to write")
-    export.add_argument(
+    add = export.add_argument
+    add("model", help="model file, written by fit")
+    add("-o", "--output", required=True, help="file to write")
+    add(
         "--bank-size",
         type=parse_part,
         metavar="N",
         help="normal patches of each scale that are kept, a number or a fraction such "
         "as 0.1, for a smaller and faster file; by default all",
     )
-    export.add_argument(
+    add(
         "--input-size",
         type=parse_size,
         metavar="PIXELS",
@@ -383,14 +353,13 @@ def _add_demo(commands):
     demo = commands.add_parser(
         "demo",
         help="learn from synthetic normal images and find synthetic defects",
-        description=(
-            "Learn from synthetic normal images, find synthetic defects, print what is "
-            "found and draw a picture. Takes about a minute on two cores."
-        ),
+        description="Learn from synthetic normal images, find synthetic defects, print "
+        "what is found and draw a picture. Takes about a minute on two cores.",
     )
-    demo.add_argument("--output", default="demo.png", help="picture to write")
-    demo.add_argument("--device", default="auto", help="auto, cpu, cuda, ...")
-    demo.add_argument("--random-state", type=int, default=0, help="seed of all draws")
+    add = demo.add_argument
+    add("--output", default="demo.png", help="picture to write")
+    add("--device", default="auto", help="auto, cpu, cuda, ...")
+    add("--random-state", type=int, default=0, help="seed of all draws")
 
 
 def _add_encoder(parser):
@@ -402,7 +371,7 @@ def _add_encoder(parser):
     )
 
 
-def _add_max_pixels(parser):
+def _add_common(parser, device="that of the model, mostly auto"):
     parser.add_argument(
         "--max-pixels",
         type=parse_count,
@@ -411,9 +380,6 @@ def _add_max_pixels(parser):
         help="files of more pixels are not decoded, which can take minutes and all "
         "memory; 100,000,000 by default",
     )
-
-
-def _add_common(parser, device="that of the model, mostly auto"):
     parser.add_argument("--device", help=f"auto, cpu, cuda, ...; by default {device}")
     parser.add_argument(
         "--strict",

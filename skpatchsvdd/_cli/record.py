@@ -25,30 +25,15 @@ _PAGE_SECONDS, _PAGE_REST = 5.0, 20
 # Seconds until a file that has failed by no fault of its own is tried again: at first,
 # and at most; twice as long each time.
 _FIRST_WAIT, _LONGEST_WAIT = 2, 600
+_BOX = ("top", "left", "bottom", "right", "area")
 
 
 class Record:
-    """Takes in what is found of each file, and writes it.
+    """Takes in what is found of each file, and writes it to a folder.
 
-    Parameters
-    ----------
-    est : PatchSVDD
-        Fitted.
-    folder : Path
-        Where to write to.
-    kinds : list of str
-        What is saved of maps, of `maps.KINDS`.
-    page : Page or None
-        The page, if there is to be one.
-    goes_on : bool
-        Whether the folder's former table goes on, or is replaced.
-    strict : bool
-        Whether to raise at a file that cannot be inspected.
-
-    Attributes
-    ----------
-    table : Table
-        The table.
+    `kinds` of maps, of `maps.KINDS`, are saved, and there is a `page` unless that is
+    None. The folder's former table `goes_on`, or is replaced. With `strict` a file that
+    cannot be inspected is an error.
     """
 
     def __init__(self, est, folder, kinds, page, goes_on, strict):
@@ -121,7 +106,9 @@ class Record:
         results = outcome.results
         regions = results.regions[0]
         image = self._read_image(outcome)
-        saved = self._save_maps(outcome, image)
+        start = name_maps(self._folder, self.table.n_rows, outcome.file)
+        found = image, results.maps[0], results.masks[0]
+        saved = save_maps(start, self._kinds, *found, self._est)
         maps = [x.relative_to(self._folder) for x in saved]
         described = []
         if self._page is not None and image is not None:
@@ -135,7 +122,7 @@ class Record:
             score=f"{results.scores[0]:.6g}",
             p_value=f"{results.p_values[0]:.4g}",
             n_regions=len(regions),
-            regions=";".join(map(_describe_region, regions)),
+            regions=";".join(" ".join(str(x[k]) for k in _BOX) for x in regions),
             **_find_kind(results),
             map=";".join(x.as_posix() for x in maps),
             state=outcome.state,
@@ -157,10 +144,8 @@ class Record:
 
     def _add_unreadable(self, outcome):
         self._begin()
-        file, reason = outcome.file, outcome.reason
-        self.table.add(
-            file=file, verdict="unreadable", reason=reason, state=outcome.state
-        )
+        file, state, reason = outcome[:3]
+        self.table.add(file=file, verdict="unreadable", reason=reason, state=state)
         tell(f"unreadable: {reason}")
         self._n_taken += 1
         self._unreadable.add(file)
@@ -185,12 +170,6 @@ class Record:
         )
         return None
 
-    def _save_maps(self, outcome, image):
-        """Save maps; return their files."""
-        one_map, mask = outcome.results.maps[0], outcome.results.masks[0]
-        start = name_maps(self._folder, self.table.n_rows, outcome.file)
-        return save_maps(start, self._kinds, image, one_map, mask, self._est)
-
     @property
     def explains(self):
         """Whether it matters what alarms were compared with."""
@@ -213,9 +192,8 @@ class Record:
 
     def print_summary(self):
         """Print how many images are abnormal, and where to look."""
-        more = ""
-        if self._unreadable:
-            more = f", {len(self._unreadable)} could not be inspected"
+        n_failed = len(self._unreadable)
+        more = f", {n_failed} could not be inspected" if n_failed else ""
         print(
             f"{self._n_abnormal} of {self._n_images} images are abnormal{more}; wrote "
             f"{printable(self._folder)}"
@@ -233,11 +211,6 @@ class Record:
 
 def _find_verdict(outcome):
     return "abnormal" if outcome.results.labels[0] == -1 else "normal"
-
-
-def _describe_region(region):
-    fields = ("top", "left", "bottom", "right", "area")
-    return " ".join(str(region[name]) for name in fields)
 
 
 def _find_kind(results):

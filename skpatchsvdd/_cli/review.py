@@ -7,71 +7,47 @@ from typing import NamedTuple
 import numpy as np
 
 from skpatchsvdd._cli.files import find_images, read_fitting
-from skpatchsvdd._cli.learning import call_on_files
+from skpatchsvdd._cli.learning import call_on_files, settings_of_run, tell_threshold
 from skpatchsvdd._cli.models import load_model
 from skpatchsvdd._cli.text import ListedError, printable
-from skpatchsvdd._report import (
-    DEFECTIVE,
-    GOOD,
-    digest_file,
-    is_of_model,
-    read_review,
-)
+from skpatchsvdd._report import GOOD, digest_file, is_of_model, read_review
 
 # Files that a list names, at most.
 _N_NAMED = 5
 
 
 class _Known(NamedTuple):
-    """An image of which somebody has said what it is.
-
-    Attributes
-    ----------
-    file : str
-        Its path.
-    is_good : bool
-        Whether it is good.
-    kind : str or None
-        The name of the kind of defect.
-    mask : ndarray of bool of shape (height, width) or None
-        True where it is defective, if that was said.
-    """
+    """An image of which somebody has said what it is."""
 
     file: str
     is_good: bool
-    kind: str | None
-    mask: np.ndarray | None
+    kind: str | None  # the name of the kind of defect
+    mask: np.ndarray | None  # (height, width), True where it is defective
 
 
 def learn_review(args):
-    """Let a model learn from a review, in memory, and say what that changes.
+    """Let a model learn from a review, for `change_model`; say what that changes.
 
     Nothing is learnt unless all of the review can be.
-
-    Returns
-    -------
-    est : PatchSVDD or None
-        None if there is nothing new.
-    doubt : str or None
-        Why not to save it without being asked to.
     """
     review = read_review(args.review)
     est = load_model(args.model, encoder=args.encoder)
-    _check_model(review, est, args)
+    if review.model is not None and not is_of_model(review.model, est):
+        raise ValueError(
+            f"{args.review} is a review of another model's report, not of one by "
+            f"{args.model}. Pass that model, or inspect the images with this one and "
+            "review its report."
+        )
     known = _find_known(review, est, args)
     others = _find_others(known, est, args)
-    own = {"device": est.device, "verbose": est.verbose}
-    est.set_params(device=args.device or est.device, verbose=1)
     files = [x.file for x in known] + others
-    before, offset = _list_alarms(est, files), est.offset_
-    is_new = teach(est, known)
-    after = _list_alarms(est, files) if is_new else before
-    est.set_params(**own)  # not those of this run
+    with settings_of_run(est, args.device):
+        before, offset = _list_alarms(est, files), est.offset_
+        is_new = teach(est, known)
+        after = _list_alarms(est, files) if is_new else before
     n_worse = _tell_known(known, before[: len(known)], after[: len(known)])
     _tell_others(others, before[len(known) :], after[len(known) :], args.folder)
-    print(
-        f"an image is abnormal below a score of {est.offset_:.4g}; it was {offset:.4g}"
-    )
+    tell_threshold(est, offset)
     doubt = "fewer of the reviewed images would be right." if n_worse > 0 else None
     return (est, doubt) if is_new else (None, None)
 
@@ -79,12 +55,7 @@ def learn_review(args):
 def teach(est, known):
     """Let an estimator learn what is known of some images; say if any of it is new.
 
-    Parameters
-    ----------
-    est : PatchSVDD
-        Fitted.
-    known : list of _Known
-        What is known. No groups: none of these images joins the bank.
+    There are no groups: none of these images joins the bank.
     """
     former = est._fitted
     good = [x for x in known if x.is_good]
@@ -101,15 +72,6 @@ def teach(est, known):
     if unnamed:
         learn(unnamed, [-1] * len(unnamed), masks=[x.mask for x in unnamed])
     return est._fitted is not former  # which partial_fit replaces if anything is new
-
-
-def _check_model(review, est, args):
-    if review.model is not None and not is_of_model(review.model, est):
-        raise ValueError(
-            f"{args.review} is a review of another model's report, not of one by "
-            f"{args.model}. Pass that model, or inspect the images with this one and "
-            "review its report."
-        )
 
 
 def _find_known(review, est, args):
@@ -130,13 +92,11 @@ def _find_known(review, est, args):
     for image in review.images:
         file = os.path.join(folder, *image.file.split("/"))
         shape, fault = read_fitting(file, est)
-        fault = fault or _find_fault(image, file, shape, est, places)
-        if fault is None:
-            is_good = image.verdict == GOOD
-            mask = _make_mask(image.boxes, shape[:2])
-            known.append(_Known(file, is_good, image.kind, mask))
-        else:
+        if fault := fault or _find_fault(image, file, shape, est, places):
             faults.append(fault)
+        else:
+            mask = _make_mask(image.boxes, shape[:2])
+            known.append(_Known(file, image.verdict == GOOD, image.kind, mask))
     if faults:
         head = f"{args.review} cannot be applied to the images in {folder}:"
         raise ListedError(head, faults)
@@ -153,9 +113,8 @@ def _find_fault(image, file, shape, est, places):
                 f"{file} has {shape[0]} x {shape[1]} pixels, and a box reaches to row "
                 f"{bottom} and column {right}."
             )
-    place = places.get(os.path.abspath(file))
-    is_learnt = place is not None and est.check_training_files([place])[0] == "same"
-    if image.verdict == DEFECTIVE and is_learnt:
+    place = None if image.verdict == GOOD else places.get(os.path.abspath(file))
+    if place is not None and est.check_training_files([place])[0] == "same":
         return (
             f"{file} was learnt as a good image, and cannot become a defective one. "
             "Fit again without it."
@@ -189,19 +148,17 @@ def _list_alarms(est, files):
 def _tell_known(known, before, after):
     """Say how many of the reviewed images are right; return how many fewer now are."""
     is_good = np.array([x.is_good for x in known])
-    was_right, is_right = before != is_good, after != is_good
-    n_was, n_is = int(was_right.sum()), int(is_right.sum())
+    n_was, n_is = np.sum(before != is_good), np.sum(after != is_good)
     print(
         f"of {len(known)} reviewed images the model was right about {n_was}, and is "
         f"now about {n_is}"
     )
     for name, part in (("good", is_good), ("defective", ~is_good)):
         if part.any():
-            was, now = int(before[part].sum()), int(after[part].sum())
-            n_images = int(part.sum())
+            was, now, n_images = before[part].sum(), after[part].sum(), part.sum()
             print(f"  really {name}: {was} of {n_images} raised an alarm, {now} do now")
-    wrong = [x.file for x, right in zip(known, is_right, strict=True) if not right]
-    _list_files("still not right:", wrong)
+    wrong = np.flatnonzero(after == is_good)
+    _list_files("still not right:", [known[i].file for i in wrong])
     return n_was - n_is
 
 
@@ -209,21 +166,21 @@ def _tell_others(others, before, after, folder):
     """Say what has changed for the images that nobody has reviewed."""
     if not others:
         return
-    new = [x for x, was, now in zip(others, before, after, strict=True) if now > was]
-    gone = [x for x, was, now in zip(others, before, after, strict=True) if was > now]
+    gone, new = (
+        [others[i] for i in np.flatnonzero(x)]
+        for x in (before & ~after, after & ~before)
+    )
     print(
-        f"{len(others)} other images are in {printable(folder)}: {int(before.sum())} "
-        f"raised an alarm, {int(after.sum())} do now; {len(gone)} no longer, "
-        f"{len(new)} new"
+        f"{len(others)} other images are in {printable(folder)}: {before.sum()} raised "
+        f"an alarm, {after.sum()} do now; {len(gone)} no longer, {len(new)} new"
     )
     _list_files("no alarms any more:", gone)
     _list_files("new alarms:", new)
 
 
 def _list_files(head, files):
-    if not files:
-        return
-    print(head)
+    if files:
+        print(head)
     for file in files[:_N_NAMED]:
         print(f"  {printable(file)}")
     if len(files) > _N_NAMED:

@@ -24,7 +24,7 @@ def main(argv=None):
             sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
         with warnings.catch_warnings():
             warnings.simplefilter("always", UserWarning)  # of every batch
-            warnings.showwarning = _print_warning
+            warnings.showwarning = lambda text, *_, **__: tell(f"warning: {text}")
             return _run(args)
     except _EXPECTED as error:
         tell_error(error)
@@ -47,7 +47,3 @@ def _run(args):
 
     with limited_pixels(args.max_pixels):
         return module.run(args)
-
-
-def _print_warning(message, *_, **__):
-    tell(f"warning: {message}")

@@ -15,7 +15,7 @@ def find_state(file):
     The name is that from the root on, links to folders followed: the same file has the
     same state from wherever it is looked at.
     """
-    return find_states([file])[file]
+    return _find_state(file, os.path.realpath)
 
 
 def find_states(files):

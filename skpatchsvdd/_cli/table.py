@@ -4,7 +4,7 @@ import csv
 import errno
 import io
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 
 from skpatchsvdd._cli.text import printable
@@ -14,15 +14,12 @@ COLUMNS = (
     *("file", "verdict", "score", "p_value", "n_regions", "regions", "map"),
     *("reason", "time", "state"),
 )
-# Those of a model that knows kinds of defects. The state is the last, by which files
-# are known.
+# Those of a model that knows kinds of defects. By the state, the last, files are known.
 COLUMNS_WITH_KIND = (*COLUMNS[:6], "kind", "kind_distance", *COLUMNS[6:])
-# Those that hold what somebody has named.
-_TEXTS = {"file", "kind", "map", "reason"}
+_TEXTS = {"file", "kind", "map", "reason"}  # what somebody has named
 # How text begins that a spreadsheet would compute; or that would be taken for such.
 _COMPUTED = ("=", "+", "-", "@", "'")
-# By these a table is known.
-_FIRST = b"file,verdict,score,p_value"
+_FIRST = b"file,verdict,score,p_value"  # by which a table is known
 
 
 def is_table(path):
@@ -60,23 +57,9 @@ def as_cell(text):
 class Table:
     """A table to which rows are added, each flushed, so that none is lost or torn.
 
-    A former table stays until `begin` is called.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    goes_on : bool
-        Whether rows are added to a former table, or a new one takes its place.
-    columns : tuple of str
-        The names of its columns; those of a former table that goes on stay.
-
-    Attributes
-    ----------
-    n_rows : int
-        Rows so far, those of the former table included if it goes on.
-    known : set of int
-        The states of the files that have a row; see `states.find_state`.
+    A former table stays until `begin` is called; then it `goes_on`, with its columns,
+    or a new one takes its place. `n_rows` counts all rows, and `known` holds the states
+    of the files that have one; see `states.find_state`.
     """
 
     def __init__(self, path, goes_on, columns=COLUMNS):
@@ -165,12 +148,9 @@ def _list_rows(stream):
     for line in stream:
         position += len(line)
         is_quoted ^= line.count(b'"') % 2 == 1
-        if not is_quoted and line.endswith(b"\n"):
-            yield position, _read_state(line.rpartition(b",")[2])
-
-
-def _read_state(text):
-    try:
-        return int(text.strip(b' "\r\n'), 16)
-    except ValueError:  # of a file that was not there, or edited by hand
-        return None
+        if is_quoted or not line.endswith(b"\n"):
+            continue
+        state = None
+        with suppress(ValueError):  # of a file that was not there, or edited by hand
+            state = int(line.rpartition(b",")[2].strip(b' "\r\n'), 16)
+        yield position, state

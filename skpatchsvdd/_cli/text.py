@@ -5,15 +5,7 @@ import unicodedata
 
 
 class ListedError(ValueError):
-    """An error whose lines are a head and a list, such as of files.
-
-    Parameters
-    ----------
-    head : str
-        What is wrong.
-    items : list of str
-        Where.
-    """
+    """An error whose lines are a head, what is wrong, and a list, such as of files."""
 
     def __init__(self, head, items):
         super().__init__("\n  ".join([head, *items]))
@@ -26,14 +18,12 @@ def printable(text):
     A newline in the name of a file becomes ``\n``, so that no name looks like a line
     of its own; the bytes of a name that is no text become ``\udcXX``.
     """
-    return "".join(x if _is_harmless(x) else _write_out(x) for x in str(text))
-
-
-def _is_harmless(character):
-    return character.isprintable() or unicodedata.category(character) == "Zs"
+    return "".join(map(_write_out, str(text)))
 
 
 def _write_out(character):
+    if character.isprintable() or unicodedata.category(character) == "Zs":
+        return character
     return character.encode("unicode_escape").decode("ascii")
 
 

@@ -67,9 +67,8 @@ def parse_kinds(text):
     """Read what to write of maps, one or more of `KINDS`."""
     kinds = list(dict.fromkeys(text.split(",")))
     if not set(kinds) <= set(KINDS):
-        raise _refuse(
-            f"must be one or more of {', '.join(KINDS)}, comma-separated", text
-        )
+        known = ", ".join(KINDS)
+        raise _refuse(f"must be one or more of {known}, comma-separated", text)
     return kinds
 
 

@@ -17,14 +17,8 @@ def watch_folder(folder, is_due):
 
     Those that are there at the start come first. A file is waited for as long as its
     size or its time of change differ from one look to the next. What is yielded is to
-    be used up before the next look, and is empty where nothing has arrived.
-
-    Parameters
-    ----------
-    folder : str
-        The folder.
-    is_due : callable
-        Whether a file of a state is to be inspected; see `states.find_state`.
+    be used up before the next look, and is empty where nothing has arrived. `is_due`
+    says whether a file of a state is to be inspected; see `states.find_state`.
     """
     if not Path(folder).is_dir():
         raise FileNotFoundError(f"there is no folder {folder} to watch.")
@@ -33,7 +27,10 @@ def watch_folder(folder, is_due):
     while True:
         start = time.monotonic()
         files, _, unreadable = find_files(folder)
-        reported = _report_new(unreadable, reported)
+        for name, reason in unreadable:
+            if name not in reported:
+                tell(f"skipped: {reason}")
+        reported = {name for name, _ in unreadable}
         found = find_states(without_drawn(files))
         arrived = {
             x: state
@@ -45,11 +42,3 @@ def watch_folder(folder, is_due):
         yield (x for x, state in arrived.items() if find_state(x) == state)
         before = found
         time.sleep(max(_WATCH_SECONDS, taken))  # no more than half of the time to look
-
-
-def _report_new(unreadable, reported):
-    """Say, once, what cannot be looked into; return the names of all of that."""
-    for name, reason in unreadable:
-        if name not in reported:
-            tell(f"skipped: {reason}")
-    return {name for name, _ in unreadable}

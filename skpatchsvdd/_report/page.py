@@ -36,7 +36,6 @@ _N_REGIONS = 10
 # many as there are alarms, but no less and no more than this.
 _DEFECTS = 0.2, 0.5
 _TINY = 1e-12  # instead of a threshold of 0
-_PACKAGES = ("scikit-learn", "torch", "numpy")
 
 
 def write_report(estimator, X, path, *, y=None, title="Inspection report"):
@@ -96,18 +95,9 @@ def write_report(estimator, X, path, *, y=None, title="Inspection report"):
 class Page:
     """Collects what an inspection finds, and writes a page about it.
 
-    Parameters
-    ----------
-    estimator : PatchSVDD
-        Fitted.
-    title : str
-        The page's heading.
-    limit : int or None
-        How many images to keep, the last ones; None keeps all.
-    model_offset : float or None
-        The model's own `offset_`, where `estimator` was given another one.
-    model : str or None
-        The file of the model, for the command line that the page shows.
+    Only the last `limit` images are kept, or all if it is None. `model_offset` is the
+    model's own `offset_`, where the estimator was given another one, and `model` its
+    file, for the command line that the page shows.
     """
 
     def __init__(self, estimator, title, limit=None, model_offset=None, model=None):
@@ -130,27 +120,14 @@ class Page:
         self.keep(self.describe(X, results, labels, maps, masks=masks))
 
     def describe(self, X, results, labels=None, maps=None, pictures=None, masks=None):
-        """Return what the page shows of some images, for `keep`.
+        """Return what the page shows of each of some images, for `keep`.
 
-        Parameters
-        ----------
-        X : list of path, or array-like
-            The images.
-        results : Bunch
-            What `inspect` says. With ``explain=True`` it says all that a page shows,
-            and with ``names=True`` which known kinds of defects alarms resemble.
-        labels : array-like of shape (n_images,) or None
-            1 for good images and -1 for defective ones.
-        maps : list of path or None
-            Files with pictures of the maps, which the page refers to.
-        pictures : list of ndarray or None
-            What `read_display` gives for X, where that is at hand.
-        masks : sequence of ndarray of shape (height, width) or None
-            Which pixels are truly defective, in the sizes that the images came in.
-
-        Returns
-        -------
-        described : list of dict
+        `results` is what `inspect` says: with ``explain=True`` all that a page shows,
+        with ``names=True`` also which kinds of defects alarms resemble. `labels` are 1
+        for good images and -1 for defective ones, `maps` files with pictures of maps,
+        which the page refers to, `pictures` what `read_display` gives for X, where that
+        is at hand, and `masks` which pixels are truly defective, in the sizes that the
+        images came in. Each may be None.
         """
         matches = self._find_matches(X, results)
         self._pairs.check_files(matches.values())
@@ -192,7 +169,7 @@ class Page:
 
     def _describe(self, x, image, i, results, matches):
         """Return what the page knows of an image."""
-        is_file = isinstance(x, str | Path)
+        is_file, threshold = isinstance(x, str | Path), _as_threshold(self._est.offset_)
         size = results.maps[i].shape
         regions = results.regions[i][:_N_REGIONS]
         fields = ["top", "left", "bottom", "right", "area"]
@@ -211,15 +188,11 @@ class Page:
             "value": -float(results.scores[i]),
             "p": float(results.p_values[i]),
             "thumb": encode_picture(image, _IMAGE_SIZE),
-            "map": encode_map(results.maps[i] / np.float32(self._threshold)),
+            "map": encode_map(results.maps[i] / np.float32(threshold)),
             "regions": [[int(region[name]) for name in fields] for region in regions],
             "matches": pairs,
             **kinds,
         }
-
-    @property
-    def _threshold(self):
-        return _as_threshold(self._est.offset_)
 
     def write(self, path):
         """Write the page; the file is whole, or what it was."""
@@ -230,14 +203,13 @@ class Page:
         content = {
             "title": self._title,
             "subtitle": f"{n_images}, {now:%d %B %Y, %H:%M}",
-            "threshold": self._threshold,
+            "threshold": _as_threshold(self._est.offset_),
             "model_threshold": _as_threshold(self._model_offset),
             "model": self._model,
             **self._list_training(),
             **self._list_images(path),
             "unreadable": [
-                {"file": file, "reason": reason}
-                for file, reason in self._unreadable.items()
+                {"file": x, "reason": reason} for x, reason in self._unreadable.items()
             ],
             "settings": self._list_settings(now),
             **self._test_drift(),
@@ -282,12 +254,8 @@ class Page:
         if any(x["label"] is None for x in images):
             # A batch of many defects is no drift, but one of nothing else is.
             share = float(np.clip(np.mean(scores < est.offset_), *_DEFECTS))
-        result = drift_test(
-            est.calibration_scores_,
-            scores,
-            est.calibration_groups_,
-            defect_fraction=share,
-        )
+        known, groups = est.calibration_scores_, est.calibration_groups_
+        result = drift_test(known, scores, groups, defect_fraction=share)
         verdict = result.verdict
         if n_left_out := int(share * len(scores)):
             verdict += f" (Not counted, as possibly defective: {n_left_out}.)"
@@ -299,11 +267,9 @@ class Page:
         est = self._est
         height, width, channels = est.inspected_shape_
         defaults = type(est)().get_params(deep=False)
-        given = {
-            name: value
-            for name, value in est.get_params(deep=False).items()
-            if name != "roi" and repr(value) != repr(defaults[name])
-        }
+        given = est.get_params(deep=False)
+        given = {k: v for k, v in given.items() if repr(v) != repr(defaults[k])}
+        given.pop("roi", None)
         if est.roi_ is not None:
             given["roi"] = f"{np.mean(est.roi_):.0%} of the pixels are looked at"
         return [
@@ -314,7 +280,7 @@ class Page:
             ("training steps", f"{est.n_iter_}, lambda {est.lam_:g}"),
             *((name, str(value)) for name, value in given.items()),
             ("skpatchsvdd", __version__),
-            *((name, version(name)) for name in _PACKAGES),
+            *((name, version(name)) for name in ("scikit-learn", "torch", "numpy")),
             ("Python", f"{platform.python_version()}, {platform.machine()}"),
         ]
 

@@ -18,18 +18,14 @@ _WHY_NOT = {
 
 
 class PatchPairs:
-    """Shows the patches of alarms and the normal ones they were compared with.
-
-    Parameters
-    ----------
-    estimator : PatchSVDD
-        Fitted.
-    """
+    """Shows the patches of alarms and the normal ones they were compared with."""
 
     def __init__(self, estimator):
         self._est = estimator
         self._status = {}  # of training files, by the number of the image
-        self._read = lru_cache(maxsize=_N_KEPT)(_read_training)
+        self._read = lru_cache(maxsize=_N_KEPT)(
+            lambda file: (read_display(file, OVERLAY_SIZE), read_shape(file)[:2])
+        )
 
     def check_files(self, matches):
         """Find out which training files of some matches are still what they were."""
@@ -41,14 +37,8 @@ class PatchPairs:
     def show(self, matches, image, size):
         """Return pictures of patches, by scale, and what they were compared with.
 
-        Parameters
-        ----------
-        matches : structured ndarray of shape (n_scales,)
-            Those of one region, see `PatchSVDD.explain`; `check_files` has seen them.
-        image : ndarray of shape (height, width, 3)
-            The image, to look at.
-        size : tuple of (height, width)
-            The size in which it came.
+        `matches` are those of one region, which `check_files` has seen; the image,
+        (height, width, 3), is to look at, and came in `size`.
         """
         pairs = zip(matches, self._est.patch_sizes_, strict=True)
         return [
@@ -73,10 +63,6 @@ class PatchPairs:
             except (OSError, ValueError):  # it is being replaced just now
                 status = "unreadable"
         return {"normal": normal, "from": origin + _WHY_NOT.get(status, "")}
-
-
-def _read_training(file):
-    return read_display(file, OVERLAY_SIZE), read_shape(file)[:2]
 
 
 def _cut(image, size, match, prefix):

@@ -25,16 +25,8 @@ _QUICK = {"compress_level": 1, "compress_type": 2}
 def save_overlay(image, one_map, path):
     """Draw a map over its image: a picture of at most `OVERLAY_SIZE` pixels a side.
 
-    Nothing up to half the threshold, yellow at it, red from twice as much on.
-
-    Parameters
-    ----------
-    image : path or array
-        The image.
-    one_map : ndarray of shape (height, width)
-        The map, in units of the threshold, in any size.
-    path : Path
-        The file to write.
+    Nothing up to half the threshold, yellow at it, red from twice as much on. The image
+    is a path or an array, the map in units of the threshold, in any size.
     """
     from PIL import Image
 

@@ -19,7 +19,6 @@ GOOD, DEFECTIVE = "good", "defective"
 _LONGEST_KIND = 80
 _NO_KINDS = (*NORMAL_NAMES, UNKNOWN_KIND, "nan", "inf", "infinity")
 _DIGEST_BYTES = 16
-_CHUNK = 2**20
 # Bytes of a review, at most: some hundreds for each image. More is another file.
 _LARGEST = 2**28
 _WAY_OUT = 'Pass the file that "Save review" of a report has saved.'
@@ -30,50 +29,30 @@ _IMAGE_KEYS = {"file", "verdict", "kind", "boxes", "digest"}
 class ReviewedImage(NamedTuple):
     """What a review says of one image.
 
-    Attributes
-    ----------
-    file : str
-        Its path below the folder of the review, with strokes.
-    verdict : str
-        `GOOD` or `DEFECTIVE`.
-    kind : str or None
-        The name of the kind of defect.
-    boxes : list of (int, int, int, int)
-        Top, left, bottom and right of where it is defective, in pixels of the image;
-        bottom and right are the first row and column outside. Empty if nobody said.
-    digest : str or None
-        What `digest_file` gave for the file that was inspected.
+    Boxes are top, left, bottom and right of where it is defective, in pixels of the
+    image; bottom and right are the first row and column outside.
     """
 
-    file: str
-    verdict: str
-    kind: str | None
-    boxes: list
-    digest: str | None
+    file: str  # below the folder of the review, with strokes
+    verdict: str  # `GOOD` or `DEFECTIVE`
+    kind: str | None  # the name of the kind of defect
+    boxes: list  # empty if nobody said
+    digest: str | None  # what `digest_file` gave for the file that was inspected
 
 
 class Review(NamedTuple):
-    """All that a review says.
+    """All that a review says."""
 
-    Attributes
-    ----------
-    model : str or None
-        What `fingerprint` gave for the model of the report.
-    folder : str or None
-        The folder that all images are in, where they were inspected.
-    images : list of ReviewedImage
-    """
-
-    model: str | None
-    folder: str | None
-    images: list
+    model: str | None  # what `fingerprint` gave for the model of the report
+    folder: str | None  # that all images are in, where they were inspected
+    images: list  # of ReviewedImage
 
 
 def digest_file(file):
     """Return text that tells the bytes of a file from those of any other."""
     digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
     with open(file, "rb") as stream:
-        for chunk in iter(partial(stream.read, _CHUNK), b""):
+        for chunk in iter(partial(stream.read, 2**20), b""):
             digest.update(chunk)
     return digest.hexdigest()
 
@@ -82,14 +61,8 @@ def fingerprint(estimator, n_images=None):
     """Return text that names the images an estimator has learnt from.
 
     Images that join later do not change what is said of the first ones, so that a model
-    is known again when it has grown; see `is_of_model`.
-
-    Parameters
-    ----------
-    estimator : PatchSVDD
-        Fitted.
-    n_images : int or None
-        How many of them count, the first ones; None counts all.
+    is known again when it has grown; see `is_of_model`. `n_images` counts the first
+    ones alone.
     """
     n_images = len(estimator.training_files_) if n_images is None else n_images
     digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
@@ -110,17 +83,7 @@ def is_of_model(name, estimator):
 
 
 def read_review(path):
-    """Read a review, and raise if anything about it is not as a page saves it.
-
-    Parameters
-    ----------
-    path : path
-        The file.
-
-    Returns
-    -------
-    review : Review
-    """
+    """Read a `Review`, and raise if anything about it is not as a page saves it."""
     content = _read_json(path)
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ValueError(
@@ -166,19 +129,16 @@ def _check_content(content):
     if not isinstance(images, list) or not images:
         raise ValueError('"images" must be a list of at least one image.')
     checked = [_check_image(x, f"image {i}") for i, x in enumerate(images)]
-    for file, n_verdicts in Counter(_simplify(x.file) for x in checked).items():
-        if n_verdicts > 1:
-            raise ValueError(f"{file} has more than one verdict.")
+    # One path for all ways to write it, such as a.png for ./a.png.
+    files = Counter("/".join(PurePosixPath(x.file).parts) for x in checked)
+    [(file, n_verdicts)] = files.most_common(1)
+    if n_verdicts > 1:
+        raise ValueError(f"{file} has more than one verdict.")
     return Review(
         _check_text(content.get("model"), '"model"'),
         _check_text(content.get("folder"), '"folder"'),
         checked,
     )
-
-
-def _simplify(file):
-    """Return one path for all ways to write it, such as a.png for ./a.png."""
-    return "/".join(PurePosixPath(file).parts)
 
 
 def _check_keys(content, known, name):
@@ -244,7 +204,8 @@ def _is_name(kind):
 
 
 def _check_boxes(boxes, file):
-    boxes = [] if boxes is None else boxes
+    if boxes is None:
+        return []
     if not isinstance(boxes, list):
         raise ValueError(f"the boxes of {file} must be a list, got {boxes!r}.")
     return [_check_box(box, file) for box in boxes]
