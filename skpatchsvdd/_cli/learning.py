@@ -81,10 +81,10 @@ def _check_names(parent, names, has_images):
         )
 
 
-def call_on_files(method, files, label):
+def call_on_files(method, files, label, verbose=1):
     """Return what a method of an estimator returns of files; say how many are done."""
     results = []
-    with Report("PatchSVDD", 1).side_progress(label, len(files)) as progress:
+    with Report("PatchSVDD", verbose).side_progress(label, len(files)) as progress:
         for start in range(0, len(files), _N_SCORED):
             results.append(method(files[start : start + _N_SCORED]))
             progress(min(start + _N_SCORED, len(files)))

@@ -1,5 +1,6 @@
 """Maps of an inspection as files: pictures to look at, numbers and masks."""
 
+import io
 import re
 from pathlib import Path
 
@@ -52,10 +53,19 @@ def _save(kind, file, image, one_map, mask, est):
     elif kind == "npy":
         np.save(file, one_map)
     elif kind == "png":
-        values = np.clip(_AT_THRESHOLD * in_thresholds(one_map, est), 0, 65535)
-        Image.fromarray(values.round().astype(np.uint16)).save(file)
+        file.write_bytes(encode_grey(one_map, est))
     else:
         Image.fromarray(np.where(mask, 255, 0).astype(np.uint8)).save(file)
+
+
+def encode_grey(one_map, est):
+    """Return a map as a PNG of 16 bits of grey, in which the threshold is 10000."""
+    from PIL import Image
+
+    values = np.clip(_AT_THRESHOLD * in_thresholds(one_map, est), 0, 65535)
+    stream = io.BytesIO()
+    Image.fromarray(values.round().astype(np.uint16)).save(stream, "PNG")
+    return stream.getvalue()
 
 
 def name_maps(folder, number, file):

@@ -51,7 +51,7 @@ def make_parser():
     commands = parser.add_subparsers(required=True, metavar="command", dest="command")
     for add_command in (
         *(_add_fit, _add_inspect, _add_evaluate, _add_update, _add_calibrate),
-        *(_add_export, _add_demo),
+        *(_add_export, _add_serve, _add_demo),
     ):
         add_command(commands)
     return parser
@@ -347,6 +347,86 @@ def _add_export(commands):
         "the training images",
     )
     _add_encoder(export)
+
+
+def _add_serve(commands):
+    serve = commands.add_parser(
+        "serve",
+        help="show a line live in a browser, and answer other programs",
+        description="Inspect what arrives in a folder, and show it live in a browser: "
+        "newest images, alarms that wait until somebody looks, counts and drift. What "
+        "people say there is learnt at once, and can be undone. Other programs send "
+        "images to /inspect. Needs the extra serve: starlette, uvicorn, "
+        "python-multipart.",
+        epilog="Example: skpatchsvdd serve part.model --watch new/",
+    )
+    add = serve.add_argument
+    add("model", help="model file, written by fit")
+    add("--watch", metavar="FOLDER", help="folder in which images arrive")
+    add(
+        "-o",
+        "--output",
+        metavar="FOLDER",
+        help="folder of what was seen, which a restart goes on with; by default "
+        "MODEL.line beside the model",
+    )
+    add(
+        "--host",
+        default="127.0.0.1",
+        help="address to listen at; others than this machine's own need a token",
+    )
+    add("--port", type=int, default=8000, help="port to listen at; 0 is any free one")
+    add(
+        "--token-file",
+        metavar="FILE",
+        help="file that holds the token which all "
+        "requests need; by default the variable SKPATCHSVDD_TOKEN, if it is set",
+    )
+    add(
+        "--allow-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="name by which this machine is reached without a token, as behind a proxy",
+    )
+    add("--certificate", metavar="FILE", help="certificate, for https")
+    add("--key", metavar="FILE", help="private key of the certificate")
+    add("--json", action="store_true", help="print a line of JSON for each image")
+    add(
+        "--on-alarm",
+        nargs="+",
+        metavar="ARGUMENT",
+        help="program to run at each "
+        "alarm, with its arguments; it gets the alarm as JSON on its standard input",
+    )
+    add(
+        "--webhook",
+        metavar="URL",
+        help="address to post each alarm to, as JSON; tried again until it is taken",
+    )
+    add(
+        "--queue",
+        type=parse_count,
+        default=64,
+        metavar="N",
+        help="images of requests that may wait; more are answered with 503",
+    )
+    add(
+        "--max-megabytes",
+        type=float,
+        default=32.0,
+        metavar="MB",
+        help="largest request",
+    )
+    add(
+        "--keep",
+        type=parse_count,
+        default=5000,
+        metavar="N",
+        help="images that keep their pictures, the last ones",
+    )
+    _add_encoder(serve)
+    _add_common(serve)
 
 
 def _add_demo(commands):

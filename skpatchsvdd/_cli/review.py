@@ -25,31 +25,100 @@ class _Known(NamedTuple):
     mask: np.ndarray | None  # (height, width), True where it is defective
 
 
-def learn_review(args):
-    """Let a model learn from a review, for `change_model`; say what that changes.
+class Changes(NamedTuple):
+    """What a review changes: which images raise an alarm, before and after."""
 
-    Nothing is learnt unless all of the review can be.
-    """
-    review = read_review(args.review)
+    est: object  # the estimator, or None if there is nothing new
+    known: list  # reviewed images
+    others: list  # files of others
+    before: np.ndarray  # of bool, for all of these
+    after: np.ndarray
+    offset_before: float
+    offset: float
+
+    @property
+    def is_good(self):
+        """Which of the reviewed images are good."""
+        return np.array([x.is_good for x in self.known])
+
+    @property
+    def n_right_before(self):
+        """How many of the reviewed images the model was right about."""
+        return int(np.sum(self.before[: len(self.known)] != self.is_good))
+
+    @property
+    def n_right(self):
+        """How many it is right about now."""
+        return int(np.sum(self.after[: len(self.known)] != self.is_good))
+
+    @property
+    def wrong(self):
+        """The files of those that it is still wrong about."""
+        is_wrong = self.after[: len(self.known)] == self.is_good
+        return [self.known[i].file for i in np.flatnonzero(is_wrong)]
+
+    @property
+    def gone_alarms(self):
+        """The other files that raise no alarm any more."""
+        return self._list_others(self.before & ~self.after)
+
+    @property
+    def new_alarms(self):
+        """The other files that raise an alarm now."""
+        return self._list_others(self.after & ~self.before)
+
+    def _list_others(self, chosen):
+        return [self.others[i] for i in np.flatnonzero(chosen[len(self.known) :])]
+
+    @property
+    def doubt(self):
+        """Why not to save it without being asked to, or None."""
+        if self.n_right < self.n_right_before:
+            return "fewer of the reviewed images would be right."
+        return None
+
+
+def learn_review(args):
+    """Let a model learn from a review, for `change_model`; say what that changes."""
     est = load_model(args.model, encoder=args.encoder)
+    others = []
+    if args.folder is not None:
+        others = find_images([args.folder], args.strict, est)
+    with settings_of_run(est, args.device):
+        changes = try_review(args.review, est, args.model, args.folder, others)
+    _tell_known(changes)
+    _tell_others(changes, args.folder)
+    tell_threshold(est, changes.offset_before)
+    return (changes.est, changes.doubt) if changes.est else (None, None)
+
+
+def try_review(path, est, model, folder=None, others=(), verbose=1):
+    """Let an estimator learn from the file of a review; return what that changes.
+
+    Nothing is learnt unless all of the review can be. `model` is the name of the
+    estimator's file, for messages, and `folder` where the reviewed images are, if not
+    where the review says; `others` are files of which it is of interest what changes.
+    """
+    review = read_review(path)
     if review.model is not None and not is_of_model(review.model, est):
         raise ValueError(
-            f"{args.review} is a review of another model's report, not of one by "
-            f"{args.model}. Pass that model, or inspect the images with this one and "
+            f"{path} is a review of another model's report, not of one by "
+            f"{model}. Pass that model, or inspect the images with this one and "
             "review its report."
         )
-    known = _find_known(review, est, args)
-    others = _find_others(known, est, args)
+    known = _find_known(review, est, path, folder or review.folder)
+    reviewed = {os.path.realpath(x.file) for x in known}
+    others = [x for x in others if os.path.realpath(x) not in reviewed]
     files = [x.file for x in known] + others
-    with settings_of_run(est, args.device):
-        before, offset = _list_alarms(est, files), est.offset_
-        is_new = teach(est, known)
-        after = _list_alarms(est, files) if is_new else before
-    n_worse = _tell_known(known, before[: len(known)], after[: len(known)])
-    _tell_others(others, before[len(known) :], after[len(known) :], args.folder)
-    tell_threshold(est, offset)
-    doubt = "fewer of the reviewed images would be right." if n_worse > 0 else None
-    return (est, doubt) if is_new else (None, None)
+
+    def list_alarms():
+        return call_on_files(est.predict, files, "inspecting images", verbose) == -1
+
+    before, offset = list_alarms(), est.offset_
+    is_new = teach(est, known)
+    after = list_alarms() if is_new else before
+    learnt = est if is_new else None
+    return Changes(learnt, known, others, before, after, offset, est.offset_)
 
 
 def teach(est, known):
@@ -74,17 +143,15 @@ def teach(est, known):
     return est._fitted is not former  # which partial_fit replaces if anything is new
 
 
-def _find_known(review, est, args):
+def _find_known(review, est, path, folder):
     """Return the images of a review, all of them on the disk as they were reviewed."""
-    folder = args.folder or review.folder
     if folder is None:
         raise ValueError(
-            f"{args.review} does not say where its images are. Pass --images and the "
-            "folder."
+            f"{path} does not say where its images are. Pass --images and the folder."
         )
     if not Path(folder).is_dir():
         raise FileNotFoundError(
-            f"there is no folder {folder}, in which the images of {args.review} "
+            f"there is no folder {folder}, in which the images of {path} "
             "should be. Pass --images and the folder where they are now."
         )
     places = {file: i for i, file in enumerate(est.training_files_)}
@@ -98,7 +165,7 @@ def _find_known(review, est, args):
             mask = _make_mask(image.boxes, shape[:2])
             known.append(_Known(file, image.verdict == GOOD, image.kind, mask))
     if faults:
-        head = f"{args.review} cannot be applied to the images in {folder}:"
+        head = f"{path} cannot be applied to the images in {folder}:"
         raise ListedError(head, faults)
     return known
 
@@ -132,47 +199,30 @@ def _make_mask(boxes, size):
     return mask
 
 
-def _find_others(known, est, args):
-    """Return the images of --images that are not reviewed."""
-    if args.folder is None:
-        return []
-    reviewed = {os.path.realpath(x.file) for x in known}
-    files = find_images([args.folder], args.strict, est)
-    return [x for x in files if os.path.realpath(x) not in reviewed]
-
-
-def _list_alarms(est, files):
-    return call_on_files(est.predict, files, "inspecting images") == -1
-
-
-def _tell_known(known, before, after):
-    """Say how many of the reviewed images are right; return how many fewer now are."""
-    is_good = np.array([x.is_good for x in known])
-    n_was, n_is = np.sum(before != is_good), np.sum(after != is_good)
+def _tell_known(changes):
+    """Say how many of the reviewed images are right."""
+    n_known, is_good = len(changes.known), changes.is_good
     print(
-        f"of {len(known)} reviewed images the model was right about {n_was}, and is "
-        f"now about {n_is}"
+        f"of {n_known} reviewed images the model was right about "
+        f"{changes.n_right_before}, and is now about {changes.n_right}"
     )
+    before, after = changes.before[:n_known], changes.after[:n_known]
     for name, part in (("good", is_good), ("defective", ~is_good)):
         if part.any():
             was, now, n_images = before[part].sum(), after[part].sum(), part.sum()
             print(f"  really {name}: {was} of {n_images} raised an alarm, {now} do now")
-    wrong = np.flatnonzero(after == is_good)
-    _list_files("still not right:", [known[i].file for i in wrong])
-    return n_was - n_is
+    _list_files("still not right:", changes.wrong)
 
 
-def _tell_others(others, before, after, folder):
+def _tell_others(changes, folder):
     """Say what has changed for the images that nobody has reviewed."""
-    if not others:
+    if not changes.others:
         return
-    gone, new = (
-        [others[i] for i in np.flatnonzero(x)]
-        for x in (before & ~after, after & ~before)
-    )
+    n_known, gone, new = len(changes.known), changes.gone_alarms, changes.new_alarms
+    was, now = changes.before[n_known:].sum(), changes.after[n_known:].sum()
     print(
-        f"{len(others)} other images are in {printable(folder)}: {before.sum()} raised "
-        f"an alarm, {after.sum()} do now; {len(gone)} no longer, {len(new)} new"
+        f"{len(changes.others)} other images are in {printable(folder)}: {was} raised "
+        f"an alarm, {now} do now; {len(gone)} no longer, {len(new)} new"
     )
     _list_files("no alarms any more:", gone)
     _list_files("new alarms:", new)

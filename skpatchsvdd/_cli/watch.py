@@ -12,7 +12,7 @@ from skpatchsvdd._images import find_files
 _WATCH_SECONDS = 1.0
 
 
-def watch_folder(folder, is_due):
+def watch_folder(folder, is_due, say=print):
     """Yield, look by look, those images in a folder that are to be inspected.
 
     Those that are there at the start come first. A file is waited for as long as its
@@ -22,7 +22,7 @@ def watch_folder(folder, is_due):
     """
     if not Path(folder).is_dir():
         raise FileNotFoundError(f"there is no folder {folder} to watch.")
-    print(f"watching {printable(folder)}; Ctrl-C ends it", flush=True)
+    say(f"watching {printable(folder)}; Ctrl-C ends it")
     before, reported = {}, set()
     while True:
         start = time.monotonic()

@@ -8,6 +8,7 @@ from skpatchsvdd._images.files import (
     ChangedFileError,
     ImageFileError,
     limited_pixels,
+    read_bytes,
     read_image,
     read_shape,
 )
@@ -56,6 +57,7 @@ __all__ = [
     "list_digests",
     "list_images",
     "pixels_to_float",
+    "read_bytes",
     "read_display",
     "read_image",
     "read_labels",

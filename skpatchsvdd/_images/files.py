@@ -69,7 +69,7 @@ def read_image(file, max_pixels=None, size=None):
 
 
 def read_bytes(data, name):
-    """Return the bytes of an image file as `read_image` would the file; see `_named`."""
+    """Return the image in the bytes of a file, as `read_image` would."""
     with _named(name):
         if not data:
             raise _Refused("there is not a byte.")

@@ -1,13 +1,15 @@
 """The report: a page that shows what an inspection has found, and its reviews."""
 
 from skpatchsvdd._report.page import Page, write_report
-from skpatchsvdd._report.pictures import OVERLAY_SIZE, save_overlay
+from skpatchsvdd._report.pictures import OVERLAY_SIZE, draw_overlay, save_overlay
 from skpatchsvdd._report.review import (
     DEFECTIVE,
     GOOD,
+    check_reviewed,
     digest_file,
     fingerprint,
     is_of_model,
+    make_review,
     read_review,
 )
 
@@ -16,9 +18,12 @@ __all__ = [
     "GOOD",
     "OVERLAY_SIZE",
     "Page",
+    "check_reviewed",
     "digest_file",
+    "draw_overlay",
     "fingerprint",
     "is_of_model",
+    "make_review",
     "read_review",
     "save_overlay",
     "write_report",

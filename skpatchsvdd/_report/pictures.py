@@ -15,6 +15,7 @@ _MAP_SIZE = 96
 # Colours of a map over its image: at the threshold, and from twice as much on.
 _AT_THRESHOLD, _FAR_ABOVE = (255, 200, 0), (255, 0, 0)
 _OPACITY = 0.65
+_OUTLINE = (0, 229, 255)
 # The powers of two around the threshold between which the bytes of a page's maps lie.
 _LOWEST, _HIGHEST = -4, 4
 # Codes of unequal length and nothing else: pictures of photographs hold nothing twice,
@@ -28,18 +29,34 @@ def save_overlay(image, one_map, path):
     Nothing up to half the threshold, yellow at it, red from twice as much on. The image
     is a path or an array, the map in units of the threshold, in any size.
     """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _draw_over(image, one_map, OVERLAY_SIZE).save(path, **_QUICK)
+
+
+def draw_overlay(image, one_map, mask, size):
+    """Return the picture of `save_overlay` with the outline of a mask, as a JPEG."""
+    from PIL import ImageChops, ImageFilter
+
+    picture = _draw_over(image, one_map, size)
+    shape = _as_picture(255 * mask.astype(np.uint8)).resize(picture.size)
+    grown = shape.filter(ImageFilter.MaxFilter(3))
+    picture.paste(_OUTLINE, mask=ImageChops.subtract(grown, shape))
+    stream = io.BytesIO()
+    picture.save(stream, "JPEG", quality=82)
+    return stream.getvalue()
+
+
+def _draw_over(image, one_map, size):
     from PIL import Image
 
-    if isinstance(image, str | os.PathLike) or max(image.shape[:2]) > OVERLAY_SIZE:
-        image = read_display(image, OVERLAY_SIZE)
+    if isinstance(image, str | os.PathLike) or max(image.shape[:2]) > size:
+        image = read_display(image, size)
     picture = _as_picture(image)
     one_map = _thin_out(one_map, max(picture.size))
     values = _as_picture((np.clip(one_map, 0, 2) * 127.5).astype(np.uint8))
     values = values.resize(picture.size, Image.Resampling.BILINEAR)
     colours = Image.merge("RGB", [values.point(table) for table in _COLOURS])
-    drawn = Image.composite(colours, picture, values.point(_OPACITIES))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    drawn.save(path, **_QUICK)
+    return Image.composite(colours, picture, values.point(_OPACITIES))
 
 
 def _make_tables():

@@ -82,6 +82,17 @@ def is_of_model(name, estimator):
     return n_images is not None and fingerprint(estimator, n_images) == name
 
 
+def make_review(estimator, folder, images):
+    """Return a review, as a page saves it, of images in a folder; see `read_review`."""
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "model": fingerprint(estimator),
+        "folder": folder,
+        "images": images,
+    }
+
+
 def read_review(path):
     """Read a `Review`, and raise if anything about it is not as a page saves it."""
     content = _read_json(path)
@@ -128,7 +139,7 @@ def _check_content(content):
     images = content.get("images")
     if not isinstance(images, list) or not images:
         raise ValueError('"images" must be a list of at least one image.')
-    checked = [_check_image(x, f"image {i}") for i, x in enumerate(images)]
+    checked = [check_reviewed(x, f"image {i}") for i, x in enumerate(images)]
     # One path for all ways to write it, such as a.png for ./a.png.
     files = Counter("/".join(PurePosixPath(x.file).parts) for x in checked)
     [(file, n_verdicts)] = files.most_common(1)
@@ -152,7 +163,8 @@ def _check_text(value, name):
     return value
 
 
-def _check_image(content, name):
+def check_reviewed(content, name):
+    """Return what is said of one image as a `ReviewedImage`, or raise."""
     if not isinstance(content, dict):
         raise ValueError(f"{name} must be an object, got {content!r}.")
     _check_keys(content, _IMAGE_KEYS, name)

@@ -2,16 +2,13 @@
 
 import asyncio
 import base64
-import binascii
 import functools
-import io
 import json
 import re
 import time
 from importlib.resources import files
 from urllib.parse import parse_qs
 
-import numpy as np
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -25,13 +22,13 @@ from starlette.responses import (
 from starlette.routing import Route
 
 from skpatchsvdd._cli.maps import encode_grey
-from skpatchsvdd._cli.text import printable
-from skpatchsvdd._images import read_bytes
 from skpatchsvdd._cli.serve.batcher import Busy
 from skpatchsvdd._cli.serve.desk import Refused
 from skpatchsvdd._cli.serve.guard import COOKIE, Guard, is_same, make_session
 from skpatchsvdd._cli.serve.line import SPANS, describe_result
 from skpatchsvdd._cli.serve.openapi import OPENAPI, write_docs
+from skpatchsvdd._cli.text import printable
+from skpatchsvdd._images import read_bytes
 from skpatchsvdd._version import __version__
 
 # Images of one request, at most, and bytes of what the page sends.
@@ -139,19 +136,19 @@ class _Server:
             futures = self._batcher.submit(images)
             found = await asyncio.gather(*map(asyncio.wrap_future, futures))
         except Busy:
-            self._line.counts["api", "busy"] += len(bodies)
+            self._line.count(("api", "busy"), len(bodies))
             raise HTTPException(
                 503, "too many images wait; try again", {"Retry-After": "1"}
             ) from None
         except (ValueError, OSError) as error:
-            self._line.counts["api", "refused"] += len(bodies)
+            self._line.count(("api", "refused"), len(bodies))
             raise HTTPException(400, printable(error)) from error
         self._line.measure(time.monotonic() - start, len(bodies))
         with_map = "map" in request.query_params
         answers = []
         for est, own in found:
             answer = describe_result(own, est)
-            self._line.counts["api", answer["verdict"]] += 1
+            self._line.count(("api", answer["verdict"]))
             if with_map:
                 png = await run_in_threadpool(encode_grey, own["maps"], est)
                 answer["map"] = base64.b64encode(png).decode("ascii")
@@ -225,7 +222,9 @@ class _Server:
             picture = self._store.read_picture(min(number, 2**62), name)
         if picture is None:
             raise HTTPException(404, "there is no such picture")
-        return Response(picture, headers={"Cache-Control": _YEAR}, media_type="image/jpeg")
+        return Response(
+            picture, headers={"Cache-Control": _YEAR}, media_type="image/jpeg"
+        )
 
     def list_history(self, request):
         return JSONResponse(
@@ -345,5 +344,7 @@ async def _read_images(request):
 
 def _decode(bodies):
     """Return images as arrays."""
-    names = [f"image {i}" if len(bodies) > 1 else "the image" for i in range(len(bodies))]
+    names = [
+        f"image {i}" if len(bodies) > 1 else "the image" for i in range(len(bodies))
+    ]
     return [read_bytes(x, name) for x, name in zip(bodies, names, strict=True)]

@@ -1,13 +1,15 @@
 """The command serve."""
 
 import os
+import signal
 import socket
 import threading
 from pathlib import Path
 
 from skpatchsvdd._cli.files import make_folder
 from skpatchsvdd._cli.models import check_exists
-from skpatchsvdd._cli.text import printable, tell
+from skpatchsvdd._cli.status import FAILED, OK
+from skpatchsvdd._cli.text import tell
 from skpatchsvdd._utils import hold_lock
 
 _TOKEN = "SKPATCHSVDD_TOKEN"
@@ -32,8 +34,7 @@ def run(args):
     token = _find_token(args)
     folder = make_folder(args.output or f"{args.model}.line")
     with hold_lock(folder / _BASE):
-        _serve(args, folder, token)
-    return 0
+        return _serve(args, folder, token)
 
 
 def _find_token(args):
@@ -102,9 +103,11 @@ def _serve(args, folder, token):
         proxy_headers=False,
     )
     _announce(args, listening, token)
+    # uvicorn sends itself what has ended it, when all is closed.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         uvicorn.Server(config).run(sockets=[listening])
-    except KeyboardInterrupt:  # which uvicorn raises again when all is closed
+    except KeyboardInterrupt:
         pass
     finally:
         line.close()
@@ -113,6 +116,7 @@ def _serve(args, folder, token):
         if watcher is not None:
             watcher.join(30)
         store.close()
+    return FAILED if line.has_failed else OK
 
 
 def _watch(line, folder, desk):
@@ -121,7 +125,8 @@ def _watch(line, folder, desk):
         line.watch(folder, desk.note_change)
     except BaseException as error:
         tell(f"error: the watch has ended: {type(error).__name__}: {error}")
-        os.kill(os.getpid(), 15)  # rather than a page that stands still
+        line.has_failed = True
+        os.kill(os.getpid(), signal.SIGTERM)  # rather than a page that stands still
 
 
 def _listen(host, port):
@@ -140,8 +145,6 @@ def _announce(args, listening, token):
     host = f"[{host}]" if ":" in host else host
     scheme = "https" if args.certificate else "http"
     tell(f"open {scheme}://{host}:{port}/ in a browser; Ctrl-C ends it")
-    if args.watch is not None:
-        tell(f"watching {printable(args.watch)}")
     if token is not None and not args.certificate and args.host != "127.0.0.1":
         tell(
             "warning: without --certificate the token and all pictures cross the "

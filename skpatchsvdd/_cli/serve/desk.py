@@ -7,9 +7,8 @@ import threading
 
 from skpatchsvdd._cli.models import load_model, save_model
 from skpatchsvdd._cli.review import try_review
-from skpatchsvdd._cli.states import find_state
 from skpatchsvdd._cli.text import printable
-from skpatchsvdd._report import DEFECTIVE, digest_file, make_review, check_reviewed
+from skpatchsvdd._report import DEFECTIVE, check_reviewed, digest_file, make_review
 from skpatchsvdd._utils import hold_lock, replaced_when_whole
 
 # Other images of which it is shown what changes: the last ones.
@@ -37,7 +36,8 @@ class Desk:
 
     def note_change(self):
         """Note that the model's file was replaced by another program."""
-        self.history.begin()
+        with self._changing:  # not before it is noted who has
+            self.history.begin()
 
     def say(self, number, said, who):
         """Keep what somebody says of an image, with a copy of its file."""
@@ -125,7 +125,7 @@ class Desk:
         }
 
     def describe_trial(self):
-        """Return the last trial: its number, state and, if it is ready, what changes."""
+        """Return the last trial: its number and state and, if ready, what changes."""
         if self._trial is None:
             return None
         shown = ("number", "state", "error", "changes", "images")
@@ -153,7 +153,7 @@ class Desk:
                 save_model(trial["est"], self._line.path)
                 digest = self.history.keep_model()
             entry = self._note(trial, who, digest)
-            self._use_written(digest)
+            self._line.load()
             self._store.mark_applied(trial["images"], entry["number"])
             self._trial = None
             return entry
@@ -177,17 +177,14 @@ class Desk:
                 raise Refused("there is no such model in the history.")
             if digest == former:
                 raise Refused("that is the model in use.")
-            with hold_lock(self._line.path):
-                with replaced_when_whole(self._line.path) as partial:
-                    shutil.copyfile(self.history.find_model(digest), partial)
+            path = self._line.path
+            with hold_lock(path), replaced_when_whole(path) as partial:
+                shutil.copyfile(self.history.find_model(digest), partial)
             entry = self.history.append("restore", who, former, digest)
-            self._use_written(digest)
+            self._line.load()
             self._store.mark_applied(self._list_undone(digest), None)
             self._trial = None
             return entry
-
-    def _use_written(self, digest):
-        self._line.load()
 
     def _list_undone(self, digest):
         """Return the images whose reviews a former model does not know."""

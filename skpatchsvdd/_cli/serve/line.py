@@ -51,7 +51,7 @@ class Line:
 
     def __init__(self, path, store, device=None, encoder=None, says=False):
         self.path, self.store = path, store
-        self.signals = None
+        self.signals, self.has_failed = None, False
         self._device, self._encoder, self._says = device, encoder, says
         self._known = store.list_states()
         self._put_off = {}  # by state: when to try again, and how long that was
@@ -89,7 +89,7 @@ class Line:
 
         `on_change` is called when the model's file has been replaced.
         """
-        for files in watch_folder(folder, self._is_due):
+        for files in watch_folder(folder, self._is_due, tell):
             if self._is_closed.is_set():
                 return
             try:
@@ -156,11 +156,16 @@ class Line:
         self._put_off.pop(outcome.state, None)
         if number is None:
             return
-        self.counts[image["verdict"]] += 1
+        self.count(image["verdict"])
         if self._says:
             print(json.dumps(told | {"image": number}), flush=True)
         if targets:
             self.signals.wake()
+
+    def count(self, outcome, n_images=1):
+        """Count images by what came out of them."""
+        with self._counting:
+            self.counts[outcome] += n_images
 
     def measure(self, seconds, n_images):
         """Count how long images took, each."""
@@ -261,9 +266,7 @@ def _describe_row(own, est):
 def _draw(outcome, model):
     """Return thumb, overlay and details of an image, and the digest of its file."""
     image = read_display(outcome.file, OVERLAY_SIZE)
-    (details,) = model.page.describe(
-        [outcome.file], outcome.results, pictures=[image]
-    )
+    (details,) = model.page.describe([outcome.file], outcome.results, pictures=[image])
     threshold = max(-model.est.offset_, 1e-12)
     one_map = outcome.results.maps[0] / np.float32(threshold)
     overlay = draw_overlay(image, one_map, outcome.results.masks[0], _PICTURE_SIZE)

@@ -17,9 +17,7 @@ _INTEGER = {"type": "integer"}
 _REGION = {
     "type": "object",
     "description": "A box in pixels of the image; bottom and right lie outside.",
-    "properties": {
-        x: _INTEGER for x in ("top", "left", "bottom", "right", "area")
-    },
+    "properties": {x: _INTEGER for x in ("top", "left", "bottom", "right", "area")},
 }
 _IMAGE = {
     "type": "object",
@@ -79,7 +77,9 @@ OPENAPI = {
                         "What is said of each image, in their order.",
                         {
                             "type": "object",
-                            "properties": {"images": {"type": "array", "items": _IMAGE}},
+                            "properties": {
+                                "images": {"type": "array", "items": _IMAGE}
+                            },
                         },
                     ),
                     "400": _answer("Not an image, or not of the model's kind.", _ERROR),
@@ -99,7 +99,9 @@ OPENAPI = {
         "/metrics": {
             "get": {
                 "summary": "Counts and seconds, in the format of Prometheus",
-                "responses": {"200": _answer("Text.", {"type": "string"}, "text/plain")},
+                "responses": {
+                    "200": _answer("Text.", {"type": "string"}, "text/plain")
+                },
             }
         },
     },

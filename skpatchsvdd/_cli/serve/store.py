@@ -136,8 +136,9 @@ class Store:
         """Remove pictures up to a number, but of alarms that wait or were reviewed."""
         with self._writing() as base:
             base.execute(
-                "DELETE FROM pictures WHERE image <= ? AND image NOT IN (SELECT id FROM "
-                "images WHERE (verdict = 'abnormal' AND seen_at IS NULL AND id > ?) "
+                "DELETE FROM pictures WHERE image <= ? AND image NOT IN (SELECT id "
+                "FROM images WHERE (verdict = 'abnormal' AND seen_at IS NULL "
+                "AND id > ?) "
                 "OR said IS NOT NULL)",
                 (number, number - self._n_pictures),
             )
@@ -148,7 +149,9 @@ class Store:
 
     def find(self, number):
         """Return an image by its number, or None."""
-        row = self._one(f"SELECT {', '.join(_FIELDS)}, digest FROM images WHERE id = ?", number)
+        row = self._one(
+            f"SELECT {', '.join(_FIELDS)}, digest FROM images WHERE id = ?", number
+        )
         return None if row is None else _as_image(row)
 
     def list_images(self, before=None, only=None, limit=60):
@@ -183,7 +186,7 @@ class Store:
         return self._revision
 
     def read_picture(self, number, name):
-        """Return "thumb" or "overlay" of an image as bytes, "details" as text; or None."""
+        """Return "thumb" or "overlay" as bytes, or "details" as text; None if gone."""
         if name not in ("thumb", "overlay", "details"):
             return None
         row = self._one(f"SELECT {name} FROM pictures WHERE image = ?", number)
@@ -241,7 +244,7 @@ class Store:
                 )
 
     def say(self, number, said, who):
-        """Keep what somebody says of an image, until it is applied; None takes it back."""
+        """Keep what somebody says of an image, to be applied; None takes it back."""
         text = None if said is None else json.dumps(said)
         with self._writing() as base:
             base.execute(
