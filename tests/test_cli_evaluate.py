@@ -55,13 +55,27 @@ def test_figures_are_written_as_files(part, est, capsys):
     out = capsys.readouterr().out
     figures = json.loads((part / "out" / "evaluation.json").read_text())
     assert figures["n_images"] == 6
-    assert figures["defects"] == {"noise": {"found": 3, "n_images": 3}}
+    noise = figures["defects"]["noise"]
+    assert (noise["found"], noise["n_images"], noise["image_auroc"]) == (3, 3, 1.0)
+    files = sorted((part / "part/test/noise").iterdir())
+    found = np.array(est.predict_mask([str(x) for x in files]))
+    truth = np.zeros(found.shape, dtype=bool)
+    truth[:, 8:] = True
+    right = (found & truth).sum()
+    assert noise["pixels"]["precision"] == pytest.approx(right / found.sum())
+    assert noise["pixels"]["recall"] == pytest.approx(right / truth.sum())
+    f1 = 2 * right / (found.sum() + truth.sum())
+    assert noise["pixels"]["f1"] == pytest.approx(f1)
+    assert f"F1 {f1:.3f}" in out
     assert figures["model"] == str(part / "part.model")
     for label, name in (("image AUROC", "image_auroc"), ("PRO", "pro")):
         printed = re.search(rf"^{label} +(\S+)$", out, re.MULTILINE)[1]
         assert float(printed) == pytest.approx(figures[name], abs=6e-4)
-    with (part / "out" / "evaluation.csv").open() as stream:
+    with (part / "out" / "evaluation.csv").open(encoding="utf-8-sig") as stream:
         rows = list(csv.DictReader(stream))
+    assert float(rows[3]["pixel_recall"]) == pytest.approx(
+        (found[0] & truth[0]).sum() / truth[0].sum(), abs=1e-4
+    )
     assert [row["defect"] for row in rows] == ["good"] * 3 + ["noise"] * 3
     assert [row["verdict"] for row in rows[3:]] == ["abnormal"] * 3
     scores = est.score_samples([row["file"] for row in rows])
@@ -76,7 +90,7 @@ def test_no_cell_of_the_table_is_a_formula(part, monkeypatch):
     (part / "=1" / "test" / "noise").rename("=1/test/@noise")
     (part / "=1" / "ground_truth" / "noise").rename("=1/ground_truth/@noise")
     assert main(["evaluate", "part.model", "=1", "-o", "out"]) == 0
-    with (part / "out" / "evaluation.csv").open() as stream:
+    with (part / "out" / "evaluation.csv").open(encoding="utf-8-sig") as stream:
         rows = list(csv.DictReader(stream))
     assert {row["file"][:3] for row in rows} == {"'=1"}
     assert {row["defect"] for row in rows} == {"good", "'@noise"}

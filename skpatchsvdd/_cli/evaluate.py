@@ -26,8 +26,10 @@ from skpatchsvdd.metrics import (
 # What -o writes besides the page; not the table of `inspect`, which it may lie beside.
 _FIGURES, _TABLE = "evaluation.json", "evaluation.csv"
 _COLUMNS = ("file", "defect", "verdict", "score", "p_value", "n_regions")
-# Any name of a file can be written so, and be read as UTF-8.
-_TEXT = {"encoding": "utf-8", "errors": "backslashreplace"}
+_OF_PIXELS = ("precision", "recall", "f1")
+# Any name of a file can be written so; by the mark at its beginning spreadsheets know
+# that it is UTF-8.
+_TEXT = {"encoding": "utf-8-sig", "errors": "backslashreplace"}
 
 
 def run(args):
@@ -71,14 +73,25 @@ def _load_test(folder, strict):
 def _measure(test, results):
     """Return the figures of an evaluation by name, numbers that JSON can hold."""
     good, alarms = test.labels == 1, results.labels == -1
-    pixel_auroc = pro = None
-    if test.masks is not None:
+    pixel_auroc = pro = pixels = None
+    counts = _count_pixels(test, results)
+    if counts is not None:
         pixel_auroc = float(segmentation_auroc(test.masks, results.maps))
         pro = float(pro_score(test.masks, results.maps))
+        pixels = _describe_pixels(counts)
     found = {}
     for kind in sorted(set(test.defects[~good].tolist())):
-        of_kind = alarms[test.defects == kind]
-        found[kind] = {"found": int(of_kind.sum()), "n_images": len(of_kind)}
+        is_kind = test.defects == kind
+        some = good | is_kind
+        found[kind] = {
+            "found": int(alarms[is_kind].sum()),
+            "n_images": int(is_kind.sum()),
+            "image_auroc": float(
+                detection_auroc(test.labels[some], results.scores[some])
+            ),
+        }
+        if counts is not None:
+            found[kind]["pixels"] = _describe_pixels(counts[is_kind])
     return {
         "n_images": len(good),
         "n_defective": int(np.sum(~good)),
@@ -87,10 +100,41 @@ def _measure(test, results):
         "best_f1": float(best_f1(test.labels, results.scores)),
         "pixel_auroc": pixel_auroc,
         "pro": pro,
+        "pixels": pixels,
         "false_alarms": {"found": int(alarms[good].sum()), "n_images": int(good.sum())},
         "defects": found,
         "skipped": [file for file, _ in test.skipped],
     }
+
+
+def _count_pixels(test, results):
+    """Return, for each image, pixels found rightly, found at all, and defective."""
+    if test.masks is None:
+        return None
+    pairs = zip(test.masks, results.masks, strict=True)
+    return np.array(
+        [
+            (np.sum((truth > 0) & mask), mask.sum(), np.sum(truth > 0))
+            for truth, mask in pairs
+        ]
+    )
+
+
+def _describe_pixels(counts):
+    """Return precision, recall and F1 of the pixels of some images, None of nothing."""
+    right, found, defective = (int(x) for x in np.atleast_2d(counts).sum(axis=0))
+
+    def divide(a, b):
+        return a / b if b else None
+
+    parts = divide(right, found), divide(right, defective)
+    values = (*parts, divide(2 * right, found + defective))
+    return dict(zip(_OF_PIXELS, values, strict=True))
+
+
+def _say_pixels(pixels):
+    shown = {x: "-" if value is None else f"{value:.3f}" for x, value in pixels.items()}
+    return f"precision {shown['precision']}, recall {shown['recall']}, F1 {shown['f1']}"
 
 
 def _print_figures(figures):
@@ -103,11 +147,16 @@ def _print_figures(figures):
     if figures["pixel_auroc"] is not None:
         print(f"pixel AUROC   {figures['pixel_auroc']:.3f}")
         print(f"PRO           {figures['pro']:.3f}")
+        print(f"pixels found  {_say_pixels(figures['pixels'])}")
     alarms = figures["false_alarms"]
     print(f"false alarms  {alarms['found']} of {alarms['n_images']}")
     for kind, found in figures["defects"].items():
         name = printable(kind)
         print(f"found         {found['found']} of {found['n_images']} {name}")
+        more = f"image AUROC {found['image_auroc']:.3f}"
+        if "pixels" in found:
+            more += f"; pixels: {_say_pixels(found['pixels'])}"
+        print(f"              {more}")
 
 
 def _write_figures(path, figures):
@@ -122,9 +171,15 @@ def _write_table(path, test, results):
         partial.open("w", newline="", **_TEXT) as stream,
     ):
         writer = csv.writer(stream)
-        writer.writerow(_COLUMNS)
+        counts = _count_pixels(test, results)
+        more = [f"pixel_{x}" for x in _OF_PIXELS] if counts is not None else []
+        writer.writerow((*_COLUMNS, *more))
         for i, file in enumerate(test.filenames):
             verdict = "abnormal" if results.labels[i] == -1 else "normal"
             score, p_value = results.scores[i], results.p_values[i]
             row = (as_cell(file), as_cell(test.defects[i]), verdict, f"{score:.6g}")
-            writer.writerow((*row, f"{p_value:.4g}", len(results.regions[i])))
+            row += (f"{p_value:.4g}", len(results.regions[i]))
+            if counts is not None:
+                values = _describe_pixels(counts[i]).values()
+                row += tuple("" if x is None else f"{x:.4f}" for x in values)
+            writer.writerow(row)

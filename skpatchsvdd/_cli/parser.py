@@ -195,8 +195,8 @@ def _add_evaluate(commands):
         "-o",
         "--output",
         help="folder for report.html, a page, evaluation.json, the figures, and "
-        "evaluation.csv, what was found of each image; by default they are only "
-        "printed",
+        "evaluation.csv, what was found of each image, for spreadsheets; by default "
+        "figures are only printed",
     )
     _add_encoder(evaluate)
     _add_common(evaluate)

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import functools
 import json
+import os
 import re
 import time
 from importlib.resources import files
@@ -306,7 +307,7 @@ def _who(content):
 
 def _show(image):
     """Return what the page may know of an image: no path but its name."""
-    name = printable(image.pop("file")).replace("\\", "/").rpartition("/")[2]
+    name = printable(os.path.basename(image.pop("file")))
     image.pop("digest", None)
     return image | {"name": name}
 

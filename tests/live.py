@@ -1,0 +1,106 @@
+"""A server of the command serve in a process of its own, and a client, for tests."""
+
+import http.client
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+
+PATIENCE = 90
+
+
+@contextmanager
+def serve(model, *options, env=None):
+    """Start the command serve on a free port; yield a `Client` of it."""
+    command = [sys.executable, "-m", "skpatchsvdd", "serve", str(model), "--port", "0"]
+    process = subprocess.Popen(
+        [*command, "--device", "cpu", *map(str, options)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"OMP_NUM_THREADS": "1"} | (env or {}),
+    )
+    try:
+        yield Client(process)
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+        try:
+            process.wait(PATIENCE)
+        finally:
+            process.kill()
+            process.stdout.close()
+            process.stderr.close()
+
+
+class Client:
+    """Asks a server, and waits until it says what is expected."""
+
+    def __init__(self, process):
+        self.process = process
+        line = _read_line(process, b"open http")
+        self.port = int(
+            line.partition(b"http://")[2].split(b"/")[0].rpartition(b":")[2]
+        )
+        self.url = f"http://127.0.0.1:{self.port}/"
+
+    def ask(self, path, body=None, method=None, **headers):
+        """Return status, headers and body of an answer; see `http.client`."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, PATIENCE)
+        try:
+            method = method or ("GET" if body is None else "POST")
+            headers = {x.replace("_", "-"): y for x, y in headers.items()}
+            connection.request(method, path, body, headers)
+            answer = connection.getresponse()
+            return answer.status, answer.headers, answer.read()
+        finally:
+            connection.close()
+
+    def get(self, path):
+        """Return the JSON at a path."""
+        status, _, body = self.ask(path)
+        assert status == 200, body
+        return json.loads(body)
+
+    def post(self, path, **content):
+        """Send JSON; return the status and the answer."""
+        kind = {"Content_Type": "application/json"}
+        status, _, body = self.ask(path, json.dumps(content), **kind)
+        return status, json.loads(body)
+
+    def wait(self, condition):
+        """Wait until a condition of the state holds; return the state."""
+        end = time.monotonic() + PATIENCE
+        while True:
+            state = self.get("/api/state")
+            if condition(state):
+                return state
+            assert time.monotonic() < end, state
+            assert self.process.poll() is None
+            time.sleep(0.05)
+
+    def wait_for(self, n_images):
+        """Wait until so many images were inspected."""
+        return self.wait(lambda x: sum(x["counts"].values()) >= n_images)
+
+    def kill(self):
+        """End it as a power cut would."""
+        self.process.kill()
+        self.process.wait()
+
+
+def _read_line(process, wanted):
+    """Return the first line of stderr that has some text."""
+    text, end = b"", time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        if select.select([process.stderr], [], [], 1)[0]:
+            chunk = os.read(process.stderr.fileno(), 4096)
+            assert chunk, text
+            text += chunk
+        found = [x for x in text.split(b"\n")[:-1] if wanted in x]
+        if found:
+            return found[0]
+    raise AssertionError(text)

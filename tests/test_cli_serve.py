@@ -1,0 +1,565 @@
+"""The command serve: a line live, its reviews, signals, API, and who may ask."""
+
+import base64
+import http.server
+import io
+import json
+import os
+import shutil
+import socket
+import sqlite3
+import threading
+import time
+from collections import Counter
+
+import numpy as np
+import pytest
+from browser import needs_browser, open_browser
+from live import serve
+from PIL import Image
+from settings import SEED
+
+from skpatchsvdd import load
+from skpatchsvdd._cli import main
+from skpatchsvdd._cli.serve.batcher import Batcher, Busy
+from skpatchsvdd._cli.serve.store import Store
+from skpatchsvdd.datasets import make_textures
+
+pytestmark = pytest.mark.wide  # other processes load the model
+TOKEN = "correct-horse-battery"
+
+
+@pytest.fixture(scope="module")
+def photos():
+    """Normal images of 48 x 48, grey, and one with a black square."""
+    images = make_textures(6, image_size=48, random_state=SEED + 1).images[..., 0]
+    damaged = images[0].copy()
+    damaged[10:30, 10:30] = 0
+    return images, damaged
+
+
+def to_bytes(image, kind="PNG"):
+    stream = io.BytesIO()
+    Image.fromarray(image).save(stream, kind)
+    return stream.getvalue()
+
+
+@pytest.fixture
+def part(model, tmp_path):
+    """A copy of the model, and a folder in which images arrive."""
+    (tmp_path / "new").mkdir()
+    return shutil.copy(model, tmp_path / "part.model"), tmp_path / "new"
+
+
+@pytest.fixture(scope="module")
+def open_line(model, tmp_path_factory):
+    """A server without a token, for tests that change nothing."""
+    folder = tmp_path_factory.mktemp("open")
+    with serve(shutil.copy(model, folder / "part.model"), "--max-megabytes", 1) as line:
+        yield line
+
+
+@pytest.fixture(scope="module")
+def closed_line(model, tmp_path_factory):
+    """A server with a token."""
+    folder = tmp_path_factory.mktemp("closed")
+    model = shutil.copy(model, folder / "part.model")
+    with serve(model, env={"SKPATCHSVDD_TOKEN": TOKEN}) as line:
+        yield line
+
+
+def put(folder, name, image):
+    """Let an image arrive whole."""
+    partial = folder / ".partial"
+    partial.write_bytes(to_bytes(image))
+    partial.rename(folder / name)
+
+
+def make_form(*bodies):
+    parts = [
+        b'--x\r\nContent-Disposition: form-data; name="f"; filename="../../a"\r\n'
+        b"Content-Type: image/png\r\n\r\n" + body + b"\r\n"
+        for body in bodies
+    ]
+    return b"".join(parts) + b"--x--\r\n", "multipart/form-data; boundary=x"
+
+
+# What a line shows
+
+
+def test_what_arrives_is_inspected_kept_and_shown(part, photos):
+    model, folder = part
+    images, damaged = photos
+    put(folder, "a.png", images[0])
+    with serve(model, "--watch", folder, "--json") as line:
+        line.wait_for(1)
+        put(folder, "b.png", damaged)
+        (folder / "c.png").write_bytes(b"no image")
+        state = line.wait_for(3)
+        assert state["counts"] == {"normal": 1, "abnormal": 1, "unreadable": 1}
+        assert state["waiting"] == 1
+        assert sum(state["spans"]["hour"]["images"]) == 2
+        shown = {x["name"]: x for x in line.get("/api/images")["images"]}
+        assert set(shown) == {"a.png", "b.png", "c.png"}
+        alarm = shown["b.png"]
+        est = load(model)
+        found = est.inspect([str(folder / "b.png")])
+        assert alarm["score"] == pytest.approx(float(found.scores[0]))
+        assert alarm["p_value"] == pytest.approx(float(found.p_values[0]))
+        details = line.get(f"/api/images/{alarm['id']}")
+        assert len(details["regions"]) == len(found.regions[0])
+        assert details["matches"][0]["patch"].startswith("data:image/jpeg")
+        for name in ("thumb", "overlay"):
+            _, headers, body = line.ask(f"/images/{alarm['id']}/{name}")
+            assert headers["Content-Type"] == "image/jpeg"
+            assert Image.open(io.BytesIO(body)).size == (48, 48)
+        line.post("/api/seen", images=[alarm["id"]], who="Ann")
+        assert line.get("/api/state")["waiting"] == 0
+        assert line.get(f"/api/images/{alarm['id']}")["seen_by"] == "Ann"
+        changed = line.get(f"/api/changes?since={state['revision']}")["images"]
+        assert [x["name"] for x in changed] == ["b.png"]
+        said = [json.loads(line.process.stdout.readline()) for _ in range(3)]
+    assert {x["verdict"] for x in said} == {"normal", "abnormal", "unreadable"}
+    assert line.process.returncode == 0
+
+
+def test_a_killed_server_goes_on_and_loses_and_doubles_nothing(part, photos):
+    model, folder = part
+    images, damaged = photos
+    with serve(model, "--watch", folder) as line:
+        for i, image in enumerate((*images[:3], damaged)):
+            put(folder, f"{i}.png", image)
+        line.wait(lambda x: sum(x["counts"].values()) >= 1)
+        line.kill()
+    put(folder, "later.png", images[3])
+    with serve(model, "--watch", folder) as line:
+        line.wait_for(5)
+        time.sleep(2.5)  # two more looks
+        shown = line.get("/api/images")["images"]
+        assert line.get("/api/state")["waiting"] == 1
+    names = Counter(x["name"] for x in shown)
+    assert names == Counter([*(f"{i}.png" for i in range(4)), "later.png"])
+
+
+def test_a_name_that_is_no_text_and_a_model_that_is_replaced(part, photos):
+    model, folder = part
+    images, _ = photos
+    with serve(model, "--watch", folder) as line:
+        put(folder, os.fsdecode(b"caf\xe9\n.png"), images[0])
+        first = line.wait_for(1)["model"]
+        assert line.get("/api/images")["images"][0]["name"] == "caf\\udce9\\n.png"
+        est = load(model)
+        est.partial_fit(images[1:3]).save(model)
+        second = line.wait(lambda x: x["model"] != first)["model"]
+        assert second["n_images"] == first["n_images"] + 2
+        entries = line.get("/api/history")["entries"]
+        assert [x["what"] for x in entries] == ["elsewhere", "begin"]
+
+
+# Reviews
+
+
+def review(line, number, **said):
+    status, answer = line.post("/api/say", image=number, said=said, who="Ann")
+    assert status == 200, answer
+
+
+def try_all(line):
+    status, answer = line.post("/api/try")
+    assert status == 200, answer
+    state = line.wait(lambda x: x["trial"] and x["trial"]["state"] != "running")
+    return state["trial"]
+
+
+def test_a_correction_silences_the_next_like_it_until_it_is_undone(part, photos):
+    model, folder = part
+    _, damaged = photos
+    other = damaged.copy()
+    other[0, 0] ^= 1  # another picture of the same
+    with serve(model, "--watch", folder) as line:
+        former = line.get("/api/state")["model"]["digest"]
+        put(folder, "alarm.png", damaged)
+        line.wait_for(1)
+        review(line, 1, verdict="good")
+        trial = try_all(line)
+        assert trial["changes"]["right_before"] == 0
+        assert trial["changes"]["right_after"] == 1
+        assert line.get("/api/state")["model"]["digest"] == former  # not yet
+        status, entry = line.post("/api/apply", trial=trial["number"], who="Ann")
+        assert (status, entry["who"], entry["what"]) == (200, "Ann", "review")
+        assert line.get("/api/state")["said"] == 0
+        put(folder, "next.png", other)
+        assert line.wait_for(2)["counts"] == {"abnormal": 1, "normal": 1}
+        status, _ = line.post("/api/restore", model=former, who="Bob")
+        assert status == 200
+        other[0, 1] ^= 1
+        put(folder, "again.png", other)
+        assert line.wait_for(3)["counts"] == {"abnormal": 2, "normal": 1}
+        assert line.get("/api/state")["said"] == 1
+        whats = [x["what"] for x in line.get("/api/history")["entries"]]
+        assert whats == ["restore", "review", "begin"]
+    history = folder.parent / "part.model.history"
+    # The same, by the command line, of the former model and the images that were kept.
+    shutil.rmtree(folder)
+    replayed = folder.parent / "replayed.model"
+    args = ["update", str(model), "--review", str(history / "0002.review.json")]
+    assert main([*args, "-o", str(replayed)]) == 0
+    applied = load(history / f"{entry['to']}.model")
+    scores = [x.score_samples([damaged, other]) for x in (load(replayed), applied)]
+    np.testing.assert_array_equal(*scores)
+
+
+def test_a_defect_gets_a_kind_and_a_box(part, photos):
+    model, folder = part
+    _images, damaged = photos
+    with serve(model, "--watch", folder) as line:
+        put(folder, "a.png", damaged)
+        line.wait_for(1)
+        review(line, 1, verdict="defective", kind="hole", boxes=[[10, 10, 30, 30]])
+        trial = try_all(line)
+        assert trial["changes"]["is_new"]
+        line.post("/api/apply", trial=trial["number"])
+        state = line.get("/api/state")
+        assert state["model"]["kinds"] == ["hole"]
+        put(folder, "b.png", np.fliplr(damaged))
+        line.wait_for(2)
+        assert line.get("/api/images")["images"][0]["kind"] == "hole"
+
+
+def test_what_cannot_be_learnt_is_refused_and_loses_nothing(part, photos):
+    model, folder = part
+    _, damaged = photos
+    with serve(model, "--watch", folder) as line:
+        put(folder, "a.png", damaged)
+        line.wait_for(1)
+        before = line.get("/api/state")["model"]
+        for path, content, words in (
+            ("/api/try", {}, "nothing was said"),
+            ("/api/apply", {"trial": 1}, "no such trial"),
+            ("/api/restore", {"model": "0" * 32}, "no such model"),
+            ("/api/restore", {"model": before["digest"]}, "in use"),
+            ("/api/say", {"image": 9, "said": {"verdict": "good"}}, "no image 9"),
+            ("/api/say", {"image": 1, "said": {"verdict": "fine"}}, "verdict"),
+        ):
+            status, answer = line.post(path, **content)
+            assert status == 409, (path, answer)
+            assert words in answer["error"]
+        (folder / "a.png").write_bytes(to_bytes(damaged) + b"\0")
+        said = {"verdict": "defective"}
+        status, answer = line.post("/api/say", image=1, said=said)
+        assert status == 409
+        assert "has changed" in answer["error"]
+        (folder / "a.png").unlink()
+        status, answer = line.post("/api/say", image=1, said=said)
+        assert status == 409
+        assert "gone" in answer["error"]
+        assert line.get("/api/state")["model"] == before
+        assert line.get("/api/state")["said"] == 0
+
+
+# Signals
+
+
+class Hook(http.server.BaseHTTPRequestHandler):
+    """Fails at first, then takes what is posted."""
+
+    taken, n_failures = [], 1
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if Hook.n_failures > 0:
+            Hook.n_failures -= 1
+            self.send_response(500)
+        else:
+            Hook.taken.append((self.headers["Idempotency-Key"], json.loads(body)))
+            self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *args):
+        pass
+
+
+def test_alarms_are_passed_on_and_outlive_a_kill(part, photos):
+    model, folder = part
+    images, damaged = photos
+    seen = folder.parent / "seen.jsonl"
+    script = folder.parent / "on alarm;.sh"  # nothing of it is for a shell
+    script.write_text(f'#!/bin/sh\ncat >> "{seen}"; echo >> "{seen}"\n')
+    script.chmod(0o700)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hook)
+    address = f"http://127.0.0.1:{server.server_address[1]}/hook"
+    options = ["--watch", folder, "--webhook", address, "--on-alarm", script]
+    with serve(model, *options) as line:  # nobody answers at the address
+        put(folder, "$(touch x).png", damaged)
+        put(folder, "good.png", images[0])
+        line.wait(lambda x: x["waiting"] == 1 and x["signals"] == 1)
+        assert len(seen.read_text().splitlines()) == 1
+        line.kill()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        with serve(model, *options) as line:
+            line.wait(lambda x: x["signals"] == 0)
+    finally:
+        server.shutdown()
+        server.server_close()
+    ((key, event),) = Hook.taken
+    assert event["file"].endswith("$(touch x).png")
+    assert event["verdict"] == "abnormal"
+    assert key == event["event"]
+    assert json.loads(seen.read_text()) == event  # once, of before the kill
+    assert not (folder / "x").exists()
+
+
+# The API
+
+
+def test_requests_are_answered_as_the_estimator_does(open_line, photos, model):
+    images, damaged = photos
+    results = load(model).inspect([damaged, images[1]])
+    status, _, body = open_line.ask("/inspect?map", to_bytes(damaged))
+    assert status == 200
+    (answer,) = json.loads(body)["images"]
+    assert answer["verdict"] == "abnormal"
+    assert answer["score"] == pytest.approx(float(results.scores[0]), rel=1e-4)
+    assert len(answer["regions"]) == len(results.regions[0])
+    grey = Image.open(io.BytesIO(base64.b64decode(answer["map"])))
+    expected = 10_000 * results.maps[0] / -answer["threshold"]
+    np.testing.assert_allclose(np.asarray(grey), expected.clip(0, 65535), atol=2)
+    body, kind = make_form(to_bytes(damaged), to_bytes(images[1], "BMP"))
+    status, _, body = open_line.ask("/inspect", body, Content_Type=kind)
+    verdicts = [x["verdict"] for x in json.loads(body)["images"]]
+    assert (status, verdicts) == (200, ["abnormal", "normal"])
+    text = open_line.ask("/metrics")[2].decode()
+    assert 'skpatchsvdd_requested_images_total{outcome="abnormal"} 2' in text
+    assert open_line.get("/health") == {"status": "ok"}
+    assert "/inspect" in open_line.get("/openapi.json")["paths"]
+    assert b"POST /inspect" in open_line.ask("/docs")[2]
+
+
+class SlowEstimator:
+    """Says how many images it was given at a time, and waits for a sign."""
+
+    defect_kinds_ = ()
+
+    def __init__(self):
+        self.sizes, self.go = [], threading.Event()
+
+    def inspect(self, X, names):
+        self.go.wait(30)
+        self.sizes.append(len(X))
+        if "bad" in X:
+            raise ValueError("bad")
+        return {"labels": list(X)}
+
+
+def test_simultaneous_requests_form_batches_and_a_full_queue_refuses():
+    est = SlowEstimator()
+    batcher = Batcher(lambda: est, size=4)
+    (first,) = batcher.submit(["a"])
+    while batcher.n_waiting:
+        time.sleep(0.001)
+    others = batcher.submit(["b", "bad", "c"])
+    with pytest.raises(Busy):
+        batcher.submit(["d", "e"])
+    est.go.set()
+    assert first.result(30) == (est, {"labels": "a"})
+    assert others[0].result(30)[1] == {"labels": "b"}
+    with pytest.raises(ValueError, match="bad"):
+        others[1].result(30)
+    assert others[2].result(30)[1] == {"labels": "c"}
+    batcher.close()
+    assert est.sizes == [1, 3, 1, 1, 1]  # each alone where all together fail
+
+
+# Who may ask, and for what
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "headers", "status", "words"),
+    [
+        ("/inspect", b"no image", {}, 400, "cannot be read as an image"),
+        ("/inspect", b"", {}, 400, "not a byte"),
+        ("/inspect", bytes(2 * 10**6), {}, 413, "MiB"),
+        ("/inspect", iter([bytes(10**6)] * 3), {}, 413, "MiB"),
+        ("/inspect", b"x", {"Content_Type": "multipart/form-data"}, 400, ""),
+        ("/inspect", b"x", {"Origin": "http://evil.example"}, 403, "other pages"),
+        ("/inspect", b"x", {"Sec_Fetch_Site": "cross-site"}, 403, "other pages"),
+        ("/inspect", b"x", {"Host": "evil.example"}, 421, "host"),
+        ("/api/state", None, {"Host": "evil.example:80"}, 421, "host"),
+        ("/api/say", b"{}", {"Content_Type": "text/plain"}, 415, "application/json"),
+        ("/api/say", b"[", {"Content_Type": "application/json"}, 400, "JSON"),
+        ("/api/say", b"[" * 10**5, {"Content_Type": "application/json"}, 400, "JSON"),
+        ("/api/images?before=-1", None, {}, 400, "before"),
+        ("/api/images?only=1;DROP", None, {}, 400, "only"),
+        ("/images/1/thumb", None, {}, 404, "no such picture"),
+        ("/images/1/..%2f..%2fpart.model", None, {}, 404, ""),
+        ("/static/..%2fcommand.py", None, {}, 404, ""),
+        ("/static/command.py", None, {}, 404, "no such file"),
+        ("/../part.model", None, {}, 404, ""),
+    ],
+)
+def test_bad_requests_are_refused(open_line, path, body, headers, status, words):
+    found, answered, text = open_line.ask(path, body, **headers)
+    assert found == status, text
+    assert words in text.decode()
+    assert "script-src 'self'" in answered["Content-Security-Policy"]
+    assert answered["X-Content-Type-Options"] == "nosniff"
+
+
+def test_an_image_of_too_many_pixels_is_refused(open_line):
+    bomb = to_bytes(np.zeros((11_000, 11_000), dtype=np.uint8))
+    status, _, body = open_line.ask("/inspect", bomb)
+    assert status == 400
+    assert b"more than the limit" in body
+
+
+PATHS = ("/api/state", "/api/images", "/images/1/thumb", "/metrics", "/docs")
+
+
+def test_nothing_but_health_is_seen_without_the_token(closed_line, photos):
+    for path in (*PATHS, "/openapi.json", "/static/live.js", "/api/history"):
+        assert closed_line.ask(path)[0] == 401
+    status, headers, _ = closed_line.ask("/")
+    assert (status, headers["Location"]) == (303, "/login")
+    assert closed_line.ask("/inspect", to_bytes(photos[1]))[0] == 401
+    for wrong in ("", "x" * len(TOKEN), TOKEN + "x", "\xe9"):
+        bearer = {"Authorization": f"Bearer {wrong}".encode("latin-1")}
+        assert closed_line.ask("/api/state", **bearer)[0] == 401
+        cookie = {"Cookie": f"skpatchsvdd={wrong}".encode("latin-1")}
+        assert closed_line.ask("/api/state", **cookie)[0] == 401
+    assert closed_line.get("/health") == {"status": "ok"}
+    assert b"skpatchsvdd" in closed_line.ask("/login")[2]
+
+
+def test_the_token_opens_by_header_and_by_cookie(closed_line, photos):
+    bearer = {"Authorization": f"Bearer {TOKEN}"}
+    assert closed_line.ask("/api/state", **bearer)[0] == 200
+    assert closed_line.ask("/inspect", to_bytes(photos[1]), **bearer)[0] == 200
+    form = {"Content_Type": "application/x-www-form-urlencoded"}
+    status, headers, _ = closed_line.ask("/login", "token=wrong", **form)
+    assert headers["Set-Cookie"] is None
+    status, headers, _ = closed_line.ask("/login", f"token={TOKEN}", **form)
+    cookie = headers["Set-Cookie"]
+    assert (status, headers["Location"]) == (303, "/")
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+    assert TOKEN not in cookie
+    session = {"Cookie": cookie.partition(";")[0]}
+    assert closed_line.ask("/", **session)[0] == 200
+    foreign = {"Origin": "http://evil.example", **session}
+    assert closed_line.ask("/api/try", b"{}", **foreign)[0] == 403
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--host", "0.0.0.0"], "takes a token"),
+        (["--token-file", "short"], "at least 16 characters"),
+        (["--token-file", "missing"], "missing"),
+        (["--watch", "nowhere"], "there is no folder nowhere"),
+        (["--port", "TAKEN"], "nothing can listen"),
+    ],
+)
+def test_a_server_that_cannot_start_says_why(
+    model, tmp_path, monkeypatch, capsys, options, words
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "short").write_text("short")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        options = [port if x == "TAKEN" else x for x in options]
+        assert main(["serve", str(model), "-o", "out", *options]) == 1
+    assert words in capsys.readouterr().err
+
+
+def test_without_the_extra_the_error_names_it(model, monkeypatch, capsys):
+    monkeypatch.setitem(__import__("sys").modules, "uvicorn", None)
+    assert main(["serve", str(model)]) == 1
+    assert "pip install starlette uvicorn python-multipart" in capsys.readouterr().err
+
+
+def test_two_servers_do_not_share_what_was_seen(part):
+    model, folder = part
+    with serve(model, "--watch", folder):
+        assert main(["serve", str(model), "--port", "0"]) == 1
+
+
+@pytest.mark.slow
+def test_slow_clients_are_cut_off_and_others_are_answered(open_line):
+    silent = [
+        socket.create_connection(("127.0.0.1", open_line.port)) for _ in range(50)
+    ]
+    half = socket.create_connection(("127.0.0.1", open_line.port))
+    half.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: ")
+    try:
+        assert open_line.get("/health") == {"status": "ok"}
+        for client in (*silent[:3], half):
+            client.settimeout(30)
+            assert client.recv(100) in (b"", b"HTTP/1.1 408")
+    finally:
+        for client in (*silent, half):
+            client.close()
+
+
+def test_a_foreign_file_is_not_written_to(tmp_path):
+    path = tmp_path / "line.sqlite"
+    path.write_bytes(b"something else, " * 100)
+    with pytest.raises(ValueError, match="is no file of this command"):
+        Store(path)
+    with sqlite3.connect(tmp_path / "other.sqlite") as base:
+        base.execute("PRAGMA user_version=99")
+    with pytest.raises(ValueError, match="version 99"):
+        Store(tmp_path / "other.sqlite")
+
+
+def test_old_pictures_go_but_those_of_alarms_that_wait(tmp_path):
+    store = Store(tmp_path / "line.sqlite", n_pictures=150)
+    for i in range(300):
+        image = {"state": f"{i:016x}", "file": b"x", "time": 1.0 + i}
+        image["verdict"] = "abnormal" if i in (120, 130) else "normal"
+        assert store.add(image, (b"t", b"o", "{}")) == i + 1
+        assert store.add(image) is None  # known
+    store.see([131], "Ann")
+    store._forget(150)
+    kept = [i for i in range(1, 301) if store.read_picture(i, "thumb")]
+    assert kept == [121, *range(151, 301)]
+    assert len(store.list_states()) == 300
+
+
+# In a browser
+
+
+@needs_browser
+def test_the_page_follows_the_line_and_reviews_by_keys(part, photos, tmp_path):
+    model, folder = part
+    images, damaged = photos
+    nasty = "<img src=x onerror=alert(1)>.png"
+    with serve(model, "--watch", folder) as line, open_browser(tmp_path) as tab:
+        put(folder, "good.png", images[1])
+        line.wait_for(1)
+        tab.call("Page.navigate", url=line.url)
+        tab.wait("document.querySelectorAll('#images .card').length === 1")
+        put(folder, nasty, damaged)
+        tab.wait("document.querySelectorAll('#alarms .card').length === 1")
+        shown = "document.querySelector('#alarms .name').textContent"
+        assert tab.run(shown) == nasty
+        assert tab.run("document.querySelector('#images img[onerror]')") is None
+        tab.press("Enter")
+        tab.wait("document.getElementById('detail').open")
+        tab.press("g")
+        tab.wait("state.said === 1")
+        tab.run("document.getElementById('detail').close()")
+        tab.press("t")
+        tab.wait("state.trial && state.trial.state === 'ready'")
+        tab.wait("!document.getElementById('apply').hidden")
+        tab.press("w")
+        tab.wait("state.said === 0")
+        other = damaged.copy()
+        other[0, 0] ^= 1
+        put(folder, "next.png", other)
+        tab.wait("document.querySelectorAll('#images .card').length === 3")
+        assert tab.run("state.waiting") == 0
+        tab.press("u")
+        tab.wait("state.said === 1")
+        tab.press("2")
+        tab.wait("document.querySelectorAll('#images .card').length === 1")
