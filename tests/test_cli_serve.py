@@ -180,7 +180,7 @@ def test_a_correction_silences_the_next_like_it_until_it_is_undone(part, photos)
         former = line.get("/api/state")["model"]["digest"]
         put(folder, "alarm.png", damaged)
         line.wait_for(1)
-        review(line, 1, verdict="good")
+        review(line, 1, verdict="good", similar=True)
         trial = try_all(line)
         assert trial["changes"]["right_before"] == 0
         assert trial["changes"]["right_after"] == 1
@@ -240,6 +240,11 @@ def test_what_cannot_be_learnt_is_refused_and_loses_nothing(part, photos):
             ("/api/restore", {"model": before["digest"]}, "in use"),
             ("/api/say", {"image": 9, "said": {"verdict": "good"}}, "no image 9"),
             ("/api/say", {"image": 1, "said": {"verdict": "fine"}}, "verdict"),
+            (
+                "/api/say",
+                {"image": 1, "said": {"verdict": "defective", "similar": True}},
+                "similar",
+            ),
         ):
             status, answer = line.post(path, **content)
             assert status == 409, (path, answer)
@@ -518,7 +523,7 @@ def test_old_pictures_go_but_those_of_alarms_that_wait(tmp_path):
         image = {"state": f"{i:016x}", "file": b"x", "time": 1.0 + i}
         image["verdict"] = "abnormal" if i in (120, 130) else "normal"
         assert store.add(image, (b"t", b"o", "{}")) == i + 1
-        assert store.add(image) is None  # known
+    assert store.add(image) is None  # known
     store.see([131], "Ann")
     store._forget(150)
     kept = [i for i in range(1, 301) if store.read_picture(i, "thumb")]
@@ -546,7 +551,7 @@ def test_the_page_follows_the_line_and_reviews_by_keys(part, photos, tmp_path):
         assert tab.run("document.querySelector('#images img[onerror]')") is None
         tab.press("Enter")
         tab.wait("document.getElementById('detail').open")
-        tab.press("g")
+        tab.press("n")
         tab.wait("state.said === 1")
         tab.run("document.getElementById('detail').close()")
         tab.press("t")

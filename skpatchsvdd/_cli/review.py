@@ -23,6 +23,7 @@ class _Known(NamedTuple):
     is_good: bool
     kind: str | None  # the name of the kind of defect
     mask: np.ndarray | None  # (height, width), True where it is defective
+    is_similar: bool = False  # whether, if it is good, so is what looks like it
 
 
 class Changes(NamedTuple):
@@ -122,18 +123,18 @@ def try_review(path, est, model, folder=None, others=(), verbose=1):
 
 
 def teach(est, known):
-    """Let an estimator learn what is known of some images; say if any of it is new.
-
-    There are no groups: none of these images joins the bank.
-    """
+    """Let an estimator learn what is known of some images; say if any of it is new."""
     former = est._fitted
-    good = [x for x in known if x.is_good]
+    similar = [x for x in known if x.is_similar]
+    good = [x for x in known if x.is_good and not x.is_similar]
     named = [x for x in known if not x.is_good and x.kind is not None]
     unnamed = [x for x in known if not x.is_good and x.kind is None]
 
     def learn(some, y, **options):
         est.partial_fit([x.file for x in some], y, **options)
 
+    if similar:
+        learn(similar, [1] * len(similar), corrections="similar")
     if good:
         learn(good, [1] * len(good), corrections=True)
     if named:  # labels are names or numbers, and not both
@@ -163,7 +164,8 @@ def _find_known(review, est, path, folder):
             faults.append(fault)
         else:
             mask = _make_mask(image.boxes, shape[:2])
-            known.append(_Known(file, image.verdict == GOOD, image.kind, mask))
+            is_good = image.verdict == GOOD
+            known.append(_Known(file, is_good, image.kind, mask, image.similar))
     if faults:
         head = f"{path} cannot be applied to the images in {folder}:"
         raise ListedError(head, faults)

@@ -23,7 +23,7 @@ _DIGEST_BYTES = 16
 _LARGEST = 2**28
 _WAY_OUT = 'Pass the file that "Save review" of a report has saved.'
 _KEYS = {"format", "version", "model", "folder", "images"}
-_IMAGE_KEYS = {"file", "verdict", "kind", "boxes", "digest"}
+_IMAGE_KEYS = {"file", "verdict", "kind", "boxes", "digest", "similar"}
 
 
 class ReviewedImage(NamedTuple):
@@ -38,6 +38,7 @@ class ReviewedImage(NamedTuple):
     kind: str | None  # the name of the kind of defect
     boxes: list  # empty if nobody said
     digest: str | None  # what `digest_file` gave for the file that was inspected
+    similar: bool = False  # whether, if it is good, so is what looks like it
 
 
 class Review(NamedTuple):
@@ -179,7 +180,10 @@ def check_reviewed(content, name):
     if verdict == GOOD and (kind is not None or boxes):
         raise ValueError(f"{file} is good, and has a kind of defect or boxes of one.")
     digest = _check_text(content.get("digest"), f"the digest of {file}")
-    return ReviewedImage(file, verdict, kind, boxes, digest)
+    similar = content.get("similar", False)
+    if not isinstance(similar, bool) or (similar and verdict != GOOD):
+        raise ValueError(f'"similar" of {file} must be false, or true of a good image.')
+    return ReviewedImage(file, verdict, kind, boxes, digest, similar)
 
 
 def _check_file(file, name):

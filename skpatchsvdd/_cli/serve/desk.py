@@ -49,7 +49,8 @@ class Desk:
             return
         if image["digest"] is None:
             raise Refused("it could not be read when it arrived.")
-        said = {x: said.get(x) for x in ("verdict", "kind", "boxes")}
+        names = ("verdict", "kind", "boxes", "similar")
+        said = {x: said[x] for x in names if x in said}
         try:
             check_reviewed({"file": "image", **said}, "the image")
         except ValueError as error:
@@ -197,12 +198,10 @@ class Desk:
 
 
 def _complete(said):
-    is_defective = said["verdict"] == DEFECTIVE
-    return {
-        "verdict": said["verdict"],
-        "kind": said.get("kind") if is_defective else None,
-        "boxes": (said.get("boxes") or []) if is_defective else [],
-    }
+    parts = {"kind": said.get("kind"), "boxes": said.get("boxes") or []}
+    if said["verdict"] != DEFECTIVE:
+        parts = {"similar": bool(said.get("similar"))}
+    return {"verdict": said["verdict"], **parts}
 
 
 def _describe(changes, names):

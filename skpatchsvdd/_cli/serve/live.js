@@ -284,7 +284,9 @@ function showPicture() {
 
 function showSaid() {
   const said = detail.said;
-  $("good").setAttribute("aria-pressed", Boolean(said && said.verdict === "good"));
+  const isGood = said && said.verdict === "good";
+  $("good").setAttribute("aria-pressed", Boolean(isGood && !said.similar));
+  $("similar").setAttribute("aria-pressed", Boolean(isGood && said.similar));
   $("defective").setAttribute("aria-pressed", Boolean(said && said.verdict === "defective"));
   $("where").hidden = !(said && said.verdict === "defective");
   $("unsay").hidden = !said;
@@ -294,12 +296,13 @@ function showSaid() {
   if (detail.seen_at) lines.push(`looked at by ${detail.seen_by || "somebody"}`);
   $("detail-more").textContent = lines.join(" · ");
   $("said").textContent = !said ? "" : `${detail.said_by || "somebody"}: really ${said.verdict}`
-    + (said.kind ? `, ${said.kind}` : "") + (detail.applied ? ", learnt" : ", not yet learnt");
+    + (said.kind ? `, ${said.kind}` : "") + (said.similar ? ", and what looks like it" : "") + (detail.applied ? ", learnt" : ", not yet learnt");
   drawBoxes();
 }
 
-async function say(verdict) {
+async function say(verdict, similar = false) {
   const said = verdict === null ? null : { verdict };
+  if (similar) said.similar = true;
   if (verdict === "defective") {
     said.boxes = boxes.map((x) => x.map(Math.round));
     said.kind = $("kind").value.trim() || null;
@@ -441,8 +444,9 @@ async function apply() {
 const KEYS = {
   ArrowRight: () => step(1), ArrowLeft: () => step(-1), ArrowDown: null, ArrowUp: null,
   m: () => $("map").click(), a: () => detail && $("detail").open && see(),
-  g: () => $("detail").open && say("good"), d: () => $("detail").open && say("defective"),
-  z: () => $("detail").open && say(null), t: () => $("try").click(), w: apply, u: undo,
+  g: () => $("detail").open && say("good"), n: () => $("detail").open && say("good", true),
+  d: () => $("detail").open && say("defective"),
+  z: () => $("detail").open && say(null), t: () => ask("/api/try", {}), w: apply, u: undo,
   h: showHistory, "?": () => $("help").showModal(),
   1: () => choose(""), 2: () => choose("abnormal"), 3: () => choose("said"),
   Enter: () => {
@@ -472,6 +476,7 @@ function listen() {
   $("previous").onclick = attempt(() => step(-1));
   $("next").onclick = attempt(() => step(1));
   $("good").onclick = attempt(() => say("good"));
+  $("similar").onclick = attempt(() => say("good", true));
   $("defective").onclick = attempt(() => say("defective"));
   $("unsay").onclick = attempt(() => say(null));
   $("clear").onclick = attempt(() => { boxes = []; return say("defective"); });
