@@ -113,7 +113,7 @@ def start_server(path, device):
 
 
 def load(port, bodies, n_clients, seconds):
-    """Let clients ask; return the seconds of answers, how many were busy, and errors."""
+    """Let clients ask; return seconds of answers, and how many were busy or failed."""
     end = time.perf_counter() + seconds
     with ThreadPoolExecutor(n_clients) as pool:
         ask = functools.partial(keep_asking, port, bodies, end)

@@ -1,12 +1,18 @@
-"""Draw report.jpg, the picture of a report: synthetic images, inspected and shown.
+"""Draw report.jpg and live.jpg: synthetic images in a report, and on the live page.
 
-Needs chromium, and pillow. Example: python docs/make_screenshot.py
+Needs chromium, and the extras images and serve. Example: python docs/make_screenshot.py
 """
 
+import json
 import os
 import shutil
+import signal
 import subprocess
+import sys
 import tempfile
+import time
+import urllib.request
+from contextlib import contextmanager
 from pathlib import Path
 
 from PIL import Image
@@ -15,33 +21,55 @@ from skpatchsvdd import PatchSVDD
 from skpatchsvdd.datasets import make_textures
 from skpatchsvdd.report import write_report
 
-OUTPUT = Path(__file__).absolute().with_name("report.jpg")
+DOCS = Path(__file__).absolute().parent
 SIZE = 1400, 970  # of the window: the head of the page and two rows of images
 
 
 def main():
-    """Write a page, let a browser draw it, and keep the picture."""
+    """Write a page and serve another, let a browser draw them, keep the pictures."""
     browser = shutil.which("chromium") or shutil.which("chromium-browser")
     if browser is None:
         raise SystemExit("a screenshot needs chromium. Install it, and call again.")
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)  # so that names are short
-        write_page(Path("report.html"))
-        take_screenshot(browser, Path(folder))
-        with Image.open("screenshot.png") as picture:
-            picture.convert("RGB").save(OUTPUT, quality=75, optimize=True)
-        os.chdir(OUTPUT.parent)
-    print(f"wrote {OUTPUT.name}: {OUTPUT.stat().st_size / 1000:.0f} KB")
+        n_images = write_page(Path("report.html"))
+        page = (Path(folder) / "report.html").as_uri()
+        take_screenshot(browser, Path(folder), page, "report.jpg")
+        with serve(n_images) as address:
+            take_screenshot(browser, Path(folder), address, "live.jpg")
+        os.chdir(DOCS)
 
 
 def write_page(path):
-    """Learn from synthetic images and report on others."""
+    """Learn from synthetic images and report on others; return how many."""
     made = {"kind": "gear", "image_size": 192}
     train = make_textures(30, random_state=0, **made).images
     test = make_textures(24, anomaly_fraction=0.4, random_state=1, **made).images
     good, today = save(train, "good"), save(test, "today")
     est = PatchSVDD(max_iter=0, false_alarm_rate=0.05, random_state=0).fit(good)
     write_report(est, today, path, title="Inspection by part.model")
+    est.save("part.model")
+    return len(today)
+
+
+@contextmanager
+def serve(n_images):
+    """Yield the address of the live page, when so many images were inspected."""
+    command = [sys.executable, "-m", "skpatchsvdd", "serve", "part.model"]
+    command += ["--watch", "today", "--port", "0"]
+    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        address = next(x for x in server.stderr if "http" in x).split()[1]
+        n_seen = 0
+        while n_seen < n_images:
+            time.sleep(1)
+            with urllib.request.urlopen(f"{address}api/state") as answer:
+                n_seen = sum(json.load(answer)["counts"].values())
+        yield address
+    finally:
+        server.send_signal(signal.SIGINT)
+        server.wait(60)
+        server.stderr.close()
 
 
 def save(images, folder):
@@ -53,14 +81,16 @@ def save(images, folder):
     return files
 
 
-def take_screenshot(browser, folder):
-    """Let a browser draw the page."""
+def take_screenshot(browser, folder, page, name):
+    """Let a browser draw a page, and keep the picture among the documents."""
     command = [browser, "--headless", "--no-sandbox", "--disable-gpu"]
     command += ["--disable-background-networking", "--hide-scrollbars"]
     command += [f"--user-data-dir={folder / 'profile'}", "--virtual-time-budget=5000"]
     command += [f"--window-size={SIZE[0]},{SIZE[1]}", "--screenshot=screenshot.png"]
-    page = (folder / "report.html").as_uri()
     subprocess.run([*command, page], check=True, capture_output=True, timeout=120)
+    with Image.open("screenshot.png") as picture:
+        picture.convert("RGB").save(DOCS / name, quality=75, optimize=True)
+    print(f"wrote {name}: {(DOCS / name).stat().st_size / 1000:.0f} KB")
 
 
 if __name__ == "__main__":
