@@ -65,19 +65,13 @@ def defective(i, kind=None, boxes=()):
     return good(i) | {"verdict": "defective", "kind": kind, "boxes": list(boxes)}
 
 
-@pytest.fixture
-def calls(monkeypatch):
-    """What a stand-in for `partial_fit` is called with; it learns nothing.
-
-    It multiplies the threshold by the last number of the list, if there is one.
-    """
+def stub_partial_fit(monkeypatch, factor=1.0):
+    """Let `partial_fit` multiply the threshold and learn nothing; return its calls."""
     calls = []
 
     def partial_fit(est, X, y=None, *, masks=None, groups=None, corrections=False):
-        if calls and isinstance(calls[-1], float):
-            est.offset_ *= calls[-1]
-        else:
-            calls.append({"X": X, "y": y, "masks": masks, "groups": groups})
+        calls.append({"X": X, "y": y, "masks": masks, "groups": groups})
+        est.offset_ *= factor
         est._fitted = replace(est._fitted)
         return est
 
@@ -154,8 +148,9 @@ def test_a_dry_run_of_a_review_writes_nothing(model, review, capsys):
 
 
 def test_defects_are_handed_on_with_kinds_and_masks(
-    photos, model, review, calls, capsys
+    photos, model, review, monkeypatch, capsys
 ):
+    calls = stub_partial_fit(monkeypatch)
     boxes = [[0, 10, 5, 60], [40, 0, 48, 2]]
     path = review([good(1), defective(2, "dent", boxes), defective(3), defective(0)])
     assert update(model, "--review", path) == 0
@@ -182,9 +177,9 @@ def test_defects_are_handed_on_with_kinds_and_masks(
 
 
 def test_what_makes_reviewed_images_wrong_is_written_only_if_asked(
-    model, review, calls, capsys
+    model, review, monkeypatch, capsys
 ):
-    calls.append(1e6)  # nothing is abnormal any more
+    stub_partial_fit(monkeypatch, 1e6)  # nothing is abnormal any more
     former, path = model.read_bytes(), review([defective(2)])
     assert update(model, "--review", path) == 3
     assert "fewer of the reviewed images would be right" in capsys.readouterr().out
@@ -195,8 +190,10 @@ def test_what_makes_reviewed_images_wrong_is_written_only_if_asked(
     assert model.read_bytes() != former
 
 
-def test_others_whose_alarms_have_gone_are_named(photos, model, review, calls, capsys):
-    calls.append(1e6)
+def test_others_whose_alarms_have_gone_are_named(
+    photos, model, review, monkeypatch, capsys
+):
+    stub_partial_fit(monkeypatch, 1e6)
     update(model, "--review", review([good(2)]), "--images", photos / "new")
     gone = photos / "new" / "day 1" / "3.png"
     assert f"no alarms any more:\n  {gone}\n" in capsys.readouterr().out
@@ -220,8 +217,9 @@ BAD = {
 
 @pytest.mark.parametrize(("images", "others", "message"), BAD.values(), ids=BAD)
 def test_a_wrong_review_changes_nothing(
-    model, review, calls, capsys, images, others, message
+    model, review, monkeypatch, capsys, images, others, message
 ):
+    calls = stub_partial_fit(monkeypatch)
     former, path = model.read_bytes(), review([dict(x) for x in images], **others)
     assert update(model, "--review", path) == 1
     assert message in capsys.readouterr().err
