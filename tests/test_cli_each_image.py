@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import read_rows, save_images
+from commands import call, read_rows, save_images
 from conftest import make_untrained
 from PIL import Image
 from settings import SEED
 
 from skpatchsvdd import PatchSVDD
-from skpatchsvdd._cli import batches, main, record
+from skpatchsvdd._cli import batches, record
 from skpatchsvdd._cli.table import Table
 from skpatchsvdd._images import ImageStack, display, stack
 from skpatchsvdd._report import Page, patches
@@ -49,8 +49,8 @@ def run(taught, new, tmp_path):
     """Inspect the folder with an alarm for each image; return the verdicts."""
 
     def run(*options):
-        args = ["inspect", str(taught), str(new), "-o", str(tmp_path / "out")]
-        status = main([*args, "--threshold", "0.001", *options])
+        args = ["inspect", taught, new, "-o", tmp_path / "out"]
+        status = call(*args, "--threshold", "0.001", *options)
         return status, [row["verdict"] for row in read_rows(tmp_path / "out")]
 
     return run
@@ -124,8 +124,8 @@ def test_tiny_and_thin_images_are_inspected(tmp_path):
         image[height // 2 :, width // 2 :] = 255  # what is abnormal is at the end
         Image.fromarray(image).save(tmp_path / f"{i}.png")
     files = [str(tmp_path / f"{i}.png") for i in range(len(sizes))]
-    args = ["inspect", str(tmp_path / "m"), *files, "-o", str(tmp_path / "out")]
-    assert main([*args, "--threshold", "0.001"]) == 3
+    args = ["inspect", tmp_path / "m", *files, "-o", tmp_path / "out"]
+    assert call(*args, "--threshold", "0.001") == 3
     verdicts = [row["verdict"] for row in read_rows(tmp_path / "out")]
     assert verdicts == ["abnormal"] * len(sizes)
 
@@ -153,8 +153,8 @@ def test_memory_that_runs_out_is_no_fault_of_a_file(new, monkeypatch, run, tmp_p
         assert "there is not enough memory to read" in row["reason"]
         assert "save it again" not in row["reason"]
     # What learns from files would do without most of them.
-    args = ["fit", str(new), "-o", str(tmp_path / "x.model"), "--max-iter", "0"]
-    assert main(args) == 1
+    args = ["fit", new, "-o", tmp_path / "x.model", "--max-iter", "0"]
+    assert call(*args) == 1
 
 
 @pytest.mark.parametrize("device", ["cuda:x", "gpu", "cuda:99"])
@@ -169,16 +169,16 @@ def test_a_device_that_is_not_there_ends_every_command(
         ["update", model, str(new), "-o", out],
         ["fit", str(new), "-o", out],
     ):
-        assert main([*args, "--device", device]) == 1
+        assert call(*args, "--device", device) == 1
         assert f"'{device}'" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("name", ["taught.model", "taught.model/below"])
-def test_an_output_that_is_a_file_is_refused(taught, new, tmp_path, capsys, name):
-    output = str(taught.with_name("taught.model")) + name.removeprefix("taught.model")
+@pytest.mark.parametrize("below", ["", "below"])
+def test_an_output_that_is_a_file_is_refused(taught, new, capsys, below):
+    output = taught / below
     for command in ("inspect", "evaluate"):
-        assert main([command, str(taught), str(new), "-o", output]) == 1
+        assert call(command, taught, new, "-o", output) == 1
         err = capsys.readouterr().err
         assert "-o must name a folder to write to" in err
         assert "Errno" not in err
@@ -195,7 +195,7 @@ def test_pipes_and_devices_have_rows(run, new, tmp_path, capsys, strict):
         assert run()[1] == ["abnormal"] * 4 + ["unreadable"] * 2
     err = capsys.readouterr().err
     assert err.count("it is a pipe, a socket or a device") == 2
-    assert main(["inspect", "no.model", str(new / "04.png"), "-o", "x"]) == 1
+    assert call("inspect", "no.model", new / "04.png", "-o", "x") == 1
 
 
 @pytest.mark.parametrize("start", ["=cmd|'calc'!A0", "+1", "-1", "@SUM(1)", "'x"])
@@ -203,8 +203,8 @@ def test_no_cell_is_a_formula(taught, new, tmp_path, monkeypatch, start):
     monkeypatch.chdir(new)
     os.rename("00.png", f"{start}\x1b[2J.png")
     Path(f"{start}\r.png").write_bytes(b"no image")
-    args = ["inspect", "-o", str(tmp_path), "--threshold", "0.001", str(taught)]
-    assert main([*args, "--", f"{start}\x1b[2J.png", f"{start}\r.png"]) == 3
+    args = ["inspect", "-o", tmp_path, "--threshold", "0.001", taught]
+    assert call(*args, "--", f"{start}\x1b[2J.png", f"{start}\r.png") == 3
     text = (tmp_path / "results.csv").read_bytes()
     assert b"\x1b" not in text
     assert b"\r" not in text.replace(b"\r\n", b"")

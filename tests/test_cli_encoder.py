@@ -1,10 +1,9 @@
 """Encoders that are named on the command line."""
 
 import pytest
-from PIL import Image
+from commands import call, save_images
 
 from skpatchsvdd import load
-from skpatchsvdd._cli import main
 from skpatchsvdd.datasets import make_textures
 
 SOURCE = """
@@ -26,10 +25,9 @@ number = 3
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     (tmp_path / "my_networks.py").write_text(SOURCE)
-    (tmp_path / "good").mkdir()
-    images = make_textures(3, image_size=40, random_state=0).images
-    for i, image in enumerate(images):
-        Image.fromarray(image).save(tmp_path / "good" / f"{i}.png")
+    save_images(
+        tmp_path / "good", make_textures(3, image_size=40, random_state=0).images
+    )
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     return tmp_path
@@ -38,23 +36,23 @@ def folder(tmp_path, monkeypatch):
 def test_a_module_is_imported_and_said_so(folder, capsys):
     name = "my_networks:make"
     fit = ["fit", "good", "-o", "part.model", "--device", "cpu"]
-    assert main([*fit, "--encoder", name]) == 0
+    assert call(*fit, "--encoder", name) == 0
     output = capsys.readouterr().out
     assert f"--encoder {name}: importing my_networks, which runs it" in output
     assert "nothing was trained" in output
     inspect = ["inspect", "part.model", "good", "-o", "out", "--no-report"]
-    assert main([*inspect, "--encoder", "my_networks:network"]) == 0
-    assert main(inspect) == 1
+    assert call(*inspect, "--encoder", "my_networks:network") == 0
+    assert call(*inspect) == 1
     assert "--encoder package.module:name" in capsys.readouterr().err
-    assert main([*inspect, "--encoder", "my_networks:make_other"]) == 1
+    assert call(*inspect, "--encoder", "my_networks:make_other") == 1
     assert "other weights" in capsys.readouterr().err
     update = ["update", "part.model", "good", "--dry-run", "--encoder", name]
-    assert main(update) == 0
+    assert call(*update) == 0
 
 
 def test_encoders_of_the_package_are_named_too(folder):
     fit = ["fit", "good", "-o", "part.model", "--device", "cpu"]
-    assert main([*fit, "--encoder", "formulas,my_networks:make"]) == 0
+    assert call(*fit, "--encoder", "formulas,my_networks:make") == 0
     from my_networks import make
 
     assert len(load("part.model", encoder=make()).encoder_.members) == 2
@@ -71,6 +69,6 @@ def test_encoders_of_the_package_are_named_too(folder):
 )
 def test_other_names_are_refused(folder, capsys, name, message):
     fit = ["fit", "good", "-o", "part.model", "--encoder", name]
-    assert main(fit) == 1
+    assert call(*fit) == 1
     assert message in capsys.readouterr().err
     assert not (folder / "part.model").exists()

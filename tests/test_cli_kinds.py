@@ -1,16 +1,11 @@
 """The command inspect and the report of a model that knows kinds of defects."""
 
-import csv
-import json
-import re
-
 import numpy as np
 import pytest
-from commands import read_rows, save_images
+from commands import call, read_page, read_rows, save_images
 from settings import SEED
 
 from skpatchsvdd import PatchSVDD
-from skpatchsvdd._cli import main
 from skpatchsvdd._cli.table import COLUMNS, COLUMNS_WITH_KIND, Table
 from skpatchsvdd.datasets import make_textures
 from skpatchsvdd.report import write_report
@@ -34,47 +29,29 @@ def photos(tmp_path_factory):
     return root, est
 
 
-def inspect(photos, name, out, *args):
-    root, _ = photos
-    return main(
-        ["inspect", f"{root / name}.model", f"{root / 'new'}", "-o", f"{out}", *args]
-    )
-
-
-def read_head(out):
-    with (out / "results.csv").open(newline="") as stream:
-        return tuple(next(csv.reader(stream)))
-
-
-def read_images(path):
-    data = json.loads(re.search(r"\{\"title\".*\}", path.read_text("utf-8"))[0])
-    return data["images"]
-
-
 def test_alarms_are_named(photos, tmp_path):
-    assert inspect(photos, "taught", tmp_path) == 3
+    root, _ = photos
+    assert call("inspect", root / "taught.model", root / "new", "-o", tmp_path) == 3
+    images = read_page(tmp_path / "report.html")["images"]
     good, dent, noise = read_rows(tmp_path)
-    assert read_head(tmp_path) == COLUMNS_WITH_KIND
+    assert tuple(good) == COLUMNS_WITH_KIND
     assert (good["verdict"], good["kind"]) == ("normal", "")
     assert (dent["verdict"], dent["kind"]) == ("abnormal", "dent")
     assert (noise["verdict"], noise["kind"]) == ("abnormal", "unknown")
     assert good["kind_distance"] == ""
     assert float(dent["kind_distance"]) < 1 <= float(noise["kind_distance"])
-    kinds = {
-        x["name"][-6:-4]: x["kinds"] for x in read_images(tmp_path / "report.html")
-    }
+    kinds = {x["name"][-6:-4]: x["kinds"] for x in images}
     assert kinds["00"] == []
     assert (kinds["01"][0], kinds["02"][0]) == ("dent", "unknown")
-    assert all(
-        len(x["kinds"]) == len(x["distances"]) == len(x["regions"])
-        for x in read_images(tmp_path / "report.html")
-    )
+    for x in images:
+        assert len(x["kinds"]) == len(x["distances"]) == len(x["regions"])
 
 
 def test_without_kinds_nothing_is_named(photos, tmp_path):
-    assert inspect(photos, "plain", tmp_path) == 3
-    assert read_head(tmp_path) == COLUMNS
-    assert all("kinds" not in x for x in read_images(tmp_path / "report.html"))
+    root, _ = photos
+    assert call("inspect", root / "plain.model", root / "new", "-o", tmp_path) == 3
+    assert tuple(read_rows(tmp_path)[0]) == COLUMNS
+    assert all("kinds" not in x for x in read_page(tmp_path / "report.html")["images"])
 
 
 def test_names_come_with_an_inspection(photos, tmp_path):
@@ -85,7 +62,9 @@ def test_names_come_with_an_inspection(photos, tmp_path):
         np.testing.assert_array_equal(own, other)
     assert "names" not in est.inspect(files)
     write_report(est, files, tmp_path / "page.html")
-    assert any(x["kinds"] == ["dent"] for x in read_images(tmp_path / "page.html"))
+    assert any(
+        x["kinds"] == ["dent"] for x in read_page(tmp_path / "page.html")["images"]
+    )
 
 
 @pytest.mark.parametrize("former", [COLUMNS, COLUMNS_WITH_KIND])
@@ -96,5 +75,5 @@ def test_a_table_that_goes_on_keeps_its_columns(tmp_path, former):
     table = Table(path, goes_on=True, columns=others)
     table.add(file="b", kind="dent", state=2)
     assert (table.n_rows, table.known) == (2, {1, 2})
-    assert read_head(tmp_path) == former
+    assert tuple(read_rows(tmp_path)[0]) == former
     assert [row.get("kind", "dent") for row in read_rows(tmp_path)] == ["dent"] * 2

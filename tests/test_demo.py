@@ -4,8 +4,9 @@ import re
 
 import numpy as np
 import pytest
+from commands import call
 
-from skpatchsvdd._cli import demo, main
+from skpatchsvdd._cli import demo
 from skpatchsvdd.datasets import make_textures
 
 
@@ -26,7 +27,7 @@ def test_a_threshold_of_0_is_no_divisor(tmp_path, monkeypatch):
     monkeypatch.setattr(demo, "_N_TRAIN", 3)
     monkeypatch.setattr(demo, "_IMAGE_SIZE", 96)
     with np.errstate(divide="raise", invalid="raise"):
-        assert main(["demo", "--device", "cpu"]) == 0
+        assert call("demo", "--device", "cpu") == 0
     assert len(drawn) == 2
     for _, test, results, maps in drawn:
         assert np.isfinite(maps).all()
@@ -36,7 +37,7 @@ def test_a_threshold_of_0_is_no_divisor(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_false_alarms_are_about_as_many_as_the_table_allows(tmp_path, capsys):
-    assert main(["demo", "--device", "cpu", "--output", str(tmp_path / "x.png")]) == 0
+    assert call("demo", "--device", "cpu", "--output", tmp_path / "x.png") == 0
     head, *rows = capsys.readouterr().out.partition("\nkind ")[2].splitlines()[:3]
     assert "false alarms (about 2% allowed)" in head
     for row in rows:

@@ -2,15 +2,12 @@
 
 import copy
 import json
-import re
 
 import pytest
-from PIL import Image
-from settings import SEED
+from commands import read_page, save_images
+from sklearn.base import clone
 
-from skpatchsvdd import PatchSVDD
 from skpatchsvdd._report import digest_file, fingerprint, is_of_model, read_review
-from skpatchsvdd.datasets import make_textures
 from skpatchsvdd.report import write_report
 
 GOOD = {"file": "a/1.png", "verdict": "good", "digest": "00ff"}
@@ -48,11 +45,7 @@ def test_a_review_is_read(tmp_path):
     assert review.images[0] == ("a/1.png", "good", None, [], "00ff")
     boxes = [(0, 1, 5, 9), (2, 2, 3, 3)]
     assert review.images[1] == ("2.png", "defective", "scratch", boxes, None)
-
-
-def test_names_that_are_no_text_are_read(tmp_path):
-    path = tmp_path / "review.json"
-    path.write_text(change("images", 0, "file", to="caf\udce9.png"))
+    path.write_text(change("images", 0, "file", to="caf\udce9.png"))  # no text
     assert read_review(path).images[0].file == "caf\udce9.png"
 
 
@@ -123,45 +116,29 @@ def test_files_that_are_no_text_or_not_there_are_refused(tmp_path):
     path.write_bytes(b"\xff\xfe\xfd")
     with pytest.raises(ValueError, match="no whole JSON file"):
         read_review(path)
+    with path.open("wb") as file:
+        file.truncate(2**40)  # takes no room on the disk, and more than all memory
+    with pytest.raises(ValueError, match=r"no review: .*bytes.*Save review"):
+        read_review(path)
     with pytest.raises(FileNotFoundError, match=r"there is no review .*downloads"):
         read_review(tmp_path / "other.json")
     with pytest.raises(IsADirectoryError, match=r"is a folder.*Save review"):
         read_review(tmp_path)
 
 
-def test_a_huge_file_is_refused_and_not_read(tmp_path):
-    path = tmp_path / "review.json"
-    with path.open("wb") as file:
-        file.truncate(2**40)  # takes no room on the disk, and more than all memory
-    with pytest.raises(ValueError, match=r"no review: .*bytes.*Save review"):
-        read_review(path)
-
-
-def test_files_are_told_apart_by_their_bytes(tmp_path):
-    one, other = tmp_path / "a", tmp_path / "b"
-    one.write_bytes(b"x" * 3_000_000)
-    other.write_bytes(b"x" * 2_999_999 + b"y")
-    assert digest_file(one) != digest_file(other)
-    other.write_bytes(one.read_bytes())
-    assert digest_file(one) == digest_file(other)
-
-
-def test_a_model_is_known_again_when_it_has_grown(normal, untrained):
+def test_a_model_is_known_again_when_it_has_grown(normal, fitted, untrained):
     est = untrained.fit(normal[:5])
-    name = fingerprint(est)
+    name, scores = fingerprint(est), est.training_scores_
     assert name.startswith("5-")
+    assert is_of_model(name, est)
+    assert not is_of_model(fingerprint(fitted), est)
+    est.partial_fit(255 - normal[5:6], ["dent"])
+    assert (est.training_scores_ != scores).any()
     assert is_of_model(name, est)
     est.partial_fit(normal[5:])
     assert fingerprint(est) != name
     assert is_of_model(name, est)
-
-
-def test_a_model_of_arrays_is_known_again_when_it_knows_defects(normal, untrained):
-    est = untrained.fit(normal[:5])
-    name, scores = fingerprint(est), est.training_scores_
-    est.partial_fit(255 - normal[5:6], ["dent"])
-    assert (est.training_scores_ != scores).any()
-    assert is_of_model(name, est)
+    assert not is_of_model(name, clone(est).fit(normal[::-1]))
 
 
 @pytest.mark.parametrize("name", ["", "5", "0-", "5-00", "x-1", "-1-2", "99-ab", "٣-1"])
@@ -169,39 +146,20 @@ def test_other_names_are_of_no_model(fitted, name):
     assert not is_of_model(name, fitted)
 
 
-def test_other_images_make_another_model(fitted):
-    images = make_textures(8, image_size=48, random_state=SEED + 7).images
-    other = PatchSVDD(
-        encoder="hierarchical", patch_size=32, embedding_dim=8, max_iter=0
-    ).fit(images)
-    assert not is_of_model(fingerprint(fitted), other)
-
-
-def write_page(est, X, path):
-    write_report(est, X, path)
-    text = path.read_text("utf-8")
-    return json.loads(re.search(r'type="application/json">(.*?)</script>', text)[1])
-
-
 def test_a_page_knows_what_a_review_needs(tmp_path, fitted, mixed):
-    files = [tmp_path / "parts" / "a" / "1.png", tmp_path / "parts" / "2 é.png"]
-    files[0].parent.mkdir(parents=True)
-    for file, image in zip(files, mixed.images, strict=False):
-        Image.fromarray(image).save(file)
-    data = write_page(fitted, files, tmp_path / "page.html")
-    assert data["folder"] == str(tmp_path / "parts")
+    def write_page(files, name):
+        write_report(fitted, files, tmp_path / name)
+        return read_page(tmp_path / name)
+
+    parts = tmp_path / "parts"
+    files = save_images(parts / "a", mixed.images[:1], ["1"])
+    files += save_images(parts, mixed.images[1:2], ["2 é"])
+    data = write_page(files, "page.html")
+    assert data["folder"] == str(parts)
     assert data["fingerprint"] == fingerprint(fitted)
     assert [x["path"] for x in data["images"]] == ["a/1.png", "2 é.png"]
     assert [x["digest"] for x in data["images"]] == list(map(digest_file, files))
     assert [x["size"] for x in data["images"]] == [[48, 48]] * 2
-    again = write_page(fitted, files[:1], tmp_path / "page.html")
-    other = write_page(fitted, files, tmp_path / "other.html")
-    assert data["key"] == again["key"]
-    assert data["key"] != other["key"]  # verdicts are kept for each page
-
-
-def test_images_without_files_have_no_paths(tmp_path, fitted, mixed):
-    data = write_page(fitted, mixed.images[:2], tmp_path / "page.html")
-    assert data["folder"] is None
-    assert [x["path"] for x in data["images"]] == [None, None]
-    assert [x["digest"] for x in data["images"]] == [None, None]
+    assert data["key"] == write_page(files[:1], "page.html")["key"]
+    # Verdicts are kept for each page.
+    assert data["key"] != write_page(files, "other.html")["key"]

@@ -4,15 +4,16 @@ import copy
 import json
 import os
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 from browser import needs_browser, open_browser
-from PIL import Image
+from commands import call, save_images
+from conftest import make_untrained
 from settings import SEED
 
-from skpatchsvdd import PatchSVDD, load
-from skpatchsvdd._cli import main
+from skpatchsvdd import load
 from skpatchsvdd._report import Page, digest_file, fingerprint, read_review
 from skpatchsvdd.datasets import make_textures
 
@@ -34,12 +35,8 @@ def inspected(tmp_path_factory):
     """A model, files of 48 x 64 pixels, the most abnormal first, and a page of them."""
     root = tmp_path_factory.mktemp("inspected")
     images = make_textures(12, image_size=64, random_state=SEED).images[:, :48]
-    files = [root / "new" / f"{i}.png" for i in range(N_IMAGES)]
-    (root / "new").mkdir()
-    for file, image in zip(files, images[6:], strict=True):
-        Image.fromarray(image).save(file)
-    est = PatchSVDD(encoder="hierarchical", patch_size=32, max_iter=0, random_state=0)
-    est.fit(images[:6])
+    files = list(map(Path, save_images(root / "new", images[6:], range(N_IMAGES))))
+    est = make_untrained().fit(images[:6])
     scores = est.score_samples(files)
     order = np.argsort(scores)
     est.offset_ = float(np.mean(scores[order[N_ALARMS - 1 : N_ALARMS + 1]]))
@@ -75,21 +72,16 @@ def save(tab, tmp_path):
 
 def test_verdicts_are_counted_kept_and_saved(tab, inspected, tmp_path):
     root, _, files = inspected
-    assert (
-        tab.run(TALLY) == "0 really good · 0 really defective · 3 of 3 alarms to review"
-    )
+    tally = "{} really good · {} really defective · {} of 3 alarms to review"
+    assert tab.run(TALLY) == tally.format(0, 0, 3)
     assert tab.run("document.getElementById('save').disabled")
-    tab.click(".card .good", 0)
-    tab.click(".card .good", 1)
-    tab.click(".card .defective", 1)
-    tab.click(".card .defective", 4)
-    tab.click(".card .defective", 5)
-    tab.click(".card .defective", 5)  # takes it back
+    for i in (0, 1):
+        tab.click(".card .good", i)
+    for i in (1, 4, 5, 5):  # the second time takes it back
+        tab.click(".card .defective", i)
     tab.open(root / "report.html")  # the browser has kept all
     assert tab.run(PRESSED) == ["really good", "really defective", "really defective"]
-    assert (
-        tab.run(TALLY) == "1 really good · 2 really defective · 1 of 3 alarms to review"
-    )
+    assert tab.run(TALLY) == tally.format(1, 2, 1)
     assert not tab.run("document.getElementById('dialog').open")
     path = save(tab, tmp_path)
     content, est = json.loads(path.read_bytes()), load(root / "part.model")
@@ -153,11 +145,9 @@ def test_keys_lead_through_alarms(tab, inspected, tmp_path):
     assert tab.run(TITLE) == names[0]
     assert tab.run(DIALOG) == ""
     assert tab.run("document.getElementById('undo').disabled")
-    tab.press("g")
-    tab.press("ArrowRight")
-    tab.press("d")
-    tab.press("Escape")
-    tab.press("n")  # to the first that is not reviewed
+    for key in ("g", "ArrowRight", "d", "Escape", "n"):
+        tab.press(key)
+    # It leads to the first that is not reviewed.
     assert tab.run(TITLE) == names[2]
     assert tab.run("document.querySelector('dialog .keys').textContent") == (
         "n next alarmp previousg goodd defectiveu undo"
@@ -320,14 +310,11 @@ def test_a_walk_from_an_alarm_to_a_model_that_knows_better(
     tab, inspected, tmp_path, capsys
 ):
     root, _, files = inspected
-    tab.press("n")
-    tab.press("g")
-    tab.press("n")
-    tab.press("g")
-    tab.press("Escape")
+    for key in ("n", "g", "n", "g", "Escape"):
+        tab.press(key)
     path, model = save(tab, tmp_path), tmp_path / "part.model"
     model.write_bytes((root / "part.model").read_bytes())
-    assert main(["update", str(model), "--review", str(path)]) == 0
+    assert call("update", model, "--review", path) == 0
     out = capsys.readouterr().out
     assert "really good: 2 of 2 raised an alarm" in out
     assert (load(model).predict(files[:2]) == 1).all()
