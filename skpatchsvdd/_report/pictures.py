@@ -15,7 +15,7 @@ _MAP_SIZE = 96
 # Colours of a map over its image: at the threshold, and from twice as much on.
 _AT_THRESHOLD, _FAR_ABOVE = (255, 200, 0), (255, 0, 0)
 _OPACITY = 0.65
-_OUTLINE = (0, 229, 255)
+_OUTLINE = (255, 255, 255)
 # The powers of two around the threshold between which the bytes of a page's maps lie.
 _LOWEST, _HIGHEST = -4, 4
 # Codes of unequal length and nothing else: pictures of photographs hold nothing twice,

@@ -214,7 +214,7 @@ function plot(span) {
   const key = JSON.stringify(own);
   if (svg.dataset.key === key) return;
   svg.dataset.key = key;
-  const width = 420, height = 110, floor = 94, wide = width / n;
+  const width = 420, height = 95, floor = 94, wide = width / n;
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
   svg.setAttribute("preserveAspectRatio", "none");
   svg.setAttribute("role", "img");
@@ -239,8 +239,7 @@ function plot(span) {
   if (points.length > 1) svg.append(shape("polyline", "mean", { points: points.map((x) => x.join(",")).join(" ") }));
   if (points.length === 1) svg.append(shape("circle", "dot", { cx: points[0][0], cy: points[0][1], r: 2.5 }));
   const time = (t) => new Date(t * SECOND).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
-  svg.append(shape("text", "", { x: 2, y: 107 }, time(own.start)));
-  svg.append(shape("text", "", { x: width - 2, y: 107, "text-anchor": "end" }, "now"));
+  $(`from-${span}`).textContent = time(own.start);
   $(`sum-${span}`).textContent = `${total.toLocaleString()} images, ${alarms} alarms`
     + (total ? `, ${((100 * alarms) / total).toFixed(1)}%` : "");
   const drift = $(`drift-${span}`);
