@@ -76,25 +76,38 @@ def load_images(
     _check_on_error(on_error)
     size = _check_size(image_size, as_paths)
     files, skipped, broken = _find_files(source)
-    n_sources = len(files) + len(broken)
-    images, names = [], []
-    for file in files:
+
+    def read(file):
+        if not as_paths:
+            return _read_resized(file, size, max_pixels)
+        read_image(file, max_pixels, _ANY_SIZE)  # what size it has is for others to say
+        return str(file)
+
+    images, kept, unread = _read_each(read, files)
+    broken += unread
+    _tell_broken(broken, len(kept) + len(broken), on_error)
+    return Bunch(
+        images=images if as_paths else _make_alike(images),
+        filenames=[str(files[i]) for i in kept],
+        skipped=skipped + broken,
+    )
+
+
+def _read_each(read, files, *more):
+    """Read files as ``read(file, ...)`` does.
+
+    Returns what could be read, the indices of these files, and pairs (file, reason) of
+    all others.
+    """
+    found, kept, broken = [], [], []
+    for i, (file, *others) in enumerate(zip(files, *more, strict=True)):
         try:
-            if as_paths:  # of what size it must be is for others to say
-                image = read_image(file, max_pixels, _ANY_SIZE)
-            else:
-                image = _read_resized(file, size, max_pixels)
+            found.append(read(file, *others))
         except (OSError, ValueError) as error:
             broken.append((str(file), str(error)))
         else:
-            images.append(str(file) if as_paths else image)
-            names.append(str(file))
-    _tell_broken(broken, n_sources, on_error)
-    return Bunch(
-        images=images if as_paths else _make_alike(images),
-        filenames=names,
-        skipped=skipped + broken,
-    )
+            kept.append(i)
+    return found, kept, broken
 
 
 def _check_on_error(on_error):
@@ -221,8 +234,15 @@ def load_mvtec_ad(
         images, skipped = [str(file) for file in files], []
         masks = masks and [mask and str(mask) for mask in masks]
     else:
-        images, masks, kept, skipped = _read_with_masks(files, masks, size, max_pixels)
+
+        def read(file, mask):
+            image = _read_resized(file, size, max_pixels)
+            return image, _read_mask(mask, image.shape[:2])
+
+        pairs, kept, skipped = _read_each(read, files, masks or [None] * len(files))
         _tell_broken(skipped, len(files), on_error)
+        images = _make_alike([image for image, _ in pairs])
+        masks = masks and _stack([mask for _, mask in pairs])
         files, defects = ([x[i] for i in kept] for x in (files, defects))
     return Bunch(
         images=images,
@@ -232,34 +252,6 @@ def load_mvtec_ad(
         filenames=[str(file) for file in files],
         skipped=skipped,
     )
-
-
-def _read_with_masks(files, masks, size, max_pixels):
-    """Read images and their masks, or None for all masks.
-
-    Returns
-    -------
-    images, masks : ndarray or list
-        What could be read.
-    kept : list of int
-        The indices of these files.
-    broken : list of (str, str)
-        The other files, and what is wrong with them or their masks.
-    """
-    images, found, kept, broken = [], [], [], []
-    for i, file in enumerate(files):
-        try:
-            image = _read_resized(file, size, max_pixels)
-            mask = None if masks is None else _read_mask(masks[i], image.shape[:2])
-        except (OSError, ValueError) as error:
-            broken.append((str(file), str(error)))
-        else:
-            images.append(image)
-            found.append(mask)
-            kept.append(i)
-    if not images:
-        return images, found, kept, broken
-    return _make_alike(images), masks and _stack(found), kept, broken
 
 
 def _check_folder(folder):
