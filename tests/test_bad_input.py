@@ -109,7 +109,7 @@ BAD_IMAGES = [
     Bad("one grey image", lambda X: X[0, :, :, 0], r"one grey image is X\[None\]"),
     Bad("one row", lambda X: X[0, 0, :, 0], "X has 1 dimensions. Reshape your data"),
     Bad("five axes", lambda X: X[None], "X has 5 dimensions. Reshape your data to"),
-    Bad("rows", lambda X: X.reshape(4, -1), r"X has shape.*Reshape it to"),
+    Bad("rows", lambda X: X.reshape(4, -1), r"X has.*Reshape it.*Trans.*\(to_images"),
     Bad(
         "channels first",
         lambda X: np.moveaxis(X, -1, 1),

@@ -54,16 +54,3 @@ def test_a_browser_that_cannot_be_installed_is_said(tmp_path):
 
 def test_a_machine_without_packages_is_said(tmp_path):
     assert "there is no apt-get" in run(tmp_path)
-
-
-def test_the_tests_are_run_after_it():
-    lines = SCRIPT.with_name("run").read_text("utf-8").splitlines()
-    assert lines.index(".ci/browser") < lines.index("make test")
-
-
-def test_no_test_is_left_out():
-    """`make test` leaves the slow ones to another command, which is run too."""
-    assert "make test-slow" in SCRIPT.with_name("run").read_text("utf-8").splitlines()
-    makefile = SCRIPT.parents[1].joinpath("Makefile").read_text("utf-8")
-    assert "\ntest: lint\n\t$(PYTEST) -m 'not slow'\n" in makefile
-    assert "\ntest-slow: $(VENV)/.test\n\t$(PYTEST) -m slow\n" in makefile
