@@ -73,8 +73,7 @@ def load_images(
     >>> from skpatchsvdd.datasets import load_images
     >>> good = load_images("photos/good", image_size=256)  # doctest: +SKIP
     """
-    _check_on_error(on_error)
-    size = _check_size(image_size, as_paths)
+    size = _check_options(on_error, image_size, as_paths)
     files, skipped, broken = _find_files(source)
 
     def read(file):
@@ -110,9 +109,16 @@ def _read_each(read, files, *more):
     return found, kept, broken
 
 
-def _check_on_error(on_error):
+def _check_options(on_error, image_size, as_paths):
+    """Check options that loaders share; return the size as (height, width) or None."""
     if on_error not in ("raise", "skip"):
         raise ValueError(f"on_error must be 'raise' or 'skip', got {on_error!r}.")
+    if as_paths and image_size is not None:
+        raise ValueError(
+            "image_size has no effect with as_paths=True, which returns no pixels. "
+            "Pass PatchSVDD(image_size=...) instead."
+        )
+    return check_image_size(image_size)
 
 
 def _tell_broken(broken, n_files, on_error):
@@ -120,21 +126,15 @@ def _tell_broken(broken, n_files, on_error):
     if not broken:
         return
     found = f"{len(broken)} of {n_files} files cannot be read as images"
-    reasons = _list_reasons(broken)
+    lines = [f"  {reason}" for _, reason in broken[:_N_NAMED]]
+    if len(broken) > _N_NAMED:
+        lines.append(f"  and {len(broken) - _N_NAMED} more")
+    reasons = "\n".join(lines)
     if len(broken) == n_files:
         raise ValueError(f"{found}, and there are no others:\n{reasons}")
     if on_error == "raise":
         raise ValueError(f"{found}. Remove them, or pass on_error='skip':\n{reasons}")
     warn(f"{found} and were skipped:\n{reasons}")
-
-
-def _check_size(image_size, as_paths):
-    if as_paths and image_size is not None:
-        raise ValueError(
-            "image_size has no effect with as_paths=True, which returns no pixels. "
-            "Pass PatchSVDD(image_size=...) instead."
-        )
-    return check_image_size(image_size)
 
 
 def _find_files(source):
@@ -150,13 +150,6 @@ def _find_files(source):
     files, others, broken = find_all_files(sources)
     reason = "its name does not end as an image's does"
     return files, [(str(file), reason) for file in others], broken
-
-
-def _list_reasons(pairs):
-    lines = [f"  {reason}" for _, reason in pairs[:_N_NAMED]]
-    if len(pairs) > _N_NAMED:
-        lines.append(f"  and {len(pairs) - _N_NAMED} more")
-    return "\n".join(lines)
 
 
 def load_mvtec_ad(
@@ -225,8 +218,7 @@ def load_mvtec_ad(
     """
     if split not in ("train", "test"):
         raise ValueError(f"split must be 'train' or 'test', got {split!r}.")
-    _check_on_error(on_error)
-    size = _check_size(image_size, as_paths)
+    size = _check_options(on_error, image_size, as_paths)
     folder = _check_folder(Path(root) if category is None else Path(root, category))
     files, defects = _list_files(folder, split)
     masks = _list_masks(folder, files, defects)
@@ -319,15 +311,22 @@ def _list_masks(folder, files, defects):
 def _make_alike(images):
     """Give images the same channels and the same type; stack them if they fit."""
     if len({image.ndim for image in images}) > 1:  # grey among colour
-        images = [_as_colour(image) for image in images]
+        images = [x if x.ndim == 3 else np.stack([x] * 3, axis=2) for x in images]
     if len({image.dtype for image in images}) > 1:
         images = [pixels_to_float(image) for image in images]
     return _stack(images)
 
 
 def _read_resized(file, size, max_pixels):
+    """Read one image, and resize it if there is a size; it keeps its dtype."""
     image = read_image(file, max_pixels, size)
-    return image if size is None else _resize(image, size)
+    if size is None:
+        return image
+    x = image.astype(np.float32)
+    x = resize_image(x if x.ndim == 3 else x[:, :, None], size)
+    if image.dtype.kind == "u":
+        x = x.round().clip(0, np.iinfo(image.dtype).max)
+    return x.astype(image.dtype).reshape(*size, *image.shape[2:])
 
 
 @safe_after_fork
@@ -341,19 +340,6 @@ def _read_mask(file, size):
         return mask
     x = torch.from_numpy(mask.astype(np.float32))[None, None]
     return F.interpolate(x, tuple(size), mode="nearest-exact")[0, 0].numpy() > 0
-
-
-def _as_colour(image):
-    return image if image.ndim == 3 else np.repeat(image[:, :, None], 3, axis=2)
-
-
-def _resize(image, size):
-    """Resize one image and keep its dtype."""
-    x = image.astype(np.float32)
-    x = resize_image(x if x.ndim == 3 else x[:, :, None], size)
-    if image.dtype.kind == "u":
-        x = x.round().clip(0, np.iinfo(image.dtype).max)
-    return x.astype(image.dtype).reshape(*size, *image.shape[2:])
 
 
 def _stack(arrays):

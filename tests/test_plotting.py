@@ -117,9 +117,8 @@ def test_the_threshold_is_the_middle_of_the_colours(fitted, mixed):
 
 @pytest.fixture(scope="module")
 def two_scales(large):
-    return PatchSVDD(
-        encoder="hierarchical", embedding_dim=4, max_iter=0, random_state=0
-    ).fit(large)
+    est = PatchSVDD(encoder="hierarchical", embedding_dim=4, max_iter=0, random_state=0)
+    return est.fit(large)
 
 
 @pytest.fixture(scope="module")
@@ -252,6 +251,9 @@ def test_detection_curve_has_abnormal_as_positive():
     np.testing.assert_array_equal(display.point_.get_xydata(), [[0.5, 0.5]])
     point = "threshold: 50% found, 50% false alarms"
     assert legend_of(display.ax_) == ["AUROC 0.750", point]
+    # A score at the threshold is no alarm.
+    draw = DetectionCurveDisplay.from_predictions
+    assert draw([1, -1], [-1, -2], offset=-2).operating_point == (0, 0)
 
 
 def test_detection_curve_agrees_with_metric_and_predict(fitted, mixed):
@@ -263,12 +265,6 @@ def test_detection_curve_agrees_with_metric_and_predict(fitted, mixed):
     expected = (alarms[mixed.labels == 1].mean(), alarms[mixed.labels == -1].mean())
     assert display.operating_point == expected
     assert display.line_.get_label() == f"PatchSVDD, AUROC {auroc:.3f}"
-
-
-def test_a_score_at_the_threshold_is_no_alarm():
-    draw = DetectionCurveDisplay.from_predictions
-    assert draw([1, -1], [-1, -2], offset=-2).operating_point == (0, 0)
-    assert draw([1, -1], [-1, -2], offset=-1).operating_point == (0, 1)
 
 
 def test_several_detection_curves_share_axes():
