@@ -28,7 +28,10 @@ WIDE_SCRIPTS = ("bench_inspection", "bench_load", "bench_scale")
 
 @pytest.fixture
 def run(monkeypatch, capsys):
-    """Run a script with a small estimator; return the figures of its last line."""
+    """Run a script with a small estimator; return the figures of its last line.
+
+    Arguments are words, or several options with their values as one text.
+    """
     defaults = PatchSVDD.__init__.__kwdefaults__
     monkeypatch.setitem(defaults, "embedding_dim", 8)
     monkeypatch.setitem(Training.__init__.__kwdefaults__, "batch_size", 1)
@@ -36,8 +39,10 @@ def run(monkeypatch, capsys):
     def call(script, *arguments):
         if script in WIDE_SCRIPTS:
             monkeypatch.setattr(networks, "_SMALL_CHANNELS", WIDE)
-        argv = [BENCHMARKS / f"{script}.py", *arguments]
-        monkeypatch.setattr(sys, "argv", [str(argument) for argument in argv])
+        argv = [str(BENCHMARKS / f"{script}.py")]
+        for text in map(str, arguments):
+            argv += text.split() if text.startswith("--") else [text]
+        monkeypatch.setattr(sys, "argv", argv)
         with torch.random.fork_rng():
             importlib.import_module(script).main()
         return json.loads(capsys.readouterr().out.splitlines()[-1])
@@ -80,11 +85,8 @@ def test_every_script_is_run():
 @pytest.mark.slow
 def test_quality(run, categories):
     settings = ["default", "both", "former", "random", "raw", "paper"]
-    figures = run(
-        "bench_quality",
-        *(*categories, "--settings", *settings, "--seeds", 0),
-        *("--max-iter", 1, "--n-train", 6, "--image-size", 64),
-    )
+    options = "--seeds 0 --max-iter 1 --n-train 6 --image-size 64"
+    figures = run("bench_quality", *categories, options, "--settings", *settings)
     assert [row["setting"] for row in figures["rows"]] == settings
     for row in figures["rows"]:
         check_rates(row["det"], row["seg"], row["pro"])
@@ -122,21 +124,16 @@ def test_pretrained_weights_that_are_missing_are_named(monkeypatch):
 
 @pytest.mark.slow
 def test_quality_by_lam(run, categories):
-    figures = run(
-        "bench_quality",
-        *(*categories, "--settings", "default", "--seeds", 0, 1),
-        *("--lam", 0.01, 1, "--dims", 8, "--max-iter", 0, "--n-train", 4),
-    )
+    options = "--seeds 0 1 --lam 0.01 1 --dims 8 --max-iter 0 --n-train 4"
+    figures = run("bench_quality", *categories, "--settings default", options)
     assert [row["setting"] for row in figures["means"]] == ["lam=0.01", "lam=1", "D=8"]
     assert [row["fits"] for row in figures["means"]] == [2, 2, 2]
 
 
 @pytest.mark.slow
 def test_search(run):
-    figures = run(
-        "bench_search",
-        *("--images", 15, "--image-size", 48, "--max-iter", 1, "--device", "cpu"),
-    )
+    options = "--images 15 --image-size 48 --max-iter 1 --device cpu"
+    figures = run("bench_search", options)
     assert [row["features"] for row in figures["rows"]] == ["kept", "encoded anew"]
     kept, anew = (
         {k: v for k, v in row.items() if k.startswith("lam")} for row in figures["rows"]
@@ -146,11 +143,8 @@ def test_search(run):
 
 @pytest.mark.slow
 def test_training(run, categories):
-    figures = run(
-        "bench_training",
-        *(*categories, "--max-iter", 1),
-        *("--factor", 0.1, "--workers", 1, "--n-pairs", 2),
-    )
+    options = "--max-iter 1 --factor 0.1 --workers 1 --n-pairs 2"
+    figures = run("bench_training", *categories, options)
     [row] = figures["rows"]
     assert min(row["ms a step"], row["plain ms"], row["pairs a s"]) > 0
     check_rates(row["best det"], row["plain det"])
@@ -161,11 +155,8 @@ def test_training(run, categories):
 @pytest.mark.slow
 def test_inspection(run, category):
     ways = ["plain", "dense, all rows", "exact", "reduced"]
-    figures = run(
-        "bench_inspection",
-        *(*category, "--max-iter", 0, "--ways", *ways),
-        *("--n-train", 4, "--bank-size", 50, "--n-plain", 1, "--files", 3),
-    )
+    options = "--max-iter 0 --n-train 4 --bank-size 50 --n-plain 1 --files 3"
+    figures = run("bench_inspection", *category, options, "--ways", *ways)
     by_way = {row["way"]: row for row in figures["rows"]}
     assert list(by_way) == ways
     for way in ways[:3]:
@@ -178,11 +169,8 @@ def test_inspection(run, category):
 
 
 def test_exactness(run, category):
-    figures = run(
-        "bench_exactness",
-        *(*category, "--max-iter", 0, "--n-train", 6),
-        *("--rows", 3000, "--queries", 100, "--features", 10),
-    )
+    options = "--max-iter 0 --n-train 6 --rows 3000 --queries 100 --features 10"
+    figures = run("bench_exactness", *category, options)
     by_bank = {row["bank"]: row for row in figures["rows"]}
     assert len(by_bank) == 10
     assert by_bank["bottle, 32"]["rows"] == 6 * 11**2
@@ -192,43 +180,37 @@ def test_exactness(run, category):
 
 @pytest.mark.slow
 def test_memory(run, category):
-    figures = run(
-        "bench_memory", *(*category, "--max-iter", 0, "--n-files", 3, "--skip-large")
-    )
+    figures = run("bench_memory", *category, "--max-iter 0 --n-files 3 --skip-large")
     assert [row["call"] for row in figures["rows"]] == ["fit", "score 3"]
     for row in figures["rows"]:
         assert row["peak MB"] > row["idle MB"] > 0
 
 
 def test_metrics(run):
-    figures = run("bench_metrics", "--maps", 4, "--size", 64)
+    figures = run("bench_metrics", "--maps 4 --size 64")
     assert figures["difference"] < 1e-6
     assert min(figures["sklearn_s"], figures["auroc_s"], figures["pro_s"]) > 0
 
 
 def test_files(run):
-    figures = run("bench_files", "--images", 3, "--size", 72, "--repeats", 1)
+    figures = run("bench_files", "--images 3 --size 72 --repeats 1")
     [saved, mapped, pickled] = figures["rows"]
     assert saved["MB"] == pytest.approx(mapped["MB"])
     assert saved["MB"] == pytest.approx(pickled["MB"], rel=0.1)
 
 
 def test_camera(run):
-    size = ["--height", 60, "--width", 80, "--image-size", "48x64"]
-    figures = run("bench_camera", "--fitted", 2, "--inspected", 2, *size)
-    assert [x["command"] for x in figures["rows"]] == [
-        *("fit", "inspect 1", "inspect 2", "each more")
-    ]
+    size = "--height 60 --width 80 --image-size 48x64"
+    figures = run("bench_camera", "--fitted 2 --inspected 2", size)
+    commands = [row["command"] for row in figures["rows"]]
+    assert commands == ["fit", "inspect 1", "inspect 2", "each more"]
     assert 0 < figures["rows"][0]["peak GB"] < 8
 
 
 @pytest.mark.slow
 def test_load(run):
-    figures = run(
-        "bench_load",
-        *("--seconds", 1, "--workers", 2, "--images", 3, "--different", 2),
-        *("--size", 72, "--bank-size", 50, "--device", "cpu"),
-    )
+    options = "--seconds 1 --workers 2 --images 3 --different 2 --device cpu"
+    figures = run("bench_load", options, "--size 72 --bank-size 50")
     assert [row["way"] for row in figures["rows"]] == ["2 threads", "2 processes"]
     for row in figures["rows"]:
         assert (row["errors"], row["other scores"]) == (0, 0)
@@ -239,12 +221,8 @@ def test_load(run):
 def test_scale(run):
     # Processes that other tests have started do not find the scripts.
     get_reusable_executor().shutdown()
-    figures = run(
-        "bench_scale",
-        *("--images", 4, 6, "--image-size", 64, "--photo-size", 80),
-        *("--bank-size", 10, "--steps", 1),
-        *("--n-scored", 2, "--device", "cpu"),
-    )
+    options = "--images 4 6 --image-size 64 --photo-size 80 --bank-size 10"
+    figures = run("bench_scale", options, "--steps 1 --n-scored 2 --device cpu")
     assert [row["images"] for row in figures["rows"]] == [4, 6]
     for row in figures["rows"]:
         assert min(row["fit s"], row["score ms an image"], row["model MB"]) > 0
@@ -254,7 +232,7 @@ def test_scale(run):
 
 
 def test_report(run):
-    figures = run("bench_report", "--images", 12, "--different", 4, "--size", 80)
+    figures = run("bench_report", "--images 12 --different 4 --size 80")
     assert figures["images"] == 12
     assert figures["MB"] > 0.01
 
@@ -262,13 +240,13 @@ def test_report(run):
 @pytest.mark.slow
 def test_report_of_photographs(run, monkeypatch):
     monkeypatch.setattr("bench_report.PHOTOGRAPH", (150, 200))
-    figures = run("bench_report", "--photographs", 2, "--train", 3, "--repeats", 1)
+    figures = run("bench_report", "--photographs 2 --train 3 --repeats 1")
     assert figures["photographs"] == 2
     assert figures["ratio"] > 0
 
 
 def test_embedding(run):
-    figures = run("bench_embedding", "--size", 80, "--repeats", 1, "--device", "cpu")
+    figures = run("bench_embedding", "--size 80 --repeats 1 --device cpu")
     assert figures["largest_difference"] < 1e-4
     ratio = figures["patchwise_ms"] / figures["dense_ms"]
     assert figures["ratio"] == pytest.approx(ratio)
@@ -276,7 +254,7 @@ def test_embedding(run):
 
 @pytest.mark.slow
 def test_selection(run, categories):
-    figures = run("bench_selection", *categories, "--seeds", 0, "--max-iter", 1)
+    figures = run("bench_selection", *categories, "--seeds 0 --max-iter 1")
     [choice], [alarm] = figures["choices"], figures["alarms"]
     lams = [float(name[4:]) for name in choice if name.startswith("lam=")]
     assert choice["best"] == max(choice[f"lam={lam:g}"] for lam in lams)
@@ -294,10 +272,8 @@ def test_selection_needs_images(run, categories):
 def test_twins(run, categories, monkeypatch):
     monkeypatch.setattr("bench_twins.N_CALIBRATING", 2)
     monkeypatch.setattr("bench_twins.N_DRAWS", 2)
-    figures = run(
-        "bench_twins",
-        *(*categories, "--image-size", 64, "--calibrate", "bottle"),
-    )
+    options = "--image-size 64 --calibrate bottle"
+    figures = run("bench_twins", *categories, options)
     [row], [calibrated] = figures["found"], figures["calibrated"]
     assert (row["images"], row["linked"], row["threshold"]) == (20, 0, 1)
     assert [x["sort"] for x in figures["planted"]] == ["relit", "shifted", "turned"]
@@ -306,8 +282,8 @@ def test_twins(run, categories, monkeypatch):
 
 
 def test_feedback(run, categories, tmp_path):
-    few = *categories, "--known", 0, 1, "--n-train", 6, "--rows", tmp_path / "rows"
-    figures = run("bench_feedback", *few, "--promise", 1)
+    few = *categories, "--known 0 1 --n-train 6", "--rows", tmp_path / "rows"
+    figures = run("bench_feedback", *few, "--promise 1")
     none, one = figures["means"]
     assert (none["known"], one["known"]) == (0, 1)
     assert (none["largest loss"], none["missed"]) == (0, 1)
@@ -322,11 +298,8 @@ def test_feedback(run, categories, tmp_path):
 @pytest.mark.usefixtures("quick_exports")
 def test_onnx(run, categories):
     pytest.importorskip("onnxruntime", reason="pip install onnxruntime")
-    figures = run(
-        "bench_onnx",
-        *(*categories, "--encoder", "raw", "--n-train", 4, "--image-size", 64),
-        *("--timed", 1, "--threads", 1),
-    )
+    options = "--encoder raw --n-train 4 --image-size 64 --timed 1 --threads 1"
+    figures = run("bench_onnx", *categories, options)
     full, reduced = figures["rows"]
     n_same, _, n_images = full["verdicts"].split()
     assert n_same == n_images
@@ -358,10 +331,8 @@ def cloth(tmp_path):
 
 @pytest.mark.slow
 def test_calibration(run, cloth):
-    figures = run(
-        "bench_calibration",
-        *("--data", cloth, "--grouped", "cloth", "--quick", "--device", "cpu"),
-    )
+    options = "--grouped cloth --quick --device cpu"
+    figures = run("bench_calibration", "--data", cloth, options)
     assert [row["groups"] for row in figures["groups"]] == ["without", "with"] * 2
     promised = [figures["groups"][i]["promised"] for i in (1, 3)]
     assert promised == pytest.approx([1 / 2, 1 / 4])  # one strip of three, all three
@@ -375,8 +346,8 @@ def test_formats(run, categories, category):
     assert (first["format"], first["steps"]) == ("all the processor has", 240)
     assert first["training s"] == pytest.approx(240 * first["ms a step"] / 1000)
     assert first["TFLOP in all"] == pytest.approx(240 * first["GFLOP a step"] / 1000)
-    run_again = run("bench_inspection", *category, "--max-iter", 0, "--formats")
-    first = run_again["formats"][0]
+    figures = run("bench_inspection", *category, "--max-iter 0 --formats")
+    first = figures["formats"][0]
     parts = first["encoding ms"] + first["rest ms"]
     assert parts == pytest.approx(first["ms an image"])
 
@@ -403,10 +374,10 @@ def test_pretraining_goes_on_where_it_was(
 ):
     monkeypatch.setattr("_training._SAVED_EVERY", 0.0)
     output, restart = tmp_path / "new.safetensors", tmp_path / "training.pt"
-    small = ["--batch", 2, *options.split(), *others.split(), "--device", "cpu"]
+    small = f"--batch 2 {options} {others} --device cpu"
     for n_steps in (2, 3):
-        steps = ["--steps", n_steps, "--restart", restart]
-        figures = run(script, "-o", output, *steps, *small)
+        more = f"--steps {n_steps}", "--restart", restart
+        figures = run(script, "-o", output, *more, small)
     assert figures["steps"] == 3
     assert all(np.isfinite(x) for x in figures["losses"].values())
     assert torch.load(restart, weights_only=True)["step"] == 3
