@@ -73,33 +73,52 @@ def load_images(
     >>> from skpatchsvdd.datasets import load_images
     >>> good = load_images("photos/good", image_size=256)  # doctest: +SKIP
     """
-    _check_on_error(on_error)
-    size = _check_size(image_size, as_paths)
+    size = _check_options(on_error, image_size, as_paths)
     files, skipped, broken = _find_files(source)
-    n_sources = len(files) + len(broken)
-    images, names = [], []
-    for file in files:
-        try:
-            if as_paths:  # of what size it must be is for others to say
-                image = read_image(file, max_pixels, _ANY_SIZE)
-            else:
-                image = _read_resized(file, size, max_pixels)
-        except (OSError, ValueError) as error:
-            broken.append((str(file), str(error)))
-        else:
-            images.append(str(file) if as_paths else image)
-            names.append(str(file))
-    _tell_broken(broken, n_sources, on_error)
+
+    def read(file):
+        if not as_paths:
+            return _read_resized(file, size, max_pixels)
+        read_image(file, max_pixels, _ANY_SIZE)  # what size it has is for others to say
+        return str(file)
+
+    images, kept, unread = _read_each(read, files)
+    broken += unread
+    _tell_broken(broken, len(kept) + len(broken), on_error)
     return Bunch(
         images=images if as_paths else _make_alike(images),
-        filenames=names,
+        filenames=[str(files[i]) for i in kept],
         skipped=skipped + broken,
     )
 
 
-def _check_on_error(on_error):
+def _read_each(read, files, *more):
+    """Read files as ``read(file, ...)`` does.
+
+    Returns what could be read, the indices of these files, and pairs (file, reason) of
+    all others.
+    """
+    found, kept, broken = [], [], []
+    for i, (file, *others) in enumerate(zip(files, *more, strict=True)):
+        try:
+            found.append(read(file, *others))
+        except (OSError, ValueError) as error:
+            broken.append((str(file), str(error)))
+        else:
+            kept.append(i)
+    return found, kept, broken
+
+
+def _check_options(on_error, image_size, as_paths):
+    """Check options that loaders share; return the size as (height, width) or None."""
     if on_error not in ("raise", "skip"):
         raise ValueError(f"on_error must be 'raise' or 'skip', got {on_error!r}.")
+    if as_paths and image_size is not None:
+        raise ValueError(
+            "image_size has no effect with as_paths=True, which returns no pixels. "
+            "Pass PatchSVDD(image_size=...) instead."
+        )
+    return check_image_size(image_size)
 
 
 def _tell_broken(broken, n_files, on_error):
@@ -107,21 +126,15 @@ def _tell_broken(broken, n_files, on_error):
     if not broken:
         return
     found = f"{len(broken)} of {n_files} files cannot be read as images"
-    reasons = _list_reasons(broken)
+    lines = [f"  {reason}" for _, reason in broken[:_N_NAMED]]
+    if len(broken) > _N_NAMED:
+        lines.append(f"  and {len(broken) - _N_NAMED} more")
+    reasons = "\n".join(lines)
     if len(broken) == n_files:
         raise ValueError(f"{found}, and there are no others:\n{reasons}")
     if on_error == "raise":
         raise ValueError(f"{found}. Remove them, or pass on_error='skip':\n{reasons}")
     warn(f"{found} and were skipped:\n{reasons}")
-
-
-def _check_size(image_size, as_paths):
-    if as_paths and image_size is not None:
-        raise ValueError(
-            "image_size has no effect with as_paths=True, which returns no pixels. "
-            "Pass PatchSVDD(image_size=...) instead."
-        )
-    return check_image_size(image_size)
 
 
 def _find_files(source):
@@ -137,13 +150,6 @@ def _find_files(source):
     files, others, broken = find_all_files(sources)
     reason = "its name does not end as an image's does"
     return files, [(str(file), reason) for file in others], broken
-
-
-def _list_reasons(pairs):
-    lines = [f"  {reason}" for _, reason in pairs[:_N_NAMED]]
-    if len(pairs) > _N_NAMED:
-        lines.append(f"  and {len(pairs) - _N_NAMED} more")
-    return "\n".join(lines)
 
 
 def load_mvtec_ad(
@@ -212,8 +218,7 @@ def load_mvtec_ad(
     """
     if split not in ("train", "test"):
         raise ValueError(f"split must be 'train' or 'test', got {split!r}.")
-    _check_on_error(on_error)
-    size = _check_size(image_size, as_paths)
+    size = _check_options(on_error, image_size, as_paths)
     folder = _check_folder(Path(root) if category is None else Path(root, category))
     files, defects = _list_files(folder, split)
     masks = _list_masks(folder, files, defects)
@@ -221,8 +226,15 @@ def load_mvtec_ad(
         images, skipped = [str(file) for file in files], []
         masks = masks and [mask and str(mask) for mask in masks]
     else:
-        images, masks, kept, skipped = _read_with_masks(files, masks, size, max_pixels)
+
+        def read(file, mask):
+            image = _read_resized(file, size, max_pixels)
+            return image, _read_mask(mask, image.shape[:2])
+
+        pairs, kept, skipped = _read_each(read, files, masks or [None] * len(files))
         _tell_broken(skipped, len(files), on_error)
+        images = _make_alike([image for image, _ in pairs])
+        masks = masks and _stack([mask for _, mask in pairs])
         files, defects = ([x[i] for i in kept] for x in (files, defects))
     return Bunch(
         images=images,
@@ -232,34 +244,6 @@ def load_mvtec_ad(
         filenames=[str(file) for file in files],
         skipped=skipped,
     )
-
-
-def _read_with_masks(files, masks, size, max_pixels):
-    """Read images and their masks, or None for all masks.
-
-    Returns
-    -------
-    images, masks : ndarray or list
-        What could be read.
-    kept : list of int
-        The indices of these files.
-    broken : list of (str, str)
-        The other files, and what is wrong with them or their masks.
-    """
-    images, found, kept, broken = [], [], [], []
-    for i, file in enumerate(files):
-        try:
-            image = _read_resized(file, size, max_pixels)
-            mask = None if masks is None else _read_mask(masks[i], image.shape[:2])
-        except (OSError, ValueError) as error:
-            broken.append((str(file), str(error)))
-        else:
-            images.append(image)
-            found.append(mask)
-            kept.append(i)
-    if not images:
-        return images, found, kept, broken
-    return _make_alike(images), masks and _stack(found), kept, broken
 
 
 def _check_folder(folder):
@@ -327,15 +311,22 @@ def _list_masks(folder, files, defects):
 def _make_alike(images):
     """Give images the same channels and the same type; stack them if they fit."""
     if len({image.ndim for image in images}) > 1:  # grey among colour
-        images = [_as_colour(image) for image in images]
+        images = [x if x.ndim == 3 else np.stack([x] * 3, axis=2) for x in images]
     if len({image.dtype for image in images}) > 1:
         images = [pixels_to_float(image) for image in images]
     return _stack(images)
 
 
 def _read_resized(file, size, max_pixels):
+    """Read one image, and resize it if there is a size; it keeps its dtype."""
     image = read_image(file, max_pixels, size)
-    return image if size is None else _resize(image, size)
+    if size is None:
+        return image
+    x = image.astype(np.float32)
+    x = resize_image(x if x.ndim == 3 else x[:, :, None], size)
+    if image.dtype.kind == "u":
+        x = x.round().clip(0, np.iinfo(image.dtype).max)
+    return x.astype(image.dtype).reshape(*size, *image.shape[2:])
 
 
 @safe_after_fork
@@ -349,19 +340,6 @@ def _read_mask(file, size):
         return mask
     x = torch.from_numpy(mask.astype(np.float32))[None, None]
     return F.interpolate(x, tuple(size), mode="nearest-exact")[0, 0].numpy() > 0
-
-
-def _as_colour(image):
-    return image if image.ndim == 3 else np.repeat(image[:, :, None], 3, axis=2)
-
-
-def _resize(image, size):
-    """Resize one image and keep its dtype."""
-    x = image.astype(np.float32)
-    x = resize_image(x if x.ndim == 3 else x[:, :, None], size)
-    if image.dtype.kind == "u":
-        x = x.round().clip(0, np.iinfo(image.dtype).max)
-    return x.astype(image.dtype).reshape(*size, *image.shape[2:])
 
 
 def _stack(arrays):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from inputs import floats, objects, pillow
 from scipy.sparse import csr_array
 from sklearn.base import clone
 from unchanged import check_stays_unfitted, refused, unchanged
@@ -30,10 +30,6 @@ class Bad(NamedTuple):
     methods: tuple = EVERYWHERE
 
 
-def floats(X):
-    return X / np.float32(255)
-
-
 def with_pixel(value):
     def change(X):
         X = floats(X)
@@ -43,18 +39,8 @@ def with_pixel(value):
     return change
 
 
-def objects(*values):
-    array = np.empty(len(values), dtype=object)
-    array[:] = values
-    return array
-
-
 def hide(X):
     return np.ma.masked_greater(X, 200)
-
-
-def pillow(X, mode="RGB"):
-    return [Image.fromarray(x).convert(mode) for x in X]
 
 
 SCORE, FIT = ("score_samples", "partial_fit"), ("fit",)
@@ -109,7 +95,7 @@ BAD_IMAGES = [
     Bad("one grey image", lambda X: X[0, :, :, 0], r"one grey image is X\[None\]"),
     Bad("one row", lambda X: X[0, 0, :, 0], "X has 1 dimensions. Reshape your data"),
     Bad("five axes", lambda X: X[None], "X has 5 dimensions. Reshape your data to"),
-    Bad("rows", lambda X: X.reshape(4, -1), r"X has shape.*Reshape it to"),
+    Bad("rows", lambda X: X.reshape(4, -1), r"X has.*Reshape it.*Trans.*\(to_images"),
     Bad(
         "channels first",
         lambda X: np.moveaxis(X, -1, 1),

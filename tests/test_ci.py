@@ -34,36 +34,21 @@ def run(tmp_path, **scripts):
     return done.stdout
 
 
-def test_a_browser_that_is_there_is_used(tmp_path):
-    said = run(tmp_path, chromium="exit 1", apt_get="exit 1")
-    assert said.startswith("browser tests: they run in")
-    assert "installed" not in said
-
-
 def test_a_browser_is_installed_where_it_can_be(tmp_path):
     target = tmp_path / "bin" / "chromium"
     text = f'if [ "$2" = install ]; then : > {target}; /bin/chmod +x {target}; fi'
     assert run(tmp_path, apt_get=text).endswith("chromium, installed for them\n")
 
 
-def test_a_browser_that_cannot_be_installed_is_said(tmp_path):
-    said = run(tmp_path, apt_get="echo no network >&2; exit 100")
-    assert said.startswith("browser tests: SKIPPED")
-    assert said.endswith("no network\n")
-
-
-def test_a_machine_without_packages_is_said(tmp_path):
-    assert "there is no apt-get" in run(tmp_path)
-
-
-def test_the_tests_are_run_after_it():
-    lines = SCRIPT.with_name("run").read_text("utf-8").splitlines()
-    assert lines.index(".ci/browser") < lines.index("make test")
-
-
-def test_no_test_is_left_out():
-    """`make test` leaves the slow ones to another command, which is run too."""
-    assert "make test-slow" in SCRIPT.with_name("run").read_text("utf-8").splitlines()
-    makefile = SCRIPT.parents[1].joinpath("Makefile").read_text("utf-8")
-    assert "\ntest: lint\n\t$(PYTEST) -m 'not slow'\n" in makefile
-    assert "\ntest-slow: $(VENV)/.test\n\t$(PYTEST) -m slow\n" in makefile
+@pytest.mark.parametrize(
+    ("scripts", "start", "end"),
+    [
+        ({"chromium": "exit 1", "apt_get": "exit 1"}, "they run in", "/chromium\n"),
+        ({"apt_get": "echo no net >&2; exit 100"}, "SKIPPED", "no net\n"),
+        ({}, "SKIPPED", "there is no apt-get\n"),
+    ],
+)
+def test_a_browser_that_is_there_or_cannot_be_is_said(tmp_path, scripts, start, end):
+    said = run(tmp_path, **scripts)
+    assert said.startswith(f"browser tests: {start}")
+    assert said.endswith(end)

@@ -6,13 +6,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
-import torch
 from test_package import FLOORS
 
 import skpatchsvdd
-from skpatchsvdd import PatchSVDD, Training
-from skpatchsvdd._training import trainer
-from skpatchsvdd._training.dense_losses import DenseSVDDLoss
 
 PACKAGE = Path(skpatchsvdd.__file__).parent
 ROOT = PACKAGE.parent
@@ -125,37 +121,3 @@ def test_floors_are_those_that_imports_are_held_to():
     expected = {x: i for i, floor in enumerate(FLOORS, 1) for x in floor}
     hidden = {"_selection", "_plotting", "_report"}  # behind their modules
     assert found == {x: i for x, i in expected.items() if x not in hidden}
-
-
-def test_the_recipe_of_a_new_loss_names_all_that_training_needs(tiny, monkeypatch):
-    [recipe] = re.findall(r"- \*A new loss\*:.*?(?=\n- )", TEXT, re.S)
-    named = recipe.partition("which")[0]
-    members = set(re.findall(r"`(\w+)`", named)) - {"DenseLoss"}
-
-    class NewLoss(torch.nn.Module):
-        def __init__(self, model):
-            super().__init__()
-            own = [x for x in members if not callable(getattr(model, x))]
-            vars(self).update({name: getattr(model, name) for name in own})
-            vars(self).update(draw=model.draw)
-            self._call = model.forward
-
-        def forward(self, encoder, batch):
-            return self._call(encoder, batch)
-
-    def make(loss, lam, damage_weight, encoder, sampler, batch_size, generator):
-        assert loss == "new"
-        return NewLoss(DenseSVDDLoss(encoder, sampler, batch_size))
-
-    constraints = Training._parameter_constraints
-    monkeypatch.setitem(constraints, "loss", [str])
-    monkeypatch.setattr(trainer, "make_dense_objective", make)
-    est = PatchSVDD(
-        encoder="hierarchical",
-        patch_size=32,
-        max_iter=2,
-        training=Training(loss="new", batch_size=1),
-        device="cpu",
-    )
-    assert est.fit(tiny).n_iter_ == 2
-    assert {"draw", "forward", "weights", "decay"} <= members

@@ -1,16 +1,14 @@
 """The recipes of docs/dask.rst, run as they stand there on two worker processes."""
 
-import re
-from pathlib import Path
-from textwrap import dedent
-
 import numpy as np
 import pytest
+from commands import save_images
+from conftest import make_untrained
+from pages import read_block
 from settings import SEED
 from sklearn.base import clone
 from sklearn.model_selection import KFold
 
-from skpatchsvdd import PatchSVDD
 from skpatchsvdd.datasets import make_textures
 
 dask = pytest.importorskip("dask")
@@ -23,7 +21,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Port 8787 is already in use"),
 ]
 
-PAGE = Path(__file__).parents[1] / "docs" / "dask.rst"
 N_WORKERS = 2
 # Rounding may swap a normal and an abnormal image, 8 each in a fold, that score alike.
 ONE_PAIR = 1.01 / 64
@@ -34,16 +31,13 @@ def run_recipe(marker, names, change=None):
 
     `change` is a pair of texts: the second stands in for the first.
     """
-    blocks = re.findall(
-        r"^\.\. code-block:: python\n\n((?: {4}.*\n|\n)+)", PAGE.read_text(), re.M
-    )
-    (block,) = (block for block in blocks if marker in block)
+    block = read_block("dask.rst", marker)
     if change is not None:
         assert change[0] in block
         block = block.replace(*change)
     # As a script: what it defines is pickled by value, for workers cannot import it.
     names = {"__name__": "__main__", **names}
-    exec(compile(dedent(block), PAGE, "exec"), names)
+    exec(compile(block, "dask.rst", "exec"), names)
     return names
 
 
@@ -70,14 +64,7 @@ def est():
     With random weights: a worker has a process, threads and perhaps kernels of its own,
     with which a training may end elsewhere.
     """
-    return PatchSVDD(
-        encoder="hierarchical",
-        patch_size=32,
-        embedding_dim=8,
-        max_iter=0,
-        n_jobs=1,
-        random_state=SEED,
-    )
+    return make_untrained().set_params(n_jobs=1)
 
 
 @pytest.fixture(scope="module")
@@ -127,31 +114,21 @@ def test_workers_train(cluster, data, est):
         assert there.loss_curve_[name][0] == pytest.approx(curve[0], rel=0.01)
 
 
-def test_scores_on_dask_are_those_of_the_estimator(scored, data):
-    scores = scored["scores"]
+def test_scores_and_maps_on_dask_are_those_of_the_estimator(scored, data):
+    est, scores, maps = (scored[name] for name in ("est", "scores", "maps"))
     assert scores.numblocks == (2,)
     assert (scores.shape, scores.dtype) == (data.labels.shape, np.float64)
-    expected = scored["est"].score_samples(data.images)
+    expected = est.score_samples(data.images)
     np.testing.assert_allclose(scores.compute(), expected, rtol=1e-3)
-
-
-def test_maps_on_dask_are_those_of_the_estimator(scored, data):
-    maps = scored["maps"]
     assert (maps.shape, maps.dtype) == (data.masks.shape, np.float32)
-    expected = scored["est"].anomaly_map(data.images)
+    expected = est.anomaly_map(data.images)
     np.testing.assert_allclose(maps.compute(), expected, rtol=1e-3)
-
-
-def test_estimator_goes_to_every_worker(scored):
     (workers,) = scored["client"].who_has([scored["shared"]]).values()
     assert len(workers) == N_WORKERS
 
 
 def test_files_are_scored_by_the_workers(scored, data, tmp_path):
-    image = pytest.importorskip("PIL.Image")
-    filenames = [str(tmp_path / f"{i}.png") for i in range(len(data.images))]
-    for filename, pixels in zip(filenames, data.images, strict=True):
-        image.fromarray(pixels).save(filename)
+    filenames = save_images(tmp_path, data.images)
     names = run_recipe("filenames", {**scored, "filenames": filenames})
     expected = scored["est"].score_samples(data.images)
     np.testing.assert_allclose(names["file_scores"], expected, rtol=1e-3)
@@ -159,20 +136,13 @@ def test_files_are_scored_by_the_workers(scored, data, tmp_path):
 
 @pytest.mark.slow
 def test_parts_that_workers_have_learnt_are_joined(cluster, data, est, tmp_path):
-    image = pytest.importorskip("PIL.Image")
-    files = [str(tmp_path / f"{i:02}.png") for i in range(16)]
-    for file, pixels in zip(files, data.images[data.labels == 1], strict=True):
-        image.fromarray(pixels).save(file)
+    files = save_images(tmp_path, data.images[data.labels == 1])
     est = clone(est).set_params(inspection__relative_weight=0)
     names = {**cluster, "est": est, "files": files}
     joined = run_recipe("est.join", names, ("500", "4"))["est"]
     alone = clone(est).fit(files[:4]).partial_fit(files[4:])
     assert joined.bank_size_ == alone.bank_size_
     assert sorted(joined.training_files_) == sorted(alone.training_files_)
-    new = data.images[data.labels == -1]
-    np.testing.assert_allclose(
-        joined.score_samples(new), alone.score_samples(new), rtol=1e-3
-    )
-    np.testing.assert_allclose(
-        joined.score_samples(files), alone.score_samples(files), rtol=1e-3
-    )
+    for X in (data.images[data.labels == -1], files):
+        scores = joined.score_samples(X)
+        np.testing.assert_allclose(scores, alone.score_samples(X), rtol=1e-3)

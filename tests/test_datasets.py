@@ -1,5 +1,6 @@
 import errno
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -26,13 +27,12 @@ def pixels(rng):
 def root(tmp_path, pixels):
     """A small data set with one category, "nut"."""
     nut = tmp_path / "nut"
-    for name in ("001", "000"):
-        save(nut / "train" / "good" / f"{name}.png", pixels)
-    save(nut / "test" / "good" / "000.png", pixels)
-    save(nut / "test" / "scratch" / "000.png", 255 - pixels)
+    for name in ("train/good/001", "train/good/000", "test/good/000"):
+        save(nut / f"{name}.png", pixels)
+    save(nut / "test/scratch/000.png", 255 - pixels)
     mask = np.zeros((12, 10), dtype=np.uint8)
     mask[2:4, 5] = 255
-    save(nut / "ground_truth" / "scratch" / "000_mask.png", mask)
+    save(nut / "ground_truth/scratch/000_mask.png", mask)
     return tmp_path
 
 
@@ -55,19 +55,16 @@ def test_test_images_have_labels_masks_and_names(root, pixels):
 
 def test_images_and_masks_are_resized(root):
     data = load_mvtec_ad(root, "nut", "test", image_size=(24, 20))
-    assert data.images.shape == (2, 24, 20, 3)
-    assert data.images.dtype == np.uint8
-    assert data.masks.shape == (2, 24, 20)
+    assert (data.images.shape, data.images.dtype) == ((2, 24, 20, 3), np.uint8)
     assert data.masks[1].sum() == 8
     assert load_mvtec_ad(root, "nut", image_size=7).images.shape == (2, 7, 7, 3)
 
 
-def test_resizing_is_anti_aliased(tmp_path):
-    stripes = np.zeros((64, 64), dtype=np.uint8)
-    stripes[:, ::2] = 255
-    save(tmp_path / "a.png", stripes)
-    image = load_mvtec_ad(tmp_path, image_size=16).images[0]
-    assert np.abs(image[:, 2:-2].astype(int) - 127).max() < 8
+def test_data_without_masks(root):
+    shutil.rmtree(root / "nut" / "ground_truth")
+    data = load_mvtec_ad(root, "nut", "test")
+    assert data.masks is None
+    assert data.labels.tolist() == [1, -1]
 
 
 def test_as_paths_reads_no_file(root):
@@ -91,38 +88,21 @@ def test_plain_folder_holds_normal_images(tmp_path, pixels):
     np.testing.assert_array_equal(data.images[0], pixels)
 
 
-def test_data_without_masks(root):
-    for path in sorted((root / "nut" / "ground_truth").rglob("*"), reverse=True):
-        path.unlink() if path.is_file() else path.rmdir()
-    (root / "nut" / "ground_truth").rmdir()
-    data = load_mvtec_ad(root, "nut", "test")
-    assert data.masks is None
-    assert data.labels.tolist() == [1, -1]
+@pytest.mark.parametrize("mode", ["L", "1", "LA", "P", "RGBA"])
+def test_kinds_of_files(tmp_path, pixels, mode):
+    picture = Image.fromarray(pixels).convert(mode)
+    save(tmp_path / "a.png", picture)
+    expected = picture.convert("RGB" if mode in ("P", "RGBA") else "L")
+    np.testing.assert_array_equal(load_mvtec_ad(tmp_path).images, [expected])
 
 
-@pytest.mark.parametrize(
-    ("mode", "shape", "dtype"),
-    [
-        ("L", (12, 10), np.uint8),
-        ("1", (12, 10), np.uint8),
-        ("LA", (12, 10), np.uint8),
-        ("P", (12, 10, 3), np.uint8),
-        ("RGBA", (12, 10, 3), np.uint8),
-        ("I;16", (12, 10), np.uint16),
-    ],
-)
-def test_kinds_of_files(tmp_path, pixels, mode, shape, dtype):
-    if mode == "I;16":
-        grey = pixels[:, :, 0].astype(np.uint16) * 257
-        save(tmp_path / "a.png", grey)
-    else:
-        save(tmp_path / "a.png", Image.fromarray(pixels).convert(mode))
-    image = load_mvtec_ad(tmp_path).images[0]
-    assert image.shape == shape
-    assert image.dtype == dtype
-    if mode == "I;16":
-        np.testing.assert_array_equal(image, grey)
-        assert load_mvtec_ad(tmp_path, image_size=6).images.max() > 10_000
+def test_sixteen_bits_stay(tmp_path, pixels):
+    grey = pixels[:, :, 0].astype(np.uint16) * 257
+    save(tmp_path / "a.png", grey)
+    images = load_mvtec_ad(tmp_path).images
+    assert images.dtype == np.uint16
+    np.testing.assert_array_equal(images, [grey])
+    assert load_mvtec_ad(tmp_path, image_size=6).images.max() > 10_000
 
 
 def test_grey_among_colour_becomes_colour(tmp_path, pixels):
@@ -141,30 +121,19 @@ def test_images_of_unequal_size_are_a_list(tmp_path, pixels):
     assert [mask.shape for mask in data.masks] == [(12, 10), (5, 10)]
 
 
-def test_photographs_are_turned_upright(tmp_path, pixels):
-    exif = Image.Exif()
-    exif[0x0112] = 6  # taken with the camera turned by a quarter
-    save(tmp_path / "a.png", pixels, exif=exif)
-    image = load_mvtec_ad(tmp_path).images[0]
-    np.testing.assert_array_equal(image, np.rot90(pixels, -1))
-
-
 def test_errors_name_the_file_or_folder(root, tmp_path, pixels):
     nut = root / "nut"
     with pytest.raises(FileNotFoundError, match=r"no folder .*bolt.*holds nut"):
         load_mvtec_ad(root, "bolt")
     with pytest.raises(ValueError, match="split must be 'train' or 'test'"):
         load_mvtec_ad(root, "nut", "validation")
-    (nut / "test" / "scratch" / "001.png").write_bytes(b"\x89PNG broken")
-    save(nut / "ground_truth" / "scratch" / "001_mask.png", pixels)
-    with pytest.raises(
-        ValueError, match=r"scratch.001\.png cannot be read as an image"
-    ):
+    (nut / "test/scratch/001.png").write_bytes(b"\x89PNG broken")
+    mask = nut / "ground_truth/scratch/001_mask.png"
+    save(mask, pixels)
+    with pytest.raises(ValueError, match=r"scratch.001\.png cannot be read as an im"):
         load_mvtec_ad(root, "nut", "test")
-    (nut / "ground_truth" / "scratch" / "001_mask.png").unlink()
-    with pytest.raises(
-        FileNotFoundError, match=r"001\.png has no mask .*001_mask\.png"
-    ):
+    mask.unlink()
+    with pytest.raises(FileNotFoundError, match=r"001\.png has no mask .*001_mask\.p"):
         load_mvtec_ad(root, "nut", "test")
     (tmp_path / "empty").mkdir()
     with pytest.raises(FileNotFoundError, match=r"empty holds no images"):
@@ -174,14 +143,6 @@ def test_errors_name_the_file_or_folder(root, tmp_path, pixels):
         load_mvtec_ad(tmp_path, "odd")
     with pytest.raises(FileNotFoundError, match="odd has no folder 'test'"):
         load_mvtec_ad(tmp_path, "odd", "test")
-
-
-def test_truncated_file_is_named(tmp_path, pixels):
-    save(tmp_path / "a.png", np.tile(pixels, (20, 20, 1)))
-    content = (tmp_path / "a.png").read_bytes()
-    (tmp_path / "a.png").write_bytes(content[: len(content) // 2])
-    with pytest.raises(ValueError, match=r"a\.png cannot be read as an image"):
-        load_mvtec_ad(tmp_path)
 
 
 def test_missing_pillow_is_named(tmp_path, pixels):
@@ -213,16 +174,11 @@ def photos(tmp_path, rng):
     return tmp_path
 
 
-def test_load_images_names_all_broken_files(photos):
-    with pytest.raises(ValueError, match="2 of 8 files cannot be read") as caught:
-        load_images(photos)
-    assert "broken.png" in str(caught.value)
-    assert "empty.jpg" in str(caught.value)
-    assert "on_error='skip'" in str(caught.value)
-
-
 @pytest.mark.parametrize("as_paths", [False, True])
-def test_load_images_skips_on_request(photos, as_paths):
+def test_broken_files_are_named_and_skipped_on_request(photos, as_paths):
+    message = r"(?s)2 of 8 files cannot.*on_error='skip'.*broken\.png.*empty\.jpg"
+    with pytest.raises(ValueError, match=message):
+        load_images(photos, as_paths=as_paths)
     with pytest.warns(UserWarning, match=r"2 of 8 files .* were skipped"):
         data = load_images(photos, on_error="skip", as_paths=as_paths)
     names = [Path(name).name for name in data.filenames]

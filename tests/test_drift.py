@@ -7,22 +7,20 @@ from skpatchsvdd.drift import drift_test
 @pytest.mark.parametrize(("n", "m"), [(20, 10), (50, 200), (200, 30)])
 def test_unchanged_images_seldom_drift(n, m):
     rng = np.random.default_rng(0)
-    p_values = np.array(
-        [drift_test(rng.normal(size=n), rng.normal(size=m)).p_value for _ in range(300)]
-    )
-    for alpha in (0.01, 0.05, 0.2):
-        assert np.mean(p_values <= alpha) <= alpha + 2.5 * (alpha / 300) ** 0.5
+    pairs = [(rng.normal(size=n), rng.normal(size=m)) for _ in range(300)]
+    check_false_alarms([drift_test(*pair).p_value for pair in pairs])
+
+
+def check_false_alarms(p_values):
+    for alpha in (0.01, 0.05, 0.1, 0.2, 0.3):
+        bound = alpha + 2.5 * (alpha / len(p_values)) ** 0.5
+        assert np.mean(np.array(p_values) <= alpha) <= bound
 
 
 def test_without_defects_expected_p_values_are_near_uniform():
-    rng = np.random.default_rng(1)
-    p_values = np.array(
-        [
-            drift_test(*rng.normal(size=(2, 100)), defect_fraction=0).p_value
-            for _ in range(400)
-        ]
-    )
-    assert 0.12 < np.mean(p_values <= 0.2) < 0.25
+    pairs = np.random.default_rng(1).normal(size=(400, 2, 100))
+    p_values = [drift_test(*pair, defect_fraction=0).p_value for pair in pairs]
+    assert 0.12 < np.mean(np.array(p_values) <= 0.2) < 0.25
 
 
 @pytest.mark.parametrize("size", [20, 100])
@@ -55,7 +53,6 @@ def test_a_shift_is_drift(shift, change):
     assert result.statistic > 0.4
     assert change in result.verdict
     assert "partial_fit" in result.verdict
-    assert "\n" not in result.verdict
 
 
 @pytest.mark.parametrize(
@@ -103,9 +100,7 @@ def test_a_new_group_is_no_drift_where_groups_differ():
         scores, new = hierarchical(rng, 30, 8), hierarchical(rng, 1, 8)
         by_groups.append(drift_test(scores, new, groups).p_value)
         by_images.append(drift_test(scores, new).p_value)
-    by_groups = np.array(by_groups)
-    for alpha in (0.05, 0.1, 0.3):
-        assert np.mean(by_groups <= alpha) <= alpha + 2.5 * (alpha / 150) ** 0.5
+    check_false_alarms(by_groups)
     assert np.mean(np.array(by_images) <= 0.05) > 0.1  # not independent
 
 
@@ -116,28 +111,21 @@ def test_groups_say_what_they_can_tell():
     assert result.p_value == pytest.approx(1 / 9)
     assert not result.drifted
     assert "more than any of the 8 calibrating groups" in result.verdict
-    result = drift_test(
-        hierarchical(rng, 99, 3), np.full(20, -50.0), np.arange(99).repeat(3)
-    )
-    assert result.drifted
+    many = hierarchical(rng, 99, 3)
+    assert drift_test(many, np.full(20, -50.0), np.arange(99).repeat(3)).drifted
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("changes", "message"),
     [
-        (([], [1.0]), "scores must hold finite scores"),
-        (([1.0], [np.nan]), "new must hold finite scores"),
-        (([1.0], [1.0], ["a"]), "at least two groups, got 1"),
-        (([1.0, 2.0], [1.0], ["a"]), "inconsistent numbers"),
+        ({"scores": []}, "scores must hold finite scores"),
+        ({"new": [np.nan]}, "new must hold finite scores"),
+        ({"groups": ["a"]}, "at least two groups, got 1"),
+        ({"groups": ["a", "b"]}, "inconsistent numbers"),
+        *(({"level": x}, "level must be in") for x in (1, -0.1, "all", None)),
+        ({"defect_fraction": 1}, "defect_fraction must be in"),
     ],
 )
-def test_bad_scores_are_named(arguments, message):
+def test_bad_input_is_named(changes, message):
     with pytest.raises(ValueError, match=message):
-        drift_test(*arguments)
-
-
-@pytest.mark.parametrize("name", ["defect_fraction", "level"])
-@pytest.mark.parametrize("value", [1, -0.1, "all", None])
-def test_bad_fractions_are_named(name, value):
-    with pytest.raises(ValueError, match=f"{name} must be in"):
-        drift_test([1.0], [1.0], **{name: value})
+        drift_test(**{"scores": [1.0], "new": [1.0]} | changes)

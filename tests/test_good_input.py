@@ -5,45 +5,16 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from inputs import Table, floats, objects, pillow, read_only
 from settings import SEED
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from unchanged import unchanged
 
-from skpatchsvdd import PatchSVDD
-
-
-def floats(X):
-    return X / np.float32(255)
-
-
-def objects(*values):
-    array = np.empty(len(values), dtype=object)
-    array[:] = values
-    return array
-
-
-def pillow(X, mode="RGB"):
-    return [Image.fromarray(x).convert(mode) for x in X]
-
-
-class Column:
-    """As a table gives a column."""
-
-    def __init__(self, values):
-        self.to_numpy = lambda: objects(*values)
-
 
 def swapped(X):
     sixteen = X.astype(np.uint16) * 257
     return sixteen.astype(sixteen.dtype.newbyteorder("S"))
-
-
-def read_only(X):
-    X = X.copy()
-    X.flags.writeable = False
-    return X
 
 
 def padded(X):
@@ -56,7 +27,7 @@ GOOD = [
     ("tuple", tuple, None),
     ("list", list, None),
     ("objects", lambda X: objects(*X), None),
-    ("column of images", Column, None),
+    ("column of images", Table, None),
     ("buffer", memoryview, None),
     ("copy in columns", np.asfortranarray, None),
     ("reversed twice", lambda X: X[..., ::-1].copy()[..., ::-1], None),
@@ -126,33 +97,11 @@ def test_doubtful_images_are_warned_about(
     assert np.isfinite(new.anomaly_map(make(X))).all()
 
 
-@pytest.mark.parametrize("channels", [None, 1, 2, 4])
-def test_any_number_of_channels(quick, rng, channels):
-    shape = (4, 40, 36) if channels is None else (4, 40, 36, channels)
-    X = rng.random(shape)
-    assert quick.fit(X).inspected_shape_ == (40, 36, channels or 1)
-    assert quick.anomaly_map(X).shape == (4, 40, 36)
-
-
-def test_grey_images_with_or_without_a_channel_axis(quick, normal, mixed):
-    quick.fit(normal[..., 0])
-    np.testing.assert_array_equal(
-        quick.score_samples(mixed.images[..., 0]),
-        quick.score_samples(mixed.images[..., :1]),
-    )
-
-
-def test_images_are_resized_and_maps_resized_back(normal):
+def test_images_are_resized_and_maps_resized_back(untrained, normal):
     rng = np.random.default_rng(SEED)
     sizes = [(60, 50), (90, 41), (33, 70)]
     X = [rng.integers(0, 256, (*size, 3), dtype=np.uint8) for size in sizes]
-    est = PatchSVDD(
-        encoder="hierarchical",
-        patch_size=32,
-        image_size=(40, 44),
-        max_iter=0,
-        random_state=SEED,
-    ).fit(X)
+    est = untrained.set_params(image_size=(40, 44)).fit(X)
     assert est.inspected_shape_ == (40, 44, 3)
     maps = est.anomaly_map(X)
     assert [one_map.shape for one_map in maps] == sizes
@@ -161,9 +110,14 @@ def test_images_are_resized_and_maps_resized_back(normal):
     assert est.anomaly_map(normal).shape == (8, 48, 48)
 
 
-def test_read_only_images(quick, normal):
-    normal = normal.copy()
-    normal.flags.writeable = False
+@pytest.mark.parametrize("channels", [1, 2, 4])
+def test_any_number_of_channels(quick, rng, channels):
+    X = read_only(rng.random((4, 40, 36, channels)))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        quick.fit(normal).anomaly_map(normal)
+        quick.fit(X)
+    assert quick.inspected_shape_ == (40, 36, channels)
+    assert quick.anomaly_map(X).shape == (4, 40, 36)
+    if channels == 1:
+        grey = quick.score_samples(X[..., 0])
+        np.testing.assert_array_equal(grey, quick.score_samples(X))

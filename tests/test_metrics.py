@@ -32,10 +32,8 @@ def test_segmentation_auroc_equals_sklearns(rng, dtype):
     masks = rng.random((5, 40, 30)) < 0.1
     maps = (rng.random(masks.shape) + 0.3 * masks).round(2).astype(dtype)
     expected = roc_auc_score(masks.ravel(), maps.ravel())
-    assert segmentation_auroc(masks, maps) == pytest.approx(expected, abs=1e-9)
-    assert segmentation_auroc(masks * 255, list(maps)) == pytest.approx(
-        expected, abs=1e-9
-    )
+    for given in ((masks, maps), (masks * 255, list(maps))):
+        assert segmentation_auroc(*given) == pytest.approx(expected, abs=1e-9)
 
 
 def test_images_of_unequal_size_count_by_pixels():
@@ -45,19 +43,12 @@ def test_images_of_unequal_size_count_by_pixels():
     assert segmentation_auroc(masks, maps) == pytest.approx(5 / 6)
 
 
-def test_pro_of_a_perfect_map_is_one():
+@pytest.mark.parametrize("max_fpr", [0.05, 0.3, 1])
+def test_pro_of_a_perfect_map_is_one_and_of_a_constant_one_chance(max_fpr):
     masks = np.zeros((2, 20, 20), dtype=bool)
-    masks[0, 3:9, 4:8] = True
-    masks[1, 10, 2:18] = True
-    for max_fpr in (0.05, 0.3, 1):
-        assert pro_score(masks, masks.astype(float), max_fpr) == pytest.approx(1)
-
-
-def test_pro_of_a_constant_map_is_chance():
-    masks = np.zeros((1, 10, 10), dtype=bool)
-    masks[0, 2:4, 2:4] = True
-    assert pro_score(masks, np.ones((1, 10, 10))) == pytest.approx(0.15)
-    assert pro_score(masks, np.ones((1, 10, 10)), max_fpr=1) == pytest.approx(0.5)
+    masks[0, 3:9, 4:8] = masks[1, 10, 2:18] = True
+    assert pro_score(masks, masks.astype(float), max_fpr) == pytest.approx(1)
+    assert pro_score(masks, 0.0 * masks, max_fpr) == pytest.approx(max_fpr / 2)
 
 
 def test_pro_by_hand():
@@ -99,26 +90,22 @@ def test_best_f1_equals_trying_every_threshold(seed):
     assert best_f1(y, scores) == pytest.approx(max(tried))
 
 
-def test_wrong_labels_are_explained():
-    with pytest.raises(ValueError, match=r"1 for normal and -1 for abnormal.*got .*0"):
-        detection_auroc([0, 1, 1], [1, 2, 3])
-    with pytest.raises(ValueError, match="both normal"):
-        best_f1([1, 1], [1, 2])
-    with pytest.raises(ValueError, match="inconsistent"):
-        detection_auroc([1, -1], [1, 2, 3])
-    with pytest.raises(ValueError, match="NaN"):
-        detection_auroc([1, -1], [1, np.nan])
+MASKS, MAPS = np.eye(4)[None], np.zeros((1, 4, 4))
 
 
-def test_wrong_maps_are_explained():
-    masks, maps = np.eye(4)[None], np.zeros((1, 4, 4))
-    with pytest.raises(
-        ValueError, match=r"masks\[0\] has shape \(4, 4\) and maps\[0\]"
-    ):
-        segmentation_auroc(masks, np.zeros((1, 4, 5)))
-    with pytest.raises(ValueError, match=r"maps\[0\] holds NaN"):
-        pro_score(masks, maps * np.nan)
-    with pytest.raises(ValueError, match="both normal and abnormal pixels"):
-        segmentation_auroc(masks * 0, maps)
-    with pytest.raises(ValueError, match=r"max_fpr must be in \(0, 1\]"):
-        pro_score(masks, maps, max_fpr=0)
+@pytest.mark.parametrize(
+    ("metric", "arguments", "message"),
+    [
+        (detection_auroc, ([0, 1, 1], [1, 2, 3]), "1 for normal and -1 for .*got 0"),
+        (best_f1, ([1, 1], [1, 2]), "both normal"),
+        (detection_auroc, ([1, -1], [1, 2, 3]), "inconsistent"),
+        (detection_auroc, ([1, -1], [1, np.nan]), "NaN"),
+        (segmentation_auroc, (MASKS, MAPS[:, 1:]), r"ks\[0\] has shape \(4, 4\) and"),
+        (pro_score, (MASKS, MAPS * np.nan), r"maps\[0\] holds NaN"),
+        (segmentation_auroc, (MASKS * 0, MAPS), "both normal and abnormal pixels"),
+        (pro_score, (MASKS, MAPS, 0), r"max_fpr must be in \(0, 1\]"),
+    ],
+)
+def test_wrong_labels_and_maps_are_explained(metric, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        metric(*arguments)

@@ -4,7 +4,6 @@ import sys
 import matplotlib
 import numpy as np
 import pytest
-from PIL import Image
 from scipy.integrate import trapezoid
 from sklearn.ensemble import IsolationForest
 from sklearn.exceptions import NotFittedError
@@ -32,17 +31,18 @@ def close_figures():
     plt.close("all")
 
 
+def drawn_on(axis):
+    return axis.images[0].get_array()
+
+
 def test_display_has_a_row_for_each_image(fitted, mixed):
     display = AnomalyMapDisplay.from_estimator(
         fitted, mixed.images, masks=mixed.masks, titles=list(mixed.defects)
     )
-    assert display.axes_.shape == (8, 3)
-    assert display.axes_[0, 0].get_title() == "image"
-    assert display.axes_[0, 1].get_title() == "true mask"
-    assert display.axes_[5, 0].get_ylabel() == mixed.defects[5]
-    np.testing.assert_array_equal(
-        display.axes_[5, 2].images[0].get_array(), display.maps[5]
-    )
+    heads = [axis.get_title() for axis in display.axes_[0]]
+    assert heads == ["image", "true mask", "anomaly map"]
+    assert [row[0].get_ylabel() for row in display.axes_] == list(mixed.defects)
+    np.testing.assert_array_equal(drawn_on(display.axes_[5, 2]), display.maps[5])
 
 
 def test_display_takes_a_pipeline(fitted, mixed):
@@ -54,31 +54,18 @@ def test_display_takes_a_pipeline(fitted, mixed):
         make(LocalOutlierFactor(), mixed.images[:2])
 
 
-def test_maps_share_one_colour_scale(fitted, mixed):
-    maps = fitted.anomaly_map(mixed.images)
-    display = AnomalyMapDisplay.from_predictions(mixed.images, maps)
-    limits = {row[-1].images[0].get_clim() for row in display.axes_}
-    assert limits == {(0, float(display.maps.max()))}
-    assert display.axes_.shape == (8, 2)
-
-
-@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float64])
-def test_images_are_drawn_on_their_own_scale(dtype):
-    top = {np.uint8: 255, np.uint16: 65535}.get(dtype, 1)
-    X = np.full((1, 8, 8), top, dtype=dtype)
-    display = AnomalyMapDisplay.from_predictions(X, np.zeros((1, 8, 8)))
-    assert (display.axes_[0, 0].images[0].get_array() == 255).all()
-
-
-def test_display_draws_on_given_axes(fitted, mixed):
-    figure, axes = plt.subplots(1, 2)
-    display = AnomalyMapDisplay.from_estimator(fitted, mixed.images[:1], axes=axes)
+@pytest.mark.parametrize(("dtype", "white"), [("u1", 255), ("u2", 65535), ("f8", 1)])
+def test_images_have_their_own_scale_and_maps_share_one(dtype, white):
+    X, maps = np.full((2, 8, 8), white, dtype), np.arange(128.0).reshape(2, 8, 8)
+    figure, axes = plt.subplots(2, 2)
+    display = AnomalyMapDisplay.from_predictions(X, maps, axes=axes)
+    assert (drawn_on(display.axes_[0, 0]) == 255).all()
+    assert {row[1].images[0].get_clim() for row in display.axes_} == {(0, 127)}
     assert display.figure_ is figure
-
-
-def test_unequal_lengths_are_refused(mixed):
+    with pytest.raises(ValueError, match=r"axes must be of shape \(2, 2\).*\(1, 3\)"):
+        AnomalyMapDisplay.from_predictions(X, maps, axes=plt.subplots(1, 3)[1])
     with pytest.raises(ValueError, match="inconsistent"):
-        AnomalyMapDisplay.from_predictions(mixed.images, np.zeros((3, 48, 48)))
+        AnomalyMapDisplay.from_predictions(X, maps[:1])
 
 
 def test_demo_prints_figures_and_writes_a_picture(tmp_path, capsys, monkeypatch):
@@ -95,30 +82,28 @@ def test_demo_prints_figures_and_writes_a_picture(tmp_path, capsys, monkeypatch)
         assert 0.6 <= float(row[1]) <= 1
         assert 0.6 <= float(row[2]) <= 1
     assert "2% of good images may raise a false alarm" in "\n".join(lines)
-    height, width, _ = plt.imread(output).shape
-    assert height > 500
-    assert width > 800
+    assert plt.imread(output).std() > 0.1
 
 
-def test_missing_matplotlib_is_named():
-    code = "import sys; sys.modules['matplotlib'] = None; sys.argv = ['x', 'demo']\n"
-    code += "import runpy; runpy.run_module('skpatchsvdd', run_name='__main__')"
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("from skpatchsvdd._cli import main; sys.exit(main(['demo']))", "error"),
+        (
+            "from skpatchsvdd.plotting import DetectionCurveDisplay as D\n"
+            "D.from_predictions([1, -1], [-1, -2])",
+            "ImportError",
+        ),
+    ],
+)
+def test_missing_matplotlib_is_named(code, kind):
+    code = f"import sys; sys.modules['matplotlib'] = None\n{code}"
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True
     )
     assert result.returncode == 1
-    assert result.stderr.strip() == (
-        "error: drawing needs matplotlib: pip install matplotlib"
-    )
-
-
-def test_paths_are_drawn(fitted, mixed, tmp_path):
-    paths = [str(tmp_path / f"{i}.png") for i in range(2)]
-    for path, image in zip(paths, mixed.images, strict=False):
-        Image.fromarray(image).save(path)
-    display = AnomalyMapDisplay.from_estimator(fitted, paths)
-    drawn = display.axes_[0, 0].images[0].get_array()
-    np.testing.assert_array_equal(drawn, mixed.images[0])
+    message = f"{kind}: drawing needs matplotlib: pip install matplotlib"
+    assert result.stderr.strip().splitlines()[-1] == message
 
 
 def test_the_threshold_is_the_middle_of_the_colours(fitted, mixed):
@@ -132,9 +117,8 @@ def test_the_threshold_is_the_middle_of_the_colours(fitted, mixed):
 
 @pytest.fixture(scope="module")
 def two_scales(large):
-    return PatchSVDD(
-        encoder="hierarchical", embedding_dim=4, max_iter=0, random_state=0
-    ).fit(large)
+    est = PatchSVDD(encoder="hierarchical", embedding_dim=4, max_iter=0, random_state=0)
+    return est.fit(large)
 
 
 @pytest.fixture(scope="module")
@@ -148,16 +132,12 @@ def legend_of(ax):
 
 def test_scales_have_columns_beside_the_joined_map(two_scales, large):
     display = AnomalyMapDisplay.from_estimator(two_scales, large, scales="all")
-    assert [axis.get_title() for axis in display.axes_[0]] == [
-        "image",
-        "anomaly map",
-        "patches of 32",
-        "patches of 64",
-    ]
+    heads = [axis.get_title() for axis in display.axes_[0]]
+    assert heads == ["image", "anomaly map", "patches of 32", "patches of 64"]
     for column, scale in ((2, 32), (3, 64)):
         maps = two_scales.anomaly_map(large, scale=scale)
         for axis, one_map in zip(display.axes_[:, column], maps, strict=True):
-            np.testing.assert_array_equal(axis.images[0].get_array(), one_map)
+            np.testing.assert_array_equal(drawn_on(axis), one_map)
             assert axis.images[0].get_clim() == (0, maps.max())
     joined = display.axes_[0, 1].images[0]
     assert joined.get_clim() == (0, pytest.approx(-2 * two_scales.offset_))
@@ -192,12 +172,6 @@ def test_unknown_scales_are_refused(two_scales, large, scales):
         AnomalyMapDisplay.from_estimator(two_scales, large, scales=scales)
 
 
-def test_axes_of_another_shape_are_refused(fitted, mixed):
-    _, axes = plt.subplots(1, 3)
-    with pytest.raises(ValueError, match=r"axes must be of shape \(1, 2\).*\(1, 3\)"):
-        AnomalyMapDisplay.from_estimator(fitted, mixed.images[:1], axes=axes)
-
-
 def test_histograms_count_the_scores_of_each_kind():
     display = ScoreHistogramDisplay.from_predictions(
         [-1, -1, -2, -2.5], [-1, -3, -4, -5], [1, -1, -1, -1], offset=-2.5, bins=4
@@ -208,19 +182,8 @@ def test_histograms_count_the_scores_of_each_kind():
     np.testing.assert_allclose(heights["normal"], [0, 0, 0, 1])
     np.testing.assert_allclose(heights["abnormal"], [1 / 3, 1 / 3, 1 / 3, 0])
     np.testing.assert_array_equal(display.line_.get_xdata(), [-2.5, -2.5])
-    assert legend_of(display.ax_) == [
-        "training (4)",
-        "new, normal (1)",
-        "new, abnormal (3)",
-        "threshold, -2.5",
-    ]
-
-
-def test_histograms_can_be_made_of_lists():
-    display = ScoreHistogramDisplay([-1, -2], [-1, -3], labels=[1, -1]).plot(bins=2)
-    np.testing.assert_array_equal(display.steps_["normal"].get_data().values, [0, 1])
-    np.testing.assert_array_equal(display.steps_["abnormal"].get_data().values, [1, 0])
-    assert display.line_ is None
+    heads = ["training (4)", "new, normal (1)", "new, abnormal (3)"]
+    assert legend_of(display.ax_) == [*heads, "threshold, -2.5"]
 
 
 def test_histograms_of_an_estimator_are_of_its_own_scores(fitted, mixed):
@@ -266,7 +229,7 @@ def test_offset_must_be_a_number():
         DetectionCurveDisplay.from_predictions([1, -1], [-1, -2], offset="auto")
 
 
-def test_pictures_of_training_need_a_fitted_patch_svdd(mixed):
+def test_pictures_of_training_need_a_trained_patch_svdd(mixed, two_scales):
     forest = IsolationForest(n_estimators=2).fit(mixed.images.reshape(8, -1))
     with pytest.raises(TypeError, match="training_scores_, as PatchSVDD has; Isola"):
         ScoreHistogramDisplay.from_estimator(forest, mixed.images)
@@ -274,6 +237,8 @@ def test_pictures_of_training_need_a_fitted_patch_svdd(mixed):
         LossCurveDisplay.from_estimator(PatchSVDD(encoder="hierarchical"))
     with pytest.raises(TypeError, match="estimator must have"):
         LossCurveDisplay.from_estimator(make_pipeline(forest))
+    with pytest.raises(ValueError, match=r"without training.*max_iter above 0"):
+        LossCurveDisplay.from_estimator(two_scales)
 
 
 def test_detection_curve_has_abnormal_as_positive():
@@ -284,10 +249,11 @@ def test_detection_curve_has_abnormal_as_positive():
         display.line_.get_xydata(), [[0, 0], [0, 0.5], [0.5, 0.5], [0.5, 1], [1, 1]]
     )
     np.testing.assert_array_equal(display.point_.get_xydata(), [[0.5, 0.5]])
-    assert legend_of(display.ax_) == [
-        "AUROC 0.750",
-        "threshold: 50% found, 50% false alarms",
-    ]
+    point = "threshold: 50% found, 50% false alarms"
+    assert legend_of(display.ax_) == ["AUROC 0.750", point]
+    # A score at the threshold is no alarm.
+    draw = DetectionCurveDisplay.from_predictions
+    assert draw([1, -1], [-1, -2], offset=-2).operating_point == (0, 0)
 
 
 def test_detection_curve_agrees_with_metric_and_predict(fitted, mixed):
@@ -299,12 +265,6 @@ def test_detection_curve_agrees_with_metric_and_predict(fitted, mixed):
     expected = (alarms[mixed.labels == 1].mean(), alarms[mixed.labels == -1].mean())
     assert display.operating_point == expected
     assert display.line_.get_label() == f"PatchSVDD, AUROC {auroc:.3f}"
-
-
-def test_a_score_at_the_threshold_is_no_alarm():
-    draw = DetectionCurveDisplay.from_predictions
-    assert draw([1, -1], [-1, -2], offset=-2).operating_point == (0, 0)
-    assert draw([1, -1], [-1, -2], offset=-1).operating_point == (0, 1)
 
 
 def test_several_detection_curves_share_axes():
@@ -337,19 +297,14 @@ def test_loss_curve_smooths_every_term():
     spike[30] = 3.0
     curve = {"svdd_32": spike, "svdd_64": np.ones(60), "position_32": np.ones(60)}
     display = LossCurveDisplay(curve).plot()
-    raw = display.ax_.lines[0]
-    np.testing.assert_array_equal(raw.get_ydata(), spike)
-    np.testing.assert_array_equal(raw.get_xdata(), np.arange(1, 61))
-    smooth = display.lines_["svdd_32"]
+    raw, (smooth, large, position) = display.ax_.lines[0], display.lines_.values()
+    np.testing.assert_array_equal(raw.get_xydata(), np.c_[np.arange(1, 61), spike])
     # The mean over three steps, a twentieth of sixty.
     np.testing.assert_allclose(smooth.get_ydata()[28:34], [0, 1, 1, 1, 0, 0], atol=1e-9)
-    np.testing.assert_allclose(display.lines_["svdd_64"].get_ydata(), 1)
-    assert raw.get_alpha() < 1
-    assert smooth.get_color() == raw.get_color()
-    assert smooth.get_color() == display.lines_["svdd_64"].get_color()
-    assert smooth.get_color() != display.lines_["position_32"].get_color()
-    assert smooth.get_linestyle() == display.lines_["position_32"].get_linestyle()
-    assert smooth.get_linestyle() != display.lines_["svdd_64"].get_linestyle()
+    assert raw.get_color() == smooth.get_color() == large.get_color()
+    assert smooth.get_color() != position.get_color()
+    assert smooth.get_linestyle() == position.get_linestyle()
+    assert smooth.get_linestyle() != large.get_linestyle()
     assert display.validation_ax_ is None
     assert legend_of(display.ax_) == list(curve)
 
@@ -366,20 +321,3 @@ def test_loss_curve_of_an_estimator_shows_its_checks(fitted):
     assert display.best_line_.get_xdata() == [fitted.best_iter_] * 2
     kept = f"weights kept, step {fitted.best_iter_}"
     assert legend_of(display.ax_)[-2:] == [kept, "checks"]
-
-
-def test_loss_curve_needs_training(two_scales):
-    with pytest.raises(ValueError, match=r"without training.*max_iter above 0"):
-        LossCurveDisplay.from_estimator(two_scales)
-
-
-def test_missing_matplotlib_is_named_by_every_display():
-    code = "import sys; sys.modules['matplotlib'] = None\n"
-    code += "from skpatchsvdd.plotting import DetectionCurveDisplay\n"
-    code += "DetectionCurveDisplay.from_predictions([1, -1], [-1, -2])"
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True
-    )
-    assert result.stderr.strip().endswith(
-        "drawing needs matplotlib: pip install matplotlib"
-    )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from settings import SEED
 from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MinMaxScaler
 from sklearn.utils.estimator_checks import (
@@ -135,15 +135,3 @@ def test_grid_search_over_lambda_and_dimension(quick, labelled):
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
     assert search.best_estimator_[-1].embedding_dim in (4, 8)
     assert search.decision_function(X).shape == y.shape
-
-
-def test_cross_val_score(quick, labelled):
-    scores = cross_val_score(quick, *labelled, scoring="roc_auc", cv=StratifiedKFold(2))
-    assert scores.shape == (2,)
-    assert ((scores >= 0) & (scores <= 1)).all()
-
-
-def test_clone_has_the_parameters_and_nothing_learnt(fitted):
-    copy = clone(fitted)
-    assert str(copy.get_params()) == str(fitted.get_params())
-    assert not hasattr(copy, "encoder_")

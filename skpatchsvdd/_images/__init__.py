@@ -1,4 +1,5 @@
 """What comes in: images, their files, digests and labels."""
+# ruff: noqa: F401
 
 from skpatchsvdd._images.arrays import check_image_size, check_images, list_images
 from skpatchsvdd._images.digests import KnownImages, digest_images, list_digests
@@ -22,46 +23,10 @@ from skpatchsvdd._images.labels import (
     find_normal,
     read_labels,
 )
-from skpatchsvdd._images.masks import Defects, check_defects
-from skpatchsvdd._images.roi import check_roi, enlarge_roi
+from skpatchsvdd._images.masks import Defects, check_defects, check_roi, enlarge_roi
 from skpatchsvdd._images.stack import (
     ImageStack,
     pixels_to_float,
     resize_image,
     stack_images,
 )
-
-__all__ = [
-    "ENDINGS",
-    "MAX_PIXELS",
-    "NORMAL_NAMES",
-    "UNKNOWN_KIND",
-    "ChangedFileError",
-    "Defects",
-    "ImageFileError",
-    "ImageStack",
-    "KnownImages",
-    "as_images",
-    "check_defects",
-    "check_image_size",
-    "check_images",
-    "check_is_list",
-    "check_labels",
-    "check_roi",
-    "digest_images",
-    "enlarge_roi",
-    "find_all_files",
-    "find_files",
-    "find_normal",
-    "limited_pixels",
-    "list_digests",
-    "list_images",
-    "pixels_to_float",
-    "read_bytes",
-    "read_display",
-    "read_image",
-    "read_labels",
-    "read_shape",
-    "resize_image",
-    "stack_images",
-]

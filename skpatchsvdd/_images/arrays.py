@@ -23,22 +23,11 @@ _N_LOOKED_AT = 8
 
 
 def check_images(X, *, image_size=None, n_channels=1):
-    """Check images in any accepted form and return them as one stack.
+    """Check images in any accepted form and return them as one `ImageStack`.
 
-    Parameters
-    ----------
-    X : array-like or list
-        Arrays or tensors (n, height, width) or (n, height, width, channels), or a list
-        of single images, pillow's among them, or of paths of image files. Neither an
-        array that is mapped into memory nor files are read as a whole.
-    image_size : int, pair or None
-        Size to which every image is resized.
-    n_channels : int
-        Channels of files, at least: grey ones become colour.
-
-    Returns
-    -------
-    images : ImageStack
+    Neither an array that is mapped into memory nor files are read as a whole. With an
+    `image_size` every image is resized. Files have `n_channels` at least: grey ones
+    become colour.
     """
     size = check_image_size(image_size)
     X, least = as_images(X), 1
@@ -61,10 +50,7 @@ def check_images(X, *, image_size=None, n_channels=1):
 
 
 def list_images(X):
-    """Return images in any accepted form so that each element is one of them.
-
-    An array, a list of arrays or a list of paths.
-    """
+    """Return images as an array, or a list of arrays or paths: each element is one."""
     X = as_images(X)
     if isinstance(X, np.ndarray):
         _refuse_rows(X)
@@ -77,7 +63,9 @@ def check_image_size(image_size):
         return None
     if isinstance(image_size, Integral):
         image_size = (image_size, image_size)
-    if not _are_positive_integers(image_size, lengths=(2,)):
+    is_list = isinstance(image_size, list | tuple | np.ndarray)
+    is_pair = is_list and getattr(image_size, "ndim", 1) == 1 and len(image_size) == 2
+    if not is_pair or not all(map(_is_positive_integer, image_size)):
         raise ValueError(
             "image_size must be None, a positive integer or a pair (height, width) of "
             f"positive integers, got {image_size!r}."
@@ -85,16 +73,13 @@ def check_image_size(image_size):
     return tuple(int(length) for length in image_size)
 
 
+def _is_positive_integer(x):
+    return isinstance(x, Integral) and not isinstance(x, bool) and x > 0
+
+
 def _check_array(X):
     """Return an array of images as (n, height, width, channels)."""
-    _check_axes(X)
-    X = _add_axes(X)
-    check_scales([X], ["X"])
-    return X
-
-
-def _check_axes(X):
-    """Refuse what is almost surely one image, or images with channels first."""
+    _refuse_rows(X)
     if X.ndim == 3 and X.shape[2] <= _FEW_CHANNELS:
         raise ValueError(
             f"X has shape {X.shape}, which looks like one image (height, width, "
@@ -106,25 +91,29 @@ def _check_axes(X):
             "width. Channels must be last: pass np.moveaxis(X, 1, -1), or X.permute("
             "0, 2, 3, 1) of a tensor."
         )
+    if X.ndim not in (3, 4):
+        raise ValueError(
+            f"X has {X.ndim} dimensions. Reshape your data to (n_images, height, "
+            "width) or (n_images, height, width, n_channels)."
+        )
+    X = X if X.ndim == 4 else X[..., None]
+    check_scales([X], ["X"])
+    return X
+
+
+def _refuse_rows(X):
+    if X.ndim == 2:
+        raise ValueError(
+            f"X has shape {X.shape}, one row for each image. Reshape it to (n_images, "
+            "height, width[, n_channels]); one grey image is X[None]. In a Pipeline "
+            "whose steps give rows, put FunctionTransformer(to_images) before the "
+            "estimator, with a function to_images(X) that returns X.reshape(len(X), "
+            "height, width[, n_channels])."
+        )
 
 
 def _has_channels_first(shape):
     return len(shape) == 3 and shape[0] <= _FEW_CHANNELS < shape[2]
-
-
-def _check_one(x, i):
-    """Return one image of a list as (height, width, channels)."""
-    if x.ndim not in (2, 3):
-        raise ValueError(
-            f"image {i} has {x.ndim} dimensions. Each image of a list must be "
-            "(height, width) or (height, width, channels)."
-        )
-    if _has_channels_first(x.shape):
-        raise ValueError(
-            f"image {i} has shape {x.shape}, which looks like channels before height "
-            "and width. Channels must be last: pass np.moveaxis(x, 0, -1) of each."
-        )
-    return x if x.ndim == 3 else x[:, :, None]
 
 
 def _check_list(images):
@@ -141,6 +130,20 @@ def _check_list(images):
     return images
 
 
+def _check_one(x, i):
+    if x.ndim not in (2, 3):
+        raise ValueError(
+            f"image {i} has {x.ndim} dimensions. Each image of a list must be "
+            "(height, width) or (height, width, channels)."
+        )
+    if _has_channels_first(x.shape):
+        raise ValueError(
+            f"image {i} has shape {x.shape}, which looks like channels before height "
+            "and width. Channels must be last: pass np.moveaxis(x, 0, -1) of each."
+        )
+    return x if x.ndim == 3 else x[:, :, None]
+
+
 def _check_files(files):
     """Return the shapes of files; only where these are no bytes, some are read."""
     shapes = map_in_threads(read_shape, files, _N_READERS)
@@ -155,12 +158,14 @@ def _check_files(files):
 
 
 def _check_one_size(X, shapes):
+    height, width = shapes[0][:2]
     for i, shape in enumerate(shapes):
-        if shape[:2] != shapes[0][:2]:
+        if shape[:2] != (height, width):
             name, first = (X[k] if is_path(X[k]) else f"image {k}" for k in (i, 0))
             raise ValueError(
-                f"{name} has size {_times(shape)} and {first} has {_times(shapes[0])}. "
-                "Pass images of one size, or image_size to have all of them resized."
+                f"{name} has size {shape[0]} x {shape[1]} and {first} has {height} x "
+                f"{width}. Pass images of one size, or image_size to have all of them "
+                "resized."
             )
 
 
@@ -173,41 +178,3 @@ def _check_memory(size, n_channels):
             f"while they are inspected, and there are {there / 2**30:,.1f} GiB of "
             "memory. Pass a smaller image_size."
         )
-
-
-def _add_axes(X):
-    """Return X as (n, height, width, channels)."""
-    _refuse_rows(X)
-    if X.ndim == 3:
-        X = X[..., None]
-    if X.ndim == 4:
-        return X
-    raise ValueError(
-        f"X has {X.ndim} dimensions. Reshape your data to (n_images, height, width) or "
-        "(n_images, height, width, n_channels)."
-    )
-
-
-def _refuse_rows(X):
-    if X.ndim == 2:
-        raise ValueError(
-            f"X has shape {X.shape}, one row for each image. Reshape it to (n_images, "
-            "height, width[, n_channels]); one grey image is X[None]. In a Pipeline "
-            "whose steps give rows, put FunctionTransformer(to_images) before the "
-            "estimator, with a function to_images(X) that returns X.reshape(len(X), "
-            "height, width[, n_channels])."
-        )
-
-
-def _are_positive_integers(values, lengths):
-    if not isinstance(values, list | tuple | np.ndarray):
-        return False
-    if getattr(values, "ndim", 1) != 1 or len(values) not in lengths:
-        return False
-    return all(
-        isinstance(v, Integral) and not isinstance(v, bool) and v > 0 for v in values
-    )
-
-
-def _times(size):
-    return f"{size[0]} x {size[1]}"

@@ -18,13 +18,7 @@ _N_NAMED = 5
 
 
 class KnownImages:
-    """Recognises images by their digests.
-
-    Parameters
-    ----------
-    digests : list of bytes
-        Those of the known images, in order.
-    """
+    """Recognises images by their digests, those of the known ones in order."""
 
     def __init__(self, digests=()):
         self._indices = {digest: i for i, digest in enumerate(digests)}
@@ -70,7 +64,10 @@ def list_digests(images, progress=None):
 def digest_images(images, progress=None):
     """Digest every image, and warn where some are the same."""
     digests = list_digests(images, progress)
-    copies = _find_copies(digests)
+    first = {}
+    for i, digest in enumerate(digests):
+        first.setdefault(digest, i)
+    copies = [(i, first[x]) for i, x in enumerate(digests) if first[x] != i]
     if copies:
         named = [
             f"{_name(images, i)} is the same as {_name(images, first)}"
@@ -84,15 +81,6 @@ def digest_images(images, progress=None):
             "too strict: fit to each image once.",
         )
     return digests
-
-
-def _find_copies(digests):
-    """Return (index, index of the first one) of images that came before."""
-    first, copies = {}, []
-    for i, digest in enumerate(digests):
-        if first.setdefault(digest, i) != i:
-            copies.append((i, first[digest]))
-    return copies
 
 
 def _name(images, i):

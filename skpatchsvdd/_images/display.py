@@ -9,19 +9,10 @@ from skpatchsvdd._images.forms import as_array
 
 
 def read_display(image, size=None):
-    """Return an image as bytes to look at.
+    """Return an image, or that of a path, as bytes to look at: (height, width, 3).
 
-    Parameters
-    ----------
-    image : path, array, tensor or one of pillow's images
-        The image.
-    size : int or None
-        The longest side that is needed: larger images are made smaller, and files
-        decoded at a part of their size where the format can. None keeps all pixels.
-
-    Returns
-    -------
-    pixels : ndarray of uint8 of shape (height, width, 3)
+    If its longest side is more than `size` it is made smaller, and a file decoded at a
+    part of its size where the format can. None keeps all pixels.
     """
     if isinstance(image, str | os.PathLike):
         image = read_image(image) if size is None else read_small(image, size)

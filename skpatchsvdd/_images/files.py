@@ -23,8 +23,8 @@ _OF_SYSTEM = {
     *(errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE),
     *(errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN),
 }
-# Modes of pillow that have no colour.
-_GREY = ("1", "L", "LA", "La")
+# Modes of pillow that have no colour, and how those of more than 8 bits begin.
+_GREY, _MORE_BITS = ("1", "L", "LA", "La"), ("I", "F")
 # Orientations, by their number in EXIF, that exchange width and height.
 _TURNED = (5, 6, 7, 8)
 _UPRIGHT, _ORIENTATION = 1, 0x0112
@@ -47,18 +47,11 @@ def read_image(file, max_pixels=None, size=None):
     """Read one file: (height, width) or (height, width, 3).
 
     uint8, uint16 for files of 16 bits, or float32 for files of floats. Turned upright
-    as EXIF says; other colours become RGB, and alpha is left out.
-
-    Parameters
-    ----------
-    file : path
-        The file.
-    max_pixels : int or None
-        How many pixels are decoded, at most. None is `find_max_pixels()`.
-    size : tuple of (height, width) or None
-        The size that the image will be resized to. A JPEG of more pixels than allowed
-        is then decoded at a half, a fourth or an eighth of its own size, if that is
-        much more. No other is: what is found in an image depends on all of its pixels.
+    as EXIF says; other colours become RGB, and alpha is left out. At most `max_pixels`
+    are decoded, None is `find_max_pixels()`. If the image will be resized to a `size`
+    (height, width), a JPEG of more pixels than allowed is decoded at a half, a fourth
+    or an eighth of its own size, if that is much more. No other is: what is found in an
+    image depends on all of its pixels.
     """
     limit = find_max_pixels() if max_pixels is None else max_pixels
     with _named(file), _open(file) as opened:
@@ -123,7 +116,7 @@ def find_max_pixels():
 
     That is `MAX_PIXELS`, or what somebody has set ``PIL.Image.MAX_IMAGE_PIXELS`` to.
     """
-    limit = _import_pillow()[0].MAX_IMAGE_PIXELS
+    limit = _import_pillow().MAX_IMAGE_PIXELS
     if limit == _PILLOWS_LIMIT:
         return MAX_PIXELS
     return math.inf if limit is None else limit
@@ -132,7 +125,7 @@ def find_max_pixels():
 @contextmanager
 def limited_pixels(max_pixels):
     """Let files have so many pixels for a while, in all of this process."""
-    module, _ = _import_pillow()
+    module = _import_pillow()
     former, module.MAX_IMAGE_PIXELS = module.MAX_IMAGE_PIXELS, max_pixels
     try:
         with warnings.catch_warnings():
@@ -158,16 +151,17 @@ def read_shape(file):
         _check_one_frame(opened)
         width, height = opened.size
         # PNG's own method would read the whole file.
-        exif = _import_pillow()[0].Image.getexif(opened)
+        exif = _import_pillow().Image.getexif(opened)
         if exif.get(_ORIENTATION) in _TURNED:
             width, height = height, width
-        return height, width, 1 if _is_grey(opened.mode) else 3
+        is_grey = opened.mode in _GREY or opened.mode.startswith(_MORE_BITS)
+        return height, width, 1 if is_grey else 3
 
 
 def has_bytes(file):
     """Whether the pixels of a file are bytes, by its beginning."""
     with _named(file), _open(file) as opened:
-        return not opened.mode.startswith(("I", "F"))
+        return not opened.mode.startswith(_MORE_BITS)
 
 
 def is_pillow_image(x):
@@ -188,7 +182,7 @@ def read_pillow_image(image, name):
 @contextmanager
 def _named(name):
     """Let what goes wrong name the file: damaged bytes make decoders raise anything."""
-    module, _ = _import_pillow()
+    module = _import_pillow()
     try:
         yield
     except FileNotFoundError as error:
@@ -236,25 +230,24 @@ def _open(file):
         raise _Refused("it is a pipe, a socket or a device, no file. Leave it out.")
     if found.st_size == 0:
         raise _Refused("it is empty, a file of 0 bytes. Leave it out.")
-    return _import_pillow()[0].open(file, formats=_list_formats())
+    return _import_pillow().open(file, formats=_list_formats())
 
 
 @functools.cache
 def _list_formats():
     """Return the formats to open that this version of pillow knows."""
-    module, _ = _import_pillow()
+    module = _import_pillow()
     module.init()
     return [name for name in _FORMATS if name in module.OPEN]
 
 
 def _import_pillow():
     try:
-        from PIL import Image, ImageOps
+        from PIL import Image
     except ImportError as error:
-        raise ImportError(
-            "reading image files needs pillow: pip install pillow"
-        ) from error
-    return Image, ImageOps
+        message = "reading image files needs pillow: pip install pillow"
+        raise ImportError(message) from error
+    return Image
 
 
 def _check_one_frame(image):
@@ -266,15 +259,13 @@ def _check_one_frame(image):
         )
 
 
-def _is_grey(mode):
-    return mode in _GREY or mode == "F" or mode.startswith("I")
-
-
 def _to_array(image):
     _check_one_frame(image)
     # Each of pillow's own ways makes a copy, also where there is nothing to do.
     if image.getexif().get(_ORIENTATION, _UPRIGHT) != _UPRIGHT:
-        image = _import_pillow()[1].exif_transpose(image)
+        from PIL import ImageOps
+
+        image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I"):  # 16 bits, in whatever order of bytes
         pixels = np.asarray(image)
         if pixels.min() < 0 or pixels.max() > 65535:

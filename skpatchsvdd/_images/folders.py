@@ -15,21 +15,10 @@ _N_NAMED = 20
 def find_files(folder):
     """Find the image files in a folder and all folders below it.
 
-    What is hidden, by a name that begins with a dot, is passed over.
-
-    Parameters
-    ----------
-    folder : path
-        The folder.
-
-    Returns
-    -------
-    files : list of Path
-        Sorted. Pipes and devices of such names are among them, and cannot be read.
-    others : list of Path
-        Files that are no images by name.
-    unreadable : list of (str, str)
-        What cannot be looked at, links to nothing among them, and why.
+    What is hidden, by a name that begins with a dot, is passed over. Returns the files,
+    sorted, pipes and devices of such names among them, which cannot be read; files that
+    are no images by name; and pairs of str of what cannot be looked at, links to
+    nothing among them, and why.
     """
     files, others, lost, errors = [], [], [], []
     for parent, folders, names in os.walk(folder, onerror=errors.append):
@@ -52,15 +41,7 @@ def find_files(folder):
 def find_all_files(sources):
     """Find the image files of several folders, and single files of any name.
 
-    Parameters
-    ----------
-    sources : list of path
-        Folders and files.
-
-    Returns
-    -------
-    files, others, unreadable : list
-        As of `find_files`, in the order of the sources.
+    Returns what `find_files` does, in the order of the sources.
     """
     files, others, unreadable = [], [], []
     for path in map(Path, sources):

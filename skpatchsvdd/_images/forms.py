@@ -15,18 +15,10 @@ from skpatchsvdd._utils import check_array, check_mapped
 def as_images(X):
     """Return whatever holds images as one array, or as a list of arrays or of paths.
 
-    Every function that takes images begins with this one, so that all take the same.
-
-    Parameters
-    ----------
-    X : object
-        An array or what can be made one, a tensor, a table of numbers; a list, a
-        column or a table of one column with single images or with paths of files.
-
-    Returns
-    -------
-    X : ndarray, list of ndarray or list of str
-        Of what comes as it is, nothing is copied; files are not looked at.
+    Every function that takes images begins with this one, so that all take the same:
+    an array or what can be made one, a tensor, a table of numbers; a list, a column or
+    a table of one column with single images or with paths of files. What comes as it
+    is, is not copied; files are not looked at.
     """
     if X is None or isinstance(X, Number | Mapping | Set | Iterator):
         raise _not_images(X)
@@ -114,20 +106,9 @@ def _check_image(x, i):
 
 
 def as_array(x, name):
-    """Return what holds numbers as a plain array of numbers, or say why it cannot be.
+    """Return an array, tensor, table or one of pillow's images as a plain array.
 
-    Parameters
-    ----------
-    x : object
-        An array or what can be made one, a tensor on any device, one of pillow's
-        images, a table.
-    name : str
-        What messages call it.
-
-    Returns
-    -------
-    array : ndarray
-        Of numbers or booleans, of any shape that holds at least one.
+    Of numbers or booleans, of any shape that holds at least one; or raise, by a `name`.
     """
     if isinstance(x, torch.Tensor):
         x = _read_tensor(x, name)

@@ -83,38 +83,16 @@ def _say_way_out(label):
 
 
 def find_normal(y, n_images):
-    """Return the indices of the images that y does not call abnormal.
-
-    Parameters
-    ----------
-    y : array-like or None
-        As for `find_kinds`.
-    n_images : int
-        How many images there are.
-
-    Returns
-    -------
-    indices : ndarray of int
-    """
+    """Return the indices of the images that y does not call abnormal."""
     kinds = find_kinds(y, n_images)
     return np.array([i for i, kind in enumerate(kinds) if kind is None], dtype=int)
 
 
 def find_kinds(y, n_images):
-    """Return what kind of defect each image shows, or None for normal images.
+    """Return what kind of defect each image shows, a list with None for normal ones.
 
-    Parameters
-    ----------
-    y : array-like or None
-        Labels 1 and -1, names of kinds of defects, "good", "normal" and "ok" for normal
-        images, or masks of shape (n_images, height, width) or a list of them. None
-        calls all images normal.
-    n_images : int
-        How many images there are.
-
-    Returns
-    -------
-    kinds : list of str or None
+    y holds 1 and -1, or names of kinds of defects and `NORMAL_NAMES`, or masks (height,
+    width). If it is None, all images are normal.
     """
     if y is None:
         return [None] * n_images

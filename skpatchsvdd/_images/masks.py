@@ -1,4 +1,4 @@
-"""Masks that say where images are defective."""
+"""Masks that say where images are defective, and what part of them is looked at."""
 
 import reprlib
 from typing import NamedTuple
@@ -9,16 +9,15 @@ from skpatchsvdd._images.forms import as_array
 from skpatchsvdd._images.labels import UNNAMED_KIND, find_kinds
 from skpatchsvdd._images.stack import resize_image
 
+# What rounding may take from a sum of weights.
+_ROUNDING = 1e-5
+
 
 class Defects(NamedTuple):
-    """What is said of the images of a stack.
+    """What is said of the images of a stack, one element for each of them.
 
-    Attributes
-    ----------
-    kinds : list of str or None
-        The kind of defect that each image shows, None for normal images.
-    masks : list of ndarray of bool of shape (height, width) or None
-        Where it is, at the size of inspection; None where nobody says so.
+    The kind of defect that an image shows, None for normal ones, and a mask of bool
+    (height, width) of where it is, at the size of inspection, None if nobody says so.
     """
 
     kinds: list
@@ -36,21 +35,10 @@ class Defects(NamedTuple):
 
 
 def check_defects(y, masks, images):
-    """Read which images are defective, of what kind, and where.
+    """Return the `Defects` of a stack: which images are defective, how and where.
 
-    Parameters
-    ----------
-    y : array-like or None
-        See `find_kinds`. If it holds masks, they are what `masks` would be. None calls
-        those images defective that have a mask which is not empty.
-    masks : array-like of shape (n_images, height, width), list or None
-        A mask for each image, or None.
-    images : ImageStack
-        The images, at whose size of inspection masks are returned.
-
-    Returns
-    -------
-    defects : Defects
+    For y see `find_kinds`. If it holds masks, they are what `masks` would be; None
+    calls those images defective that have a mask which is not empty.
     """
     kinds = find_kinds(y, len(images))
     if masks is None:
@@ -86,14 +74,12 @@ def _check_masks(masks, images):
         )
     size = images.image_shape[:2]
     return [
-        _check_mask(x, i, {tuple(s), size})
-        for i, (x, s) in enumerate(zip(masks, images.sizes, strict=True))
+        None if mask is None else _check_mask(mask, i, {tuple(own), size})
+        for i, (mask, own) in enumerate(zip(masks, images.sizes, strict=True))
     ]
 
 
 def _check_mask(mask, i, sizes):
-    if mask is None:
-        return None
     mask = as_array(mask, "masks")
     if mask.ndim != 2 or mask.dtype.kind not in "biuf":
         raise ValueError(
@@ -132,5 +118,53 @@ def _resize(mask, size):
     """Bring a mask to a size: pixels at least half of which are marked, or the most."""
     if mask is None or mask.shape == tuple(size):
         return mask
-    share = resize_image(mask[:, :, None].astype(np.float32), size)[:, :, 0]
+    share = _resize_share(mask, size)
     return share >= min(0.5, share.max())
+
+
+def _resize_share(mask, size):
+    """Return what share of each pixel of another size a mask holds."""
+    return resize_image(mask[:, :, None].astype(np.float32), size)[:, :, 0]
+
+
+def check_roi(roi, images):
+    """Return a mask of the pixels to look at, bool, at the size of inspection, or None.
+
+    It comes in the size in which images come in, or in which they are inspected.
+    """
+    if roi is None:
+        return None
+    roi = as_array(roi, "roi")
+    if roi.ndim != 2 or roi.dtype.kind not in "biuf":
+        raise ValueError(
+            "roi must be a mask of shape (height, width), with 0 at pixels that do not "
+            f"matter, got an array of shape {roi.shape} and dtype {roi.dtype}."
+        )
+    if not np.isfinite(roi).all():
+        raise ValueError("roi must be a mask of 0 and 1, got NaN or infinity in it.")
+    size = images.image_shape[:2]
+    known = {tuple(size), *map(tuple, images.sizes)}
+    if roi.shape not in known:
+        sizes = " or ".join(f"{h} x {w}" for h, w in sorted(known)[:3])
+        raise ValueError(
+            f"roi has {roi.shape[0]} x {roi.shape[1]} pixels, but images have {sizes}. "
+            "Pass a mask of that size."
+        )
+    roi = roi != 0
+    if roi.shape != tuple(size):  # pixels that nothing outside has a part in
+        roi = _resize_share(roi, size) > 1 - _ROUNDING
+    if not roi.any():
+        raise ValueError(
+            "roi leaves no pixel to look at, so that nothing would be inspected. What "
+            "is 0 does not matter; very thin masks are lost when images get smaller."
+        )
+    return roi
+
+
+def enlarge_roi(roi, size):
+    """Return a mask at another size, by the nearest pixel of each."""
+    rows, cols = (
+        ((np.arange(new) + 0.5) * old / new).astype(int)
+        for new, old in zip(size, roi.shape, strict=True)
+    )
+    return roi[np.ix_(rows, cols)]

@@ -14,16 +14,16 @@ _EIGHT_BITS, _TWELVE_BITS = 255, 4095
 
 def check_scales(images, names):
     """Raise if images are on no known scale, warn if they look as if on another."""
-    ranges = [_check_scale(x, str(name)) for x, name in zip(images, names, strict=True)]
-    pairs = [(x.dtype, found) for x, found in zip(images, ranges, strict=True)]
-    integers = [x for dtype, x in pairs if _has_sixteen_bits(dtype)]
-    floats = [x for dtype, x in pairs if dtype.kind == "f"]
+    found = [
+        (x.dtype, *_check_scale(x, str(name)))
+        for x, name in zip(images, names, strict=True)
+    ]
+    integers = [high for dtype, _, high in found if _has_sixteen_bits(dtype)]
+    floats = [value for dtype, *pair in found if dtype.kind == "f" for value in pair]
     if integers:
-        _warn_if_not_sixteen_bits(max(high for _, high in integers))
+        _warn_if_not_sixteen_bits(max(integers))
     if floats:
-        _warn_if_not_unit(
-            min(low for low, _ in floats), max(high for _, high in floats)
-        )
+        _warn_if_not_unit(min(floats), max(floats))
 
 
 def _check_scale(pixels, name):

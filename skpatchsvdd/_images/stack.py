@@ -25,30 +25,15 @@ class ImageStack:
     """Checked images of one shape, loaded, scaled and resized when asked for.
 
     So images on a disk, mapped or in files, are never in memory all at once.
-
-    Parameters
-    ----------
-    items : ndarray of shape (n, height, width, n_channels), or list
-        What came in: an array, or a list of arrays or of paths.
-    shapes, full_shape : list of tuple, tuple of (height, width, n_channels)
-        The shape that each of them came in, and that all are brought to.
-    indices : ndarray of int or None
-        Which of them are in the stack; None is all.
-    roi : ndarray of bool of shape (height, width) or None
-        Where images are not grey.
-    window : pair of slice
-        Which part of the images is in the stack.
-    kept : dict or None
-        Where images are kept for those who load them several times.
     """
 
-    items: np.ndarray | list
-    shapes: list
-    full_shape: tuple
-    indices: np.ndarray | None = None
-    roi: np.ndarray | None = None
-    window: tuple = (slice(None), slice(None))
-    kept: dict | None = None
+    items: np.ndarray | list  # (n, height, width, n_channels), or arrays, or paths
+    shapes: list  # (height, width, n_channels) in which each of them came
+    full_shape: tuple  # to which all are brought
+    indices: np.ndarray | None = None  # of those in the stack; None is all
+    roi: np.ndarray | None = None  # bool (height, width): where images are not grey
+    window: tuple = (slice(None), slice(None))  # the part of images in the stack
+    kept: dict | None = None  # images, for those who load them several times
 
     @cached_property
     def image_shape(self):

@@ -1,15 +1,8 @@
 """Pictures of what an estimator says, and of how it was trained."""
+# ruff: noqa: F401
 
 from skpatchsvdd._plotting.axes import import_pyplot
 from skpatchsvdd._plotting.detection import DetectionCurveDisplay
 from skpatchsvdd._plotting.losses import LossCurveDisplay
 from skpatchsvdd._plotting.maps import AnomalyMapDisplay
 from skpatchsvdd._plotting.scores import ScoreHistogramDisplay
-
-__all__ = [
-    "AnomalyMapDisplay",
-    "DetectionCurveDisplay",
-    "LossCurveDisplay",
-    "ScoreHistogramDisplay",
-    "import_pyplot",
-]

@@ -1,15 +1,14 @@
-"""What pictures are drawn on."""
+"""What pictures are drawn on, and what of an estimator is drawn."""
+
+from sklearn.utils.validation import check_is_fitted
+
+from skpatchsvdd._utils import detector_of
 
 # Those of Okabe and Ito, which people with any colour vision can tell apart: blue,
 # vermilion, green, purple, sky blue, orange and black. Yellow is too faint on white.
 COLORS = (
-    "#0072B2",
-    "#D55E00",
-    "#009E73",
-    "#CC79A7",
-    "#56B4E9",
-    "#E69F00",
-    "#000000",
+    *("#0072B2", "#D55E00", "#009E73", "#CC79A7"),
+    *("#56B4E9", "#E69F00", "#000000"),
 )
 
 
@@ -28,3 +27,15 @@ def make_ax(width=5.0, height=4.0):
     _, ax = plt.subplots(figsize=(width, height), layout="constrained")
     ax.set_prop_cycle(color=COLORS)
     return ax
+
+
+def read_learnt(estimator, name):
+    """Return a learnt attribute of an estimator, a pipeline or a search, or raise."""
+    detector = detector_of(estimator)
+    check_is_fitted(detector)
+    if not hasattr(detector, name):
+        raise TypeError(
+            f"estimator must have {name}, as PatchSVDD has; {type(detector).__name__} "
+            "has not."
+        )
+    return getattr(detector, name)

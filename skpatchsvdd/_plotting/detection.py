@@ -163,14 +163,8 @@ class DetectionCurveDisplay:
         if self.operating_point is None:
             return None
         false, found = self.operating_point
-        (point,) = self.ax_.plot(
-            [false],
-            [found],
-            "o",
-            color=self.line_.get_color(),
-            markeredgecolor="black",
-            clip_on=False,
-            zorder=3,
-            label=f"threshold: {found:.0%} found, {false:.0%} false alarms",
-        )
+        label = f"threshold: {found:.0%} found, {false:.0%} false alarms"
+        color = self.line_.get_color()
+        style = dict(markeredgecolor="black", clip_on=False, zorder=3, label=label)
+        (point,) = self.ax_.plot([false], [found], "o", color=color, **style)
         return point

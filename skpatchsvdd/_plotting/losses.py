@@ -3,8 +3,7 @@
 from scipy.ndimage import uniform_filter1d
 from sklearn.utils import check_consistent_length
 
-from skpatchsvdd._plotting.axes import COLORS, make_ax
-from skpatchsvdd._plotting.learnt import read_learnt
+from skpatchsvdd._plotting.axes import COLORS, make_ax, read_learnt
 
 # A smoothed value is the mean over this fraction of all steps: single steps vanish, and
 # the course of a training stays.
@@ -116,11 +115,9 @@ class LossCurveDisplay:
         self._draw_terms()
         self.best_line_ = self.validation_ax_ = self.validation_line_ = None
         if self.best_iter is not None:
+            label = f"weights kept, step {self.best_iter}"
             self.best_line_ = self.ax_.axvline(
-                self.best_iter,
-                color="0.5",
-                linewidth=1.2,
-                label=f"weights kept, step {self.best_iter}",
+                self.best_iter, color="0.5", linewidth=1.2, label=label
             )
         if self.validation_steps is not None:
             self._draw_checks()
@@ -149,24 +146,16 @@ class LossCurveDisplay:
 
     def _draw_checks(self):
         self.validation_ax_ = self.ax_.twinx()
-        (self.validation_line_,) = self.validation_ax_.plot(
-            self.validation_steps,
-            self.validation_scores,
-            "o-",
-            color="black",
-            linewidth=1,
-            markersize=4,
-            label="checks",
-        )
+        points = self.validation_steps, self.validation_scores
+        style = dict(color="black", linewidth=1, markersize=4, label="checks")
+        (self.validation_line_,) = self.validation_ax_.plot(*points, "o-", **style)
         self.validation_ax_.set_ylabel("AUROC of the checks")
 
     def _draw_legend(self):
         """Draw one legend for both axes, beside them, where it hides nothing."""
         handles = [*self.lines_.values(), self.best_line_, self.validation_line_]
         handles = [handle for handle in handles if handle is not None]
+        anchor = (1.02 if self.validation_ax_ is None else 1.16, 1.0)
         self.ax_.legend(
-            handles=handles,
-            loc="upper left",
-            bbox_to_anchor=(1.02 if self.validation_ax_ is None else 1.16, 1.0),
-            fontsize="small",
+            handles=handles, loc="upper left", bbox_to_anchor=anchor, fontsize="small"
         )

@@ -4,8 +4,7 @@ import numpy as np
 from sklearn.utils.validation import check_consistent_length
 
 from skpatchsvdd._images import list_images, read_display
-from skpatchsvdd._plotting.axes import import_pyplot
-from skpatchsvdd._plotting.learnt import read_learnt
+from skpatchsvdd._plotting.axes import import_pyplot, read_learnt
 from skpatchsvdd._utils import maps_of, offset_of
 
 
@@ -159,7 +158,7 @@ class AnomalyMapDisplay:
         self.axes_ = _make_axes(shape) if axes is None else _check_axes(axes, shape)
         self.figure_ = self.axes_.flat[0].figure
         columns = [self.maps, *(self.scale_maps or {}).values()]
-        tops = [_highest(maps) for maps in columns]
+        tops = [max(float(np.max(x)) for x in maps) for maps in columns]
         if vmax is not None:
             tops[0] = vmax
         for i, row in enumerate(self.axes_):
@@ -209,18 +208,10 @@ def _check_scales(scales, estimator):
     return scales
 
 
-def _highest(maps):
-    return max(float(np.max(one_map)) for one_map in maps)
-
-
 def _make_axes(shape):
-    n_rows, n_cols = shape
+    size = (2.2 * shape[1], 2.1 * shape[0])
     _, axes = import_pyplot().subplots(
-        n_rows,
-        n_cols,
-        figsize=(2.2 * n_cols, 2.1 * n_rows),
-        squeeze=False,
-        layout="constrained",
+        *shape, figsize=size, squeeze=False, layout="constrained"
     )
     return axes
 

@@ -6,12 +6,12 @@ import numpy as np
 from sklearn.utils import check_consistent_length, check_scalar
 
 from skpatchsvdd._images import check_labels, read_labels
-from skpatchsvdd._plotting.axes import COLORS, make_ax
-from skpatchsvdd._plotting.learnt import read_learnt
+from skpatchsvdd._plotting.axes import COLORS, make_ax, read_learnt
 from skpatchsvdd._utils import check_finite_scores, offset_of
 
-_GREY = "0.6"
-_BLUE, _VERMILION, *_ = COLORS
+_HISTOGRAM_COLORS = dict(
+    training="0.6", new=COLORS[0], normal=COLORS[0], abnormal=COLORS[1]
+)
 
 
 class ScoreHistogramDisplay:
@@ -146,10 +146,8 @@ class ScoreHistogramDisplay:
         groups = self._split_scores()
         scores = np.concatenate(list(groups.values()))
         edges = np.histogram_bin_edges(scores, bins)
-        colors = dict(training=_GREY, new=_BLUE, normal=_BLUE, abnormal=_VERMILION)
         self.steps_ = {
-            name: self._draw_steps(group, edges, name, colors[name])
-            for name, group in groups.items()
+            name: self._draw_steps(group, edges, name) for name, group in groups.items()
         }
         self.line_ = None
         if self.offset is not None:
@@ -173,10 +171,11 @@ class ScoreHistogramDisplay:
             groups["abnormal"] = scores[labels == -1]
         return {name: group for name, group in groups.items() if len(group)}
 
-    def _draw_steps(self, scores, edges, name, color):
+    def _draw_steps(self, scores, edges, name):
         counts, _ = np.histogram(scores, edges)
+        fractions, color = counts / len(scores), _HISTOGRAM_COLORS[name]
         head = name if name in ("training", "new") else f"new, {name}"
-        fractions, label = counts / len(scores), f"{head} ({len(scores)})"
+        label = f"{head} ({len(scores)})"
         self.ax_.stairs(fractions, edges, fill=True, color=color, alpha=0.35)
         return self.ax_.stairs(
             fractions, edges, color=color, linewidth=1.4, label=label

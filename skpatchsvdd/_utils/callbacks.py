@@ -16,21 +16,11 @@ _MAX_PARTS = 100
 
 
 def open_report(estimator, X, y, n_tasks):
-    """Return the report of a call that fits; the callbacks, if any, hear it too.
+    """Return the `Report` of a call that fits; the callbacks, if any, hear it too.
 
-    Parameters
-    ----------
-    estimator : PatchSVDD
-        Whose method is decorated with `_fit_context`, which takes the callbacks down.
-    X, y : array-like
-        What it was given.
-    n_tasks : int
-        How many bars there will be, at most.
-
-    Returns
-    -------
-    report : Report
-        Its `end` is called when the estimator is fitted, not if it fails.
+    The estimator's method is decorated with `_fit_context`, which takes the callbacks
+    down. There will be `n_tasks` bars at most. The report's `end` is called when the
+    estimator is fitted, not if it fails.
     """
     if hasattr(estimator, "_skl_callbacks"):
         return CallbackReport(estimator, X, y, n_tasks)
@@ -38,10 +28,7 @@ def open_report(estimator, X, y, n_tasks):
 
 
 class CallbackReport(Report):
-    """A report that is a task of scikit-learn's callbacks, and each bar a task in it.
-
-    Parameters are those of `open_report`.
-    """
+    """A report that is a task of scikit-learn's callbacks, and each bar one in it."""
 
     def __init__(self, estimator, X, y, n_tasks):
         super().__init__(type(estimator).__name__, estimator.verbose)
@@ -66,27 +53,14 @@ class TaskProgress:
 
     A context, as `Progress` is. The task begins and ends with it; one that fails does
     not end, as in scikit-learn.
-
-    Parameters
-    ----------
-    bar : Progress
-        The bar.
-    total : int
-        How many steps there are.
-    task : CallbackContext
-        The task.
-    n_parts : int
-        How many parts it has.
-    context : dict
-        What callbacks are told besides.
     """
 
     def __init__(self, bar, total, task, n_parts, context):
         self._bar = bar
-        self._total = total
+        self._total = total  # steps
         self._task = task
         self._n_parts = n_parts
-        self._context = context
+        self._context = context  # what callbacks are told besides
         self._part = None  # the one that has begun
         self._n_ended = 0
         self._is_stopped = False

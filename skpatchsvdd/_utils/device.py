@@ -8,23 +8,10 @@ from skpatchsvdd._utils.warnings import warn
 def check_device(name):
     """Return the torch device that a `device` parameter means on this machine.
 
-    Parameters
-    ----------
-    name : str
-        "auto" is CUDA where there is a GPU and the CPU elsewhere. Any other value is
-        a device in torch's words: "cpu", "cuda", "cuda:1", "mps".
-
-    Returns
-    -------
-    device : torch.device
+    "auto" is CUDA where there is a GPU and the CPU elsewhere.
     """
-    if name == "auto":
-        _check_fork(name)
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    device = _parse_device(name)
-    if device.type == "cuda":
-        _check_fork(name)
-    if not _is_available(device):
+    device, is_there = _find_device(name)
+    if not is_there:
         raise ValueError(
             f"device={name!r} is not available on this machine. "
             "Pass device='auto' or device='cpu'."
@@ -34,11 +21,9 @@ def check_device(name):
 
 def fallback_device(name):
     """Like `check_device`, but an absent device becomes the CPU, with a warning."""
-    device = None if name == "auto" else _parse_device(name)
-    if device is None or device.type == "cuda":
-        _check_fork(name)
-    if device is None or _is_available(device):
-        return check_device(name)
+    device, is_there = _find_device(name)
+    if is_there:
+        return device
     warn(
         f"device={name!r} is not available on this machine. Continuing on the CPU; "
         "device='auto' would do so without a warning.",
@@ -50,6 +35,18 @@ def check_device_name(name):
     """Raise unless a name is that of a device, which need not be there."""
     if name != "auto":
         _parse_device(name)
+
+
+def _find_device(name):
+    """Return the device that a parameter means, and whether it is there."""
+    if name == "auto":
+        _check_fork(name)
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu"), True
+    device = _parse_device(name)
+    if device.type == "cuda":
+        _check_fork(name)
+        return device, (device.index or 0) < torch.cuda.device_count()
+    return device, device.type == "cpu" or torch.backends.mps.is_available()
 
 
 def _check_fork(name):
@@ -76,11 +73,3 @@ def _parse_device(name):
             f"'mps', got {name!r}."
         )
     return device
-
-
-def _is_available(device):
-    if device.type == "cuda":
-        return (device.index or 0) < torch.cuda.device_count()
-    if device.type == "mps":
-        return torch.backends.mps.is_available()
-    return True

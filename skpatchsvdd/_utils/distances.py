@@ -9,20 +9,10 @@ def expand(half_squares, x, columns):
     .. math:: \tfrac12 \| x - y \|^2 - \tfrac12 \| x \|^2
         = \tfrac12 \| y \|^2 - x \cdot y
 
-    Parameters
-    ----------
-    half_squares : tensor of shape (m,)
-        :math:`\tfrac12 \| y \|^2`; see `halve_squares`.
-    x : tensor of shape (n, n_features)
-        The points on one side.
-    columns : tensor of shape (n_features, m)
-        The points y on the other side; see `as_columns`.
-
-    Returns
-    -------
-    products : tensor of shape (n, m)
-        As wrong as rounding makes them; see ``_bank.distances.product_error``.
+    `halve_squares` gives those of y, `as_columns` its points. Products are as wrong as
+    rounding makes them; see ``_bank.distances.product_error``.
     """
+    # (m,), (n, n_features) and (n_features, m) to (n, m)
     return torch.addmm(half_squares, x, columns, alpha=-1)
 
 

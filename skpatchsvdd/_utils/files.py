@@ -1,7 +1,8 @@
-"""Files that are whole, or what they were before."""
+"""Files that are whole, or what they were before, and locks between processes."""
 
 import errno
 import os
+import socket
 import threading
 import time
 from contextlib import contextmanager, suppress
@@ -17,6 +18,8 @@ _CANNOT_HOLD = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 _PARTIAL = ".partial"
 # Seconds after which a partial file is surely locked by whoever is still writing it.
 _SETTLED = 30
+# Bytes of a lock file that are read: a number, and the name of a machine.
+_LONGEST = 300
 
 
 def check_file_name(path):
@@ -62,7 +65,7 @@ def _claimed(partial):
     descriptor = os.open(partial, os.O_CREAT | os.O_RDWR, 0o666)
     try:
         with suppress(OSError):  # a disk without locks
-            lock_opened(descriptor)
+            _lock_opened(descriptor)
         yield
     finally:
         os.close(descriptor)
@@ -83,13 +86,56 @@ def _remove_if_abandoned(partial):
             return
         descriptor = os.open(partial, os.O_RDWR)
         try:
-            lock_opened(descriptor)
+            _lock_opened(descriptor)
             partial.unlink()
         finally:
             os.close(descriptor)
 
 
-def lock_opened(descriptor):
+@contextmanager
+def hold_lock(path):
+    """Hold the lock of a file that is to be changed, or raise if another does.
+
+    The lock is a hidden file beside it, in a folder that exists, which names the
+    process and is free again when that ends, however it does. Where there are no such
+    locks, as on Windows, nothing is held.
+    """
+    path = check_file_name(path)
+    lock = path.with_name(f".{path.name}.lock")
+    descriptor = _open_lock(lock, path)
+    try:
+        os.ftruncate(descriptor, 0)
+        owner = f"process {os.getpid()} on {socket.gethostname()}"
+        os.write(descriptor, owner.encode())
+        yield
+    finally:
+        with suppress(OSError):  # Windows removes no file that is open
+            lock.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _open_lock(lock, path):
+    """Return the descriptor of a lock file that is held by nobody else."""
+    while True:
+        descriptor = os.open(lock, os.O_CREAT | os.O_RDWR, 0o666)
+        try:
+            _lock_opened(descriptor)
+        except BlockingIOError as error:
+            owner = os.read(descriptor, _LONGEST).decode(errors="replace")
+            os.close(descriptor)
+            raise BlockingIOError(
+                f"{path} is being changed by {owner or 'another process'}. Wait until "
+                "that is done, and try again."
+            ) from error
+        except OSError:  # a system or a disk without locks
+            return descriptor
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), os.stat(lock)):
+                return descriptor
+        os.close(descriptor)  # its holder has removed it meanwhile
+
+
+def _lock_opened(descriptor):
     """Lock an open file until it is closed, or its process ends.
 
     Raises BlockingIOError if it is locked already, and another OSError where the system

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 
 import torch
 
-from skpatchsvdd._utils.forks import make_lock
+from skpatchsvdd._utils.threads import make_lock
 
 # Limits of what oneDNN may use of a processor, under either name, and limits that are
 # none.
@@ -75,8 +75,9 @@ def training_layout(device):
     Measured with float32 on AVX2 and ARM, whose backward passes take up to 1.5 times
     as long with channels last, and with bf16 on AMX and GPUs, which want them last.
     """
-    channels_last = _is_faster_in_bf16(device)
-    return torch.channels_last if channels_last else torch.contiguous_format
+    if _is_faster_in_bf16(device):
+        return torch.channels_last
+    return torch.contiguous_format
 
 
 def _is_faster_in_bf16(device):

@@ -10,14 +10,10 @@ _LOG_SECONDS, _SHORT_SECONDS, _PATIENCE = 30.0, 5.0, 3.0
 
 
 class Report:
-    """Says what a long call is doing, as much of it as `verbose` asks for.
+    """Says what a long call is doing, in lines that begin with a name.
 
-    Parameters
-    ----------
-    name : str
-        Who is speaking: every line begins with it.
-    verbose : int
-        1 reports each step and draws bars, 2 also reports losses while training.
+    With `verbose` 1 it reports each step and draws bars, with 2 also losses while
+    training, with 0 nothing.
     """
 
     def __init__(self, name, verbose):
@@ -54,18 +50,8 @@ class Report:
 class Progress:
     """Draws a bar in a terminal; elsewhere, as in a log file, a line now and then.
 
-    A context: leaving it ends the line of a bar that has stopped halfway.
-
-    Parameters
-    ----------
-    label : str
-        What is done.
-    total : int
-        How many steps there are.
-    is_shown : bool
-        Whether to draw anything at all.
-    patience : float
-        Seconds that pass before anything is drawn.
+    A context: leaving it ends the line of a bar that has stopped halfway. Nothing is
+    drawn before `patience` seconds have passed.
     """
 
     def __init__(self, label, total, is_shown, patience=0.0):
@@ -127,18 +113,8 @@ class Progress:
 class TrainingLog:
     """Counts the steps of a training with a bar, and reports its losses twenty times.
 
-    A context, as `Progress` is.
-
-    Parameters
-    ----------
-    progress : Progress
-        The bar.
-    report : callable or None
-        ``report(line)`` prints a line about the losses; None does not report them.
-    names : list of str
-        What the losses are called.
-    max_iter : int
-        Steps of the training, at most.
+    A context, as `Progress` is. ``report(line)`` prints a line about the losses, which
+    have `names`; None does not report them.
     """
 
     def __init__(self, progress, report, names, max_iter):

@@ -10,14 +10,9 @@ def draw_seed(rng):
 
 
 class Draws:
-    """Draws tensors from a generator.
+    """Draws tensors from a generator, for a device; None is that of the generator.
 
-    Parameters
-    ----------
-    generator : torch.Generator
-        The only source of randomness. One of the CPU draws the same for all devices.
-    device : torch.device or None
-        Where the tensors are to be. None is the generator's device.
+    A generator of the CPU draws the same for all devices.
     """
 
     def __init__(self, generator, device=None):

@@ -1,6 +1,8 @@
-"""Threads of the CPU: how many torch uses, and functions called in several."""
+"""Threads: how many torch uses, functions called in several, and after a fork."""
 
+import contextvars
 import functools
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -9,13 +11,43 @@ from numbers import Integral
 import torch
 from joblib import cpu_count
 
-from skpatchsvdd._utils.forks import make_lock
-
 # Far more threads than any machine has cores; torch crashes where it cannot start them.
 _MOST_THREADS = 1024
+_IMPORTED_IN = os.getpid()
+# Of a thread that works ahead of another one: how many threads that one may use; and of
+# one that was started after a fork.
+_PREFETCHING, _OWN = threading.local(), threading.local()
+
+
+def make_lock():
+    """Make a lock for a module, which is free in a forked process, whoever held it."""
+    lock = threading.Lock()
+    if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+        os.register_at_fork(after_in_child=lock._at_fork_reinit)
+    return lock
+
+
+def safe_after_fork(function):
+    """Let a new thread run a function that computes, if the process was forked.
+
+    The threads that OpenMP has started do not exist in a forked process, and a thread
+    that has worked with them before the fork would wait for them forever. A new thread
+    gets its own.
+    """
+
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        if os.getpid() == _IMPORTED_IN or getattr(_OWN, "is_new", False):
+            return function(*args, **kwargs)
+        context = contextvars.copy_context()
+        mark = functools.partial(setattr, _OWN, "is_new", True)
+        with ThreadPoolExecutor(1, initializer=mark) as pool:
+            return pool.submit(context.run, function, *args, **kwargs).result()
+
+    return call
+
+
 _SETTING_THREADS = make_lock()
-# Of a thread that works ahead of another one: how many threads that one may use.
-_PREFETCHING = threading.local()
 
 
 def count_threads(n_jobs):

@@ -3,9 +3,10 @@
 import sys
 import warnings
 
+import numpy as np
 import sklearn.utils
 
-from skpatchsvdd._utils.forks import make_lock
+from skpatchsvdd._utils.threads import make_lock
 
 # Whose frames lie between a user's call and a warning.
 _BETWEEN = {"skpatchsvdd", "sklearn", "joblib"}
@@ -49,6 +50,16 @@ def column_or_1d(*args, **kwargs):
     """Call scikit-learn's function, one thread at a time, as `check_array`."""
     with _CHECKING:
         return sklearn.utils.column_or_1d(*args, **kwargs)
+
+
+def check_finite_scores(scores, name):
+    """Return scores as a float64 array, or raise if any is not finite or none is."""
+    scores = column_or_1d(scores, dtype=np.float64)
+    if len(scores) == 0 or not np.isfinite(scores).all():
+        raise ValueError(
+            f"{name} must hold finite scores of at least one image, got {scores!r}."
+        )
+    return scores
 
 
 def _package_of(frame):

@@ -1,10 +1,10 @@
 """What the comparison is trained on, and how it is measured."""
 
-import functools
-
 import numpy as np
 import pytest
 import torch
+from _comparing import compare
+from _comparisons import draw_comparisons, draw_sets
 from formulas import make_materials
 from settings import SEED
 
@@ -14,30 +14,18 @@ from skpatchsvdd._encoding import FormulaEncoder
 from skpatchsvdd._encoding.formulas import PATCHES
 
 
-@functools.cache
-def draw():
-    """Return sets of specimens, and comparisons of these."""
-    from _comparisons import draw_comparisons, draw_sets
-
+@pytest.fixture(scope="module")
+def sets():
     generator = torch.Generator().manual_seed(SEED)
-    sets = draw_sets(generator, 6, make_materials("cpu"))
-    return sets, draw_comparisons(generator.manual_seed(SEED), sets, 3)
+    return draw_sets(generator, 6, make_materials("cpu"))
 
 
-@pytest.fixture
-def sets(benchmarks):
-    return draw()[0]
-
-
-@pytest.fixture
-def drawn(benchmarks):
-    return draw()[1]
+@pytest.fixture(scope="module")
+def drawn(sets):
+    return draw_comparisons(torch.Generator().manual_seed(SEED), sets, 3)
 
 
 def test_the_twin_of_a_specimen_is_the_same_but_for_some_shapes(sets):
-    from _comparisons import N_SPECIMENS, SCENE
-
-    assert sets.shape == (6, N_SPECIMENS + 1, 3, SCENE, SCENE)
     differs = (sets[:, 0] != sets[:, -1]).any(dim=1).float().mean(dim=(1, 2))
     assert differs.max() > 0
     assert differs.median() < 0.5
@@ -45,13 +33,10 @@ def test_the_twin_of_a_specimen_is_the_same_but_for_some_shapes(sets):
     assert (others > differs).sum() >= 4
 
 
-def test_comparisons_are_images_and_where_they_are_damaged(drawn):
-    from _comparisons import VIEW
-
-    assert drawn.query.shape == (6, 3, VIEW, VIEW)
-    assert drawn.normal.shape == (3, 6, 3, VIEW, VIEW)
-    assert drawn.mask.shape == (6, VIEW, VIEW)
-    for x in drawn:
+def test_comparisons_are_images_and_where_they_are_damaged(sets, drawn):
+    again = draw_comparisons(torch.Generator().manual_seed(SEED), sets, 3)
+    for x, y in zip(drawn, again, strict=True):
+        torch.testing.assert_close(x, y)
         assert x.min() >= 0
         assert x.max() <= 1
     share = (drawn.mask > 0.5).float().mean(dim=(1, 2))
@@ -59,17 +44,7 @@ def test_comparisons_are_images_and_where_they_are_damaged(drawn):
     assert share.max() < 0.6
 
 
-def test_the_same_seed_draws_the_same(sets, drawn):
-    from _comparisons import draw_comparisons
-
-    again = draw_comparisons(torch.Generator().manual_seed(SEED), sets, 3)
-    for x, y in zip(drawn, again, strict=True):
-        torch.testing.assert_close(x, y)
-
-
 def test_images_are_compared_as_the_estimator_does(drawn):
-    from _comparing import compare
-
     told = compare(FormulaEncoder.make_frozen(3, (160, 160)), drawn)
     for i in range(2):
         normal, query = (

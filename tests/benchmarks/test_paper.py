@@ -1,7 +1,6 @@
 """benchmarks/paper: its arguments, its tables, its pictures and what it keeps."""
 
 import contextlib
-import importlib
 import json
 import subprocess
 import sys
@@ -9,20 +8,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from paper import commands, fits, images, pictures, rows, tables, views
+from paper import run as running
 from PIL import Image
 
 ROOT = Path(__file__).parents[2]
-
-pytestmark = pytest.mark.usefixtures("benchmarks")
 
 
 @pytest.fixture
 def run(root, tmp_path, monkeypatch, capsys):
     """Run a table; return what it prints and the JSON of the last line."""
-    commands = importlib.import_module("paper.commands")
-    monkeypatch.setattr("paper.images.QUICK_IMAGES", 6)
-    monkeypatch.setattr("paper.tables.QUICK_STEPS", 2)
-    monkeypatch.setattr("paper.tables.QUICK_BATCH", 1)
+    monkeypatch.setattr(images, "QUICK_IMAGES", 6)
+    monkeypatch.setattr(tables, "QUICK_STEPS", 2)
+    monkeypatch.setattr(tables, "QUICK_BATCH", 1)
 
     def call(table, *arguments, n_failures=0):
         argv = ["paper", table, "--data", root, "--cache", tmp_path / "cache"]
@@ -82,8 +80,6 @@ def test_what_is_said_twice_counts_once(run):
 
 @pytest.mark.slow
 def test_joined_maps_are_those_of_the_estimator(root, run, monkeypatch):
-    fits = importlib.import_module("paper.fits")
-    images = importlib.import_module("paper.images")
     fit, fitted = fits.fit_patch_svdd, []
 
     def keep(*args):
@@ -128,7 +124,6 @@ def test_other_images_have_other_figures(root, run):
 
 
 def test_a_view_goes_on_without_a_category_that_fails(run, tmp_path, monkeypatch):
-    views = importlib.import_module("paper.views")
 
     def fail(*args):
         raise OSError("bottle/train/good/3.png is broken")
@@ -145,19 +140,18 @@ def test_a_view_goes_on_without_a_category_that_fails(run, tmp_path, monkeypatch
 
 
 def test_a_failed_fit_is_told_and_tried_again(run, monkeypatch):
-    module = importlib.import_module("paper.run")
-    run_fit = module.run_fit
+    run_fit = running.run_fit
 
     def fail(images, line, seed, device):
         if line.label == "D=8":
             raise RuntimeError("no memory")
         return run_fit(images, line, seed, device)
 
-    monkeypatch.setattr(module, "run_fit", fail)
+    monkeypatch.setattr(running, "run_fit", fail)
     printed, figures = run("dimension", "--values", 8, 16, n_failures=1)
     assert [row["setting"] for row in figures["rows"]] == ["D=16"]
     assert figures["failures"] == ["bottle, D=8, seed 0: RuntimeError: no memory"]
-    monkeypatch.setattr(module, "run_fit", run_fit)
+    monkeypatch.setattr(running, "run_fit", run_fit)
     printed, figures = run("dimension", "--values", 8, 16)
     assert printed.count("cached") == 1
     assert [row["setting"] for row in figures["rows"]] == ["D=8", "D=16"]
@@ -182,7 +176,6 @@ def test_a_failed_fit_is_told_and_tried_again(run, monkeypatch):
     ],
 )
 def test_bad_arguments_are_named(root, arguments, message, monkeypatch, capsys):
-    commands = importlib.import_module("paper.commands")
     argv = ["paper", *arguments, "--data", str(root)]
     monkeypatch.setattr(sys, "argv", argv)
     with pytest.raises(SystemExit) as end:
@@ -193,69 +186,53 @@ def test_bad_arguments_are_named(root, arguments, message, monkeypatch, capsys):
 
 @pytest.mark.parametrize("table", ["losses", "lambda", "dimension"])
 def test_pictures_are_drawn_where_figures_lack(table, tmp_path):
-    tables = importlib.import_module("paper.tables")
-    pictures = importlib.import_module("paper.pictures")
     lines = tables.TABLES[table].make_lines(tables.Choice())
-    columns = tables.TABLES[table].columns
-    rows = [
-        {"category": "bottle", "setting": line.label} | dict.fromkeys(columns, 0.5)
-        for line in lines[1:]
+    figures = dict.fromkeys(tables.TABLES[table].columns, 0.5)
+    made = [
+        {"category": "bottle", "setting": line.label} | figures for line in lines[1:]
     ]
-    means = [row | {"category": "mean"} for row in rows]
-    pictures.draw_picture(table, rows, means, lines, tmp_path / "x.png")
-    assert Image.open(tmp_path / "x.png").size == (1200, 480)
+    means = [row | {"category": "mean"} for row in made]
+    pictures.draw_picture(table, made, means, lines, tmp_path / "x.png")
+    assert len(np.unique(Image.open(tmp_path / "x.png"))) > 50
 
 
-@pytest.mark.parametrize(("view", "n_columns"), [("maps", 4), ("tsne", 4)])
-def test_views_have_a_row_for_each_category(view, n_columns, run, tmp_path):
-    file = tmp_path / "x.png"
-    _, figures = run(view, "--picture", file)
+@pytest.mark.parametrize("view", ["maps", "tsne"])
+def test_views_have_a_row_for_each_category(view, run, tmp_path):
+    _, figures = run(view, "--picture", tmp_path / "x.png")
     assert figures["categories"] == ["bottle"]
-    picture = Image.open(file)
-    assert picture.width / picture.height == pytest.approx(n_columns)
-    assert len(np.unique(np.asarray(picture))) > 50
+    assert len(np.unique(Image.open(tmp_path / "x.png"))) > 50
     assert not (tmp_path / "cache").exists()  # of which it has no use
 
 
 def test_means_weigh_categories_alike():
-    tables = importlib.import_module("paper.tables")
-    rows_of = importlib.import_module("paper.rows")
     line = tables.Line("a", paper={"bottle": {"det": 0.9}, "mean": {"det": 0.8}})
-    names = {"label": "a"}
-    fits = [
-        names | {"category": "x/bottle", "class": "bottle", "det": 0.5},
-        names | {"category": "x/bottle", "class": "bottle", "det": 0.7},
-        names | {"category": "x/nut", "class": "nut", "det": 1.0},
+    found = [
+        {"label": "a", "category": f"x/{name}", "class": name, "det": det}
+        for name, det in (("bottle", 0.5), ("bottle", 0.7), ("nut", 1.0))
     ]
-    rows = rows_of.make_rows(fits, [line], ("det",))
-    assert [row["det"] for row in rows] == pytest.approx([0.6, 1.0])
-    assert [row["det sd"] for row in rows[:1]] == pytest.approx([0.02**0.5])
-    means = rows_of.make_means(rows, [line], ("det",))
+    made = rows.make_rows(found, [line], ("det",))
+    assert [row["det"] for row in made] == pytest.approx([0.6, 1.0])
+    assert made[0]["det sd"] == pytest.approx(0.02**0.5)
+    means = rows.make_means(made, [line], ("det",))
     assert [row["det"] for row in means] == pytest.approx([0.8, 0.6])
     assert [row["paper det"] for row in means] == pytest.approx([0.8, 0.9])
 
 
 def test_means_are_over_the_same_categories():
-    tables = importlib.import_module("paper.tables")
-    rows_of = importlib.import_module("paper.rows")
     lines = [tables.Line("a"), tables.Line("b"), tables.Line("failed everywhere")]
-    rows = [
-        {"category": category, "setting": setting, "fits": 1, "det": det}
-        for category, setting, det in (("x", "a", 0.5), ("x", "b", 0.7), ("y", "a", 1))
+    made = [
+        {"category": x, "setting": y, "fits": 1, "det": det, "paper det": None}
+        for x, y, det in (("x", "a", 0.5), ("x", "b", 0.7), ("y", "a", 1))
     ]
-    rows = [row | {"paper det": None} for row in rows]
-    means = rows_of.make_means(rows, lines, ("det",))
+    means = rows.make_means(made, lines, ("det",))
     assert [(row["setting"], row["det"]) for row in means] == [("a", 0.5), ("b", 0.7)]
 
 
 def test_means_lack_what_a_fit_lacks():
-    tables = importlib.import_module("paper.tables")
-    rows_of = importlib.import_module("paper.rows")
     lines = [tables.Line("a"), tables.Line("b")]
-    names = ("category", "label", "det", "seg")
-    fits = [
-        dict(zip(names, values, strict=True)) | {"class": ""}
-        for values in (
+    found = [
+        {"category": x, "label": y, "det": det, "seg": seg, "class": ""}
+        for x, y, det, seg in (
             ("masks", "a", 0.5, 0.7),
             ("masks", "b", 0.5, 0.9),
             ("masks", "b", 0.7, None),
@@ -263,29 +240,26 @@ def test_means_lack_what_a_fit_lacks():
             ("no masks", "b", 0.9, None),
         )
     ]
-    rows = rows_of.make_rows(fits, lines, ("det", "seg"))
-    assert [row["seg"] for row in rows] == [0.7, None, None, None]
-    assert rows[1]["det sd"] == pytest.approx(0.02**0.5)
-    assert rows[1]["seg sd"] is None
-    means = rows_of.make_means(rows, lines, ("det", "seg"))
+    made = rows.make_rows(found, lines, ("det", "seg"))
+    assert [row["seg"] for row in made] == [0.7, None, None, None]
+    assert made[1]["seg sd"] is None
+    means = rows.make_means(made, lines, ("det", "seg"))
     assert [row["det"] for row in means] == pytest.approx([0.7, 0.75])
     assert [row["seg"] for row in means] == [0.7, None]
 
 
 def test_columns_stand_in_order_whatever_the_first_row_has():
-    rows_of = importlib.import_module("paper.rows")
-    rows = [
+    made = [
         {"setting": "one seed", "det": 0.5, "paper det": 0.7},
         {"setting": "two", "det": 0.5, "det sd": 0.1, "paper det": None},
     ]
-    shown = rows_of.printable(rows)
+    shown = rows.printable(made)
     assert list(shown[0]) == ["setting", "det", "det sd", "paper det"]
     assert list(shown[1].values()) == ["two", "0.500", "0.100", ""]
 
 
 def test_half_a_cache_file_is_no_figure(tmp_path):
-    run = importlib.import_module("paper.run")
-    cache = run.Cache(tmp_path / "new")
+    cache = running.Cache(tmp_path / "new")
     key = {"category": "a/b", "model": "PatchSVDD", "seed": 0}
     assert cache.load(key) is None
     figures = {"parts": {"joined": {"det": 1.0}}}

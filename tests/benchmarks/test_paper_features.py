@@ -1,19 +1,11 @@
 """benchmarks/paper: the dimension of features, and their picture."""
 
-import importlib
-
 import numpy as np
 import pytest
+from paper import embedding
+from paper.dimension import intrinsic_dimension
 
 N_AMBIENT = 64
-
-pytestmark = pytest.mark.usefixtures("benchmarks")
-
-
-def intrinsic_dimension(features, **options):
-    return importlib.import_module("paper.dimension").intrinsic_dimension(
-        features, **options
-    )
 
 
 def cube(dimension, seed, n=2000):
@@ -38,14 +30,13 @@ def triplets(n):
 
 
 @pytest.mark.parametrize("place", [place_flat, place_curved])
-@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(
     ("dimension", "low", "high"),
     # The surface of a cube of many dimensions is near, and makes estimates too low.
     [(1, 0.93, 1.07), (2, 1.85, 2.15), (5, 4.3, 5.3), (10, 7.5, 10)],
 )
-def test_dimension_of_a_cube(dimension, low, high, seed, place):
-    features = place(cube(dimension, seed), seed + 1)
+def test_dimension_of_a_cube(dimension, low, high, place):
+    features = place(cube(dimension, seed=0), seed=1)
     assert low < intrinsic_dimension(features) < high
 
 
@@ -54,15 +45,6 @@ def test_dimension_by_hand():
     # their logarithms sum up to 10 * (log 3 + log 2 + log 3/2) all the same.
     expected = (27 - 1) / (10 * np.log(9))
     assert intrinsic_dimension(triplets(10)) == pytest.approx(expected)
-
-
-def test_few_wild_ratios_hardly_count(rng):
-    features = place_flat(cube(2, 0), 0)
-    before = intrinsic_dimension(features)
-    # Twenty pairs that nearly coincide. If all ratios counted for what they are, the
-    # dimension would fall by a sixth.
-    features[:20] = features[20:40] + 1e-5 * rng.normal(size=(20, N_AMBIENT))
-    assert intrinsic_dimension(features) == pytest.approx(before, rel=0.08)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -121,7 +103,6 @@ class PositionEstimator:
 
 @pytest.mark.parametrize("n_samples", [6, None])
 def test_positions_belong_to_their_points(monkeypatch, n_samples):
-    embedding = importlib.import_module("paper.embedding")
     monkeypatch.setattr(embedding, "project", lambda features, rng: features)
     found = embedding.embed_patches(PositionEstimator(), [0, 0], n_samples, 0)
     assert len(found.points) == (n_samples or 2 * 10 * 18)
@@ -131,7 +112,6 @@ def test_positions_belong_to_their_points(monkeypatch, n_samples):
 
 
 def test_near_features_stay_together(rng):
-    embedding = importlib.import_module("paper.embedding")
     features = np.tile(rng.normal(size=(40, 8)).astype(np.float32), (2, 1))
     points = embedding.project(features, np.random.RandomState(0)).reshape(2, 40, 2)
     apart = np.linalg.norm(points[0] - points[1], axis=1)

@@ -48,12 +48,3 @@ def test_bytes_among_other_types_hide_nothing(dtype):
     X = np.full((2, 8, 8), 200, dtype=np.uint8)
     [message] = warnings_of([X[0], X[1].astype(dtype)])
     assert "200, which look like 0..255" in message
-
-
-@pytest.mark.parametrize("dtype", ["i1", "i2", "i4", "i8", "u4", "u8"])
-def test_other_integers_are_refused_with_a_way_out(dtype):
-    X = np.full((2, 8, 8), 100, dtype=dtype)
-    with pytest.raises(
-        ValueError, match=r"unknown\. Pass uint8.*\.astype\(np\.uint8\)"
-    ):
-        check_images(X)

@@ -1,3 +1,4 @@
+import itertools
 import sys
 
 import pytest
@@ -6,10 +7,10 @@ from skpatchsvdd._utils import progress
 from skpatchsvdd._utils.progress import Progress
 
 
-def run(capsys, *, total=60, is_shown=True):
-    bar = Progress("counting", total, is_shown)
-    for done in range(1, total + 1):
-        bar(done)
+def run(capsys, *, total=60):
+    with Progress("counting", total, True) as bar:
+        for done in range(1, total + 1):
+            bar(done)
     return capsys.readouterr().out
 
 
@@ -47,29 +48,14 @@ def test_a_bar_that_was_not_drawn_ends_nothing(capsys, done, is_shown):
     assert capsys.readouterr().out == ""
 
 
-def test_a_complete_bar_ends_its_line_once(capsys):
-    with Progress("counting", 60, True) as bar:
-        bar(60)
-    assert capsys.readouterr().out.count("\n") == 1
+@pytest.fixture
+def slow(monkeypatch):
+    """A clock of which every look takes a second."""
+    seconds = itertools.count(1.0)
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(seconds))
 
 
-def test_nothing_is_drawn_unless_asked_for(capsys):
-    assert run(capsys, is_shown=False) == ""
-
-
-class Clock:
-    """Every look at it takes a second."""
-
-    def __init__(self):
-        self.seconds = 0.0
-
-    def monotonic(self):
-        self.seconds += 1
-        return self.seconds
-
-
-def test_a_long_job_says_how_long_it_takes(capsys, monkeypatch):
-    monkeypatch.setattr(progress.time, "monotonic", Clock().monotonic)
+def test_a_long_job_says_how_long_it_takes(capsys, slow):
     lines = run(capsys, total=1200).splitlines()
     assert len(lines) > 20  # about every 30 seconds
     assert lines[0].endswith("of 1,200, about 20 min left")
@@ -77,8 +63,7 @@ def test_a_long_job_says_how_long_it_takes(capsys, monkeypatch):
     assert lines[-1].endswith(" 1,200 of 1,200")
 
 
-def test_a_shorter_line_covers_the_last_one(capsys, monkeypatch):
-    monkeypatch.setattr(progress.time, "monotonic", Clock().monotonic)
+def test_a_shorter_line_covers_the_last_one(capsys, slow, monkeypatch):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     drawn = run(capsys, total=60).split("\r")[1:]
     lengths = [len(line.rstrip("\n")) for line in drawn]
