@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as F
 
 from skpatchsvdd._encoding.base import grid_shape
-from skpatchsvdd._encoding.fused import use_fused_layers
 from skpatchsvdd._encoding.illumination import REACH, damp_light, damp_windows
 from skpatchsvdd._encoding.pictures import keep_pictures
 from skpatchsvdd._encoding.positions import add_positions
@@ -111,11 +110,7 @@ class DenseEncoder:
             stop = start + len(member.patch_sizes)
             self._members.append((member, slice(start, stop)))
             start = stop
-            if member.is_frozen:
-                member.prepare()
-                continue
-            with torch.inference_mode(), exact_convolutions(device):
-                use_fused_layers(member)
+            member.prepare()
 
     @property
     def batch_size(self):

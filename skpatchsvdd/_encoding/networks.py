@@ -7,14 +7,13 @@ import torch.nn.functional as F
 from torch import nn
 
 from skpatchsvdd._encoding.base import SMALLEST_PATCH, PatchEncoder, grid_shape
-from skpatchsvdd._encoding.biases import add_bias
 
 # The paper's size of patches that are encoded as a whole, channels and slope.
 FLAT_PATCH = 64
 _SMALL_CHANNELS = (32, 64, 128, 128, 64, 32, 32)
 _FLAT_CHANNELS = (64, 64, 128)
 _HIDDEN = 128
-SLOPE = 0.1
+_SLOPE = 0.1
 # Standard deviation of features before the last tanh, once they are standardised.
 _LAST_STD = 0.5
 _TINY = 1e-6  # instead of dividing by a deviation of 0
@@ -42,11 +41,6 @@ class EmptyConv2d(nn.Conv2d):
 class _ConvEncoder(PatchEncoder):
     """Convolutions without padding, run at any stride."""
 
-    @staticmethod
-    def run_layer(conv, x, stride, dilation, is_last):
-        """Run a layer; for inspection on a GPU, kernels replace this."""
-        return run_layer(conv, x, stride, dilation, is_last)
-
     def _run_stack(self, convs, x, step):
         """Run convolutions so that neighbouring outputs lie `step` pixels apart.
 
@@ -57,15 +51,15 @@ class _ConvEncoder(PatchEncoder):
         dilation = 1
         for conv in convs[:-1]:
             stride = math.gcd(conv.stride[0], step)
-            x = self.run_layer(conv, x, stride, dilation, is_last=False)
+            x = _run_layer(conv, x, stride, dilation, is_last=False)
             step //= stride
             dilation *= conv.stride[0] // stride
-        return self.run_layer(convs[-1], x, step, dilation, is_last=True)
+        return _run_layer(convs[-1], x, step, dilation, is_last=True)
 
     def _run_big(self, convs, x, dilation, stride):
         """Join features that lie `dilation` apart by the two layers of `g_big`."""
-        x = self.run_layer(convs[0], x, stride, dilation, is_last=False)
-        return self.run_layer(convs[1], x, stride=1, dilation=1, is_last=True)
+        x = _run_layer(convs[0], x, stride, dilation, is_last=False)
+        return _run_layer(convs[1], x, stride=1, dilation=1, is_last=True)
 
 
 class HierarchicalEncoder(_ConvEncoder):
@@ -211,14 +205,10 @@ def _conv_stack(channels, kernel_sizes, strides):
     )
 
 
-def run_layer(conv, x, stride, dilation, is_last):
+def _run_layer(conv, x, stride, dilation, is_last):
     """Run a convolution with another stride and dilation, and its activation."""
-    if x.is_cuda and torch.is_grad_enabled():
-        x = F.conv2d(x, conv.weight, None, stride, dilation=dilation)
-        x = add_bias(x, conv.bias, 1 if is_last else SLOPE)
-        return torch.tanh(x) if is_last else x
     x = F.conv2d(x, conv.weight, conv.bias, stride, dilation=dilation)
-    return torch.tanh(x) if is_last else F.leaky_relu(x, SLOPE)
+    return torch.tanh(x) if is_last else F.leaky_relu(x, _SLOPE)
 
 
 def _standardize_stack(convs, x, dilation):
@@ -235,7 +225,7 @@ def _standardize_stack(convs, x, dilation):
         conv.weight *= scale[:, None, None, None]
         conv.bias.copy_((conv.bias - mean) * scale)
         x = (x - mean[:, None, None]) * scale[:, None, None]
-        x = torch.tanh(x) if last else F.leaky_relu(x, SLOPE)
+        x = torch.tanh(x) if last else F.leaky_relu(x, _SLOPE)
     return x
 
 

@@ -1,23 +1,17 @@
 """Kernels and their fallback, with functions of torch in place of kernels."""
 
-import sys
 import types
 import warnings
 
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from reference import nearest_distances
 
 from skpatchsvdd._bank import exact, exact_gpu, fused_regression
 from skpatchsvdd._bank.exact import Bank, ExactIndex
 from skpatchsvdd._bank.exact_gpu import GpuSearch, WholeSearch
 from skpatchsvdd._bank.variation import PatchSample, Variation
-from skpatchsvdd._encoding import biases
-from skpatchsvdd._encoding import fused as layers
-from skpatchsvdd._encoding.networks import run_layer
-from skpatchsvdd._encoding.registry import make_encoder
 from skpatchsvdd._gpu import KernelWithFallback, kernels
 
 CPU = torch.device("cpu")
@@ -235,101 +229,3 @@ def test_the_kernel_of_what_is_usual_is_not_used_unless_it_is_right(
         found = [variation.usual(features, [0, 1, -1]) for _ in range(2)]
     assert len(told) == 1
     assert torch.equal(found[1], expected)
-
-
-def activate_with_torch(x, bias, n_pixels, slope, **constants):
-    x.copy_(F.leaky_relu(x + bias[:, None, None].to(x.dtype), slope))
-
-
-def backward_with_torch(grad, activated, before, sums, n_pixels, slope, **constants):
-    before.copy_(torch.where(activated > 0, grad, slope * grad))
-    sums.zero_()
-    sums[0] = before.float().sum(dim=(0, 2, 3))
-
-
-def backward_wrongly(*args, **constants):
-    backward_with_torch(*args, **constants)
-    args[3].mul_(2)
-
-
-@pytest.fixture
-def use_biases(monkeypatch):
-    def use(activate, backward):
-        module = types.ModuleType("kernels")
-        module.activate, module.activate_backward = Kernel(activate), Kernel(backward)
-        monkeypatch.setitem(sys.modules, "skpatchsvdd._encoding.kernels", module)
-        monkeypatch.setattr(biases, "runs_kernels", lambda device: True)
-
-    biases.make_add.cache_clear()
-    yield use
-    biases.make_add.cache_clear()
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_kernels_of_biases_are_used_where_they_are_right(use_biases, dtype):
-    use_biases(activate_with_torch, backward_with_torch)
-    assert biases.make_add(CPU, dtype, 32, 0.1).uses_kernels
-
-
-@pytest.mark.parametrize(
-    ("activate", "backward"),
-    [
-        (fail, backward_with_torch),
-        (activate_with_torch, fail),
-        (activate_with_torch, backward_wrongly),
-    ],
-)
-def test_kernels_of_biases_are_not_used_unless_they_are_right(
-    use_biases, activate, backward
-):
-    use_biases(activate, backward)
-    x = torch.randn(2, 32, 5, 5, generator=torch.Generator().manual_seed(0))
-    bias = torch.ones(32, requires_grad=True)
-    with pytest.warns(UserWarning, match="biases on this GPU") as told:
-        found = [biases.add_bias(x.clone(), bias, 0.1) for _ in range(2)]
-    assert len(told) == 1
-    torch.testing.assert_close(found[1], F.leaky_relu(x + 1, 0.1))
-
-
-def convolve_with_torch(x, weight, rest, bias, out, *args, STRIDE, DILATION, **more):
-    scale, slope = args[-2:]
-    weight = scale * (weight.float() + rest.float()).permute(3, 2, 0, 1)
-    y = F.conv2d(x, weight, bias, STRIDE, dilation=DILATION)
-    out.copy_(F.leaky_relu(y, slope).permute(0, 2, 3, 1))
-
-
-def convolve_until_later(*args, STRIDE, **constants):
-    return (
-        fail()
-        if STRIDE == 3
-        else convolve_with_torch(*args, STRIDE=STRIDE, **constants)
-    )
-
-
-@pytest.mark.parametrize(
-    ("convolve", "fails"),
-    [
-        (convolve_with_torch, None),
-        (fail, "early"),
-        (lambda x, *args, **constants: None, "early"),
-        (convolve_until_later, "late"),
-    ],
-)
-def test_layers_are_plain_unless_kernels_are_right(monkeypatch, convolve, fails):
-    module = types.ModuleType("kernels")
-    module.convolve = Kernel(convolve)
-    monkeypatch.setitem(sys.modules, "skpatchsvdd._encoding.kernels", module)
-    monkeypatch.setattr(layers, "runs_kernels", lambda device: True)
-    encoder = make_encoder("hierarchical", 3, 64, 64, torch.Generator())
-    images = torch.rand(2, 3, 80, 80, generator=torch.Generator().manual_seed(0))
-    encoder.standardize(images)
-    with torch.inference_mode(), warnings.catch_warnings(record=True) as told:
-        expected = encoder.encode_images(images, (3, 3))
-        layers.use_fused_layers(encoder)
-        assert (encoder.run_layer is run_layer) == (fails == "early")
-        found = encoder.encode_images(images, (3, 3))
-    assert ["fast convolution on this GPU" in str(x.message) for x in told] == (
-        [True] if fails else []
-    )
-    for x, y in zip(found, expected, strict=True):
-        torch.testing.assert_close(x, y, rtol=0, atol=1e-4)
