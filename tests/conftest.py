@@ -12,7 +12,7 @@ from PIL import Image
 from settings import SEED, apply_settings, describe
 
 from skpatchsvdd import PatchSVDD, Training, _options
-from skpatchsvdd._bank import exact_gpu, fused, fused_regression
+from skpatchsvdd._bank import exact_gpu, fused, regression
 from skpatchsvdd._encoding import networks
 from skpatchsvdd.datasets import make_textures
 
@@ -213,6 +213,6 @@ def kernel_device(monkeypatch):
     if os.environ.get("TRITON_INTERPRET") != "1":
         pytest.skip("needs a GPU, or TRITON_INTERPRET=1")
     kernels = importlib.import_module("skpatchsvdd._bank.kernels")
-    for module in (exact_gpu, fused, fused_regression):
+    for module in (exact_gpu, fused, regression):
         monkeypatch.setattr(module, "load_kernels", lambda *args: kernels)
     return torch.device("cpu")

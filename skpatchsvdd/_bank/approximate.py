@@ -6,8 +6,7 @@ import pickle
 import numpy as np
 import torch
 
-from skpatchsvdd._bank.copies import find_needed
-from skpatchsvdd._bank.exact import ExactIndex
+from skpatchsvdd._bank.exact import ExactIndex, find_needed
 from skpatchsvdd._utils import Saved, count_threads, make_lock
 
 # How many neighbours pynndescent is asked for. It could be told to look more widely,
@@ -21,14 +20,7 @@ _built_in = None  # the process in which an index was built first
 class ApproximateIndex(Saved):
     """pynndescent's search: its distances are never too small, but some are too large.
 
-    Parameters
-    ----------
-    bank : Bank
-        Normal features.
-    n_jobs : int or None
-        Threads for building.
-    seed : int
-        The same seed and number of threads give the same index.
+    The same seed and number of threads, for building, give the same index.
     """
 
     gives_bounds = True
@@ -74,10 +66,7 @@ class ApproximateIndex(Saved):
         return self._exact.view_bank()
 
     def query(self, features, left_out=None):
-        """Return the distance of each patch to about the nearest row of the bank.
-
-        Parameters and return value are those of `ExactIndex.query`.
-        """
+        """Return distances to about the nearest rows; see `ExactIndex.query`."""
         left_out = [-1] * len(features) if left_out is None else left_out
         # Image by image: pynndescent's random start depends on the order in a call.
         distances = [

@@ -27,35 +27,12 @@ def collect_banks(
 ):
     """Encode all patches of a stack of images, and keep what the banks have room for.
 
-    Parameters
-    ----------
-    encoder : DenseEncoder
-        Encodes the images.
-    images : ImageStack
-        Normal images.
-    units : list of float
-        How positions are appended to the features of each scale.
-    bank_size : int, float or None
-        Rows of each scale, a fraction of them, or None for as many as a bound allows.
-    rng : RandomState
-        Draws the projections in which rows are compared.
-    former : list of Bank or None
-        What the banks hold already.
-    n_former : int
-        Number of images that is from.
-    progress : callable or None
-        ``progress(n)`` is told how many images are done.
-    owners : ndarray of int of shape (n_images,) or None
-        Whose the patches of each image are. None numbers the images, from `n_former`.
-    samplers : list of Sampler or None
-        One for each scale, which are shown the patches too.
-    pictures : list or None
-        What is kept of the images is appended to it, batch by batch.
-
-    Returns
-    -------
-    banks : list of Bank
-        One for each scale.
+    `units` say how positions are appended to features, and `bank_size` how many rows
+    stay: a number, a fraction, or None for as many as a bound allows. `former` banks
+    are of `n_former` images. Patches are those of `owners`, one for each image, or of
+    the images, numbered from `n_former`. `samplers`, one for each scale, are shown the
+    patches too; what is kept of images is appended to the list `pictures`;
+    ``progress(n)`` is told how many images are done. Returns a bank for each scale.
     """
     coresets = None
     numbers = np.arange(n_former, n_former + len(images))

@@ -68,15 +68,6 @@ class FusedSearch:
     all rows of a cluster y is taken to be as long as the longest one. A part of the
     rows is noted if one of them may be nearer than another row is for certain, and what
     is noted is decided by differences in float32.
-
-    Parameters
-    ----------
-    rows, centers : tensors
-        See `Clusters`; on the device.
-    starts : ndarray of shape (n_clusters + 1,)
-        Where each cluster begins, and the end of the last one.
-    owners : ndarray of shape (n_rows,)
-        The owner, image or group, of each row.
     """
 
     def __init__(self, rows, centers, starts, owners):
@@ -126,10 +117,7 @@ class FusedSearch:
         return spread.index_copy_(0, self._slot, x)
 
     def query(self, features, left_out):
-        """Return the distance of each patch to the nearest row.
-
-        Parameters and return value are those of `ClusterSearch.query`.
-        """
+        """Return distances to the nearest rows; see `ClusterSearch.query`."""
         return query_chunks(self._query_chunk, features, left_out, _MOST_QUERIES)
 
     def _query_chunk(self, queries, left_out):
@@ -245,15 +233,9 @@ class FusedSearch:
 def query_chunks(query, features, left_out, size):
     """Query the patches of images in chunks, smaller ones where memory runs out.
 
-    Parameters
-    ----------
-    query : callable
-        ``query(queries, left_out)`` returns distances, (n,), of queries (n, n_features)
-        without the rows of an owner for each, (n,); None where all rows count.
-    features, left_out
-        Those of `ClusterSearch.query`.
-    size : int
-        Queries of a chunk.
+    ``query(queries, left_out)`` returns distances, (n,), of queries (n, n_features)
+    without the rows of an owner for each, (n,); None where all rows count. The rest is
+    that of `ClusterSearch.query`; chunks have `size` queries.
     """
     queries = features.flatten(0, 1)
     owners = None

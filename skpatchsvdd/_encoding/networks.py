@@ -38,31 +38,7 @@ class EmptyConv2d(nn.Conv2d):
         """Leave the weights as they are."""
 
 
-class _ConvEncoder(PatchEncoder):
-    """Convolutions without padding, run at any stride."""
-
-    def _run_stack(self, convs, x, step):
-        """Run convolutions so that neighbouring outputs lie `step` pixels apart.
-
-        A stride that would skip wanted positions becomes a dilation of the layers
-        behind it, so any step gives exactly what the patches, cut out one by one, would
-        give.
-        """
-        dilation = 1
-        for conv in convs[:-1]:
-            stride = math.gcd(conv.stride[0], step)
-            x = _run_layer(conv, x, stride, dilation, is_last=False)
-            step //= stride
-            dilation *= conv.stride[0] // stride
-        return _run_layer(convs[-1], x, step, dilation, is_last=True)
-
-    def _run_big(self, convs, x, dilation, stride):
-        """Join features that lie `dilation` apart by the two layers of `g_big`."""
-        x = _run_layer(convs[0], x, stride, dilation, is_last=False)
-        return _run_layer(convs[1], x, stride=1, dilation=1, is_last=True)
-
-
-class HierarchicalEncoder(_ConvEncoder):
+class HierarchicalEncoder(PatchEncoder):
     r"""The paper's encoder: :math:`f_{big}(p) = g_{big}(f_{small}(p))`.
 
     A patch of 64 pixels is the 2 x 2 grid of the features of its quarters, joined by
@@ -74,8 +50,7 @@ class HierarchicalEncoder(_ConvEncoder):
     def __init__(self, n_channels, embedding_dim, patch_size):
         super().__init__(n_channels, embedding_dim, patch_size)
         channels = (n_channels, *_SMALL_CHANNELS, embedding_dim)
-        strides = (2, 1, 1, 1, 1, 1, 1, 1)
-        self.small = _conv_stack(channels, 3, strides)
+        self.small = _conv_stack(channels, (3,) * 8, (2, 1, 1, 1, 1, 1, 1, 1))
         self.big = nn.ModuleList(
             _conv_stack((embedding_dim, _HIDDEN, embedding_dim), (2, 1), (1, 1))
             for _ in self.patch_sizes[1:]
@@ -84,7 +59,7 @@ class HierarchicalEncoder(_ConvEncoder):
     def encode_patches(self, batches):
         """Features of several batches of patches, in one pass of the small encoder."""
         tiles = [_split_tiles(patches) for patches in batches]  # (n * g * g, c, 32, 32)
-        features = self._run_stack(self.small, torch.cat(tiles), 2).flatten(1)
+        features = _run_stack(self.small, torch.cat(tiles), 2).flatten(1)
         features = features.split([len(tile) for tile in tiles])
         return [
             self._join_tiles(x, len(patches))
@@ -95,20 +70,18 @@ class HierarchicalEncoder(_ConvEncoder):
         grid = math.isqrt(len(x) // n_patches)
         x = x.reshape(n_patches, grid, grid, -1).permute(0, 3, 1, 2)  # (n, D, g, g)
         for big in self.big[: int(math.log2(grid))]:
-            x = self._run_big(big, x, dilation=1, stride=2)
+            x = _run_big(big, x, dilation=1, stride=2)
         return x.flatten(1)  # (n, D)
 
     def encode_images(self, images, strides):
         """Features of all patches of whole images, computed once for all scales."""
         steps = _common_steps(self.patch_sizes, strides)
-        x = self._run_stack(self.small, images, steps[0])
+        x = _run_stack(self.small, images, steps[0])
         features = []
         for i, (size, stride) in enumerate(zip(self.patch_sizes, strides, strict=True)):
             if i > 0:
                 dilation = size // 2 // steps[i - 1]
-                x = self._run_big(
-                    self.big[i - 1], x, dilation, steps[i] // steps[i - 1]
-                )
+                x = _run_big(self.big[i - 1], x, dilation, steps[i] // steps[i - 1])
             every = stride // steps[i]
             features.append(_crop(x[:, :, ::every, ::every], images, size, stride))
         return features
@@ -121,7 +94,7 @@ class HierarchicalEncoder(_ConvEncoder):
             x = _standardize_stack(big, x, dilation=size // self.dense_stride)
 
 
-class FlatEncoder(_ConvEncoder):
+class FlatEncoder(PatchEncoder):
     """The paper's non-hierarchical encoder for patches of 64, for the ablation."""
 
     name = "flat"
@@ -131,7 +104,7 @@ class FlatEncoder(_ConvEncoder):
     def __init__(self, n_channels, embedding_dim, patch_size=FLAT_PATCH):
         super().__init__(n_channels, embedding_dim, patch_size)
         channels = (n_channels, *_FLAT_CHANNELS, embedding_dim)
-        self.convs = _conv_stack(channels, 5, (2, 2, 2, 1))
+        self.convs = _conv_stack(channels, (5,) * 4, (2, 2, 2, 1))
 
     @staticmethod
     def scales(patch_size):
@@ -151,12 +124,12 @@ class FlatEncoder(_ConvEncoder):
 
     def encode_patches(self, batches):
         """Features of several batches of patches, in one pass."""
-        features = self._run_stack(self.convs, torch.cat(batches), 8).flatten(1)
+        features = _run_stack(self.convs, torch.cat(batches), 8).flatten(1)
         return list(features.split([len(patches) for patches in batches]))
 
     def encode_images(self, images, strides):
         """Features of all patches of whole images."""
-        x = self._run_stack(self.convs, images, strides[0])
+        x = _run_stack(self.convs, images, strides[0])
         return [_crop(x, images, self.patch_sizes[0], strides[0])]
 
     @torch.no_grad()
@@ -196,13 +169,32 @@ class RawEncoder(PatchEncoder):
 
 
 def _conv_stack(channels, kernel_sizes, strides):
-    if isinstance(kernel_sizes, int):
-        kernel_sizes = (kernel_sizes,) * len(strides)
     shapes = zip(channels[:-1], channels[1:], kernel_sizes, strides, strict=True)
     return nn.ModuleList(
         EmptyConv2d(n_in, n_out, kernel, stride=stride)
         for n_in, n_out, kernel, stride in shapes
     )
+
+
+def _run_stack(convs, x, step):
+    """Run convolutions so that neighbouring outputs lie `step` pixels apart.
+
+    A stride that would skip wanted positions becomes a dilation of the layers behind
+    it, so any step gives exactly what the patches, cut out one by one, would give.
+    """
+    dilation = 1
+    for conv in convs[:-1]:
+        stride = math.gcd(conv.stride[0], step)
+        x = _run_layer(conv, x, stride, dilation, is_last=False)
+        step //= stride
+        dilation *= conv.stride[0] // stride
+    return _run_layer(convs[-1], x, step, dilation, is_last=True)
+
+
+def _run_big(convs, x, dilation, stride):
+    """Join features that lie `dilation` apart by the two layers of `g_big`."""
+    x = _run_layer(convs[0], x, stride, dilation, is_last=False)
+    return _run_layer(convs[1], x, stride=1, dilation=1, is_last=True)
 
 
 def _run_layer(conv, x, stride, dilation, is_last):

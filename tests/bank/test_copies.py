@@ -3,9 +3,8 @@ import pytest
 import torch
 from reference import nearest_distances
 
-from skpatchsvdd._bank import copies, exact
-from skpatchsvdd._bank.copies import find_needed
-from skpatchsvdd._bank.exact import Bank, ExactIndex
+from skpatchsvdd._bank import exact
+from skpatchsvdd._bank.exact import Bank, ExactIndex, find_needed
 from skpatchsvdd._bank.exact_cpu import ClusterSearch
 from skpatchsvdd._bank.exact_gpu import GpuSearch
 
@@ -41,7 +40,7 @@ def test_rows_without_copies_are_all_needed(rng):
 
 
 def test_rows_that_have_the_same_hash_by_chance_stay(bank, monkeypatch):
-    monkeypatch.setattr(copies, "_hash_rows", lambda x: np.zeros(len(x), np.uint64))
+    monkeypatch.setattr(exact, "_hash_rows", lambda x: np.zeros(len(x), np.uint64))
     needed = find_needed(bank.rows, bank.owners)
     kept = np.unique(bank.rows[needed], axis=0)
     np.testing.assert_array_equal(kept, np.unique(bank.rows, axis=0))

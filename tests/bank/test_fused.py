@@ -5,7 +5,7 @@ import pytest
 import torch
 from reference import nearest_distances
 
-from skpatchsvdd._bank import fused, fused_regression
+from skpatchsvdd._bank import fused, regression
 from skpatchsvdd._bank.clusters import Clusters
 from skpatchsvdd._bank.exact_gpu import GpuSearch
 from skpatchsvdd._bank.variation import PatchSample, Variation
@@ -100,7 +100,7 @@ def test_fused_search_that_errs_is_not_used(rng, kernel_device, monkeypatch):
 
 @pytest.mark.parametrize("n_features", [8, 16, 32, 64, 66, 100, 128])
 @pytest.mark.parametrize("owner", [-1, 1])
-def test_fused_regression_equals_the_plain_one(
+def test_regression_equals_the_plain_one(
     rng, kernel_device, owner, n_features, monkeypatch
 ):
     rows = draw(rng, 600, n_features).reshape(6, 100, n_features)
@@ -111,7 +111,7 @@ def test_fused_regression_equals_the_plain_one(
     features = features.to(kernel_device)
     found = usual.usual(features, [owner, -1])
     assert usual._on_device.regress.uses_kernels
-    monkeypatch.setattr(fused_regression, "load_kernels", lambda *args: None)
+    monkeypatch.setattr(regression, "load_kernels", lambda *args: None)
     usual._on_device = None
     expected = usual.usual(features, [owner, -1])
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=0)

@@ -13,8 +13,7 @@ from torch import nn
 import skpatchsvdd
 from skpatchsvdd import PatchSVDD, Training
 from skpatchsvdd._encoding import dense, modules
-from skpatchsvdd._encoding.axes import LENGTH, AxesSum
-from skpatchsvdd._encoding.modules import make_module_encoder
+from skpatchsvdd._encoding.modules import LENGTH, AxesSum, make_module_encoder
 from skpatchsvdd._images import check_images
 from skpatchsvdd.datasets import make_textures
 from skpatchsvdd.model_selection import SyntheticDefectScorer

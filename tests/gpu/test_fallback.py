@@ -8,7 +8,7 @@ import pytest
 import torch
 from reference import nearest_distances
 
-from skpatchsvdd._bank import exact, exact_gpu, fused_regression
+from skpatchsvdd._bank import exact, exact_gpu, regression
 from skpatchsvdd._bank.exact import Bank, ExactIndex
 from skpatchsvdd._bank.exact_gpu import GpuSearch, WholeSearch
 from skpatchsvdd._bank.variation import PatchSample, Variation
@@ -195,7 +195,7 @@ def variation(rng):
 
 def use_kernel(monkeypatch, function):
     module = types.SimpleNamespace(regress=Kernel(function))
-    monkeypatch.setattr(fused_regression, "load_kernels", lambda *args: module)
+    monkeypatch.setattr(regression, "load_kernels", lambda *args: module)
 
 
 def test_the_kernel_of_what_is_usual_is_used_where_it_is_right(variation, monkeypatch):
