@@ -34,11 +34,13 @@ class ApproximateIndex(Saved):
         _check_process()
         if n_jobs is not None:
             n_jobs = min(count_threads(n_jobs), numba.config.NUMBA_NUM_THREADS)
-        rows, self._owners = _take_needed(bank)
+        needed = find_needed(bank.rows, bank.owners)
+        needed = slice(None) if needed is None else needed
+        self._owners = bank.owners[needed]
         n_threads = numba.get_num_threads()
         try:
             index = NNDescent(
-                rows,
+                bank.rows[needed],
                 metric="euclidean",
                 n_neighbors=_N_NEIGHBORS,
                 random_state=seed,
@@ -118,14 +120,6 @@ class ApproximateIndex(Saved):
             packed = pickle.dumps(state["_index"], protocol=pickle.HIGHEST_PROTOCOL)
             state["_index"] = packed
         return state
-
-
-def _take_needed(bank):
-    """Return rows and owners, less those that no search needs."""
-    needed = find_needed(bank.rows, bank.owners)
-    if needed is None:
-        return bank.rows, bank.owners
-    return bank.rows[needed], bank.owners[needed]
 
 
 def _check_process():

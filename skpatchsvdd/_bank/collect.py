@@ -47,15 +47,13 @@ def collect_banks(
         scales = [_take_cells(x.flatten(1, 2), cells) for x, cells in pairs]
         if coresets is None:
             coresets = []
-            for x, bank in zip(scales, former or [None] * len(scales), strict=True):
-                _, n_patches, n_features = x.shape
-                n_seen = (n_former + len(images)) * n_patches
-                size = rows_to_keep(bank_size, n_seen, n_features)
-                coreset = Coreset(size, n_seen, n_features, rng, encoder.device)
+            for x in scales:
+                n_seen = (n_former + len(images)) * x.shape[1]
+                size = rows_to_keep(bank_size, n_seen, x.shape[2])
+                coreset = Coreset(size, n_seen, x.shape[2], rng, encoder.device)
                 coresets.append(coreset)
-                if bank is not None:
-                    labels = np.column_stack([bank.owners, bank.places])
-                    coreset.add(as_tensor(bank.rows), labels)
+            for coreset, bank in zip(coresets, former or [], strict=bool(former)):
+                _add_bank(coreset, bank)
         taken = slice(start, start + len(batch))
         for coreset, x, cells in zip(coresets, scales, encoder.cells, strict=True):
             labels = _label(owners[taken], numbers[taken], cells)
@@ -72,9 +70,13 @@ def join_banks(banks, size, rng, device):
     n_rows, n_features = sum(len(x.rows) for x in banks), banks[0].rows.shape[1]
     coreset = Coreset(size, n_rows, n_features, rng, device)
     for bank in banks:
-        labels = np.column_stack([bank.owners, bank.places])
-        coreset.add(as_tensor(bank.rows), labels)
+        _add_bank(coreset, bank)
     return _make_bank(*coreset.result())
+
+
+def _add_bank(coreset, bank):
+    labels = np.column_stack([bank.owners, bank.places])
+    coreset.add(as_tensor(bank.rows), labels)
 
 
 def _take_cells(features, cells):

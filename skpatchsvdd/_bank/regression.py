@@ -120,12 +120,8 @@ class FusedRegression:
         rows = F.pad(model.columns.T, (0, self._n_more))
         first, more = rows.tensor_split([self._columns[0]], dim=1)
         *self._rows, self._scale = split_halves(first.contiguous())
-        self._labels = (
-            more.contiguous(),
-            model.half_squares,
-            model.distances,
-            model.owners,
-        )
+        # Half squares, distances and owners.
+        self._labels = more.contiguous(), *model[2:5]
 
     def __call__(self, features, left_out):
         """Return the weighted means of distances; see `regress_images`."""
@@ -138,19 +134,10 @@ class FusedRegression:
         else:
             out = owners.new_full((len(x),), -1)
         usual = x.new_empty(len(x))
+        args = (F.pad(x, (0, self._n_more)), *self._rows, *self._labels, out, usual)
+        args = (*args, len(x), len(owners), self._scale)
+        columns = {"K": self._columns[0], "L": self._columns[1]}
         self._kernels.regress[(-(-len(x) // _FUSED),)](
-            F.pad(x, (0, self._n_more)),
-            *self._rows,
-            *self._labels,
-            out,
-            usual,
-            len(x),
-            len(owners),
-            self._scale,
-            K=self._columns[0],
-            L=self._columns[1],
-            Q=_FUSED,
-            R=_FUSED,
-            LEAVES=leaves,
+            *args, **columns, Q=_FUSED, R=_FUSED, LEAVES=leaves
         )
         return usual.view(features.shape[:2])

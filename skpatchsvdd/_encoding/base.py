@@ -51,6 +51,8 @@ class PatchEncoder(nn.Module):
         super().__init__()
         self.config = (n_channels, embedding_dim, patch_size)
         self.patch_sizes = self.scales(patch_size)
+        self.scale_names = self.patch_sizes  # what each scale is called
+        self.lengths = (embedding_dim,) * len(self.patch_sizes)  # of features
 
     @property
     def members(self):
@@ -59,24 +61,15 @@ class PatchEncoder(nn.Module):
 
     @property
     def scale_weights(self):
-        """How much the map of each scale counts among all."""
-        return (1.0,) * len(self.patch_sizes)
+        """How much the map of each scale counts among all, as an exponent."""
+        largest = max(x.exponent for x in self.members)
+        return tuple(x.exponent / largest for x in self.members for _ in x.patch_sizes)
 
     @staticmethod
     def scales(patch_size):
         """Patch sizes an encoder of this largest patch size inspects."""
         n_scales = int(math.log2(patch_size // SMALLEST_PATCH)) + 1
         return tuple(SMALLEST_PATCH * 2**i for i in range(n_scales))
-
-    @property
-    def scale_names(self):
-        """What each scale is called: its patch size."""
-        return self.patch_sizes
-
-    @property
-    def lengths(self):
-        """Numbers in a feature of each scale."""
-        return self.config[1:2] * len(self.patch_sizes)
 
     @classmethod
     def check_size(cls, patch_size, image_size):

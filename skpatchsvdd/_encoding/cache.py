@@ -4,7 +4,6 @@ A fit encodes each image several times, and a search fits to the same images aga
 again, with another embedding each time.
 """
 
-import functools
 import hashlib
 import os
 from collections import OrderedDict
@@ -110,13 +109,7 @@ def clear_cache():
 
 def remembers(method):
     """Decorate a method, such as `fit`, that encodes images again and again."""
-
-    @functools.wraps(method)
-    def call(*args, **kwargs):
-        with CACHE.filling():
-            return method(*args, **kwargs)
-
-    return call
+    return CACHE.filling()(method)
 
 
 def remember(encoder, images):

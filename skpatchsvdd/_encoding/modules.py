@@ -71,17 +71,11 @@ class ModuleEncoder(PatchEncoder):
                 kept.append(nn.Parameter(tensor, requires_grad=False))
         length = self.axes[0].shape[1] if axes else 0
         self.config = (n_channels, length, max(self.patch_sizes))
-
-    @property
-    def scale_names(self):
-        """What each scale is called: sizes may be those of other encoders, too."""
-        maps = range(len(self.patch_sizes))
-        return tuple(f"module{self.number}.map{i}" for i in maps)
-
-    @property
-    def lengths(self):
-        """Numbers in a feature of each scale; None is not known before images are."""
-        return tuple(x.shape[1] for x in self.axes) or (None,) * len(self.patch_sizes)
+        n_maps = len(self.patch_sizes)
+        # Not sizes, which may be those of other encoders, too.
+        self.scale_names = tuple(f"module{number}.map{i}" for i in range(n_maps))
+        # None is not known before images are.
+        self.lengths = tuple(x.shape[1] for x in self.axes) or (None,) * n_maps
 
     def encode_images(self, images, strides):
         """Return features of all patches of whole images, by scale."""

@@ -145,14 +145,13 @@ class RawEncoder(PatchEncoder):
     is_trainable = False
     is_plain = True
 
+    def __init__(self, n_channels, embedding_dim, patch_size):
+        super().__init__(n_channels, embedding_dim, patch_size)
+        self.lengths = tuple(n_channels * size**2 for size in self.patch_sizes)
+
     @classmethod
     def check_weights(cls, config, arrays):
         """Pass: there are none."""
-
-    @property
-    def lengths(self):
-        """Numbers in a feature of each scale."""
-        return tuple(self.config[0] * size**2 for size in self.patch_sizes)
 
     def encode_patches(self, batches):
         """Pixels of each patch as one row."""

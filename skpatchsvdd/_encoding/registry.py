@@ -128,27 +128,13 @@ class JointEncoder(PatchEncoder):
         self.joined = nn.ModuleList(members)
         self.config = members[0].config
         self.patch_sizes = tuple(k for x in members for k in x.patch_sizes)
+        self.scale_names = tuple(name for x in members for name in x.scale_names)
+        self.lengths = tuple(length for x in members for length in x.lengths)
 
     @property
     def members(self):
         """The encoders."""
         return list(self.joined)
-
-    @property
-    def scale_names(self):
-        """What each scale is called."""
-        return tuple(name for x in self.joined for name in x.scale_names)
-
-    @property
-    def lengths(self):
-        """Numbers in a feature of each scale."""
-        return tuple(length for x in self.joined for length in x.lengths)
-
-    @property
-    def scale_weights(self):
-        """How much the map of each scale counts among all: as an exponent."""
-        largest = max(x.exponent for x in self.joined)
-        return tuple(x.exponent / largest for x in self.joined for _ in x.patch_sizes)
 
     def encode_patches(self, batches):
         """Return features of batches of patches, each by an encoder of its size."""

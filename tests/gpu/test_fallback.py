@@ -193,39 +193,33 @@ def variation(rng):
     return variation
 
 
-def use_kernel(monkeypatch, function):
-    module = types.SimpleNamespace(regress=Kernel(function))
-    monkeypatch.setattr(regression, "load_kernels", lambda *args: module)
-
-
-def test_the_kernel_of_what_is_usual_is_used_where_it_is_right(variation, monkeypatch):
-    features = torch.from_numpy(variation.sample.rows)
-    expected = variation.usual(features, [0, 1, -1])
-    variation._on_device = None
-    use_kernel(monkeypatch, regress_with_torch)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        found = variation.usual(features, [0, 1, -1])
-    assert variation._on_device.regress.uses_kernels
-    torch.testing.assert_close(found, expected, rtol=1e-3, atol=0)
-
-
 def fail_later(*args, **constants):
     n_patches = args[9]
     return fail() if n_patches > 90 else regress_with_torch(*args, **constants)
 
 
 @pytest.mark.parametrize(
-    "kernel", [fail, regress_wrongly, leave_nothing_out, fail_later]
+    ("kernel", "n_told"),
+    [
+        (regress_with_torch, 0),
+        (fail, 1),
+        (regress_wrongly, 1),
+        (leave_nothing_out, 1),
+        (fail_later, 1),
+    ],
 )
-def test_the_kernel_of_what_is_usual_is_not_used_unless_it_is_right(
-    variation, monkeypatch, kernel
+def test_the_kernel_of_what_is_usual_is_used_where_it_is_right(
+    variation, monkeypatch, kernel, n_told
 ):
     features = torch.from_numpy(variation.sample.rows)
     expected = variation.usual(features, [0, 1, -1])
     variation._on_device = None
-    use_kernel(monkeypatch, kernel)
-    with pytest.warns(UserWarning, match="what is usual on this GPU") as told:
+    module = types.SimpleNamespace(regress=Kernel(kernel))
+    monkeypatch.setattr(regression, "load_kernels", lambda *args: module)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
         found = [variation.usual(features, [0, 1, -1]) for _ in range(2)]
-    assert len(told) == 1
-    assert torch.equal(found[1], expected)
+    assert len(told) == n_told
+    assert all("what is usual on this GPU" in str(x.message) for x in told)
+    assert variation._on_device.regress.uses_kernels == (n_told == 0)
+    torch.testing.assert_close(found[1], expected, rtol=1e-3, atol=0)
