@@ -4,6 +4,7 @@ A fit encodes each image several times, and a search fits to the same images aga
 again, with another embedding each time.
 """
 
+import functools
 import hashlib
 import os
 from collections import OrderedDict
@@ -109,7 +110,14 @@ def clear_cache():
 
 def remembers(method):
     """Decorate a method, such as `fit`, that encodes images again and again."""
-    return CACHE.filling()(method)
+
+    # Not by contextlib's own decorator, to whose file warnings would point.
+    @functools.wraps(method)
+    def call(*args, **kwargs):
+        with CACHE.filling():
+            return method(*args, **kwargs)
+
+    return call
 
 
 def remember(encoder, images):
