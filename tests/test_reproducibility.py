@@ -33,46 +33,30 @@ def make_images(n, size, seed):
     return images.astype(np.uint8)
 
 
+def make_estimator(max_iter, **params):
+    given = {"encoder": "hierarchical", "device": "cpu", "random_state": 0}
+    return PatchSVDD(max_iter=max_iter, **given | params)
+
+
 def test_training_repeats_to_the_last_bit_on_two_threads():
-    images = make_images(4, 70, seed=0)
-    fits = [
-        PatchSVDD(
-            encoder="hierarchical",
-            max_iter=2,
-            training=Training(batch_size=2),
-            n_jobs=2,
-            device="cpu",
-            random_state=0,
-        )
-        for _ in range(2)
-    ]
-    first, again = (est.fit(images) for est in fits)
+    images, training = make_images(4, 70, seed=0), Training(batch_size=2)
+    first, again = (
+        make_estimator(2, training=training, n_jobs=2).fit(images) for _ in range(2)
+    )
     pairs = zip(first.encoder_.parameters(), again.encoder_.parameters(), strict=True)
     assert all(torch.equal(a, b) for a, b in pairs)
     assert np.array_equal(first.training_scores_, again.training_scores_)
 
 
-@pytest.fixture(scope="module")
-def one_step():
-    params = {"embedding_dim": 16, "device": "cpu", "training": Training(batch_size=6)}
-    return PatchSVDD(encoder="hierarchical", max_iter=1, random_state=0, **params).fit(
-        make_images(4, 100, 0)
-    )
-
-
-def test_first_losses_are_those_of_every_machine(one_step):
-    losses = {name: curve[0] for name, curve in one_step.loss_curve_.items()}
+def test_first_losses_are_those_of_every_machine():
+    est = make_estimator(1, embedding_dim=16, training=Training(batch_size=6))
+    curves = est.fit(make_images(4, 100, 0)).loss_curve_
+    losses = {name: curve[0] for name, curve in curves.items()}
     assert losses == pytest.approx(FIRST_LOSSES, rel=0.03, abs=0.01)
 
 
 def test_scores_without_training_are_those_of_every_machine():
-    est = PatchSVDD(
-        encoder="hierarchical",
-        max_iter=0,
-        embedding_dim=16,
-        device="cpu",
-        random_state=0,
-    )
+    est = make_estimator(0, embedding_dim=16)
     scores = est.fit(make_images(4, 96, 0)).score_samples(make_images(3, 96, 1))
     weights = [p.double().abs().sum().item() for p in est.encoder_.parameters()]
     assert weights[:4] == pytest.approx(INITIAL_WEIGHTS, rel=1e-6)

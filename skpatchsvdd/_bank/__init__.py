@@ -3,9 +3,8 @@
 from skpatchsvdd._bank.approximate import ApproximateIndex
 from skpatchsvdd._bank.clusters import ClusterBounds, Clusters
 from skpatchsvdd._bank.collect import collect_banks, join_banks, rows_to_keep
-from skpatchsvdd._bank.copies import find_needed
 from skpatchsvdd._bank.coreset import Coreset
-from skpatchsvdd._bank.exact import Bank, ExactIndex, as_tensor
+from skpatchsvdd._bank.exact import Bank, ExactIndex, as_tensor, find_needed
 from skpatchsvdd._bank.index import make_index
 from skpatchsvdd._bank.variation import PatchSample, Sampler, Variation
 

@@ -6,8 +6,7 @@ import pickle
 import numpy as np
 import torch
 
-from skpatchsvdd._bank.copies import find_needed
-from skpatchsvdd._bank.exact import ExactIndex
+from skpatchsvdd._bank.exact import ExactIndex, find_needed
 from skpatchsvdd._utils import Saved, count_threads, make_lock
 
 # How many neighbours pynndescent is asked for. It could be told to look more widely,
@@ -21,14 +20,7 @@ _built_in = None  # the process in which an index was built first
 class ApproximateIndex(Saved):
     """pynndescent's search: its distances are never too small, but some are too large.
 
-    Parameters
-    ----------
-    bank : Bank
-        Normal features.
-    n_jobs : int or None
-        Threads for building.
-    seed : int
-        The same seed and number of threads give the same index.
+    The same seed and number of threads, for building, give the same index.
     """
 
     gives_bounds = True
@@ -42,11 +34,13 @@ class ApproximateIndex(Saved):
         _check_process()
         if n_jobs is not None:
             n_jobs = min(count_threads(n_jobs), numba.config.NUMBA_NUM_THREADS)
-        rows, self._owners = _take_needed(bank)
+        needed = find_needed(bank.rows, bank.owners)
+        needed = slice(None) if needed is None else needed
+        self._owners = bank.owners[needed]
         n_threads = numba.get_num_threads()
         try:
             index = NNDescent(
-                rows,
+                bank.rows[needed],
                 metric="euclidean",
                 n_neighbors=_N_NEIGHBORS,
                 random_state=seed,
@@ -74,10 +68,7 @@ class ApproximateIndex(Saved):
         return self._exact.view_bank()
 
     def query(self, features, left_out=None):
-        """Return the distance of each patch to about the nearest row of the bank.
-
-        Parameters and return value are those of `ExactIndex.query`.
-        """
+        """Return distances to about the nearest rows; see `ExactIndex.query`."""
         left_out = [-1] * len(features) if left_out is None else left_out
         # Image by image: pynndescent's random start depends on the order in a call.
         distances = [
@@ -129,14 +120,6 @@ class ApproximateIndex(Saved):
             packed = pickle.dumps(state["_index"], protocol=pickle.HIGHEST_PROTOCOL)
             state["_index"] = packed
         return state
-
-
-def _take_needed(bank):
-    """Return rows and owners, less those that no search needs."""
-    needed = find_needed(bank.rows, bank.owners)
-    if needed is None:
-        return bank.rows, bank.owners
-    return bank.rows[needed], bank.owners[needed]
 
 
 def _check_process():

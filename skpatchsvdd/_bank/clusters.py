@@ -8,45 +8,19 @@ from skpatchsvdd._utils import as_columns, expand, halve_squares
 
 # Rows of a cluster, about, and clusters at most: smaller ones are skipped more often,
 # but each query is compared with every centre.
-_CLUSTER_ROWS = 1024
-
-_MAX_CLUSTERS = 512
-
+_CLUSTER_ROWS, _MAX_CLUSTERS = 1024, 512
 # How the centres are found, by k-means on a sample: clusters decide how fast a search
 # is, not what it finds, so that a few rounds will do.
 _N_ROUNDS = 6
-
 _SAMPLE_ROWS = 128  # for each cluster
-
 _ASSIGNED = 4096  # rows at a time
 
 
 class Clusters:
-    """Rows sorted by their nearest centre.
+    """Rows, float32, sorted by their nearest centre, in clusters of about `n_each`.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features)
-        The rows, float32.
-    seed : int
-        Seed of the centres.
-    device : torch.device
-        Where to compute.
-    n_each : int or None
-        Rows of a cluster, about.
-    is_counted : ndarray of bool of shape (n_rows,), or None
-        The rows that decide how many clusters there are, and where. None for all.
-
-    Attributes
-    ----------
-    centers : ndarray of shape (n_clusters, n_features)
-        The centres.
-    rows : ndarray of shape (n_rows, n_features)
-        The rows as they were given, cluster by cluster.
-    starts : ndarray of shape (n_clusters + 1,)
-        Where each cluster begins, and the end of the last one.
-    order : ndarray of shape (n_rows,)
-        Where each row was before.
+    The rows of `is_counted`, all if it is None, decide how many clusters there are, and
+    where.
     """
 
     def __init__(self, rows, seed, device="cpu", n_each=None, is_counted=None):
@@ -54,17 +28,18 @@ class Clusters:
         counted = x
         if is_counted is not None:
             counted = x[torch.from_numpy(is_counted).to(device)]
-        n_each = n_each or _CLUSTER_ROWS
-        n_clusters = min(max(len(counted) // n_each, 1), _MAX_CLUSTERS)
+        n_clusters = len(counted) // (n_each or _CLUSTER_ROWS)
+        n_clusters = min(max(n_clusters, 1), _MAX_CLUSTERS)
         generator = torch.Generator().manual_seed(seed)
         centers = find_centers(counted, n_clusters, generator)
         cluster = _assign(x, centers)
         order = cluster.argsort(stable=True)
         cluster = cluster[order].cpu().numpy()
-        self.centers = centers.cpu().numpy()
-        self.rows = x[order].cpu().numpy()
+        self.centers = centers.cpu().numpy()  # (n_clusters, n_features)
+        self.rows = x[order].cpu().numpy()  # (n_rows, n_features)
+        # Where each cluster begins, and the end of the last one.
         self.starts = np.searchsorted(cluster, np.arange(n_clusters + 1))
-        self.order = order.cpu().numpy()
+        self.order = order.cpu().numpy()  # where each row was before
 
 
 def find_centers(x, n_clusters, generator):
@@ -94,21 +69,9 @@ def _assign(x, centers):
 
 
 def place_in_tiles(starts, n_each):
-    """Say where rows go when every cluster is padded to whole tiles.
+    """Say where rows go when every cluster is padded to whole tiles of `n_each` rows.
 
-    Parameters
-    ----------
-    starts : ndarray of shape (n_clusters + 1,)
-        See `Clusters`.
-    n_each : int
-        Rows of a tile.
-
-    Returns
-    -------
-    slots : ndarray of shape (n_rows,)
-        Where each row goes.
-    n_tiles : ndarray of shape (n_clusters,)
-        How many tiles each cluster has.
+    Returns the place of each row, and how many tiles each cluster has.
     """
     n_rows = np.diff(starts)
     n_tiles = -(-n_rows // n_each)
@@ -124,17 +87,8 @@ class ClusterBounds:
     centres are expanded, around the mean of the centres; what rounding may have changed
     in them is allowed for.
 
-    Parameters
-    ----------
-    rows, centers, starts : tensors and ndarray
-        See `Clusters`.
-
-    Attributes
-    ----------
-    half_squares : tensor of shape (n_rows,)
-        Half the squared distance of each row to its centre.
-    radii : tensor of shape (n_clusters,)
-        Distances to the centre that no row of the cluster exceeds.
+    `half_squares` of rows are those of their distances to the centre; `radii` are
+    distances that no row of a cluster exceeds.
     """
 
     def __init__(self, rows, centers, starts):
@@ -183,14 +137,10 @@ class ClusterBounds:
         return self._margins, self._between, self.radii, 2 * self._half_squares
 
     def __call__(self, queries):
-        """Compare queries with all clusters.
+        """Compare queries with all clusters; both results are (n_queries, n_clusters).
 
-        Returns
-        -------
-        squares : tensor of shape (n_queries, n_clusters)
-            Squared distances to the centres, about.
-        bounds : tensor of shape (n_queries, n_clusters)
-            Half squares that no row of the cluster falls below.
+        Squared distances to the centres, about, and half squares that no row of the
+        cluster falls below.
         """
         squares, query_squares = self.squares(queries)
         center_squares = 2 * self._half_squares

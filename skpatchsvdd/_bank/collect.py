@@ -27,35 +27,12 @@ def collect_banks(
 ):
     """Encode all patches of a stack of images, and keep what the banks have room for.
 
-    Parameters
-    ----------
-    encoder : DenseEncoder
-        Encodes the images.
-    images : ImageStack
-        Normal images.
-    units : list of float
-        How positions are appended to the features of each scale.
-    bank_size : int, float or None
-        Rows of each scale, a fraction of them, or None for as many as a bound allows.
-    rng : RandomState
-        Draws the projections in which rows are compared.
-    former : list of Bank or None
-        What the banks hold already.
-    n_former : int
-        Number of images that is from.
-    progress : callable or None
-        ``progress(n)`` is told how many images are done.
-    owners : ndarray of int of shape (n_images,) or None
-        Whose the patches of each image are. None numbers the images, from `n_former`.
-    samplers : list of Sampler or None
-        One for each scale, which are shown the patches too.
-    pictures : list or None
-        What is kept of the images is appended to it, batch by batch.
-
-    Returns
-    -------
-    banks : list of Bank
-        One for each scale.
+    `units` say how positions are appended to features, and `bank_size` how many rows
+    stay: a number, a fraction, or None for as many as a bound allows. `former` banks
+    are of `n_former` images. Patches are those of `owners`, one for each image, or of
+    the images, numbered from `n_former`. `samplers`, one for each scale, are shown the
+    patches too; what is kept of images is appended to the list `pictures`;
+    ``progress(n)`` is told how many images are done. Returns a bank for each scale.
     """
     coresets = None
     numbers = np.arange(n_former, n_former + len(images))
@@ -70,15 +47,13 @@ def collect_banks(
         scales = [_take_cells(x.flatten(1, 2), cells) for x, cells in pairs]
         if coresets is None:
             coresets = []
-            for x, bank in zip(scales, former or [None] * len(scales), strict=True):
-                _, n_patches, n_features = x.shape
-                n_seen = (n_former + len(images)) * n_patches
-                size = rows_to_keep(bank_size, n_seen, n_features)
-                coreset = Coreset(size, n_seen, n_features, rng, encoder.device)
+            for x in scales:
+                n_seen = (n_former + len(images)) * x.shape[1]
+                size = rows_to_keep(bank_size, n_seen, x.shape[2])
+                coreset = Coreset(size, n_seen, x.shape[2], rng, encoder.device)
                 coresets.append(coreset)
-                if bank is not None:
-                    labels = np.column_stack([bank.owners, bank.places])
-                    coreset.add(as_tensor(bank.rows), labels)
+            for coreset, bank in zip(coresets, former or [], strict=bool(former)):
+                _add_bank(coreset, bank)
         taken = slice(start, start + len(batch))
         for coreset, x, cells in zip(coresets, scales, encoder.cells, strict=True):
             labels = _label(owners[taken], numbers[taken], cells)
@@ -95,9 +70,13 @@ def join_banks(banks, size, rng, device):
     n_rows, n_features = sum(len(x.rows) for x in banks), banks[0].rows.shape[1]
     coreset = Coreset(size, n_rows, n_features, rng, device)
     for bank in banks:
-        labels = np.column_stack([bank.owners, bank.places])
-        coreset.add(as_tensor(bank.rows), labels)
+        _add_bank(coreset, bank)
     return _make_bank(*coreset.result())
+
+
+def _add_bank(coreset, bank):
+    labels = np.column_stack([bank.owners, bank.places])
+    coreset.add(as_tensor(bank.rows), labels)
 
 
 def _take_cells(features, cells):

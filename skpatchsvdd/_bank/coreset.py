@@ -26,18 +26,8 @@ _CPU_PRODUCTS, _GPU_PRODUCTS = 2**20, 2**28
 class Coreset:
     """Keeps few rows of a stream: far from each other, near to all others.
 
-    Parameters
-    ----------
-    size : int
-        Rows to keep, at most.
-    n_expected : int
-        Rows that will come, at most. If all of them can be kept, they are.
-    n_features : int
-        Length of a row.
-    rng : RandomState
-        Draws the projection in which distances are compared.
-    device : torch.device
-        Where they are.
+    `size` at most, or all if `n_expected` are no more. `rng` draws the
+    projection in which distances are compared.
     """
 
     def __init__(self, size, n_expected, n_features, rng, device):
@@ -56,14 +46,7 @@ class Coreset:
         self._n_held = 0
 
     def add(self, rows, labels):
-        """Take in rows and labels that they keep.
-
-        Parameters
-        ----------
-        rows : tensor of shape (n, n_features)
-            float32, on any device.
-        labels : ndarray of shape (n, ...)
-        """
+        """Take in rows (n, n_features), float32, on any device, and their labels."""
         if self._labels is None:
             shape = (self.capacity, *labels.shape[1:])
             self._labels = np.empty(shape, dtype=np.int32)
@@ -107,21 +90,11 @@ class Coreset:
 def choose_centers(points, n_centers):
     """Choose points one by one, always the one farthest from those chosen so far.
 
-    Distances of all points are brought up to date only now and then. In between, the
-    next point is sought among the farthest ones, as long as it is certain to be there:
-    what lies nearer cannot have moved away since.
-
-    Parameters
-    ----------
-    points : tensor of shape (n_points, n_features)
-        Begins with the one farthest from the mean.
-    n_centers : int
-        How many to choose. Fewer are if all others are copies of chosen ones.
-
-    Returns
-    -------
-    chosen : ndarray of int
-        In ascending order.
+    The first one is farthest from the mean. Distances of all points are brought up to
+    date only now and then. In between, the next point is sought among the farthest
+    ones, as long as it is certain to be there: what lies nearer cannot have moved away
+    since. Fewer than `n_centers` are chosen if all others are copies of chosen ones.
+    Returns where they are, in ascending order.
     """
     points = points - points.mean(dim=0)
     half_squares = halve_squares(points)

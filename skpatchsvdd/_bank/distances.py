@@ -6,8 +6,7 @@ import torch
 # below what a score is read to, and above the rounding of a float32 sum.
 _TOLERANCE = 1e-5
 # Numbers of differences held at a time: on a CPU as many as stay in a core's cache.
-_CPU_NUMBERS = 2**17
-_GPU_NUMBERS = 2**24
+_CPU_NUMBERS, _GPU_NUMBERS = 2**17, 2**24
 # Added where errors are none, so that a number is below its sum with one.
 TINY = torch.finfo(torch.float32).tiny
 
@@ -15,12 +14,9 @@ TINY = torch.finfo(torch.float32).tiny
 def product_error(n_features):
     """Bound the rounding error of an expanded half square, |x|^2/2 + |y|^2/2 - xy.
 
-    Returns
-    -------
-    error : float
-        Times ``|x|^2 + |y|^2``, the bound: each of the sums of products is wrong by at
-        most `n_features` roundings in whichever order it is taken. A few more are for
-        x and y, which are rounded differences, and for adding up.
+    As a factor of ``|x|^2 + |y|^2``: each of the sums of products is wrong by at most
+    `n_features` roundings in whichever order it is taken. A few more are for x and y,
+    which are rounded differences, and for adding up.
     """
     return (n_features + 16) * 2.0**-24
 
@@ -29,19 +25,8 @@ class Nearest:
     """Distances to the nearest rows found so far: always those of rows.
 
     They come from differences, which have all their digits. Expanded squares only tell
-    which rows to look at.
-
-    Parameters
-    ----------
-    queries : tensor of shape (n_queries, n_features)
-        The queries.
-    rows : tensor of shape (n_rows, n_features)
-        The rows, in the same coordinates.
-
-    Attributes
-    ----------
-    half_squares : tensor of shape (n_queries,)
-        Halves of the squared distances, infinite as long as there are none.
+    which rows to look at. `half_squares` of distances are infinite as long as there are
+    none.
     """
 
     def __init__(self, queries, rows):
@@ -53,9 +38,7 @@ class Nearest:
 
     def offer(self, queries, rows):
         """Look at pairs of a query and a row, given by their indices."""
-        parts = zip(
-            queries.split(self._n_pairs), rows.split(self._n_pairs), strict=True
-        )
+        parts = zip(*(x.split(self._n_pairs) for x in (queries, rows)), strict=True)
         for i, (query, row) in enumerate(parts):
             if i > 0:  # Copies of a row would make for pairs without end.
                 is_open = self.half_squares[query] > 0
@@ -70,13 +53,8 @@ class Nearest:
     def limits(self, queries, query_squares, errors):
         """Return what products must fall below for their rows to be looked at.
 
-        Parameters
-        ----------
-        queries : tensor of int
-            Indices of queries.
-        query_squares, errors : tensors of the same shape
-            Half the squares of these queries, which products leave out, and a bound of
-            the rounding error of the sum of both.
+        `queries` are indices, `query_squares` half their squares, which products leave
+        out, and `errors` a bound of the rounding error of the sum of both.
         """
         nearer = self.half_squares[queries] * (1 - 2 * _TOLERANCE)
         # A distance of zero cannot improve.

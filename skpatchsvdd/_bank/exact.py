@@ -1,4 +1,4 @@
-"""Exact search: the same promise on a CPU and on a GPU."""
+"""Exact search, the same promise on a CPU and on a GPU; copies that it leaves out."""
 
 from typing import NamedTuple
 
@@ -6,32 +6,23 @@ import numpy as np
 import torch
 
 from skpatchsvdd._bank.clusters import Clusters
-from skpatchsvdd._bank.copies import find_needed
 from skpatchsvdd._bank.exact_cpu import ClusterSearch
 from skpatchsvdd._bank.exact_gpu import GpuSearch
 from skpatchsvdd._utils import Saved, as_writable, check_mapped, make_lock
 
 # Rows that a few patches are compared with at a time.
 _ROWS_AT_A_TIME = 2**16
+# Rows hashed or compared at a time: as many as stay in the cache of a core.
+_HASHED = 2**12
 _CLUSTERING = make_lock()
 
 
 class Bank(NamedTuple):
-    """Features of normal patches of one scale.
+    """Features of normal patches of one scale."""
 
-    Attributes
-    ----------
-    rows : ndarray of shape (n_rows, n_features)
-        Features, float32.
-    owners : ndarray of shape (n_rows,)
-        Whose each row is: the number of an image, or of a group of images.
-    places : ndarray of shape (n_rows, 2) or None
-        Where each row is from: the number of an image, and of a patch in it.
-    """
-
-    rows: np.ndarray
-    owners: np.ndarray
-    places: np.ndarray | None = None
+    rows: np.ndarray  # (n_rows, n_features), float32
+    owners: np.ndarray  # (n_rows,), the number of an image, or of a group of images
+    places: np.ndarray | None = None  # (n_rows, 2): an image, and a patch in it
 
 
 class ExactIndex(Saved):
@@ -40,26 +31,12 @@ class ExactIndex(Saved):
     From the first search on, the rows lie in clusters, most of which can be skipped.
     Copies of rows are not searched; see `find_needed`. Candidates are found by the
     expanded square and decided by the difference: a distance is that of a row, and at
-    most (1 + 1e-5) times that of the nearest one.
-
-    Parameters
-    ----------
-    bank : Bank
-        Normal features.
-    seed : int
-        Seed of the clusters, which change how fast a search is, not what it finds.
+    most (1 + 1e-5) times that of the nearest one. The seed is that of the clusters,
+    which change how fast a search is, not what it finds.
     """
 
     gives_bounds = False
-    _saved = (
-        "rows",
-        "owners",
-        "places",
-        "centers",
-        "starts",
-        "_seed",
-        "_has_others",
-    )
+    _saved = ("rows", "owners", "places", "centers", "starts", "_seed", "_has_others")
 
     def __init__(self, bank, seed=0):
         self.rows, self.owners, self.places = bank
@@ -88,19 +65,11 @@ class ExactIndex(Saved):
         check_mapped(self.rows, "the bank")
 
     def query(self, features, left_out=None):
-        """Return the distance of each patch to the nearest row of the bank.
+        """Return distances to the nearest rows, (n_images, n_patches).
 
-        Parameters
-        ----------
-        features : tensor of shape (n_images, n_patches, n_features)
-            float32, on any device.
-        left_out : list of int of length n_images, or None
-            For each image, the owner whose rows are left out, or -1. They are not if
-            there are no others.
-
-        Returns
-        -------
-        distances : tensor of shape (n_images, n_patches)
+        Features are float32, (n_images, n_patches, n_features), on any device. For each
+        image `left_out` has the owner whose rows are left out, or -1. They are not if
+        there are no others.
         """
         if left_out is None or not self._has_others:
             left_out = [-1] * len(features)
@@ -115,20 +84,10 @@ class ExactIndex(Saved):
         return self.query(features, left_out)
 
     def find_nearest(self, features, owner):
-        """Find the nearest rows of a few patches by looking at all.
+        """Find the nearest rows of a few patches, (n, n_features), by looking at all.
 
-        Parameters
-        ----------
-        features : tensor of shape (n, n_features)
-            float32, of patches of one image.
-        owner : int
-            The owner whose rows are left out, or -1.
-
-        Returns
-        -------
-        distances : ndarray of shape (n,)
-        places : ndarray of shape (n, 2)
-            Where the nearest rows are from; see `Bank`.
+        Without those of an owner, or -1. Returns distances (n,), and where the rows are
+        from, (n, 2); see `Bank`.
         """
         self._search_on(features.device)  # from here on the rows stay where they are
         counts = self.owners != owner
@@ -196,3 +155,53 @@ def _make_search(device, *clusters):
 def as_tensor(array):
     """Return an array as a tensor, a view, also where it cannot be written to."""
     return torch.from_numpy(as_writable(array))
+
+
+def find_needed(rows, owners):
+    """Tell which rows a search needs: not all of those that are the same, bit by bit.
+
+    Identical images make for them, and so do backgrounds that are all black. A search
+    that leaves out one owner at most finds one of two copies of different owners in any
+    case: of rows that are the same it needs the first one, and the first one that
+    another owner has. Without the rest every distance is what it is with them.
+
+    Returns None if all are needed, else (n_rows,) of bool.
+    """
+    hashes = _hash_rows(rows)
+    order = hashes.argsort(kind="stable")
+    hashes = hashes[order]
+    is_new = np.append(True, hashes[1:] != hashes[:-1])
+    if is_new.all():
+        return None
+    first = np.empty_like(order)
+    first[order] = order[is_new][is_new.cumsum() - 1]
+    # Different rows may have the same hash by chance: they are no copies.
+    for chunk in _split((~is_new).nonzero()[0]):
+        chunk = order[chunk]
+        is_other = (rows[chunk] != rows[first[chunk]]).any(axis=1)
+        first[chunk[is_other]] = chunk[is_other]
+    is_needed = _keep_two_owners(first, owners)
+    return None if is_needed.all() else is_needed
+
+
+def _hash_rows(rows):
+    """Return a number of 64 bits for each row, the same for the same bits."""
+    bits = np.ascontiguousarray(rows).view(np.uint32)
+    rng = np.random.RandomState(0)
+    factors = rng.randint(2**63, size=bits.shape[1], dtype=np.uint64) | np.uint64(1)
+    return np.concatenate([(chunk * factors).sum(axis=1) for chunk in _split(bits)])
+
+
+def _split(rows):
+    """Split rows into chunks of about `_HASHED`."""
+    return np.array_split(rows, max(len(rows) // _HASHED, 1))
+
+
+def _keep_two_owners(first, owners):
+    """Tell which rows are needed, from the first that each is a copy of, or itself."""
+    rows = np.arange(len(first))
+    is_needed = first == rows
+    others = rows[owners != owners[first]]  # ascending
+    _, places = np.unique(first[others], return_index=True)
+    is_needed[others[places]] = True
+    return is_needed

@@ -13,15 +13,9 @@ from skpatchsvdd._utils import as_columns, expand, halve_squares
 # Products held at a time: as many as stay in the cache of a core. Of sketches fewer, so
 # that libraries do not share them among threads, which would wait for each other longer
 # than they work.
-_PRODUCTS = 2**19
-
-_FEW_PRODUCTS = 18_000
-
+_PRODUCTS, _FEW_PRODUCTS = 2**19, 18_000
 # Pairs of a query and a cluster, and queries, held at a time.
-_PAIRS = 2**12
-
-_QUERIES = 2**13
-
+_PAIRS, _QUERIES = 2**12, 2**13
 # Nearest clusters tried one after the other for patches that have found nothing yet.
 _N_TRIES = 4
 
@@ -35,13 +29,6 @@ class ClusterSearch:
     With a distance found already, a cluster is skipped if all of its rows must be
     farther away. In the others, so are rows of which sketches tell the same. Rows that
     may be nearer, for all that rounding allows, are compared by differences.
-
-    Parameters
-    ----------
-    rows, centers, starts : tensors and ndarray
-        See `Clusters`.
-    owners : ndarray of shape (n_rows,)
-        The owner, image or group, of each row.
     """
 
     def __init__(self, rows, centers, starts, owners):
@@ -55,18 +42,10 @@ class ClusterSearch:
         self._error = product_error(rows.shape[1])
 
     def query(self, features, left_out):
-        """Return the distance of each patch to the nearest row.
+        """Return distances to the nearest rows, (n_images, n_patches).
 
-        Parameters
-        ----------
-        features : tensor of shape (n_images, n_patches, n_features)
-            In the coordinates of the rows.
-        left_out : list of int of length n_images
-            For each image, the image whose rows are left out, or -1.
-
-        Returns
-        -------
-        distances : tensor of shape (n_images, n_patches)
+        Features are (n_images, n_patches, n_features). For each image `left_out` has
+        the owner whose rows are left out, or -1.
         """
         # Image by image, so that no other image matters.
         pairs = zip(features, left_out, strict=True)

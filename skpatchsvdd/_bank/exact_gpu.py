@@ -23,12 +23,7 @@ _NUMBERS = 2**27
 class GpuSearch:
     """Exact search on a GPU: `FusedSearch` where its kernels work, or `WholeSearch`.
 
-    Parameters
-    ----------
-    rows, centers, starts, owners : tensors and ndarrays
-        Those of `FusedSearch`, on the host.
-    device : torch.device
-        Where to search.
+    What is searched is given on the host.
     """
 
     def __init__(self, rows, centers, starts, owners, device):
@@ -59,17 +54,10 @@ class GpuSearch:
 
 
 class WholeSearch:
-    """Compares each query with all rows.
+    """Compares each query with all rows, on their device.
 
     Distances are as exact as those of `ClusterSearch`: products of rows around their
     mean tell which rows may be the nearest, and differences decide.
-
-    Parameters
-    ----------
-    rows : tensor of shape (n_rows, n_features)
-        The rows, on the device.
-    owners : ndarray of shape (n_rows,)
-        The owner, image or group, of each row.
     """
 
     def __init__(self, rows, owners):
@@ -86,10 +74,7 @@ class WholeSearch:
         self._error = product_error(self._rows.shape[1])
 
     def query(self, features, left_out):
-        """Return the distance of each patch to the nearest row.
-
-        Parameters and return value are those of `ClusterSearch.query`.
-        """
+        """Return distances to the nearest rows; see `ClusterSearch.query`."""
         size = max(_NUMBERS // len(self._rows), 1)
         return query_chunks(self._query_chunk, features, left_out, size)
 

@@ -68,15 +68,6 @@ class FusedSearch:
     all rows of a cluster y is taken to be as long as the longest one. A part of the
     rows is noted if one of them may be nearer than another row is for certain, and what
     is noted is decided by differences in float32.
-
-    Parameters
-    ----------
-    rows, centers : tensors
-        See `Clusters`; on the device.
-    starts : ndarray of shape (n_clusters + 1,)
-        Where each cluster begins, and the end of the last one.
-    owners : ndarray of shape (n_rows,)
-        The owner, image or group, of each row.
     """
 
     def __init__(self, rows, centers, starts, owners):
@@ -126,10 +117,7 @@ class FusedSearch:
         return spread.index_copy_(0, self._slot, x)
 
     def query(self, features, left_out):
-        """Return the distance of each patch to the nearest row.
-
-        Parameters and return value are those of `ClusterSearch.query`.
-        """
+        """Return distances to the nearest rows; see `ClusterSearch.query`."""
         return query_chunks(self._query_chunk, features, left_out, _MOST_QUERIES)
 
     def _query_chunk(self, queries, left_out):
@@ -137,38 +125,25 @@ class FusedSearch:
         squares, query_squares = self._bounds.squares(queries)
         nearest, order = squares.argmin(dim=1).to(torch.int32).sort()
         x = queries[order] * self._scale
-        out = None if left_out is None else left_out[order].to(torch.int32)
-        query_squares = query_squares[order]
-        sorted_squares = self._look(x, order, nearest, out, squares, query_squares)
+        leaves = left_out is not None
+        shape = {"K": self._columns[0], "L": self._columns[1], "LEAVES": leaves}
+        if leaves:
+            left_out = left_out[order].to(torch.int32)
+        else:
+            left_out = nearest.new_full((len(x),), -1)
+        upper = self._look_first(x, nearest, left_out, shape)
+        due = self._find_due(order, nearest, squares, query_squares[order], upper)
+        noted = self._look_further(x, left_out, due, upper, shape)
+        sorted_squares = self._decide(x, left_out, noted, shape)
         half_squares = torch.empty_like(sorted_squares)
         half_squares.index_copy_(0, order, sorted_squares)
         return (2 * half_squares).sqrt()
 
-    def _look(self, x, order, nearest, left_out, squares, query_squares):
-        """Return half the squared distances of sorted queries."""
-        leaves = left_out is not None
-        shape = {"K": self._columns[0], "L": self._columns[1], "LEAVES": leaves}
-        if not leaves:
-            left_out = nearest.new_full((len(x),), -1)
-        upper = self._look_first(x, nearest, left_out, shape)
-        due = self._find_due(order, nearest, squares, query_squares, upper)
-        noted = self._look_further(x, left_out, due, upper, shape)
-        return self._decide(x, left_out, noted, shape)
-
     def _look_first(self, x, nearest, left_out, shape):
         """Return upper bounds of half squares, by the nearest clusters, (n,)."""
         upper = x.new_empty(len(x))
-        self._kernels.look_first[(_count_blocks(x),)](
-            x,
-            nearest,
-            left_out,
-            self._bank,
-            upper,
-            len(x),
-            *self._errors,
-            **shape,
-            **_PRODUCT,
-        )
+        args = (x, nearest, left_out, self._bank, upper, len(x), *self._errors)
+        self._kernels.look_first[(_count_blocks(x),)](*args, **shape, **_PRODUCT)
         return upper
 
     def _find_due(self, order, nearest, squares, query_squares, upper):
@@ -177,21 +152,10 @@ class FusedSearch:
         n_blocks = _count_blocks(squares)
         pairs = nearest.new_empty(n_blocks * n_clusters)
         n_pairs = nearest.new_zeros(1)
+        args = (squares, order, nearest, query_squares, upper, self._bounds.geometry())
+        args = (*args, pairs, n_pairs, n, n_clusters, self._scale**2)
         self._kernels.find_due[(n_blocks, -(-n_clusters // _CHUNK))](
-            squares,
-            order,
-            nearest,
-            query_squares,
-            upper,
-            self._bounds.geometry(),
-            pairs,
-            n_pairs,
-            n,
-            n_clusters,
-            self._scale**2,
-            self._bounds.error,
-            Q=_QUERIES,
-            C=_CHUNK,
+            *args, self._bounds.error, Q=_QUERIES, C=_CHUNK
         )
         return pairs, n_pairs
 
@@ -199,19 +163,9 @@ class FusedSearch:
         """Return the parts of clusters to decide, as bits, (n, n_clusters)."""
         n_clusters = len(self._bounds.radii)
         noted = left_out.new_zeros(len(x), n_clusters)
+        args = (x, left_out, self._bank, *due, upper, noted, len(x), n_clusters)
         self._kernels.look_further[(_PROGRAMS,)](
-            x,
-            left_out,
-            self._bank,
-            *due,
-            upper,
-            noted,
-            len(x),
-            n_clusters,
-            *self._errors,
-            **shape,
-            **_PRODUCT,
-            PART=_PART,
+            *args, *self._errors, **shape, **_PRODUCT, PART=_PART
         )
         return noted
 
@@ -219,21 +173,11 @@ class FusedSearch:
         """Return half the squares of the nearest rows in what is noted, (n,)."""
         n, n_clusters = noted.shape
         half_squares = x.new_empty(n)
+        args = (x, left_out, self._rows, self._owners, self._bank[-1], noted)
+        args = (*args, half_squares, n_clusters, self._scale**2)
+        padded = max(2 ** math.ceil(math.log2(n_clusters)), 16)
         self._kernels.decide[(n,)](
-            x,
-            left_out,
-            self._rows,
-            self._owners,
-            self._bank[-1],
-            noted,
-            half_squares,
-            n_clusters,
-            self._scale**2,
-            **shape,
-            R=_ROWS,
-            PART=_PART,
-            C=max(2 ** math.ceil(math.log2(n_clusters)), 16),
-            num_warps=1,
+            *args, **shape, R=_ROWS, PART=_PART, C=padded, num_warps=1
         )
         return half_squares
 
@@ -245,15 +189,9 @@ class FusedSearch:
 def query_chunks(query, features, left_out, size):
     """Query the patches of images in chunks, smaller ones where memory runs out.
 
-    Parameters
-    ----------
-    query : callable
-        ``query(queries, left_out)`` returns distances, (n,), of queries (n, n_features)
-        without the rows of an owner for each, (n,); None where all rows count.
-    features, left_out
-        Those of `ClusterSearch.query`.
-    size : int
-        Queries of a chunk.
+    ``query(queries, left_out)`` returns distances, (n,), of queries (n, n_features)
+    without the rows of an owner for each, (n,); None where all rows count. The rest is
+    that of `ClusterSearch.query`; chunks have `size` queries.
     """
     queries = features.flatten(0, 1)
     owners = None

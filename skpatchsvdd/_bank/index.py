@@ -11,29 +11,12 @@ EXACT_ROWS = 2**21
 
 
 def make_index(bank, method, device, n_jobs, seed, log=None):
-    """Index a bank of normal features.
+    """Index a bank of normal features, which the index takes over.
 
-    Parameters
-    ----------
-    bank : Bank
-        Features of normal patches and the images they are from. The index takes it
-        over.
-    method : {"auto", "exact", "pynndescent"}
-        "auto" is exact on a GPU and for banks of up to two million rows, and
-        pynndescent for larger banks on a CPU.
-    device : torch.device
-        Where queries will come from.
-    n_jobs : int or None
-        Threads for building an approximate index.
-    seed : int
-        Seed of an index. An exact one gives the same distances for any.
-    log : callable or None
-        ``log(message)`` is told of compilations.
-
-    Returns
-    -------
-    index : ExactIndex or ApproximateIndex
-        ``index.query(features, left_out)`` gives distances.
+    "auto" is exact on a GPU and for banks of up to two million rows, and pynndescent
+    for larger banks on a CPU, where it is built with `n_jobs` threads. Queries come
+    from `device`. An exact index gives the same distances for any seed.
+    ``log(message)`` is told of compilations.
     """
     if method == "auto":
         large = device.type == "cpu" and len(bank.rows) > EXACT_ROWS

@@ -11,19 +11,12 @@ from skpatchsvdd._utils import halve_squares
 # Axes of a cluster that are kept, and rounds of orthogonal iteration in which they are
 # found: of a thousand rows they leave a few. They decide how fast a search is, not what
 # it finds.
-_N_AXES = 20
-
-_N_ROUNDS = 2
-
+_N_AXES, _N_ROUNDS = 20, 2
 # Rows of a cluster that are compared with all others of it, and the fraction of these
 # that sketches may leave. From about there on comparing all is faster.
-_N_TRIED = 16
-
-_MANY = 1 / 32
-
+_N_TRIED, _MANY = 16, 1 / 32
 # The least that points are divided by, and how far from right angles axes may be.
 _LEAST, _NOT_RIGHT = 1e-30, 1e-12
-
 # Rounding of a float64 sum, for each of its terms, and more.
 _ERROR = 2.0**-50
 
@@ -38,21 +31,11 @@ class Sketches:
         \ge \tfrac12 \| y \|^2 - V^T x \cdot V^T y - \| \bar x \| \| \bar y \|
 
     by Cauchy and Schwarz's inequality. The right side is a product of few columns. They
-    are computed in float64, so that only rounding them, and the product, adds errors.
+    are computed in float64, so that only rounding them, and the product, adds errors:
+    a product is too large by at most `error` times :math:`\| x \|^2 + \| y \|^2`.
 
-    Parameters
-    ----------
-    rows, centers, starts : tensors and ndarray
-        See `Clusters`.
-
-    Attributes
-    ----------
-    error : float
-        Times :math:`\| x \|^2 + \| y \|^2`, the most by which rounding can make a
-        product too large.
-    is_vague : ndarray of bool of shape (n_clusters,)
-        Where sketches would leave too many rows to look at: where these vary alike in
-        all directions, as noise does.
+    `is_vague` tells the clusters where sketches would leave too many rows to look at:
+    where these vary alike in all directions, as noise does.
     """
 
     def __init__(self, rows, centers, starts):
@@ -73,23 +56,11 @@ class Sketches:
         self.is_vague = np.array(self.is_vague)
 
     def shorten(self, queries, clusters, runs):
-        """Sketch queries for clusters.
+        """Sketch queries, (n, n_features), for the cluster of each, ascending.
 
-        Parameters
-        ----------
-        queries : tensor of shape (n, n_features)
-            The queries.
-        clusters : tensor of int of shape (n,)
-            The cluster of each, ascending.
-        runs : list of tuple
-            Each cluster's number, where it starts there and where it stops.
-
-        Returns
-        -------
-        short : tensor of shape (n, n_columns)
-            What `multiply` wants.
-        half_squares : tensor of shape (n,)
-            Half the squared distance of each query to the centre, float64.
+        `runs` are each cluster's number, where it starts there and where it stops.
+        Returns what `multiply` wants, and half the squared distance of each query to
+        its centre, float64.
         """
         x = queries.double().sub_(self._centers.index_select(0, clusters))
         half_squares = torch.linalg.vecdot(x, x) / 2

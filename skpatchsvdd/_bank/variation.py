@@ -6,8 +6,7 @@ import numpy as np
 import torch
 
 from skpatchsvdd._bank.exact import as_tensor
-from skpatchsvdd._bank.fused_regression import make_regression
-from skpatchsvdd._bank.regression import KernelModel, regress
+from skpatchsvdd._bank.regression import KernelModel, make_regression, regress
 from skpatchsvdd._gpu import KernelWithFallback
 from skpatchsvdd._utils import Saved, as_columns, draw_seed, expand, halve_squares
 
@@ -26,18 +25,10 @@ _PLAIN_PRODUCTS = 2**24
 
 
 class PatchSample(NamedTuple):
-    """Patches of every normal image, a few of each.
+    """Patches of every normal image, a few of each."""
 
-    Attributes
-    ----------
-    rows : ndarray of shape (n_images, n_each, n_features)
-        Features, float32.
-    owners : ndarray of shape (n_images,)
-        Whose they are: the number of an image, or of a group of images.
-    """
-
-    rows: np.ndarray
-    owners: np.ndarray
+    rows: np.ndarray  # (n_images, n_each, n_features), float32
+    owners: np.ndarray  # (n_images,), the number of an image, or of a group of images
 
     def join(self, other, rng):
         """Return both samples as one, a random choice of the images if too many."""
@@ -48,17 +39,9 @@ class Sampler:
     """Draws the same number of patches from every image of a stream.
 
     From a random choice of the images if there are too many, so that memory does not
-    grow with them.
-
-    Parameters
-    ----------
-    n_images : int
-        How many images will come.
-    rng : RandomState
-        Draws the seed of all that is drawn here, so that it is the same in whatever
-        batches images come, and on whatever device.
-    n_each : int or None
-        Patches of an image. None shares `_N_PATCHES` among the images.
+    grow with them. Without `n_each`, `_N_PATCHES` are shared among the images. `rng`
+    draws the seed of all that is drawn here, so that it is the same in whatever batches
+    images come, and on whatever device.
     """
 
     def __init__(self, n_images, rng, n_each=None):
@@ -102,31 +85,14 @@ def _join_samples(samples, rng):
 class Variation(Saved):
     """The distance that is usual for a normal patch, from what it looks like.
 
-    The distances of a sample of normal patches to the nearest one of another image are
-    measured. For any other patch it is their mean, weighted by how much they look like
-    it (Nadaraya and Watson's regression), and half-way to the median of all: edges,
-    which never look the same twice, may lie farther away than an even ground.
+    The distances of a sample of normal patches to the nearest row, in an index, of
+    another owner are measured. For any other patch it is their mean, weighted by how
+    much they look like it (Nadaraya and Watson's regression), and half-way to the
+    median of all: edges, which never look the same twice, may lie farther away than an
+    even ground.
 
     It depends on the patch alone and not on what is found for it, so that a distance
     that is too large stays too large in units of it.
-
-    Parameters
-    ----------
-    sample : PatchSample
-        Normal patches.
-    index : ExactIndex or ApproximateIndex
-        The bank they are compared with.
-    device : torch.device
-        Where to search.
-
-    Attributes
-    ----------
-    sample : PatchSample
-        As given.
-    distances : ndarray of shape (n_images, n_each)
-        Distance of each to the nearest row of another owner.
-    width : float
-        Variance of the Gaussian kernel that weighs them.
     """
 
     _saved = ("sample", "distances", "width")
@@ -142,26 +108,26 @@ class Variation(Saved):
     def usual(self, features, left_out):
         """Return the usual distance of patches, plus that of all normal patches.
 
-        Parameters
-        ----------
-        features : tensor of shape (n_images, n_patches, n_features)
-            float32, on any device.
-        left_out : list of int of length n_images
-            For each image, the owner whose patches tell nothing, or -1.
-
-        Returns
-        -------
-        usual : tensor of shape (n_images, n_patches)
+        Features are (n_images, n_patches, n_features), float32, on any device. For each
+        image `left_out` has the owner whose patches tell nothing, or -1.
         """
         device, made = features.device, self._on_device
         if made is None or made.device != device:
-            made = self._on_device = self._move_to(device)
+            model, rows = self._make_model(device)
+            made = _OnDevice(device, make_regression(model, rows), model.typical)
+            self._on_device = made
         return made.regress(features, left_out) + made.typical
 
     @property
     def typical(self):
-        """The usual distance of all normal patches."""
-        return _find_typical(self.distances)
+        """The usual distance of all normal patches: the median.
+
+        Of images that are mostly copies, what is above 0.
+        """
+        for typical in (np.median(self.distances), np.mean(self.distances)):
+            if typical > 0:
+                return float(typical)
+        return 1.0
 
     def make_plain(self):
         """Return a function of patches (n, n_features) that gives what `usual` does.
@@ -170,11 +136,6 @@ class Variation(Saved):
         """
         model, _ = self._make_model(torch.device("cpu"))
         return lambda x: regress(model, x, _PLAIN_PRODUCTS) + model.typical
-
-    def _move_to(self, device):
-        """Return what `usual` needs, on a device."""
-        model, rows = self._make_model(device)
-        return _OnDevice(device, make_regression(model, rows), model.typical)
 
     def _make_model(self, device):
         """Return a `KernelModel`, and its rows less their origin."""
@@ -188,7 +149,7 @@ class Variation(Saved):
             halve_squares(rows) / self.width,
             as_tensor(self.distances).to(device).flatten(),
             torch.from_numpy(owners.astype(np.int32)).to(device),
-            _find_typical(self.distances),
+            self.typical,
         )
         return model, rows
 
@@ -202,14 +163,6 @@ class _OnDevice(NamedTuple):
     device: torch.device
     regress: KernelWithFallback
     typical: float
-
-
-def _find_typical(distances):
-    """Return the median, or, of images that are mostly copies, what is above 0."""
-    for typical in (np.median(distances), np.mean(distances)):
-        if typical > 0:
-            return float(typical)
-    return 1.0
 
 
 def _find_width(rows):

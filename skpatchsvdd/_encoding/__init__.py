@@ -15,12 +15,12 @@ from skpatchsvdd._encoding.registry import (
     ENCODERS,
     JointEncoder,
     check_encoder,
+    check_strides,
     is_trained,
     join_encoders,
     make_encoder,
     make_frozen,
 )
-from skpatchsvdd._encoding.strides import check_strides
 
 __all__ = [
     "DEFAULT_STRIDES",

@@ -21,51 +21,38 @@ class PatchEncoder(nn.Module):
     - ``encoder.encode_patches(batches)``: the same for several batches at once;
     - ``encoder.encode_images(images, strides)``: for each scale, the features of all
       patches of whole images, as (n, D, rows, cols);
-    - ``encoder.standardize(images)``: every layer rescaled, so that its outputs on
-      these images have mean 0 and standard deviation 1 before they are bent.
+    - ``encoder.standardize(images)``, if it is trained: every layer rescaled, so that
+      its outputs on these images have mean 0 and deviation 1 before the activation.
 
-    A subclass has `encode_patches` and `encode_images`; one that is frozen also
-    ``make_frozen(n_channels, image_size)``, which makes it with its weights, and
-    `strides`, one for each scale; the shortest one is `RawEncoder`. What else is
-    special about a kind of encoder:
-
-    - `name`: what the parameter `encoder` calls it;
-    - `is_frozen`: whether it is known beforehand, and stands beside any other one; of
-      those that are not there is one at most;
-    - `is_trainable`: whether it has weights that training changes;
-    - `is_plain`: whether it is inspected as in the paper if it is alone;
-    - `sees_light`: whether images are encoded as they are, on the 0..1 scale, or
-      centred and with slow changes of light damped;
-    - `margin`: pixels around a patch that its feature depends on, a multiple of all
-      strides;
-    - `is_capturable`: whether a CUDA graph may hold what it computes;
-    - `exponent`: how much the maps of its scales count beside those of other encoders;
-    - `dense_stride`: the distance in pixels at which features over whole images cost
-      least;
-    - `sizes`: of largest patches, those it can have;
-    - ``check_size(patch_size, image_size)``, ``default_strides(patch_size)`` and
-      ``check_weights(config, arrays)``: which images it is for, the strides it has
-      unless others are asked for, and whether weights from a file are its own;
-    - `trained_parameters`: those of its parameters that training changes;
-    - ``complete_weights(arrays)``: weights of files of former releases with
-      what those had not.
+    A subclass has `encode_images`, and `encode_patches` unless a patch is encoded as a
+    whole image; one that is frozen also ``make_frozen(n_channels, image_size)``, which
+    makes it with its weights, and `strides`, one for each scale. The shortest one is
+    `RawEncoder`.
     """
 
-    name = None
+    name = None  # what the parameter `encoder` calls it
+    # Whether it is known beforehand, and stands beside any other one; of those that are
+    # not there is one at most.
     is_frozen = False
-    is_trainable = True
-    is_plain = False
+    is_trainable = True  # whether it has weights that training changes
+    is_plain = False  # whether it is inspected as in the paper if it is alone
+    # Whether images are encoded as they are, on the 0..1 scale, or centred and with
+    # slow changes of light damped.
     sees_light = False
+    # Pixels around a patch that its feature depends on, a multiple of all strides.
     margin = 0
-    is_capturable = True
+    is_capturable = True  # whether a CUDA graph may hold what it computes
+    # How much the maps of its scales count beside those of other encoders.
     exponent = 1 / 32
-    dense_stride = 2
-    sizes = tuple(DEFAULT_STRIDES)
+    dense_stride = 2  # where features over whole images cost least
+    sizes = tuple(DEFAULT_STRIDES)  # of largest patches, those it can have
 
     def __init__(self, n_channels, embedding_dim, patch_size):
         super().__init__()
         self.config = (n_channels, embedding_dim, patch_size)
         self.patch_sizes = self.scales(patch_size)
+        self.scale_names = self.patch_sizes  # what each scale is called
+        self.lengths = (embedding_dim,) * len(self.patch_sizes)  # of features
 
     @property
     def members(self):
@@ -74,24 +61,15 @@ class PatchEncoder(nn.Module):
 
     @property
     def scale_weights(self):
-        """How much the map of each scale counts among all."""
-        return (1.0,) * len(self.patch_sizes)
+        """How much the map of each scale counts among all, as an exponent."""
+        largest = max(x.exponent for x in self.members)
+        return tuple(x.exponent / largest for x in self.members for _ in x.patch_sizes)
 
     @staticmethod
     def scales(patch_size):
         """Patch sizes an encoder of this largest patch size inspects."""
         n_scales = int(math.log2(patch_size // SMALLEST_PATCH)) + 1
         return tuple(SMALLEST_PATCH * 2**i for i in range(n_scales))
-
-    @property
-    def scale_names(self):
-        """What each scale is called: its patch size."""
-        return self.patch_sizes
-
-    @property
-    def lengths(self):
-        """Numbers in a feature of each scale."""
-        return self.config[1:2] * len(self.patch_sizes)
 
     @classmethod
     def check_size(cls, patch_size, image_size):
@@ -138,6 +116,15 @@ class PatchEncoder(nn.Module):
     def complete_weights(self, arrays):
         """Return the weights of a file with those that former releases had not."""
         return arrays
+
+    def encode_patches(self, batches):
+        """Return features of batches of patches, as if these were whole images."""
+        features = []
+        for patches in batches:
+            scale = self.patch_sizes.index(patches.shape[-1])
+            found = self.encode_images(patches, self.strides)
+            features.append(found[scale].flatten(1))
+        return features
 
     def forward(self, patches):
         return self.encode_patches([patches])[0]

@@ -111,6 +111,7 @@ def clear_cache():
 def remembers(method):
     """Decorate a method, such as `fit`, that encodes images again and again."""
 
+    # Not by contextlib's own decorator, to whose file warnings would point.
     @functools.wraps(method)
     def call(*args, **kwargs):
         with CACHE.filling():

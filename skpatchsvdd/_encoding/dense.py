@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as F
 
 from skpatchsvdd._encoding.base import grid_shape
-from skpatchsvdd._encoding.fused import use_fused_layers
 from skpatchsvdd._encoding.illumination import REACH, damp_light, damp_windows
 from skpatchsvdd._encoding.pictures import keep_pictures
 from skpatchsvdd._encoding.positions import add_positions
@@ -18,26 +17,21 @@ from skpatchsvdd._images import pixels_to_float
 from skpatchsvdd._utils import as_writable, exact_convolutions, halve_without_memory
 
 # Patches inspected together. On a CPU one image of usual size is enough work.
-_CPU_PATCHES = 2048
-
-_GPU_PATCHES = 2**18
-
+_CPU_PATCHES, _GPU_PATCHES = 2048, 2**18
 # Images of more pixels are encoded in tiles, of patches that begin within this many
 # pixels along each axis, about, so that memory does not grow with the image.
-_WHOLE_PIXELS = 2**20
-
-_TILE = 512
+_WHOLE_PIXELS, _TILE = 2**20, 512
 
 
 class DenseSetting(NamedTuple):
-    """How images are encoded, all but the encoder itself; see `DenseEncoder`."""
+    """How images are encoded, all but the encoder itself."""
 
     image_size: tuple
-    center: np.ndarray
-    light: float
-    strides: tuple
+    center: np.ndarray  # subtracted from images, of their shape or (1, 1, 1)
+    light: float  # the fraction of slow changes of brightness that stays
+    strides: tuple  # one for each of the encoder's patch sizes
     device: torch.device
-    roi: np.ndarray | None = None
+    roi: np.ndarray | None = None  # the pixels that are looked at; all if None
 
     def make(self, encoder):
         """Return an encoder that works so."""
@@ -53,30 +47,11 @@ class DenseSetting(NamedTuple):
 
 
 class DenseEncoder:
-    """An encoder on its device, run over whole images.
+    """An encoder on its device, run over whole images; for the rest see `DenseSetting`.
 
-    Parameters
-    ----------
-    encoder : PatchEncoder
-        Left as it is; a copy works on the device.
-    image_size : tuple of (height, width)
-        Size of the images.
-    center : ndarray of shape (height, width, n_channels) or (1, 1, 1)
-        Subtracted from every image.
-    light : float
-        Fraction of slow changes of brightness that stays.
-    strides : tuple of int
-        One for each of the encoder's patch sizes.
-    device : torch.device
-        Where to compute.
-    roi : ndarray of bool of shape (height, width) or None
-        Pixels that are looked at. All others are as if they were the centre's, so that
-        nothing depends on them. None looks at all.
-
-    Attributes
-    ----------
-    cells : list of ndarray of int
-        For each scale, the numbers of the patches that hold a pixel to look at.
+    The encoder given is left as it is; a copy works. Pixels outside of `roi` are as if
+    they were the centre's, so that nothing depends on them. `cells` are, for each
+    scale, the numbers of the patches that hold a pixel to look at.
     """
 
     def __init__(self, encoder, image_size, center, light, strides, device, roi=None):
@@ -84,38 +59,28 @@ class DenseEncoder:
         self.scale_weights = encoder.scale_weights
         # Scales by which images are compared: of the formulas, if they are there.
         names = [x.name for x in encoder.members for _ in x.patch_sizes]
-        numbers = range(len(names))
-        self.compared = [i for i in numbers if names[i] == "formulas"] or list(numbers)
+        formulas = [i for i, name in enumerate(names) if name == "formulas"]
+        self.compared = formulas or list(range(len(names)))
         self.is_capturable = all(x.is_capturable for x in encoder.members)
-        self.strides = strides
+        self.image_size = image_size
         self.center = center
         self.light = light
-        self.image_size = image_size
+        self.strides = strides
         self.device = device
-        self.grids = [
-            grid_shape(self.image_size, size, stride)
-            for size, stride in zip(self.patch_sizes, strides, strict=True)
-        ]
         self.roi = roi
-        self.cells = [
-            find_cells(roi, grid, size, stride)
-            for grid, size, stride in zip(
-                self.grids, self.patch_sizes, strides, strict=True
-            )
-        ]
+        scales = list(zip(self.patch_sizes, strides, strict=True))
+        self.grids = [grid_shape(image_size, *scale) for scale in scales]
+        pairs = zip(self.grids, scales, strict=True)
+        self.cells = [find_cells(roi, grid, *scale) for grid, scale in pairs]
         self._roi = None if roi is None else torch.tensor(roi, device=device)
         self._center = torch.tensor(center, device=device)
         copied = copy.deepcopy(encoder).to(device).requires_grad_(False)
-        self._members, start = [], 0
+        self._members, start = [], 0  # each with a slice of the scales
         for member in copied.members:
             stop = start + len(member.patch_sizes)
             self._members.append((member, slice(start, stop)))
             start = stop
-            if member.is_frozen:
-                member.prepare()
-                continue
-            with torch.inference_mode(), exact_convolutions(device):
-                use_fused_layers(member)
+            member.prepare()
 
     @property
     def batch_size(self):
@@ -132,20 +97,11 @@ class DenseEncoder:
         return images.pin_memory().to(self.device, non_blocking=True)
 
     def encode(self, images, choose=list):
-        """Encode images, (n, height, width, n_channels), bytes or 0..1.
+        """Return features of images by scale, (n, rows, cols, D).
 
-        Parameters
-        ----------
-        images : ndarray, or tensor on the device
-            The images.
-        choose : callable
-            ``choose(tiles)`` returns those of the tiles along an axis of a large image
-            that are encoded; see `list_places`.
-
-        Returns
-        -------
-        features : list of tensors of shape (n, rows, cols, D)
-            One for each scale.
+        Images are an array, or a tensor on the device, (n, height, width, n_channels),
+        bytes or 0..1. ``choose(tiles)`` returns those of the tiles along an axis of a
+        large image that are encoded; see `list_places`.
         """
         x = self._center_images(images)
         # A CPU's convolution rounds differently for other batch sizes: image by image,
@@ -173,30 +129,27 @@ class DenseEncoder:
 
     def _encode_maps(self, images, choose):
         """Features of whole images by scale, (n, D, rows, cols)."""
+        is_whole = math.prod(self.image_size) <= _WHOLE_PIXELS
         features = []
         for member, scales in self._members:
             own = images
             if member.sees_light:
                 own = images + self._center.permute(2, 0, 1)  # as they came in
-            if math.prod(self.image_size) <= _WHOLE_PIXELS:
-                features += self._encode_whole(member, scales, own)
-            else:
+            if not is_whole:
                 features += self._encode_tiles(member, scales, own, choose)
+                continue
+            if not member.sees_light:
+                own = damp_light(own, self.light)
+            features += member.encode_images(own, self.strides[scales])
         return features
-
-    def _encode_whole(self, member, scales, images):
-        if not member.sees_light:
-            images = damp_light(images, self.light)
-        return member.encode_images(images, self.strides[scales])
 
     def _encode_tiles(self, member, scales, images, choose):
         """Features of a large image, tile by tile."""
-        encode = self._encode_seen_tile if member.sees_light else self._encode_tile
         if not member.sees_light:
             images = F.pad(images, (REACH,) * 4)
         down, across = (choose(self._tiles(scales, axis)) for axis in (0, 1))
         bands = [
-            [encode(member, scales, images, rows, cols) for cols in across]
+            [self._encode_tile(member, scales, images, (rows, cols)) for cols in across]
             for rows in down
         ]
         # Tile beside tile, then band below band, for each scale.
@@ -227,44 +180,34 @@ class DenseEncoder:
                 places.append([_list_starts(own, stride, n) for own, n in axes])
         return places
 
-    def _encode_tile(self, member, scales, padded, rows, cols):
-        """Features of the patches that begin within some rows and columns."""
-        (top, bottom), (left, right) = self._spans(scales, rows, cols, 0)
-        window = padded[
-            :, :, top : bottom + 2 * REACH, left : right + 2 * REACH
-        ]  # REACH more on every side
-        corner = torch.tensor([[top, left]], device=padded.device)
-        corner = corner.expand(len(padded), -1)
-        window = damp_windows(window, corner, self.image_size, self.light)
-        features = member.encode_images(window, self.strides[scales])
-        return self._cut_tile(scales, features, rows, cols, (top, left))
+    def _encode_tile(self, member, scales, images, tile):
+        """Features of the patches that begin within a tile, its rows and columns.
 
-    def _encode_seen_tile(self, member, scales, images, rows, cols):
-        """Do the same for an encoder that sees images as they are, and around patches.
-
-        As many pixels around are there as its features depend on.
+        An encoder that sees images as they are sees as many pixels around as its
+        features depend on. For others, images are padded by `REACH` on every side.
         """
-        (top, bottom), (left, right) = self._spans(scales, rows, cols, member.margin)
-        window = images[:, :, top:bottom, left:right]
+        reach = max(self.patch_sizes[scales]) - 1 + member.margin
+        (top, bottom), (left, right) = (
+            (max(start - member.margin, 0), min(stop + reach, length))
+            for (start, stop), length in zip(tile, self.image_size, strict=True)
+        )
+        if member.sees_light:
+            window = images[:, :, top:bottom, left:right]
+        else:
+            window = images[:, :, top : bottom + 2 * REACH, left : right + 2 * REACH]
+            corner = torch.tensor([[top, left]], device=images.device)
+            corner = corner.expand(len(images), -1)
+            window = damp_windows(window, corner, self.image_size, self.light)
         features = member.encode_images(window, self.strides[scales])
-        return self._cut_tile(scales, features, rows, cols, (top, left))
+        return self._cut_tile(scales, features, tile, (top, left))
 
-    def _spans(self, scales, rows, cols, margin):
-        """Return the pixels that patches which begin in a tile depend on."""
-        reach = max(self.patch_sizes[scales]) - 1 + margin
-        return [
-            (max(start - margin, 0), min(stop + reach, length))
-            for (start, stop), length in zip((rows, cols), self.image_size, strict=True)
-        ]
-
-    def _cut_tile(self, scales, features, rows, cols, corner):
+    def _cut_tile(self, scales, features, tile, corner):
         """Return the features of the patches of a tile, of those of a window."""
         parts = []
         own = zip(features, self.strides[scales], self.grids[scales], strict=True)
         for x, stride, grid in own:
             spans = []
-            axes = zip((rows, cols), corner, grid, strict=True)
-            for (start, stop), begin, n in axes:
+            for (start, stop), begin, n in zip(tile, corner, grid, strict=True):
                 first = (start - begin) // stride
                 count = min(-(-stop // stride), n) - start // stride
                 spans.append(slice(first, first + count))

@@ -17,13 +17,7 @@ _MOST_CHANNELS = 8192
 
 
 def copy_frozen(module):
-    """Return a deep copy on the CPU, in evaluation mode, whose weights stay.
-
-    Parameters
-    ----------
-    module : torch.nn.Module
-        A user's; it is left as it is.
-    """
+    """Return a deep copy on the CPU, in evaluation mode, whose weights stay."""
     who = _name(module)
     tensors = [*module.parameters(), *module.buffers()]
     if any(isinstance(x, nn.parameter.UninitializedTensorMixin) for x in tensors):
@@ -61,16 +55,8 @@ def copy_frozen(module):
 def try_module(module, images):
     """Run a module on two images; return the maps of both, or say what does not fit.
 
-    Parameters
-    ----------
-    module : torch.nn.Module
-        What `copy_frozen` has returned, on the device of the images.
-    images : tensor of shape (2, n_channels, height, width)
-        In 0..1.
-
-    Returns
-    -------
-    maps : list of tensors of shape (2, length, rows, cols)
+    The module is one that `copy_frozen` has returned, on the device of the images,
+    (2, n_channels, height, width) in 0..1. Maps are (2, length, rows, cols).
     """
     who, given = _name(module), images.clone()
     before = weights_digest(module)
@@ -171,17 +157,14 @@ def _compare(maps, others, message):
 def weights_digest(module):
     """Return a checksum of all weights and buffers, by name, as text."""
     digest = hashlib.sha256()
-    for name, x in sorted(_list_tensors(module).items()):
+    for name, x in sorted(module.state_dict().items()):
+        if not isinstance(x, torch.Tensor):
+            continue
         x = x.detach().cpu().contiguous()
         digest.update(f"{name} {x.dtype} {tuple(x.shape)}".encode())
         if math.prod(x.shape):
             digest.update(x.view(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
-
-
-def _list_tensors(module):
-    state = module.state_dict()
-    return {name: x for name, x in state.items() if isinstance(x, torch.Tensor)}
 
 
 def _name(module):

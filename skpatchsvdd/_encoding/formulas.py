@@ -27,17 +27,11 @@ class FormulaEncoder(PatchEncoder):
 
     The network stays as it is. The embedding, a matrix for each scale, is what training
     changes; the first one takes the first D of 64 features, which are sorted by how
-    much they vary.
+    much they vary. `patch_size` is the largest of 16, 24 and 48 that fits into images.
 
     A feature also depends on what lies around its patch. Images are taken as they are,
     on the 0..1 scale. The network has three channels: other numbers of them are brought
     to three by means, of grey images by repetition.
-
-    Parameters
-    ----------
-    n_channels, embedding_dim, patch_size : int
-        Channels of the images, the length of embedded features, at most 64, and the
-        largest of the patches of 16, 24 and 48 that fit into the images.
     """
 
     name = "formulas"
@@ -126,15 +120,6 @@ class FormulaEncoder(PatchEncoder):
     def prepare(self):
         """Lay weights out as images are, which is twice as fast."""
         self.to(memory_format=torch.channels_last)
-
-    def encode_patches(self, batches):
-        """Return features of patches as if they were whole images."""
-        features = []
-        for patches in batches:
-            scale = self.patch_sizes.index(patches.shape[-1])
-            found = self.encode_images(patches, tuple(PATCHES.values()))
-            features.append(found[scale].flatten(1))
-        return features
 
     def encode_images(self, images, strides):
         """Return features of all patches of whole images, by scale."""

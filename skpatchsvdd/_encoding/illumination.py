@@ -4,27 +4,14 @@ import torch
 
 # Standard deviation of the blur that separates slow changes from fast ones, in pixels,
 # and how far it looks, three of them.
-_SIGMA = 8.0
-
-REACH = 24
+_SIGMA, REACH = 8.0, 24
 
 
 def damp_light(images, kept):
-    """Damp the slow part of images, so that a change of light shows less.
+    """Damp the slow part of images, (n, n_channels, height, width), less their centre.
 
-    The slow part is a Gaussian blur. At the edges it is the mean over the pixels that
-    there are.
-
-    Parameters
-    ----------
-    images : tensor of shape (n, n_channels, height, width)
-        Images less their centre.
-    kept : float
-        Fraction of the slow part that stays; 1 leaves the images as they are.
-
-    Returns
-    -------
-    damped : tensor of shape (n, n_channels, height, width)
+    So a change of light shows less. The slow part is a Gaussian blur, at the edges the
+    mean over the pixels that there are; the fraction `kept` of it stays.
     """
     if kept == 1:
         return images
@@ -38,21 +25,9 @@ def damp_light(images, kept):
 def damp_windows(windows, corners, image_size, kept):
     """Do the same for parts of images, cut out with a margin of `REACH` pixels.
 
-    Parameters
-    ----------
-    windows : tensor of shape (n, n_channels, height + 2 * REACH, width + 2 * REACH)
-        What lies outside of the image has no weight.
-    corners : tensor of shape (n, 2)
-        Row and column, in the image, of the top left pixel inside the margin.
-    image_size : tuple of (height, width)
-        Size of the images the windows are from.
-    kept : float
-        Fraction of the slow part that stays.
-
-    Returns
-    -------
-    damped : tensor of shape (n, n_channels, height, width)
-        Exactly these pixels of the damped images.
+    What lies outside of the image has no weight. Corners, (n, 2), are row and column,
+    in the image, of the top left pixel inside the margin. The result, less the margin,
+    is exactly these pixels of the damped images.
     """
     inner = windows[:, :, REACH:-REACH, REACH:-REACH]
     if kept == 1:
@@ -69,9 +44,7 @@ def damp_windows(windows, corners, image_size, kept):
 def blur_weights(starts, n_out, margin, length):
     """Weight of each pixel along an axis in the blur at each pixel of a window.
 
-    Returns
-    -------
-    weights : tensor of shape (n, n_out, n_out + 2 * margin)
+    As (n, n_out, n_out + 2 * margin).
     """
     pixel = torch.arange(-margin, n_out + margin, device=starts.device)
     away = pixel[margin : margin + n_out, None] - pixel  # (n_out, n_in)

@@ -27,12 +27,8 @@ class KnownNetwork(nn.Module):
     """Residual stages at every fourth, eighth and sixteenth pixel.
 
     Images are continued by their own edges: zeros there would tell a network where in
-    the image it is.
-
-    Parameters
-    ----------
-    norm : bool
-        Whether layers are followed by batch norm, for training; else they have a bias.
+    the image it is. For training, layers are followed by batch norm; else they have a
+    bias.
     """
 
     def __init__(self, norm=False):
@@ -118,12 +114,8 @@ def _layers(network):
 def read_known(path=None):
     """Read weights and the page about them, by default those of the package.
 
-    Returns
-    -------
-    arrays : dict of str to ndarray
-        float16, by the name of a parameter of `FormulaEncoder`.
-    page : dict of str to str
-        How they were made.
+    Weights are float16, by the name of a parameter of `FormulaEncoder`; the page says
+    how they were made.
     """
     file = files("skpatchsvdd._encoding").joinpath(WEIGHTS) if path is None else path
     content = file.read_bytes()

@@ -1,4 +1,4 @@
-"""A user's torch module as an encoder of patches."""
+"""A user's torch module as an encoder of patches, along the axes of its features."""
 
 import functools
 import math
@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from skpatchsvdd._encoding.axes import AxesSum
 from skpatchsvdd._encoding.base import PatchEncoder, grid_shape
 from skpatchsvdd._encoding.dry_run import copy_frozen, run_module, try_module
 from skpatchsvdd._images import pixels_to_float
@@ -28,6 +27,11 @@ LARGEST_MULTIPLE = 128
 _TRIED = 1024
 # Images that main axes are learnt from, at most, evenly spaced.
 _N_ADAPTED = 128
+# Numbers that features are brought to, at most: few enough to search.
+LENGTH = 128
+# How much axes are evened out: each is divided by the fourth root of its variance, half
+# of a whitening, and of this fraction of the mean variance, against axes of noise.
+_POWER, _SHRINKAGE = 0.25, 0.02
 
 
 class ModuleEncoder(PatchEncoder):
@@ -36,22 +40,10 @@ class ModuleEncoder(PatchEncoder):
     Each map is a scale. Its cells are taken to be equal parts of the image; a feature
     is the mean of the map over a patch, brought to its main axes.
 
-    Parameters
-    ----------
-    module : torch.nn.Module
-        What `copy_frozen` returns. It maps (n, n_channels, height, width) in 0..1 to
-        maps.
-    n_channels : int
-        Channels of the images.
-    number : int
-        Which of several modules it is.
-    patch_sizes, strides : tuple of int
-        One for each map.
-    multiple : int
-        Images are continued by their edges to a multiple of this many pixels.
-    axes : list of (ndarray of shape (D,), ndarray of shape (D, length)), or None
-        For each map, the mean of features, and the axes they are brought to. None
-        leaves them as they are.
+    `module` is what `copy_frozen` returns, and `number` tells it from others. Images
+    are continued by their edges to a multiple of `multiple` pixels. `axes` are, for
+    each map, the mean of features (D,) and the axes (D, length) that they are brought
+    to; None leaves them as they are.
     """
 
     name = "module"
@@ -79,34 +71,22 @@ class ModuleEncoder(PatchEncoder):
                 kept.append(nn.Parameter(tensor, requires_grad=False))
         length = self.axes[0].shape[1] if axes else 0
         self.config = (n_channels, length, max(self.patch_sizes))
-
-    @property
-    def scale_names(self):
-        """What each scale is called: sizes may be those of other encoders, too."""
-        maps = range(len(self.patch_sizes))
-        return tuple(f"module{self.number}.map{i}" for i in maps)
-
-    @property
-    def lengths(self):
-        """Numbers in a feature of each scale; None is not known before images are."""
-        return tuple(x.shape[1] for x in self.axes) or (None,) * len(self.patch_sizes)
-
-    def encode_patches(self, batches):
-        """Return features of patches as if they were whole images."""
-        features = []
-        for patches in batches:
-            scale = self.patch_sizes.index(patches.shape[-1])
-            found = self.encode_images(patches, self.strides)
-            features.append(found[scale].flatten(1))
-        return features
+        n_maps = len(self.patch_sizes)
+        # Not sizes, which may be those of other encoders, too.
+        self.scale_names = tuple(f"module{number}.map{i}" for i in range(n_maps))
+        # None is not known before images are.
+        self.lengths = tuple(x.shape[1] for x in self.axes) or (None,) * n_maps
 
     def encode_images(self, images, strides):
         """Return features of all patches of whole images, by scale."""
         size = images.shape[2:]
         images = _continue_edges(images, self.multiple).contiguous()
         features = []
-        found = zip(self._run(images), self.patch_sizes, strides, strict=True)
-        for i, (x, patch_size, stride) in enumerate(found):
+        found = self.module(images)
+        maps = [found] if isinstance(found, torch.Tensor) else found
+        scales = zip(maps, self.patch_sizes, strides, strict=True)
+        for i, (x, patch_size, stride) in enumerate(scales):
+            x = x.float()
             if len(self.axes):
                 x = x - self.means[i][:, None, None]
                 x = torch.einsum("nchw,cd->ndhw", x, self.axes[i])
@@ -118,11 +98,6 @@ class ModuleEncoder(PatchEncoder):
             )
             features.append(down @ x @ across.T)
         return features
-
-    def _run(self, images):
-        found = self.module(images)
-        maps = [found] if isinstance(found, torch.Tensor) else found
-        return [x.float() for x in maps]
 
     def adapt(self, images, setting):
         """Return the encoder with the main axes of the features of these images."""
@@ -149,24 +124,34 @@ class ModuleEncoder(PatchEncoder):
         return ModuleEncoder, (*args, self.multiple, axes)
 
 
+class AxesSum:
+    """Sums over features, of which main axes are made: in float64, on the CPU."""
+
+    def __init__(self):
+        self._n = 0
+        self._sum = self._square = 0.0
+
+    def add(self, features):
+        """Add features, (..., D)."""
+        x = features.reshape(-1, features.shape[-1]).double()
+        self._sum = self._sum + x.sum(dim=0).cpu()
+        self._square = self._square + (x.T @ x).cpu()
+        self._n += len(x)
+
+    def result(self):
+        """Return mean and axes, (D,) and (D, length), as arrays of float32."""
+        mean = self._sum / self._n
+        variances, axes = torch.linalg.eigh(self._square / self._n - mean.outer(mean))
+        variances, axes = variances[-LENGTH:].clamp(min=0), axes[:, -LENGTH:]
+        evened = variances + _SHRINKAGE * variances.mean()
+        axes = axes / evened.clamp(min=torch.finfo(torch.float32).tiny) ** _POWER
+        return mean.float().numpy(), axes.float().numpy()
+
+
 def make_module_encoder(module, number, images, device):
     """Make an encoder of a user's module for images, or say what does not fit.
 
-    Parameters
-    ----------
-    module : torch.nn.Module
-        Left as it is: a copy is worked on.
-    number : int
-        Which of several modules it is.
-    images : ImageStack
-        At least two images, which it is tried on.
-    device : torch.device
-        Where it is to work.
-
-    Returns
-    -------
-    encoder : ModuleEncoder
-        On the CPU, without axes.
+    It is tried on two of the images. The encoder is on the CPU, and has no axes yet.
     """
     module = copy_frozen(module)
     tried = images.take([0, 1]).pixels[:, :_TRIED, :_TRIED]

@@ -7,14 +7,13 @@ import torch.nn.functional as F
 from torch import nn
 
 from skpatchsvdd._encoding.base import SMALLEST_PATCH, PatchEncoder, grid_shape
-from skpatchsvdd._encoding.biases import add_bias
 
 # The paper's size of patches that are encoded as a whole, channels and slope.
 FLAT_PATCH = 64
 _SMALL_CHANNELS = (32, 64, 128, 128, 64, 32, 32)
 _FLAT_CHANNELS = (64, 64, 128)
 _HIDDEN = 128
-SLOPE = 0.1
+_SLOPE = 0.1
 # Standard deviation of features before the last tanh, once they are standardised.
 _LAST_STD = 0.5
 _TINY = 1e-6  # instead of dividing by a deviation of 0
@@ -39,36 +38,7 @@ class EmptyConv2d(nn.Conv2d):
         """Leave the weights as they are."""
 
 
-class _ConvEncoder(PatchEncoder):
-    """Convolutions without padding, run at any stride."""
-
-    @staticmethod
-    def run_layer(conv, x, stride, dilation, is_last):
-        """Run a layer; for inspection on a GPU, kernels replace this."""
-        return run_layer(conv, x, stride, dilation, is_last)
-
-    def _run_stack(self, convs, x, step):
-        """Run convolutions so that neighbouring outputs lie `step` pixels apart.
-
-        A stride that would skip wanted positions becomes a dilation of the layers
-        behind it, so any step gives exactly what the patches, cut out one by one, would
-        give.
-        """
-        dilation = 1
-        for conv in convs[:-1]:
-            stride = math.gcd(conv.stride[0], step)
-            x = self.run_layer(conv, x, stride, dilation, is_last=False)
-            step //= stride
-            dilation *= conv.stride[0] // stride
-        return self.run_layer(convs[-1], x, step, dilation, is_last=True)
-
-    def _run_big(self, convs, x, dilation, stride):
-        """Join features that lie `dilation` apart by the two layers of `g_big`."""
-        x = self.run_layer(convs[0], x, stride, dilation, is_last=False)
-        return self.run_layer(convs[1], x, stride=1, dilation=1, is_last=True)
-
-
-class HierarchicalEncoder(_ConvEncoder):
+class HierarchicalEncoder(PatchEncoder):
     r"""The paper's encoder: :math:`f_{big}(p) = g_{big}(f_{small}(p))`.
 
     A patch of 64 pixels is the 2 x 2 grid of the features of its quarters, joined by
@@ -80,8 +50,7 @@ class HierarchicalEncoder(_ConvEncoder):
     def __init__(self, n_channels, embedding_dim, patch_size):
         super().__init__(n_channels, embedding_dim, patch_size)
         channels = (n_channels, *_SMALL_CHANNELS, embedding_dim)
-        strides = (2, 1, 1, 1, 1, 1, 1, 1)
-        self.small = _conv_stack(channels, 3, strides)
+        self.small = _conv_stack(channels, (3,) * 8, (2, 1, 1, 1, 1, 1, 1, 1))
         self.big = nn.ModuleList(
             _conv_stack((embedding_dim, _HIDDEN, embedding_dim), (2, 1), (1, 1))
             for _ in self.patch_sizes[1:]
@@ -90,7 +59,7 @@ class HierarchicalEncoder(_ConvEncoder):
     def encode_patches(self, batches):
         """Features of several batches of patches, in one pass of the small encoder."""
         tiles = [_split_tiles(patches) for patches in batches]  # (n * g * g, c, 32, 32)
-        features = self._run_stack(self.small, torch.cat(tiles), 2).flatten(1)
+        features = _run_stack(self.small, torch.cat(tiles), 2).flatten(1)
         features = features.split([len(tile) for tile in tiles])
         return [
             self._join_tiles(x, len(patches))
@@ -101,20 +70,18 @@ class HierarchicalEncoder(_ConvEncoder):
         grid = math.isqrt(len(x) // n_patches)
         x = x.reshape(n_patches, grid, grid, -1).permute(0, 3, 1, 2)  # (n, D, g, g)
         for big in self.big[: int(math.log2(grid))]:
-            x = self._run_big(big, x, dilation=1, stride=2)
+            x = _run_big(big, x, dilation=1, stride=2)
         return x.flatten(1)  # (n, D)
 
     def encode_images(self, images, strides):
         """Features of all patches of whole images, computed once for all scales."""
         steps = _common_steps(self.patch_sizes, strides)
-        x = self._run_stack(self.small, images, steps[0])
+        x = _run_stack(self.small, images, steps[0])
         features = []
         for i, (size, stride) in enumerate(zip(self.patch_sizes, strides, strict=True)):
             if i > 0:
                 dilation = size // 2 // steps[i - 1]
-                x = self._run_big(
-                    self.big[i - 1], x, dilation, steps[i] // steps[i - 1]
-                )
+                x = _run_big(self.big[i - 1], x, dilation, steps[i] // steps[i - 1])
             every = stride // steps[i]
             features.append(_crop(x[:, :, ::every, ::every], images, size, stride))
         return features
@@ -127,7 +94,7 @@ class HierarchicalEncoder(_ConvEncoder):
             x = _standardize_stack(big, x, dilation=size // self.dense_stride)
 
 
-class FlatEncoder(_ConvEncoder):
+class FlatEncoder(PatchEncoder):
     """The paper's non-hierarchical encoder for patches of 64, for the ablation."""
 
     name = "flat"
@@ -137,7 +104,7 @@ class FlatEncoder(_ConvEncoder):
     def __init__(self, n_channels, embedding_dim, patch_size=FLAT_PATCH):
         super().__init__(n_channels, embedding_dim, patch_size)
         channels = (n_channels, *_FLAT_CHANNELS, embedding_dim)
-        self.convs = _conv_stack(channels, 5, (2, 2, 2, 1))
+        self.convs = _conv_stack(channels, (5,) * 4, (2, 2, 2, 1))
 
     @staticmethod
     def scales(patch_size):
@@ -157,12 +124,12 @@ class FlatEncoder(_ConvEncoder):
 
     def encode_patches(self, batches):
         """Features of several batches of patches, in one pass."""
-        features = self._run_stack(self.convs, torch.cat(batches), 8).flatten(1)
+        features = _run_stack(self.convs, torch.cat(batches), 8).flatten(1)
         return list(features.split([len(patches) for patches in batches]))
 
     def encode_images(self, images, strides):
         """Features of all patches of whole images."""
-        x = self._run_stack(self.convs, images, strides[0])
+        x = _run_stack(self.convs, images, strides[0])
         return [_crop(x, images, self.patch_sizes[0], strides[0])]
 
     @torch.no_grad()
@@ -178,14 +145,13 @@ class RawEncoder(PatchEncoder):
     is_trainable = False
     is_plain = True
 
+    def __init__(self, n_channels, embedding_dim, patch_size):
+        super().__init__(n_channels, embedding_dim, patch_size)
+        self.lengths = tuple(n_channels * size**2 for size in self.patch_sizes)
+
     @classmethod
     def check_weights(cls, config, arrays):
         """Pass: there are none."""
-
-    @property
-    def lengths(self):
-        """Numbers in a feature of each scale."""
-        return tuple(self.config[0] * size**2 for size in self.patch_sizes)
 
     def encode_patches(self, batches):
         """Pixels of each patch as one row."""
@@ -202,8 +168,6 @@ class RawEncoder(PatchEncoder):
 
 
 def _conv_stack(channels, kernel_sizes, strides):
-    if isinstance(kernel_sizes, int):
-        kernel_sizes = (kernel_sizes,) * len(strides)
     shapes = zip(channels[:-1], channels[1:], kernel_sizes, strides, strict=True)
     return nn.ModuleList(
         EmptyConv2d(n_in, n_out, kernel, stride=stride)
@@ -211,14 +175,31 @@ def _conv_stack(channels, kernel_sizes, strides):
     )
 
 
-def run_layer(conv, x, stride, dilation, is_last):
+def _run_stack(convs, x, step):
+    """Run convolutions so that neighbouring outputs lie `step` pixels apart.
+
+    A stride that would skip wanted positions becomes a dilation of the layers behind
+    it, so any step gives exactly what the patches, cut out one by one, would give.
+    """
+    dilation = 1
+    for conv in convs[:-1]:
+        stride = math.gcd(conv.stride[0], step)
+        x = _run_layer(conv, x, stride, dilation, is_last=False)
+        step //= stride
+        dilation *= conv.stride[0] // stride
+    return _run_layer(convs[-1], x, step, dilation, is_last=True)
+
+
+def _run_big(convs, x, dilation, stride):
+    """Join features that lie `dilation` apart by the two layers of `g_big`."""
+    x = _run_layer(convs[0], x, stride, dilation, is_last=False)
+    return _run_layer(convs[1], x, stride=1, dilation=1, is_last=True)
+
+
+def _run_layer(conv, x, stride, dilation, is_last):
     """Run a convolution with another stride and dilation, and its activation."""
-    if x.is_cuda and torch.is_grad_enabled():
-        x = F.conv2d(x, conv.weight, None, stride, dilation=dilation)
-        x = add_bias(x, conv.bias, 1 if is_last else SLOPE)
-        return torch.tanh(x) if is_last else x
     x = F.conv2d(x, conv.weight, conv.bias, stride, dilation=dilation)
-    return torch.tanh(x) if is_last else F.leaky_relu(x, SLOPE)
+    return torch.tanh(x) if is_last else F.leaky_relu(x, _SLOPE)
 
 
 def _standardize_stack(convs, x, dilation):
@@ -235,7 +216,7 @@ def _standardize_stack(convs, x, dilation):
         conv.weight *= scale[:, None, None, None]
         conv.bias.copy_((conv.bias - mean) * scale)
         x = (x - mean[:, None, None]) * scale[:, None, None]
-        x = torch.tanh(x) if last else F.leaky_relu(x, SLOPE)
+        x = torch.tanh(x) if last else F.leaky_relu(x, _SLOPE)
     return x
 
 

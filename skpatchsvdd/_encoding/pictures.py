@@ -12,12 +12,9 @@ _UP = 0.01
 
 
 def keep_pictures(images):
-    """Return what is kept of images, uint8 (n, 1 or 3, height / 2, width / 2).
+    """Return what is kept of images in 0..1, uint8 (n, 1 or 3, height / 2, width / 2).
 
-    Parameters
-    ----------
-    images : tensor of shape (n, n_channels, height, width)
-        In 0..1. Two channels become one, their mean, and more than three become three.
+    Two channels become one, their mean, and more than three become three.
     """
     n_channels = images.shape[1]
     if n_channels not in (1, 3):

@@ -11,53 +11,26 @@ from skpatchsvdd._utils import expand, halve_squares
 # How much positions count where images show the same things in the same positions, and
 # the fractions of normal patches with a neighbour in the same position from which on
 # they begin to count, and count fully.
-_FULL_WEIGHT = 20.0
-
-_BEGIN, _FULL = 0.25, 0.75
-
+_FULL_WEIGHT, _BEGIN, _FULL = 20.0, 0.25, 0.75
 # Two positions are the same if they are no further apart than this many pixels, or than
 # one stride.
 _SAME = 16
-
 # Numbers in the sample of a bank that is looked at, the patches whose neighbours are
 # searched in it, enough for a fraction to the percent, and how many at a time.
-_SAMPLE = 2**23
-
-_N_LOOKED_AT = 1024
-
-_CHUNK = 128
-
+_SAMPLE, _N_LOOKED_AT, _CHUNK = 2**23, 1024, 128
 # Images by which it is decided how much positions count, at most, and the bytes of
 # their features.
-_N_COMPARED = 64
-
-_COMPARED_BYTES = 2**29
-
+_N_COMPARED, _COMPARED_BYTES = 64, 2**29
 # Of images of more pixels, so many are compared at most, and only the patches of
 # four tiles of each: all of them would take a CPU minutes.
-_WHOLE_PIXELS = 2**22
-
-_N_SAMPLED = 8
+_WHOLE_PIXELS, _N_SAMPLED = 2**22, 8
 
 
 def add_positions(features, stride, image_size, unit):
-    """Append row and column to features.
+    """Append row and column to features, (n_images, rows, cols, D).
 
-    Parameters
-    ----------
-    features : tensor of shape (n_images, rows, cols, D)
-        Features of the patches of whole images.
-    stride : int
-        Pixels from one patch to the next.
-    image_size : tuple of (height, width)
-        Size of the images.
-    unit : float
-        Distance between two positions as far apart as the longer side of an image. 0
-        leaves the features as they are.
-
-    Returns
-    -------
-    features : tensor of shape (n_images, rows, cols, D + 2)
+    `unit` is the distance between two positions as far apart as the longer side of an
+    image; 0 leaves the features as they are.
     """
     if unit == 0:
         return features
@@ -74,23 +47,10 @@ def add_positions(features, stride, image_size, unit):
 def find_unit(features, cells, stride, position_weight, rng):
     """Choose the unit in which positions are appended to the features of a bank.
 
-    Parameters
-    ----------
-    features : tensor of shape (n_images, rows, cols, D)
-        Features of the patches of at least two normal images.
-    cells : ndarray of int
-        Numbers of the patches that count.
-    stride : int
-        Pixels from one patch to the next.
-    position_weight : "auto" or float
-        The unit, compared with the typical distance of features. "auto" is 20 where
-        the images show the same things in the same positions, and 0 where they do not.
-    rng : RandomState
-        Draws the patches that are looked at.
-
-    Returns
-    -------
-    unit : float
+    Features are those of two normal images at least, (n_images, rows, cols, D), of
+    which patches with the numbers `cells` count. `position_weight` is the unit,
+    compared with the typical distance of features; "auto" is 20 where the images show
+    the same things in the same positions, and 0 where they do not.
     """
     if position_weight == 0:
         return 0.0
@@ -104,15 +64,9 @@ def find_unit(features, cells, stride, position_weight, rng):
 def compare_images(features, counted, stride, rng):
     """Find out how far, and where, normal patches find their like in other images.
 
-    Looks at a random sample of the patches that are counted.
-
-    Returns
-    -------
-    distance : float
-        Median distance from a patch to the nearest one of another image.
-    alignment : float
-        Fraction of the patches for which that one lies in the same position. Corrected
-        for chance: 0 if positions are drawn at random, 1 if they are always the same.
+    Of a random sample of the patches that are counted: the median distance to the
+    nearest one of another image, and the fraction for which that lies in the same
+    position, corrected for chance: 0 if positions are random, 1 if always the same.
     """
     n_images, rows, cols, n_features = features.shape
     each = max(_SAMPLE // n_features // n_images, 1)
@@ -164,22 +118,7 @@ def _fraction_within(n, reach):
 def find_units(encoder, images, position_weight, rng, report=None):
     """Choose for each scale the unit in which positions are appended to features.
 
-    Parameters
-    ----------
-    encoder : DenseEncoder
-        Encodes the images.
-    images : ImageStack
-        At least two normal images.
-    position_weight : "auto" or float
-        How much the position of a patch counts; see `find_unit`.
-    rng : RandomState
-        Draws the patches that are looked at.
-    report : Report or None
-        Says how far it has come.
-
-    Returns
-    -------
-    units : list of float
+    By a part of the images, two or more normal ones; see `find_unit`.
     """
     if position_weight == 0:
         return [0.0] * len(encoder.strides)
@@ -203,15 +142,8 @@ def find_units(encoder, images, position_weight, rng, report=None):
 def _choose_patches(encoder):
     """Return which tiles of images are compared, and which of their patches count.
 
-    Patches are numbered in a grid of those of the tiles alone, as if there was nothing
-    between them.
-
-    Returns
-    -------
-    choose : callable
-        See `DenseEncoder.encode`.
-    cells : list of ndarray of int
-        For each scale, the numbers of the patches that count.
+    The first is what `DenseEncoder.encode` takes as `choose`. Patches are numbered, for
+    each scale, in a grid of those of the tiles alone.
     """
     if math.prod(encoder.image_size) <= _WHOLE_PIXELS:
         return list, encoder.cells

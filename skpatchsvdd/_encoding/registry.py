@@ -1,5 +1,7 @@
 """All encoders by name, what `encoder` may hold, and several encoders as one."""
 
+from numbers import Integral
+
 from torch import nn
 
 from skpatchsvdd._encoding.base import PatchEncoder
@@ -20,15 +22,11 @@ ENCODERS = {
 def check_encoder(encoder):
     """Return what the parameter `encoder` holds.
 
-    Returns
-    -------
-    patch_encoder : str or None
-        The encoder that cuts images into patches of `patch_size`, if there is one.
-    frozen : tuple of str and torch.nn.Module
-        Those that are known beforehand.
+    First the name of the one that cuts images into patches of `patch_size`, or None;
+    then a tuple of those that are known beforehand, names and modules.
     """
-    is_one = isinstance(encoder, str | nn.Module)
-    given = (encoder,) if is_one or not _is_list(encoder) else tuple(encoder)
+    is_one = isinstance(encoder, str | nn.Module) or not hasattr(encoder, "__iter__")
+    given = (encoder,) if is_one else tuple(encoder)
     names = [x for x in given if not isinstance(x, nn.Module)]
     if not given or not all(isinstance(x, str) and x in ENCODERS for x in names):
         raise ValueError(
@@ -40,10 +38,6 @@ def check_encoder(encoder):
     _check_once(given)
     frozen = tuple(x for x in given if x not in names or ENCODERS[x].is_frozen)
     return next((x for x in names if not ENCODERS[x].is_frozen), None), frozen
-
-
-def _is_list(encoder):
-    return hasattr(encoder, "__iter__")
 
 
 def _check_once(given):
@@ -59,25 +53,38 @@ def _check_once(given):
         )
 
 
+def check_strides(strides, encoder, patch_size, image_shape):
+    """Return one stride for each scale, if patches of these sizes can be cut out.
+
+    `encoder` is the name of the one that has them, or None: others have their own.
+    """
+    if encoder is None:
+        if strides is not None:
+            raise ValueError(
+                "strides are those of the encoders 'hierarchical', 'flat' and 'raw'; "
+                f"others have their own. Pass strides=None, got {strides!r}."
+            )
+        return ()
+    kind = ENCODERS[encoder]
+    kind.check_size(patch_size, image_shape[:2])
+    if strides is None:
+        return kind.default_strides(patch_size)
+    scales, given = kind.scales(patch_size), tuple(strides)
+    if len(given) != len(scales) or not all(
+        isinstance(stride, Integral) and stride > 0 for stride in given
+    ):
+        raise ValueError(
+            "strides must be positive integers, one for each of the patch sizes "
+            f"{scales}, got {strides!r}."
+        )
+    return tuple(int(stride) for stride in given)
+
+
 def make_encoder(kind, n_channels, embedding_dim, patch_size, generator):
-    """Make an encoder with torch's own initialisation, drawn from a generator.
+    """Make an encoder, one of `ENCODERS` that are not frozen, with random weights.
 
-    Parameters
-    ----------
-    kind : str
-        Which one of `ENCODERS` that are not frozen.
-    n_channels : int
-        Channels of an image.
-    embedding_dim : int
-        The paper's D. The raw encoder has none.
-    patch_size : int
-        K of the largest patches.
-    generator : torch.Generator
-        A generator of the CPU, so that every device starts from the same weights.
-
-    Returns
-    -------
-    encoder : PatchEncoder
+    They are drawn as torch does, from a generator of the CPU, so that every device
+    starts from the same ones. The raw encoder has no `embedding_dim`.
     """
     encoder = ENCODERS[kind](n_channels, embedding_dim, patch_size)
     reset_parameters(encoder, generator)
@@ -85,23 +92,10 @@ def make_encoder(kind, n_channels, embedding_dim, patch_size, generator):
 
 
 def make_frozen(frozen, images, device, embedding_dim=None):
-    """Make the encoders that are known beforehand, for images.
+    """Make encoders that are known beforehand, on the CPU; modules are tried on images.
 
-    Parameters
-    ----------
-    frozen : tuple of str and torch.nn.Module
-        What `check_encoder` returns.
-    embedding_dim : int or None
-        The length that the features of formulas are embedded in, if they are.
-    images : ImageStack
-        What they are for; modules are tried on them.
-    device : torch.device
-        Where they are to work.
-
-    Returns
-    -------
-    encoders : list of PatchEncoder
-        On the CPU, each with `strides` of its own.
+    `frozen` is what `check_encoder` returns. Features of formulas are embedded in
+    `embedding_dim` numbers, if it is given.
     """
     *size, n_channels = images.image_shape
     made, n_modules = [], 0
@@ -127,40 +121,20 @@ def is_trained(encoder):
 
 
 class JointEncoder(PatchEncoder):
-    """Several encoders, whose scales are inspected side by side.
-
-    Parameters
-    ----------
-    members : list of PatchEncoder
-        No two of them with a scale of the same name.
-    """
+    """Several encoders, whose scales, all named differently, are side by side."""
 
     def __init__(self, members):
         nn.Module.__init__(self)
         self.joined = nn.ModuleList(members)
         self.config = members[0].config
         self.patch_sizes = tuple(k for x in members for k in x.patch_sizes)
+        self.scale_names = tuple(name for x in members for name in x.scale_names)
+        self.lengths = tuple(length for x in members for length in x.lengths)
 
     @property
     def members(self):
         """The encoders."""
         return list(self.joined)
-
-    @property
-    def scale_names(self):
-        """What each scale is called."""
-        return tuple(name for x in self.joined for name in x.scale_names)
-
-    @property
-    def lengths(self):
-        """Numbers in a feature of each scale."""
-        return tuple(length for x in self.joined for length in x.lengths)
-
-    @property
-    def scale_weights(self):
-        """How much the map of each scale counts among all: as an exponent."""
-        largest = max(x.exponent for x in self.joined)
-        return tuple(x.exponent / largest for x in self.joined for _ in x.patch_sizes)
 
     def encode_patches(self, batches):
         """Return features of batches of patches, each by an encoder of its size."""

@@ -2,8 +2,12 @@
 
 from skpatchsvdd._gpu.graphs import GraphedCall, SharedGraphedCall
 from skpatchsvdd._gpu.kernels import KernelWithFallback, runs_kernels, split_halves
-from skpatchsvdd._gpu.prefetch import prefetch
-from skpatchsvdd._gpu.streams import current_device, run_concurrently, thread_stream
+from skpatchsvdd._gpu.streams import (
+    current_device,
+    prefetch,
+    run_concurrently,
+    thread_stream,
+)
 
 __all__ = [
     "GraphedCall",

@@ -22,22 +22,12 @@ class GraphedCall:
     """A function of tensors that, after a few calls, is replayed as a CUDA graph.
 
     Where it cannot be recorded, and for other shapes and types than those recorded, it
-    is called as it is.
+    is called as it is. To be recorded, it may neither wait for what the GPU computes
+    (no host synchronisation) nor copy from the host.
 
-    Parameters
-    ----------
-    function : callable
-        Takes tensors on one GPU and returns tensors. To be recorded, it may neither
-        wait for what the GPU computes (no host synchronisation) nor copy from the host.
-    n_eager : int
-        Calls before it is recorded.
-    stream : torch.cuda.Stream or None
-        Where it is called and recorded; a graph keeps the stream's priority. None calls
-        it on the current stream.
-    generator : torch.Generator or None
-        What it draws from.
-    name : str or None
-        What is computed, for a warning where it cannot be recorded. None does not warn.
+    It is called and recorded on `stream`, whose priority a graph keeps, or on the
+    current one. `generator` is what it draws from, and `name` what it computes, for a
+    warning where it cannot be recorded; without there is none.
     """
 
     def __init__(

@@ -42,17 +42,9 @@ class KernelWithFallback:
     used from then on. Errors of a GPU whose memory runs out, and of a CUDA graph that
     is being recorded, are the caller's.
 
-    Parameters
-    ----------
-    name : str
-        What is computed, for the warning.
-    make_fast : callable
-        ``make_fast()`` returns the function by kernels, or None where there are none.
-    make_plain : callable
-        ``make_plain()`` returns the function by plain torch, with the same parameters.
-        It may take memory, and is called when it is needed.
-    is_right : callable
-        ``is_right(fast, plain)`` compares both functions.
+    ``make_fast()`` returns the function by kernels, or None where there are none, and
+    ``make_plain()`` that by plain torch, which may take memory, and is called when it
+    is needed. ``is_right(fast, plain)`` compares both. `name` is for the warning.
     """
 
     def __init__(self, name, make_fast, make_plain, is_right):

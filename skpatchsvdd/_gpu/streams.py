@@ -1,4 +1,4 @@
-"""Streams of CUDA."""
+"""Streams of CUDA, and results copied to the host while a GPU computes the next."""
 
 import threading
 from contextlib import nullcontext
@@ -26,14 +26,10 @@ def thread_stream(role, device, priority=0):
 
 
 def run_concurrently(calls, device):
-    """Call functions without parameters, on a GPU each on its own stream.
+    """Return what functions without parameters return, a list.
 
-    For functions whose kernels are too small to fill a GPU.
-
-    Returns
-    -------
-    results : list
-        What each function returned.
+    On a GPU each has its own stream, for functions whose kernels are too small to fill
+    it.
     """
     if device.type != "cuda":
         return [call() for call in calls]
@@ -50,3 +46,42 @@ def run_concurrently(calls, device):
         if isinstance(x, torch.Tensor):
             x.record_stream(main)  # its memory is not used again too early
     return results
+
+
+def prefetch(batches, device):
+    """Yield tuples of tensors on a device as tuples of arrays.
+
+    A GPU is one batch ahead: it computes the next batch while the caller uses the
+    arrays of the last one.
+    """
+    if device.type != "cuda":
+        for tensors in batches:
+            yield tuple(x.cpu().numpy() for x in tensors)
+        return
+    pending = None
+    for tensors in batches:
+        former, pending = pending, _start_copies(tensors, device)
+        if former is not None:
+            yield _finish_copies(*former)
+    if pending is not None:
+        yield _finish_copies(*pending)
+
+
+def _start_copies(tensors, device):
+    """Begin to copy tensors from a GPU; return copies, and an event when they are."""
+    with current_device(device):
+        copies = [
+            torch.empty(x.shape, dtype=x.dtype, pin_memory=True).copy_(
+                x, non_blocking=True
+            )
+            for x in tensors
+        ]
+        done = torch.cuda.Event()
+        done.record()
+    return copies, done
+
+
+def _finish_copies(copies, done):
+    done.synchronize()
+    # Not views: pinned memory is scarce.
+    return tuple(x.numpy().copy() for x in copies)

@@ -67,15 +67,10 @@ def capacity(size, n_expected, n_features=8):
     return Coreset(size, n_expected, n_features, rng, CPU).capacity
 
 
-def test_memory_is_bounded(monkeypatch):
-    monkeypatch.setattr(coreset, "_CPU_WAITING", (300, 2**26))
-    assert capacity(200, 5000) == 500
+def test_memory_is_bounded_in_rows_and_bytes():
     assert capacity(200, 400) == 400
-    assert capacity(1000, 5000) == 1500
-
-
-def test_memory_is_bounded_in_bytes_where_rows_are_long():
     assert capacity(10_000, 10**6, n_features=64) == 10_000 + 2**17
+    assert capacity(2**19, 10**6) == 2**19 + 2**18
     n_pixels = 64 * 64 * 3  # of a raw patch, 49 kB
     for size in (100, 10_000):
         n_others = capacity(size, 10**6, n_pixels) - size

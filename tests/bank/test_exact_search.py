@@ -1,14 +1,17 @@
 """Exact search holds its promise on clouds made to break it."""
 
+import math
+import pickle
+
 import numpy as np
 import pytest
 import torch
 from reference import nearest_distances
 
-from skpatchsvdd._bank import clusters, exact, exact_gpu, fused, sketches
+from skpatchsvdd._bank import clusters, exact, exact_cpu, exact_gpu, fused, sketches
 from skpatchsvdd._bank.clusters import ClusterBounds
 from skpatchsvdd._bank.distances import Nearest, product_error
-from skpatchsvdd._bank.exact import Bank, ExactIndex
+from skpatchsvdd._bank.exact import Bank, ExactIndex, find_needed
 from skpatchsvdd._bank.exact_cpu import ClusterSearch
 from skpatchsvdd._bank.exact_gpu import GpuSearch
 from skpatchsvdd._bank.fused import FusedSearch
@@ -80,7 +83,10 @@ WAYS = ["cluster", "short", "long", "whole", "fused"]
 
 @pytest.fixture(params=WAYS)
 def search(request, monkeypatch):
-    """Search as on a CPU, by short rows, long ones and both, and as on a GPU."""
+    """Search as on a CPU, by short rows, long ones and both, and as on a GPU.
+
+    An owner is left out of the search for each image, or -1.
+    """
     largest = {"short": 1.0, "long": -1.0}.get(request.param, sketches._MANY)
     monkeypatch.setattr(sketches, "_MANY", largest)
     monkeypatch.setattr(clusters, "_CLUSTER_ROWS", 50)
@@ -98,12 +104,13 @@ def search(request, monkeypatch):
 
     monkeypatch.setattr(exact, "_make_search", make_search)
 
-    def query(rows, owners, queries, place):
+    def query(rows, owners, queries, left_out):
         if request.param == "fused" and rows.shape[1] > fused._MOST_FEATURES:
             pytest.skip("the kernels are for fewer features; others search then")
         index = ExactIndex(Bank(rows.copy(), owners))
-        features = torch.from_numpy(queries).to(device)[None]
-        return index.query(features, [place])[0].cpu().numpy()
+        queries = queries.reshape(len(left_out), -1, rows.shape[1])
+        found = index.query(torch.from_numpy(queries).to(device), left_out)
+        return found.flatten().cpu().numpy()
 
     return query
 
@@ -115,8 +122,151 @@ def test_distances_are_those_of_the_nearest_rows(rng, search, name, place):
     owners = np.arange(N_ROWS, dtype=np.int32) // (N_ROWS // 3 + 1)
     queries = make_queries(rng, rows, CLOUDS[name])
     expected = nearest_distances(queries, rows[owners != place])
-    distances = search(rows, owners, queries, place)
+    distances = search(rows, owners, queries, [place])
     np.testing.assert_allclose(distances, expected, rtol=1.2e-5)
+
+
+@pytest.mark.parametrize("n_rows", [1, 2, 33, 6000])
+@pytest.mark.parametrize("n_features", [3, 64, 300])
+@pytest.mark.parametrize("cluster_rows", [1, 10**6])
+def test_any_number_of_rows(rng, monkeypatch, search, n_rows, n_features, cluster_rows):
+    monkeypatch.setattr(clusters, "_CLUSTER_ROWS", max(cluster_rows, n_rows // 99))
+    rows, queries = (
+        np.float32(cloud(rng, n, n_features=n_features)) for n in (n_rows, 20)
+    )
+    distances = search(rows, np.zeros(n_rows, dtype=np.int32), queries, [-1])
+    np.testing.assert_allclose(distances, nearest_distances(queries, rows), rtol=1.2e-5)
+
+
+def test_rows_of_an_owner_are_left_out(rng, search):
+    """Whole clusters are his, one owner has no rows, and another one is not known."""
+    rows = np.float32(cloud(rng, 700))
+    owners = np.digitize(rows[:, 0], [-1, 0, 0, 1]).astype(np.int32)
+    left_out = [0, 4, -1, 2, 1, 9]
+    distances = search(rows, owners, rows[:6], left_out)
+    expected = [
+        nearest_distances(row[None], rows[owners != owner])[0]
+        for row, owner in zip(rows, left_out, strict=False)
+    ]
+    np.testing.assert_allclose(distances, expected, rtol=1.2e-5)
+
+
+@pytest.fixture
+def bank(rng):
+    """Ten images of 30 patches: 20 of all, five of two images, the others their own."""
+    shared, of_two = rng.standard_normal((20, 8)), rng.standard_normal((5, 8))
+    rows = rng.standard_normal((10, 30, 8))
+    rows[:, :20] = shared
+    rows[3:5, 20:25] = of_two
+    owners = np.arange(10, dtype=np.int32).repeat(30)
+    return Bank(rows.reshape(300, 8).astype(np.float32), owners)
+
+
+def test_distances_are_those_to_all_copies(bank, rng, search):
+    queries = (bank.rows + 0.01 * rng.standard_normal((300, 8))).astype(np.float32)
+    found = search(bank.rows, bank.owners, queries, list(range(10)))
+    for owner in range(10):
+        is_own = bank.owners == owner
+        expected = nearest_distances(queries[is_own], bank.rows[~is_own])
+        np.testing.assert_allclose(found[is_own], expected, rtol=1e-4)
+
+
+def test_two_owners_of_a_row_are_needed_and_no_more(bank):
+    needed = find_needed(bank.rows, bank.owners).reshape(10, 30)
+    assert needed[:2].all()
+    assert not needed[2:, :20].any()
+    assert needed[2:, 20:].all()
+    once = find_needed(bank.rows, np.zeros(300)).reshape(10, 30)
+    assert once.sum() == 20 + 5 + 8 * 10 + 2 * 5
+    assert find_needed(bank.rows[:30], bank.owners[:30]) is None
+
+
+def test_rows_that_have_the_same_hash_by_chance_stay(bank, monkeypatch):
+    monkeypatch.setattr(exact, "_hash_rows", lambda x: np.zeros(len(x), np.uint64))
+    needed = find_needed(bank.rows, bank.owners)
+    kept = np.unique(bank.rows[needed], axis=0)
+    np.testing.assert_array_equal(kept, np.unique(bank.rows, axis=0))
+
+
+def test_copies_are_in_the_bank_and_not_in_the_search(bank, monkeypatch):
+    seen = []
+
+    def make_search(device, rows, centers, starts, owners):
+        seen.append(len(rows))
+        assert starts[-1] == len(rows) == len(owners)
+        assert len(centers) == 1
+        return ClusterSearch(rows, centers, starts, owners)
+
+    monkeypatch.setattr(exact, "_make_search", make_search)
+    monkeypatch.setattr(clusters, "_CLUSTER_ROWS", 130)  # of 300
+    index = ExactIndex(bank._replace(rows=bank.rows.copy()))
+    index.query(torch.from_numpy(bank.rows[:30])[None])
+    assert seen == [2 * 30 + 8 * 10]
+    assert len(index) == 300
+
+
+@pytest.mark.parametrize("is_sorted", [False, True])
+def test_the_bank_comes_back(rng, is_sorted):
+    rows = np.float32(cloud(rng, 3000, center=0.5))
+    owners = np.arange(3000, dtype=np.int32) // 100
+    index = ExactIndex(Bank(rows.copy(), owners))
+    if is_sorted:  # by the first search
+        index.query(torch.from_numpy(rows[None, :10]))
+    bank = index.bank()
+    np.testing.assert_array_equal(bank.owners, owners)
+    for owner in range(30):
+        come, gone = (x[owners == owner] for x in (bank.rows, rows))
+        come, gone = (x[np.lexsort(x.T)] for x in (come, gone))
+        np.testing.assert_array_equal(come, gone)
+
+
+def test_index_pickles_without_tensors(rng):
+    index = ExactIndex(Bank(np.float32(cloud(rng, 100)), np.zeros(100, dtype=int)))
+    queries = torch.from_numpy(np.float32(cloud(rng, 10)))[None]
+    before = index.query(queries)
+    assert b"torch" not in pickle.dumps(index)
+    assert torch.equal(pickle.loads(pickle.dumps(index)).query(queries), before)
+
+
+@pytest.fixture
+def n_products(monkeypatch):
+    """How many products with rows there are in each call."""
+    sizes = []
+
+    def watch(multiply):
+        def watched(*args, **kwargs):
+            products = multiply(*args, **kwargs)
+            sizes.append(math.prod(products.shape))
+            return products
+
+        return watched
+
+    monkeypatch.setattr(Sketches, "multiply", watch(Sketches.multiply))
+    for module in (exact_cpu, exact_gpu):
+        monkeypatch.setattr(module, "expand", watch(module.expand))
+    return sizes
+
+
+@pytest.mark.parametrize("search", ["cluster"], indirect=True)
+def test_few_rows_are_looked_at(rng, monkeypatch, search, n_products):
+    monkeypatch.setattr(clusters, "_CLUSTER_ROWS", 200)
+    points = rng.choice([-1, 1], (20, 8))
+    rows = np.float32(cloud(rng, 20_000, 0.1, points.repeat(1000, axis=0), 8))
+    search(rows, np.zeros(20_000, dtype=int), rows[::40] + np.float32(0.01), [-1])
+    assert sum(n_products) < 0.15 * 500 * 20_000
+
+
+@pytest.mark.parametrize("search", ["cluster", "whole"], indirect=True)
+def test_products_are_bounded(rng, monkeypatch, search, n_products):
+    # By 5 queries of 900 rows, or of those and 12 fillers.
+    monkeypatch.setattr(exact_cpu, "_PRODUCTS", 5000)
+    monkeypatch.setattr(exact_cpu, "_FEW_PRODUCTS", 5000)
+    monkeypatch.setattr(exact_gpu, "_NUMBERS", 5000)
+    monkeypatch.setattr(clusters, "_CLUSTER_ROWS", 900)
+    rows, queries = (np.float32(cloud(rng, n)) for n in (900, 400))
+    search(rows, np.zeros(900, dtype=int), queries, [-1])
+    assert max(n_products) in (5 * 900, 5 * 912)
+    assert 400 * 900 <= sum(n_products) < 2.1 * 400 * 900
 
 
 @pytest.mark.parametrize("name", CLOUDS)
@@ -164,14 +314,6 @@ def test_sketches_of_rows_are_never_farther_than_the_rows(rng, name):
         exact = ((np.float64(queries)[:, None] - y) ** 2).sum(axis=2) / 2
         size = 2 * own.numpy()[:, None] + ((y - center) ** 2).sum(axis=1)
         assert (found <= exact + made.error * size).all()
-
-
-def test_sketches_tell_where_they_are_vague(rng):
-    noise = cloud(rng, 500, n_features=64)
-    plane = noise * (np.arange(64) < 4)
-    rows = torch.from_numpy(np.float32(np.concatenate([noise, plane])))
-    made = Sketches(rows, torch.zeros(2, 64), np.array([0, 500, 1000]))
-    assert made.is_vague.tolist() == [True, False]
 
 
 @pytest.mark.parametrize("seed", range(3))

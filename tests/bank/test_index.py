@@ -9,15 +9,13 @@ import torch
 from reference import nearest_distances
 from scipy.spatial.distance import cdist
 
-from skpatchsvdd._bank import exact
 from skpatchsvdd._bank.approximate import ApproximateIndex
-from skpatchsvdd._bank.exact import Bank, ExactIndex
-from skpatchsvdd._bank.exact_gpu import GpuSearch
+from skpatchsvdd._bank.exact import Bank
 from skpatchsvdd._bank.index import EXACT_ROWS, make_index
 
 
-def features(rng, n, n_features=64, spread=0.1, center=0.0):
-    return (center + spread * rng.standard_normal((n, n_features))).astype(np.float32)
+def features(rng, n, n_features=16):
+    return (0.1 * rng.standard_normal((n, n_features))).astype(np.float32)
 
 
 def as_bank(rows, owners=None):
@@ -28,84 +26,6 @@ def as_bank(rows, owners=None):
 def query(index, queries):
     """Search the patches of one image."""
     return index.query(torch.from_numpy(queries)[None])[0].numpy()
-
-
-@pytest.fixture(params=["cpu", "gpu"])
-def search(request, monkeypatch):
-    """Search as on a CPU, and as on a GPU without kernels."""
-    if request.param == "gpu":
-        monkeypatch.setattr(exact, "_make_search", lambda cpu, *x: GpuSearch(*x, cpu))
-    return query
-
-
-@pytest.mark.parametrize("n_rows", [1, 5, 33, 6000])
-@pytest.mark.parametrize("n_features", [3, 64, 300])
-def test_exact_distances_equal_the_plain_loop(rng, n_rows, n_features, search):
-    bank, queries = (
-        features(rng, n_rows, n_features),
-        features(rng, 20, n_features),
-    )
-    expected = nearest_distances(queries, bank)
-    distances = search(ExactIndex(as_bank(bank)), queries)
-    np.testing.assert_allclose(distances, expected, rtol=1e-5)
-
-
-def test_exact_distances_keep_their_digits_far_from_the_origin(rng, search):
-    # The expanded square of such features loses all digits of the distance in float32.
-    bank = features(rng, 3000, spread=1e-4, center=0.9)
-    queries = features(rng, 50, spread=1e-4, center=0.9)
-    expected = nearest_distances(queries, bank)
-    distances = search(ExactIndex(as_bank(bank)), queries)
-    np.testing.assert_allclose(distances, expected, rtol=1.2e-5)
-
-
-def test_exact_distance_of_a_row_of_the_bank_is_zero(rng, search):
-    bank = features(rng, 2000)
-    assert (search(ExactIndex(as_bank(bank)), bank) == 0).all()
-
-
-@pytest.mark.usefixtures("search")
-def test_exact_search_leaves_out_the_rows_of_an_image(rng):
-    rows = features(rng, 700)
-    owners = np.sort(rng.integers(0, 5, 700)).astype(np.int32)
-    owners[owners == 3] = 4  # the fourth image has no rows
-    queries = torch.from_numpy(rows[:6, None])  # six images of one patch
-    places = [0, 4, -1, 3, 2, 9]
-    distances = ExactIndex(as_bank(rows, owners)).query(queries, places)[:, 0]
-    for row, place, distance in zip(rows, places, distances, strict=False):
-        expected = nearest_distances(row[None], rows[owners != place])[0]
-        assert distance.item() == pytest.approx(expected, rel=1e-4, abs=1e-5)
-
-
-def test_exact_distance_does_not_depend_on_other_queries(rng):
-    index = ExactIndex(as_bank(features(rng, 3000)))
-    images = torch.from_numpy(features(rng, 480)).reshape(16, 30, 64)
-    alone = torch.cat([index.query(image[None]) for image in images])
-    assert torch.equal(index.query(images), alone)
-
-
-@pytest.mark.parametrize("n_queries", [0, 1])
-def test_the_bank_comes_back(rng, n_queries):
-    rows = features(rng, 3000, center=0.5)
-    owners = np.arange(3000, dtype=np.int32) // 100
-    index = ExactIndex(as_bank(rows, owners))
-    for _ in range(n_queries):  # the first one sorts the rows
-        query(index, rows[:10])
-    bank = index.bank()
-    np.testing.assert_array_equal(bank.owners, owners)
-    for owner in range(30):
-        come, gone = (x[owners == owner] for x in (bank.rows, rows))
-        come, gone = (x[np.lexsort(x.T)] for x in (come, gone))
-        np.testing.assert_array_equal(come, gone)
-
-
-def test_index_pickles_without_tensors(rng):
-    index = ExactIndex(as_bank(features(rng, 100)))
-    queries = features(rng, 10)
-    before = query(index, queries)
-    assert b"torch" not in pickle.dumps(index)
-    after = query(pickle.loads(pickle.dumps(index)), queries)
-    np.testing.assert_array_equal(after, before)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +89,7 @@ def approximate(request):
 
 def make_approximate():
     rng = np.random.default_rng(1)
-    rows = features(rng, 3000, n_features=16)
+    rows = features(rng, 3000)
     owners = np.zeros(3000, dtype=np.int32)
     owners[1:] = 1
     owners[2998:] = 2
@@ -179,7 +99,7 @@ def make_approximate():
 
 def test_approximate_distances_are_never_too_small(rng, approximate):
     bank, index = approximate
-    queries = features(rng, 200, n_features=16)
+    queries = features(rng, 200)
     exact, distances = nearest_distances(queries, bank), query(index, queries)
     assert (distances >= exact * (1 - 1e-4)).all()
     assert np.mean(distances <= exact * (1 + 1e-4)) > 0.5
@@ -187,14 +107,14 @@ def test_approximate_distances_are_never_too_small(rng, approximate):
 
 def test_approximate_distances_are_decided_exactly(rng, approximate):
     bank, index = approximate
-    queries = features(rng, 200, n_features=16)
+    queries = features(rng, 200)
     decided = index.decide(torch.from_numpy(queries), -1)
     np.testing.assert_allclose(decided, nearest_distances(queries, bank), rtol=1e-4)
 
 
 def test_approximate_distance_does_not_depend_on_other_images(rng, approximate):
     _, index = approximate
-    images = torch.from_numpy(features(rng, 400, n_features=16)).reshape(8, 50, 16)
+    images = torch.from_numpy(features(rng, 400)).reshape(8, 50, 16)
     alone = torch.cat([index.query(image[None]) for image in images])
     assert torch.equal(index.query(images), alone)
 
@@ -213,7 +133,7 @@ def test_approximate_search_leaves_out_the_rows_of_an_image(approximate):
 
 def test_approximate_index_survives_pickling(rng, approximate):
     _, index = approximate
-    queries = features(rng, 50, n_features=16)
+    queries = features(rng, 50)
     before = query(index, queries)
     copy = pickle.loads(pickle.dumps(index))
     assert isinstance(copy._index, bytes)  # unpacked, and compiled, on first use
@@ -224,7 +144,7 @@ def test_approximate_index_survives_pickling(rng, approximate):
 
 def test_threads_share_an_approximate_index(rng, approximate):
     _, index = approximate
-    queries = torch.from_numpy(features(rng, 60, n_features=16)).view(6, 1, 10, 16)
+    queries = torch.from_numpy(features(rng, 60)).view(6, 1, 10, 16)
     expected = torch.stack([index.query(image) for image in queries])
     shared = pickle.loads(pickle.dumps(index))  # unpacked by one of the threads
     with ThreadPoolExecutor(6) as pool:

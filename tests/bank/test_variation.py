@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from reference import nearest_distances, usual_distances
+from reference import usual_distances
 
 from skpatchsvdd._bank.exact import Bank, ExactIndex
 from skpatchsvdd._bank.regression import KernelModel, regress
@@ -32,16 +32,6 @@ def make_variation(patches, n_each=80):
     return Variation(sampler.result(), index, CPU)
 
 
-def test_distances_are_those_to_other_owners(rng):
-    patches = draw(rng)
-    variation = make_variation(patches)
-    assert variation.distances.shape == (6, 80)
-    for i in range(6):
-        bank = np.delete(patches, i, axis=0).reshape(-1, 8)
-        expected = nearest_distances(variation.sample.rows[i], bank)
-        np.testing.assert_allclose(variation.distances[i], expected, rtol=1e-4)
-
-
 @pytest.mark.parametrize("owner", [-1, 4])
 def test_usual_distances_equal_the_plain_way(rng, owner):
     patches = draw(rng)
@@ -58,14 +48,6 @@ def test_usual_distances_equal_the_plain_way(rng, owner):
     typical = np.median(variation.distances)
     expected += typical - np.median(variation.distances[kept])  # always of all
     np.testing.assert_allclose(usual.numpy(), expected, rtol=1e-3)
-
-
-def test_what_varies_more_may_lie_farther_away(rng):
-    patches = draw(rng)
-    variation = make_variation(patches)
-    usual = variation.usual(torch.from_numpy(patches[:1]), [0])[0].numpy()
-    typical = np.median(variation.distances)
-    assert usual[150:].min() - typical > 3 * (usual[:150].max() - typical)
 
 
 def test_every_image_gives_as_many_patches(rng):
@@ -97,14 +79,6 @@ def test_many_images_do_not_all_give_a_patch():
     assert len(np.unique(sample.owners)) == 8192
 
 
-@pytest.mark.parametrize("n_images", [3, 6])
-def test_equal_patches_are_no_trouble(n_images):
-    patches = np.full((n_images, 20, 8), 3.0, dtype=np.float32)
-    variation = make_variation(patches)
-    usual = variation.usual(torch.from_numpy(patches[:1] + 1), [-1])
-    np.testing.assert_array_equal(usual.numpy(), 1.0)
-
-
 def test_without_other_owners_nothing_is_left_out(rng):
     patches = draw(rng)
     sampler = Sampler(6, np.random.RandomState(0), 50)
@@ -115,12 +89,12 @@ def test_without_other_owners_nothing_is_left_out(rng):
     assert torch.isfinite(usual).all()
 
 
-def make_cloud(kind, rng, n_rows=600, n_features=12):
+def make_clouds(rng, n_rows=600, n_features=12):
     """Rows that are hard to tell apart in one way or another."""
     x = rng.normal(size=(n_rows, n_features))
     number = np.arange(n_rows)[:, None]
     kinds = 10 * rng.normal(size=(40, n_features))[number[:, 0] % 40]
-    clouds = {
+    return {
         "clusters": kinds + x,
         "one cluster": 1e-3 * x + 5,
         "line": x[:, :1] * kinds[:1],
@@ -128,7 +102,6 @@ def make_cloud(kind, rng, n_rows=600, n_features=12):
         "few values": kinds,
         "far apart": kinds * np.where(number % 5, 1, 1e3) + x,
     }
-    return clouds[kind]
 
 
 def make_queries(rows, rng):
@@ -140,32 +113,24 @@ def make_queries(rows, rng):
     return np.concatenate(places)
 
 
-def make_model(rows, width, rng):
-    rows = torch.from_numpy(rows)
-    origin = rows.mean(dim=0)
-    rows = rows - origin
-    width *= float(rows.square().mean())
-    distances = torch.from_numpy(rng.uniform(1, 9, len(rows))).to(rows)
-    columns, half_squares = as_columns(rows) / width, halve_squares(rows) / width
-    owners = rows[:, 0] > rows[:, 0].quantile(0.4)
-    model = KernelModel(origin, columns, half_squares, distances, owners.int(), 0.0)
-    return model, width
-
-
 @pytest.mark.parametrize("width", [1e-3, 0.1, 10.0])
 @pytest.mark.parametrize(
     "kind", ["clusters", "one cluster", "line", "copies", "few values", "far apart"]
 )
 def test_what_is_usual_is_a_mean_weighted_by_the_kernel(rng, kind, width):
-    rows = make_cloud(kind, rng)
+    rows = make_clouds(rng)[kind]
     queries = make_queries(rows, rng)
-    model, width = make_model(rows, width, rng)
-    distances, owners = model.distances.numpy(), model.owners.numpy()
+    origin = torch.from_numpy(rows.mean(axis=0))
+    x = torch.from_numpy(rows) - origin
+    width *= float(x.square().mean())
+    distances = torch.from_numpy(rng.uniform(1, 9, len(rows)))
+    owners = (x[:, 0] > x[:, 0].quantile(0.4)).int()
+    scaled = as_columns(x) / width, halve_squares(x) / width
+    model = KernelModel(origin, *scaled, distances, owners, 0.0)
     for left_out in (-1, 1):
-        chosen = model if left_out < 0 else model.leave_out(left_out)
-        kept = owners != left_out
+        kept = owners.numpy() != left_out
         squares = ((queries[:, None] - rows[kept]) ** 2).sum(axis=2) / (2 * width)
         weights = np.exp(squares.min(axis=1, keepdims=True) - squares)
-        expected = weights @ distances[kept] / weights.sum(axis=1)
-        found = regress(chosen, torch.from_numpy(queries))
+        expected = weights @ distances.numpy()[kept] / weights.sum(axis=1)
+        found = regress(model.leave_out(left_out), torch.from_numpy(queries))
         np.testing.assert_allclose(found, expected, rtol=1e-6)

@@ -9,7 +9,7 @@ from settings import SEED
 
 import skpatchsvdd
 from skpatchsvdd import Inspection, PatchSVDD, Training
-from skpatchsvdd._encoding import JointEncoder, dense
+from skpatchsvdd._encoding import JointEncoder
 from skpatchsvdd._encoding.formulas import PATCHES, FormulaEncoder
 from skpatchsvdd._encoding.known import KnownNetwork, fold_norms, read_known
 from skpatchsvdd.datasets import make_textures
@@ -54,11 +54,6 @@ def test_features_of_a_fixed_image(encoder):
     y, x = torch.meshgrid(torch.arange(96.0), torch.arange(96.0), indexing="ij")
     image = torch.stack([(x / 95), (y / 95), torch.sin(x * y / 300) / 2 + 0.5])[None]
     found = encoder.encode_images(image, STRIDES)
-    assert [tuple(f.shape) for f in found] == [
-        (1, 64, 11, 11),
-        (1, 64, 10, 10),
-        (1, 64, 4, 4),
-    ]
     norms = [float(f.norm(dim=1).mean()) for f in found]
     np.testing.assert_allclose(norms, EXPECTED, rtol=1e-3)
 
@@ -68,12 +63,8 @@ def test_a_patch_is_where_its_feature_looks(encoder):
     plain = torch.full((1, 3, 96, 96), 0.5)
     dotted = plain.clone()
     dotted[:, :, 39:42, 55:58] = 1
-    pairs = zip(
-        encoder.encode_images(plain, STRIDES),
-        encoder.encode_images(dotted, STRIDES),
-        strict=True,
-    )
-    for (size, stride), (a, b) in zip(PATCHES.items(), pairs, strict=True):
+    found = (encoder.encode_images(x, STRIDES) for x in (plain, dotted))
+    for (size, stride), a, b in zip(PATCHES.items(), *found, strict=True):
         change = (a - b).norm(dim=1)[0]
         row, col = divmod(int(change.argmax()), change.shape[1])
         assert abs(row * stride + size / 2 - 40) <= stride
@@ -91,14 +82,14 @@ def test_patches_of_any_image_size(size):
 
 
 def test_channels_are_brought_to_three(encoder):
-    grey = make_images(1, channels=1)
-    expected = encoder.encode_images(grey.repeat(1, 3, 1, 1), STRIDES)
-    for a, b in zip(encoder.encode_images(grey, STRIDES), expected, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
-    six = make_images(1, channels=6)
-    expected = encoder.encode_images(six.view(1, 3, 2, 96, 96).mean(dim=2), STRIDES)
-    for a, b in zip(encoder.encode_images(six, STRIDES), expected, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+    grey, six = make_images(1, channels=1), make_images(1, channels=6)
+    for images, rgb in (
+        (grey, grey.repeat(1, 3, 1, 1)),
+        (six, six.view(1, 3, 2, 96, 96).mean(dim=2)),
+    ):
+        pairs = (encoder.encode_images(x, STRIDES) for x in (images, rgb))
+        for a, b in zip(*pairs, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
 
 
 def test_batch_norm_is_folded_into_the_layers():
@@ -111,19 +102,6 @@ def test_batch_norm_is_folded_into_the_layers():
     pairs = zip(network(images), fold_norms(network)(images), strict=True)
     for a, b in pairs:
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
-
-
-def test_tiles_of_large_images_have_the_features_of_the_whole(monkeypatch):
-    images = make_textures(1, image_size=240, random_state=SEED).images
-    encoder = FormulaEncoder.make_frozen(3, (240, 240))
-    center = np.full((1, 1, 1), 0.5, dtype=np.float32)
-    setting = dense.DenseSetting((240, 240), center, 0.3, STRIDES, torch.device("cpu"))
-    whole = setting.make(encoder).encode(images)
-    monkeypatch.setattr(dense, "_WHOLE_PIXELS", 1)
-    monkeypatch.setattr(dense, "_TILE", 64)
-    tiled = setting.make(encoder).encode(images)
-    for a, b in zip(whole, tiled, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3)
 
 
 def test_formulas_find_defects_without_training(parts):
@@ -172,26 +150,10 @@ def test_models_survive(parts, tmp_path, encoder):
     assert len(est.training_scores_) == 6
 
 
-def test_groups_and_masks_of_what_matters(parts):
-    train, _ = parts
-    roi = np.zeros((96, 96))
-    roi[:60] = 1
-    est = PatchSVDD(roi=roi, max_iter=0, random_state=SEED)
-    est.fit(train, groups=np.arange(12) // 2)
-    fresh = make_textures(2, image_size=96, kind="gear", random_state=SEED + 5).images
-    hidden = fresh.copy()
-    hidden[:, 60:] = 255 - hidden[:, 60:]
-    np.testing.assert_array_equal(est.score_samples(hidden), est.score_samples(fresh))
-    assert (est.anomaly_map(train)[:, 60:] == 0).all()
-    assert est.calibrates_.all()  # nothing was trained
-
-
 @pytest.mark.parametrize(
     ("given", "sizes"),
     [
         ({}, (16, 24, 48)),
-        ({"max_iter": 0}, (16, 24, 48)),
-        ({"max_iter": 1}, (16, 24, 48)),
         ({"max_iter": 1, "encoder": "hierarchical"}, (32, 64)),
         ({"max_iter": 1, "training": Training(method="paper", batch_size=1)}, (32, 64)),
         ({"encoder": ["raw", "formulas"], "patch_size": 32}, (32, 16, 24, 48)),

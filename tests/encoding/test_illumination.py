@@ -4,12 +4,7 @@ import torch
 from reference import damp_slow_changes
 from settings import SEED
 
-from skpatchsvdd._encoding.illumination import (
-    REACH,
-    blur_weights,
-    damp_light,
-    damp_windows,
-)
+from skpatchsvdd._encoding.illumination import REACH, damp_light, damp_windows
 from skpatchsvdd._training.light import relight
 from skpatchsvdd._utils.random import Draws
 
@@ -26,18 +21,6 @@ def test_damping_equals_the_plain_way(images, kept):
     np.testing.assert_allclose(damped, expected, atol=1e-5)
 
 
-def test_an_even_image_keeps_its_share():
-    even = torch.full((1, 1, 40, 50), 0.5)
-    torch.testing.assert_close(damp_light(even, 0.2), torch.full_like(even, 0.1))
-
-
-def test_a_fine_pattern_stays():
-    stripes = torch.tensor([1.0, -1.0]).repeat(32).expand(1, 1, 64, 64)
-    inside = np.s_[:, :, REACH:-REACH, REACH:-REACH]
-    damped = damp_light(stripes, 0)
-    torch.testing.assert_close(damped[inside], stripes[inside], atol=1e-3, rtol=0)
-
-
 def test_windows_are_parts_of_the_damped_images(images):
     size = 32
     corners = torch.tensor([[0, 38], [58, 0]])  # at all four edges
@@ -52,14 +35,6 @@ def test_windows_are_parts_of_the_damped_images(images):
     whole = damp_light(images, 0.3)
     for x, y, (i, j) in zip(damped, whole, corners.tolist(), strict=True):
         torch.testing.assert_close(x, y[:, i : i + size, j : j + size])
-
-
-def test_blur_weights_sum_to_one_and_leave_out_what_is_not_there():
-    weights = blur_weights(torch.tensor([0, 90]), 10, REACH, 100)
-    assert weights.shape == (2, 10, 10 + 2 * REACH)
-    torch.testing.assert_close(weights.sum(dim=2), torch.ones(2, 10))
-    assert not weights[0, :, :REACH].any()
-    assert not weights[1, :, -REACH:].any()
 
 
 def test_relighting_adds_one_level_to_each_image(images):

@@ -7,8 +7,7 @@ import torch
 from reference import encode_patchwise
 from settings import SEED
 
-from skpatchsvdd._encoding.networks import grid_shape
-from skpatchsvdd._encoding.registry import ENCODERS, make_encoder
+from skpatchsvdd._encoding.registry import make_encoder
 
 pytestmark = pytest.mark.wide
 
@@ -58,39 +57,28 @@ def test_hierarchical_encoder_has_the_papers_weights():
 
 
 @pytest.mark.parametrize(
-    ("strides", "size"),
-    [
-        ((4, 16), (64, 64)),
-        ((4, 16), (75, 101)),
-        ((2, 2), (69, 66)),
-        ((6, 10), (97, 80)),
-        ((32, 64), (75, 101)),
-        ((8, 4), (64, 64)),
-        ((8, 4), (97, 80)),
-    ],
-)
-def test_hierarchical_dense_equals_patchwise(strides, size):
-    images = random_images(2, 3, *size)
-    check_dense_equals_patchwise(make_lively("hierarchical"), images, strides)
-
-
-@pytest.mark.parametrize(
     ("patch_size", "strides", "size"),
     [
         (32, (4,), (41, 32)),
         (32, (2,), (33, 47)),
         (32, (3,), (40, 51)),
+        (64, (4, 16), (64, 64)),
+        (64, (4, 16), (75, 101)),
+        (64, (2, 2), (69, 66)),
+        (64, (6, 10), (97, 80)),
+        (64, (32, 64), (75, 101)),
+        (64, (8, 4), (97, 80)),
         (64, (5, 7), (70, 83)),
         (128, (8, 16, 16), (145, 131)),
         (128, (12, 6, 10), (150, 139)),
     ],
 )
-def test_hierarchical_dense_equals_patchwise_at_all_scales(patch_size, strides, size):
+def test_hierarchical_dense_equals_patchwise(patch_size, strides, size):
     encoder = make_lively("hierarchical", patch_size, n_channels=1)
-    check_dense_equals_patchwise(encoder, random_images(1, 1, *size), strides)
+    check_dense_equals_patchwise(encoder, random_images(2, 1, *size), strides)
 
 
-@pytest.mark.parametrize("stride", [2, 3, 4, 6, 8, 16, 24])
+@pytest.mark.parametrize("stride", [2, 3, 8, 24])
 def test_flat_dense_equals_patchwise(stride):
     check_dense_equals_patchwise(
         make_lively("flat"), random_images(2, 3, 89, 75), (stride,)
@@ -149,11 +137,3 @@ def test_pickled_encoder_holds_arrays_and_the_same_weights():
     copy = pickle.loads(pickle.dumps(encoder))
     patches = random_images(2, 3, 128, 128)
     assert torch.equal(encoder(patches), copy(patches))
-
-
-def test_scales_and_grids():
-    assert ENCODERS["hierarchical"].scales(128) == (32, 64, 128)
-    assert ENCODERS["flat"].scales(64) == (64,)
-    assert grid_shape((256, 256), 32, 4) == (57, 57)
-    assert grid_shape((256, 256), 64, 16) == (13, 13)
-    assert grid_shape((33, 64), 32, 4) == (1, 9)

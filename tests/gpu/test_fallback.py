@@ -1,23 +1,17 @@
 """Kernels and their fallback, with functions of torch in place of kernels."""
 
-import sys
 import types
 import warnings
 
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from reference import nearest_distances
 
-from skpatchsvdd._bank import exact, exact_gpu, fused_regression
+from skpatchsvdd._bank import exact, exact_gpu, regression
 from skpatchsvdd._bank.exact import Bank, ExactIndex
 from skpatchsvdd._bank.exact_gpu import GpuSearch, WholeSearch
 from skpatchsvdd._bank.variation import PatchSample, Variation
-from skpatchsvdd._encoding import biases
-from skpatchsvdd._encoding import fused as layers
-from skpatchsvdd._encoding.networks import run_layer
-from skpatchsvdd._encoding.registry import make_encoder
 from skpatchsvdd._gpu import KernelWithFallback, kernels
 
 CPU = torch.device("cpu")
@@ -199,137 +193,33 @@ def variation(rng):
     return variation
 
 
-def use_kernel(monkeypatch, function):
-    module = types.SimpleNamespace(regress=Kernel(function))
-    monkeypatch.setattr(fused_regression, "load_kernels", lambda *args: module)
-
-
-def test_the_kernel_of_what_is_usual_is_used_where_it_is_right(variation, monkeypatch):
-    features = torch.from_numpy(variation.sample.rows)
-    expected = variation.usual(features, [0, 1, -1])
-    variation._on_device = None
-    use_kernel(monkeypatch, regress_with_torch)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        found = variation.usual(features, [0, 1, -1])
-    assert variation._on_device.regress.uses_kernels
-    torch.testing.assert_close(found, expected, rtol=1e-3, atol=0)
-
-
 def fail_later(*args, **constants):
     n_patches = args[9]
     return fail() if n_patches > 90 else regress_with_torch(*args, **constants)
 
 
 @pytest.mark.parametrize(
-    "kernel", [fail, regress_wrongly, leave_nothing_out, fail_later]
+    ("kernel", "n_told"),
+    [
+        (regress_with_torch, 0),
+        (fail, 1),
+        (regress_wrongly, 1),
+        (leave_nothing_out, 1),
+        (fail_later, 1),
+    ],
 )
-def test_the_kernel_of_what_is_usual_is_not_used_unless_it_is_right(
-    variation, monkeypatch, kernel
+def test_the_kernel_of_what_is_usual_is_used_where_it_is_right(
+    variation, monkeypatch, kernel, n_told
 ):
     features = torch.from_numpy(variation.sample.rows)
     expected = variation.usual(features, [0, 1, -1])
     variation._on_device = None
-    use_kernel(monkeypatch, kernel)
-    with pytest.warns(UserWarning, match="what is usual on this GPU") as told:
+    module = types.SimpleNamespace(regress=Kernel(kernel))
+    monkeypatch.setattr(regression, "load_kernels", lambda *args: module)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
         found = [variation.usual(features, [0, 1, -1]) for _ in range(2)]
-    assert len(told) == 1
-    assert torch.equal(found[1], expected)
-
-
-def activate_with_torch(x, bias, n_pixels, slope, **constants):
-    x.copy_(F.leaky_relu(x + bias[:, None, None].to(x.dtype), slope))
-
-
-def backward_with_torch(grad, activated, before, sums, n_pixels, slope, **constants):
-    before.copy_(torch.where(activated > 0, grad, slope * grad))
-    sums.zero_()
-    sums[0] = before.float().sum(dim=(0, 2, 3))
-
-
-def backward_wrongly(*args, **constants):
-    backward_with_torch(*args, **constants)
-    args[3].mul_(2)
-
-
-@pytest.fixture
-def use_biases(monkeypatch):
-    def use(activate, backward):
-        module = types.ModuleType("kernels")
-        module.activate, module.activate_backward = Kernel(activate), Kernel(backward)
-        monkeypatch.setitem(sys.modules, "skpatchsvdd._encoding.kernels", module)
-        monkeypatch.setattr(biases, "runs_kernels", lambda device: True)
-
-    biases.make_add.cache_clear()
-    yield use
-    biases.make_add.cache_clear()
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_kernels_of_biases_are_used_where_they_are_right(use_biases, dtype):
-    use_biases(activate_with_torch, backward_with_torch)
-    assert biases.make_add(CPU, dtype, 32, 0.1).uses_kernels
-
-
-@pytest.mark.parametrize(
-    ("activate", "backward"),
-    [
-        (fail, backward_with_torch),
-        (activate_with_torch, fail),
-        (activate_with_torch, backward_wrongly),
-    ],
-)
-def test_kernels_of_biases_are_not_used_unless_they_are_right(
-    use_biases, activate, backward
-):
-    use_biases(activate, backward)
-    x = torch.randn(2, 32, 5, 5, generator=torch.Generator().manual_seed(0))
-    bias = torch.ones(32, requires_grad=True)
-    with pytest.warns(UserWarning, match="biases on this GPU") as told:
-        found = [biases.add_bias(x.clone(), bias, 0.1) for _ in range(2)]
-    assert len(told) == 1
-    torch.testing.assert_close(found[1], F.leaky_relu(x + 1, 0.1))
-
-
-def convolve_with_torch(x, weight, rest, bias, out, *args, STRIDE, DILATION, **more):
-    scale, slope = args[-2:]
-    weight = scale * (weight.float() + rest.float()).permute(3, 2, 0, 1)
-    y = F.conv2d(x, weight, bias, STRIDE, dilation=DILATION)
-    out.copy_(F.leaky_relu(y, slope).permute(0, 2, 3, 1))
-
-
-def convolve_until_later(*args, STRIDE, **constants):
-    return (
-        fail()
-        if STRIDE == 3
-        else convolve_with_torch(*args, STRIDE=STRIDE, **constants)
-    )
-
-
-@pytest.mark.parametrize(
-    ("convolve", "fails"),
-    [
-        (convolve_with_torch, None),
-        (fail, "early"),
-        (lambda x, *args, **constants: None, "early"),
-        (convolve_until_later, "late"),
-    ],
-)
-def test_layers_are_plain_unless_kernels_are_right(monkeypatch, convolve, fails):
-    module = types.ModuleType("kernels")
-    module.convolve = Kernel(convolve)
-    monkeypatch.setitem(sys.modules, "skpatchsvdd._encoding.kernels", module)
-    monkeypatch.setattr(layers, "runs_kernels", lambda device: True)
-    encoder = make_encoder("hierarchical", 3, 64, 64, torch.Generator())
-    images = torch.rand(2, 3, 80, 80, generator=torch.Generator().manual_seed(0))
-    encoder.standardize(images)
-    with torch.inference_mode(), warnings.catch_warnings(record=True) as told:
-        expected = encoder.encode_images(images, (3, 3))
-        layers.use_fused_layers(encoder)
-        assert (encoder.run_layer is run_layer) == (fails == "early")
-        found = encoder.encode_images(images, (3, 3))
-    assert ["fast convolution on this GPU" in str(x.message) for x in told] == (
-        [True] if fails else []
-    )
-    for x, y in zip(found, expected, strict=True):
-        torch.testing.assert_close(x, y, rtol=0, atol=1e-4)
+    assert len(told) == n_told
+    assert all("what is usual on this GPU" in str(x.message) for x in told)
+    assert variation._on_device.regress.uses_kernels == (n_told == 0)
+    torch.testing.assert_close(found[1], expected, rtol=1e-3, atol=0)

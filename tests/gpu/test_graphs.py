@@ -8,7 +8,7 @@ import torch
 from settings import SEED
 
 from skpatchsvdd import PatchSVDD
-from skpatchsvdd._gpu import GraphedCall, SharedGraphedCall, prefetch
+from skpatchsvdd._gpu import GraphedCall, SharedGraphedCall, prefetch, run_concurrently
 from skpatchsvdd.datasets import make_textures
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -25,9 +25,6 @@ class FakeGraph:
 
     def replay(self):
         pass
-
-    def register_generator_state(self, generator):
-        self.generator = generator
 
 
 @pytest.fixture
@@ -75,14 +72,6 @@ def test_what_cannot_be_recorded_is_called_as_it_is(fake_graph, monkeypatch, nam
     assert not graphed.is_recorded
     assert len(told) == (name is not None)
     assert all("the training step cannot be recorded" in str(x.message) for x in told)
-
-
-def test_a_generator_is_known_to_its_graph(fake_graph):
-    generator = torch.Generator()
-    graphed = GraphedCall(lambda: None, n_eager=1, generator=generator)
-    graphed()
-    graphed()
-    assert graphed._graph.generator is generator
 
 
 def test_threads_that_share_a_graph_get_results_of_their_own(fake_graph):
@@ -180,3 +169,16 @@ def test_threads_may_record_at_once():
     for thread in threads:
         thread.join(60)
     assert results == [(True, True)] * 4
+
+
+@needs_gpu
+def test_concurrent_calls_have_the_same_streams_every_time():
+    gpu = torch.device("cuda")
+
+    def find_stream():
+        return torch.cuda.current_stream(gpu).cuda_stream
+
+    first = run_concurrently([find_stream, find_stream], gpu)
+    assert len({find_stream(), *first}) == 3
+    for _ in range(40):
+        assert run_concurrently([find_stream, find_stream], gpu) == first

@@ -3,8 +3,9 @@ import types
 
 import pytest
 import torch
+from settings import SEED
 
-from skpatchsvdd._gpu import kernels, runs_kernels
+from skpatchsvdd._gpu import kernels, runs_kernels, split_halves
 
 
 @pytest.fixture(autouse=True)
@@ -39,3 +40,12 @@ def test_a_compiler_that_is_missing_is_told_of_once(monkeypatch):
     ):
         assert not runs_kernels(torch.device("cuda"))
     assert not runs_kernels(torch.device("cuda"))  # without a warning
+
+
+@pytest.mark.parametrize("factor", [1e-6, 1.0, 1e6])
+def test_numbers_are_sums_of_two_that_matrix_units_take(factor):
+    x = factor * torch.randn(48, generator=torch.Generator().manual_seed(SEED))
+    kept, rest, scale = split_halves(x)
+    assert kept.dtype == rest.dtype == torch.float16
+    found = scale * (kept.double() + rest.double())
+    assert (found / x - 1).abs().max() < 2.0**-21
