@@ -79,13 +79,11 @@ def make_textures(
 
 
 def _check_parameters(n_samples, image_size, anomaly_fraction, kind):
-    for name, value, least in (
-        ("n_samples", n_samples, 1),
-        ("image_size", image_size, 32),
-    ):
-        if not isinstance(value, Integral) or value < least:
+    least = {"n_samples": 1, "image_size": 32}
+    for name, value in (("n_samples", n_samples), ("image_size", image_size)):
+        if not isinstance(value, Integral) or value < least[name]:
             raise ValueError(
-                f"{name} must be an integer of at least {least}, got {value!r}."
+                f"{name} must be an integer of at least {least[name]}, got {value!r}."
             )
     if not isinstance(anomaly_fraction, Real) or not 0 <= anomaly_fraction <= 1:
         raise ValueError(
@@ -133,8 +131,6 @@ def _finish(rng, clean, image, defect):
 
 
 # Normal surfaces, each (size, size, 3) on the 0..1 scale.
-
-
 def _fabric(rng, size):
     """Plain weave: threads that pass over and under each other."""
     period = 8.0
@@ -155,9 +151,8 @@ def _wood(rng, size):
     """Planed wood: wavy rings across the grain and fine fibres along it."""
     down, right = pixel_axes((size, size))
     phase = rng.uniform(0, 100)
-    wave = 5 * np.sin((right + 60 * phase) / 55) + 3 * _smooth_noise(
-        rng, size, (25, 40)
-    )
+    noise = _smooth_noise(rng, size, (25, 40))
+    wave = 5 * np.sin((right + 60 * phase) / 55) + 3 * noise
     rings = np.sin(2 * np.pi * (down + wave + phase) / 13)
     rings = np.tanh(1.5 * rings) * 0.5 + 0.5
     fibre = _smooth_noise(rng, size, (0.6, 14))
@@ -208,9 +203,7 @@ _DEFECTS_OF = {
     "mesh": ["scratch", "stain", "hole", "distortion"],
     "gear": ["scratch", "stain", "hole", "distortion", "missing"],
 }
-# The gear: any numbers would do.
-_N_TEETH = 14
-_N_HOLES = 6
+_N_TEETH, _N_HOLES = 14, 6  # of the gear: any numbers would do
 
 
 def _draw_gear(size, surface, shift, angle, missing=None):
@@ -243,9 +236,8 @@ def _draw_gear(size, surface, shift, angle, missing=None):
 
 def _smooth_noise(rng, size, sigma):
     """Draw noise of standard deviation 1, smoothed over `sigma` pixels."""
-    noise = ndimage.gaussian_filter(
-        rng.standard_normal((size, size)), sigma, mode="wrap"
-    )
+    noise = rng.standard_normal((size, size))
+    noise = ndimage.gaussian_filter(noise, sigma, mode="wrap")
     return noise / noise.std()
 
 

@@ -11,35 +11,23 @@ from skpatchsvdd._training.light import relight
 from skpatchsvdd._utils import Draws, training_layout
 
 # The paper's noise of a patch's colour and of its pixels.
-_COLOUR_NOISE = 0.02
-
-_PIXEL_NOISE = 0.02
-
+_COLOUR_NOISE, _PIXEL_NOISE = 0.02, 0.02
 # Two of the default patches wide: room for pairs in every direction.
 _CROP_SIZE = 128
-
 # Pixels by which the second view of a crop is shifted, at most, along each axis. Half
 # of the crops are not: on fine textures a shift changes every pixel, and nothing would
 # be left to recognise a damaged patch by.
-SHIFT = 2
-
+_SHIFT = 2
 # Smallest change of a pixel, on the 0..1 scale, that counts as damage: ten grey levels
 # of 255, which is clearly visible, and twice the noise of pixels.
 _DAMAGE = 0.04
 
 
 def draw_corners(n, shape, size, draws, seen=None):
-    """Draw n squares of a size from a stack of images of this shape.
+    """Draw squares from a stack of images of this shape: image (n,), corner (n, 2).
 
     With `seen`, rows and columns (n_pixels, 2) of the pixels to look at, each square
     holds one of them.
-
-    Returns
-    -------
-    index : tensor of shape (n,)
-        Which image.
-    corner : tensor of shape (n, 2)
-        Row and column of the top left pixel.
     """
     n_images, height, width, _ = shape
     index = draws.integers(0, n_images, (n,))
@@ -68,47 +56,27 @@ def add_noise(patches, draws):
 
 
 class Crops(NamedTuple):
-    """Two views of each of n crops.
+    """Two views of each of n crops, each with a light and noise of its own.
 
-    Attributes
-    ----------
-    first : tensor of shape (n, n_channels, size, size)
-        The crops.
-    second : tensor of shape (n, n_channels, size, size)
-        The same with synthetic defects, half of them shifted by up to two pixels. Each
-        view has a light and noise of its own.
-    is_damaged : tensor of shape (n, 1, size, size)
-        1 where the second view shows a defect, 0 elsewhere.
-    is_seen : tensor of shape (n, 1, size, size) or None
-        1 at pixels to look at, 0 elsewhere; None if all are.
+    Half of the second ones are shifted by up to two pixels. 1 says where they show a
+    defect, and which pixels are to be looked at, None for all; 0 says no.
     """
 
-    first: torch.Tensor
-    second: torch.Tensor
-    is_damaged: torch.Tensor
-    is_seen: torch.Tensor | None = None
+    first: torch.Tensor  # (n, n_channels, size, size)
+    second: torch.Tensor  # (n, n_channels, size, size)
+    is_damaged: torch.Tensor  # (n, 1, size, size)
+    is_seen: torch.Tensor | None = None  # (n, 1, size, size)
 
 
 class CropSampler:
-    """Draws crops from images that live on one device.
+    """Draws crops from images that live on one device, by one generator.
 
-    Parameters
-    ----------
-    images : tensor of shape (n_images, height, width, n_channels)
-        Bytes, or floats on the 0..1 scale. Bytes are scaled crop by crop, so that a
-        large training set takes a quarter of the memory.
-    center : tensor of shape (height, width, n_channels) or (1, 1, 1)
-        Subtracted from every crop at its position.
-    generator : torch.Generator
-        The only source of randomness, of the same device or of the CPU.
-    patch_size : int
-        A crop holds at least one such patch.
-    light : float
-        Fraction of slow changes of brightness that stays.
-    roi : tensor of bool of shape (height, width) or None
-        Pixels to look at, all if None; see `DenseEncoder`.
-    fillings : Fillings or None
-        Known defects, with which some of the synthetic ones are filled.
+    Images (n_images, height, width, n_channels) are bytes, or floats on the 0..1 scale.
+    Bytes are scaled crop by crop, so that a large training set takes a quarter of the
+    memory. `center`, (height, width, n_channels) or (1, 1, 1), is subtracted, and the
+    fraction `light` of slow changes of brightness stays. A crop holds at least one
+    patch and, if a `roi` (height, width) says which pixels to look at, one of these.
+    `fillings` are known defects, with which some of the synthetic ones are filled.
     """
 
     def __init__(
@@ -127,50 +95,35 @@ class CropSampler:
         self._roi = None if roi is None else roi[:, :, None].float()
         self._seen = None if roi is None else roi.nonzero()
 
-    def crops(self, n_crops):
-        """Draw n crops and two views of each, the second with defects."""
-        first, second, corners = self._draw_views(n_crops)
-        damaged = damage_images(second, self._draws, self._fillings)
-        change = (damaged - second).abs().amax(dim=1, keepdim=True)
-        change = self._cut_margin(change)
-        views = self._finish(torch.cat([first, damaged]), corners)
-        is_seen = self._cut_seen(corners[:n_crops])
-        is_damaged = (change > _DAMAGE).float()
-        if is_seen is not None:
-            is_damaged = is_damaged * self._cut_seen(corners[n_crops:])
-        return Crops(*views.chunk(2), is_damaged, is_seen)
-
-    def intact_crops(self, n_crops):
-        """Draw n crops and two views of each, both without defects."""
-        first, second, corners = self._draw_views(n_crops)
-        views = self._finish(torch.cat([first, second]), corners)
-        is_damaged = torch.zeros_like(views[:n_crops, :1])
-        return Crops(*views.chunk(2), is_damaged, self._cut_seen(corners[:n_crops]))
-
-    def _draw_views(self, n_crops):
-        """Cut windows, crops with a margin, for both views; return all corners too."""
-        shape = self.images.shape
+    def crops(self, n_crops, damages=True):
+        """Draw n crops and two views of each, the second with defects if `damages`."""
         index, corner = self._draw_corners(n_crops)
-        shift = self._draws.integers(-SHIFT, SHIFT + 1, (n_crops, 2))
+        shift = self._draws.integers(-_SHIFT, _SHIFT + 1, (n_crops, 2))
         shift = shift * self._draws.integers(0, 2, (n_crops, 1))
-        shifted = clip_corners(corner + shift, shape, self.crop_size)
-        first, second = (self._windows(index, x) for x in (corner, shifted))
-        return first, second, torch.cat([corner, shifted])
+        shifted = clip_corners(corner + shift, self.images.shape, self.crop_size)
+        first, second = (self._cut(self.images, x, index) for x in (corner, shifted))
+        damaged = second
+        if damages:
+            damaged = damage_images(second, self._draws, self._fillings)
+        change = (damaged - second).abs().amax(dim=1, keepdim=True)
+        is_damaged = (self._cut_margin(change) > _DAMAGE).float()
+        views = torch.cat([first, damaged])
+        views = self._finish(views, torch.cat([corner, shifted]))
+        if self._roi is None:
+            return Crops(*views.chunk(2), is_damaged)
+        is_seen, is_seen_again = (
+            self._cut_margin(self._cut(self._roi, x)) for x in (corner, shifted)
+        )
+        return Crops(*views.chunk(2), is_damaged * is_seen_again, is_seen)
 
     def plain(self, n_crops):
         """Draw n crops with another light and noise, (n, n_channels, size, size)."""
         index, corner = self._draw_corners(n_crops)
-        return self._finish(self._windows(index, corner), corner)
+        return self._finish(self._cut(self.images, corner, index), corner)
 
     def _draw_corners(self, n_crops):
         shape = self.images.shape
         return draw_corners(n_crops, shape, self.crop_size, self._draws, self._seen)
-
-    def _cut_seen(self, corners):
-        """Return which pixels of crops are to look at, (n, 1, size, size), or None."""
-        if self._roi is None:
-            return None
-        return self._cut_margin(self._cut(self._roi, corners))
 
     def _cut_margin(self, windows):
         inner = slice(self._margin, self._margin + self.crop_size)
@@ -187,9 +140,6 @@ class CropSampler:
             windows = damp_windows(windows, corners, image_size, self._light)
         return windows.contiguous(memory_format=training_layout(self.device))
 
-    def _windows(self, index, corner):
-        return self._cut(self.images, corner, index)
-
     def _cut(self, source, corner, index=None):
         """Cut windows out, with a margin that repeats the edge."""
         height, width = self.images.shape[1:3]
@@ -205,4 +155,4 @@ class CropSampler:
 def crop_size(image_size, patch_size):
     """Size of square crops: two patches wide, with room to shift them if there is."""
     wanted = max(_CROP_SIZE, 2 * patch_size)
-    return max(min(wanted, min(image_size) - SHIFT), patch_size)
+    return max(min(wanted, min(image_size) - _SHIFT), patch_size)

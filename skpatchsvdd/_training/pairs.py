@@ -13,24 +13,11 @@ _N_PAIRS, _MIN_PAIRS, _MAX_PAIRS = 4096, 256, 512
 
 
 def draw_pairs(n_crops, n_each, crop_size, patch_size, stride, draws):
-    """Draw pairs of cells in the feature maps of crops, both inside the crop.
+    """Draw pairs of cells, patches a stride apart, in the feature maps of crops.
 
-    Parameters
-    ----------
-    n_crops, n_each, crop_size : int
-        Number of the crops, of the pairs of each, and size of the crops.
-    patch_size, stride : int
-        A cell is a patch of this size; the next one begins `stride` pixels further.
-    draws : Draws
-        Where the random numbers come from.
-
-    Returns
-    -------
-    first, second : tensors of shape (n_pairs, 3)
-        Crop, row and column of both ends. Along each axis that the direction changes,
-        the second lies 3K/4 to K - 1 pixels away, or as far as the crop allows.
-    direction : tensor of shape (n_pairs,)
-        Index into the eight directions.
+    Returns crop, row and column of both ends, (n_pairs, 3) each, and the index of their
+    direction, (n_pairs,). Along each axis that the direction changes, the second lies
+    3K/4 to K - 1 pixels away, or as far as the crop allows.
     """
     n_pairs = n_crops * n_each
     n_cells = (crop_size - patch_size) // stride + 1
@@ -39,8 +26,9 @@ def draw_pairs(n_crops, n_each, crop_size, patch_size, stride, draws):
     if low >= high:
         low = high // 2
     direction = draws.integers(0, len(DIRECTIONS), (n_pairs,))
-    sign = direction_signs(direction)
-    step = sign * draws.integers(low, max(high, low + 1), (n_pairs, 2))
+    step = grid_steps(direction, 3) * draws.integers(
+        low, max(high, low + 1), (n_pairs, 2)
+    )
     room = n_cells - step.abs()
     cell = (draws.uniform(0, 1, (n_pairs, 2)) * room).long() - step.clamp(max=0)
     crop = torch.arange(n_crops, device=draws.device).repeat_interleave(n_each)
@@ -54,14 +42,15 @@ def pairs_of_a_crop(n_crops):
     return min(max(_N_PAIRS // n_crops, _MIN_PAIRS), _MAX_PAIRS)
 
 
-def direction_signs(direction):
-    """Return the rows of `DIRECTIONS` that an index tensor names, (n, 2).
+def grid_steps(number, width):
+    """Return the steps from the middle of a square to its other cells, (n, 2).
 
-    By arithmetic, since a recorded step cannot copy a table to the device.
+    They are numbered row by row, those of width 3 as `DIRECTIONS` are. By arithmetic,
+    since a recorded step cannot copy a table to the device.
     """
-    cell = direction + (direction >= len(DIRECTIONS) // 2).long()
-    rows = torch.div(cell, 3, rounding_mode="floor")
-    return torch.stack([rows, cell % 3], dim=1) - 1
+    cell = number + (number >= width * width // 2).long()
+    rows = torch.div(cell, width, rounding_mode="floor")
+    return torch.stack([rows, cell % width], dim=1) - width // 2
 
 
 def number_cells(cells, grid):
@@ -71,20 +60,13 @@ def number_cells(cells, grid):
 
 
 class PairSampler:
-    """Draws pairs of patches from images that live on one device.
+    """Draws pairs of patches from images that live on one device, by one generator.
 
-    Parameters
-    ----------
-    images : tensor of shape (n_images, height, width, n_channels)
-        Bytes, or floats on the 0..1 scale. Bytes are scaled patch by patch, so that a
-        large training set takes a quarter of the memory.
-    center : tensor of shape (height, width, n_channels)
-        Subtracted from every patch at its position.
-    generator : torch.Generator
-        A generator of the same device; the only source of randomness.
-    roi : tensor of bool of shape (height, width) or None
-        Pixels to look at, all if None. All others are the centre's, and every patch,
-        but the second ones of position pairs, holds one to look at.
+    Images (n_images, height, width, n_channels) are bytes, or floats on the 0..1 scale.
+    Bytes are scaled patch by patch, so that a large training set takes a quarter of the
+    memory. `center` (height, width, n_channels) is subtracted from patches at their
+    position. With a `roi` (height, width) of the pixels to look at, all others are the
+    centre's, and every patch, but the second ones of position pairs, holds one of them.
     """
 
     def __init__(self, images, center, generator, roi=None):
@@ -92,7 +74,6 @@ class PairSampler:
         self.center = center
         self.generator = generator
         self.device = images.device
-        self.directions = torch.tensor(DIRECTIONS, device=self.device)
         self._draws = Draws(generator)
         self._roi = roi
         self._seen = None if roi is None else roi.nonzero()
@@ -102,42 +83,25 @@ class PairSampler:
 
         Along each axis that the direction changes, the second patch lies 3K/4 to K - 1
         pixels away, clipped to the image; both get noise of their own.
-
-        Returns
-        -------
-        first, second : tensors of shape (n_pairs, n_channels, K, K)
-        direction : tensor of shape (n_pairs,)
-            Index into the eight directions.
         """
         index, corner = self._draw_corners(n_pairs, patch_size)
         direction = self._draws.integers(0, len(DIRECTIONS), (n_pairs,))
         nearest = 3 * patch_size // 4
         step = self._draws.integers(nearest, patch_size, (n_pairs, 2))
-        moved = self._clip(corner + self.directions[direction] * step, patch_size)
+        moved = self._clip(corner + grid_steps(direction, 3) * step, patch_size)
         first = add_noise(self.crop(index, corner, patch_size), self._draws)
         second = add_noise(self.crop(index, moved, patch_size), self._draws)
         return first, second, direction
 
     def jitter_pairs(self, n_pairs, patch_size):
-        """Draw patches and others shifted by up to K/32 pixels, clipped to the image.
-
-        Returns
-        -------
-        patches, shifted : tensors of shape (n_pairs, n_channels, K, K)
-        """
+        """Draw patches and others shifted by up to K/32 pixels, within the image."""
         index, corner = self._draw_corners(n_pairs, patch_size)
-        reach = patch_size // 32
-        width = 2 * reach + 1
+        width = 2 * (patch_size // 32) + 1
         # One draw over all shifts but (0, 0), which is the middle of the square.
-        cell = self._draws.integers(0, width * width - 1, (n_pairs,))
-        cell = cell + (cell >= width * width // 2).to(cell.dtype)
-        rows = torch.div(cell, width, rounding_mode="floor")
-        shift = torch.stack([rows, cell % width], dim=1) - reach
-        moved = self._clip(corner + shift, patch_size)
-        return (
-            self.crop(index, corner, patch_size),
-            self.crop(index, moved, patch_size),
-        )
+        shift = self._draws.integers(0, width * width - 1, (n_pairs,))
+        moved = self._clip(corner + grid_steps(shift, width), patch_size)
+        first, second = (self.crop(index, x, patch_size) for x in (corner, moved))
+        return first, second
 
     def patches(self, n_patches, patch_size):
         """Draw patches anywhere, shape (n_patches, n_channels, K, K)."""

@@ -1,15 +1,11 @@
 """The default training: an embedding of features that are known beforehand."""
 
-import copy
-import pickle
-
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from settings import SEED
 
-import skpatchsvdd
 from skpatchsvdd import PatchSVDD, Training
 from skpatchsvdd._encoding import rebuild_encoder
 from skpatchsvdd._encoding.formulas import FormulaEncoder
@@ -80,21 +76,6 @@ def test_losses_are_what_they_are_defined_to_be(encoder, pool, random_matrices):
             )
 
 
-def test_pairs_lie_in_the_direction_they_are_said_to(encoder, pool):
-    generator = torch.Generator().manual_seed(SEED)
-    loss = make_embedding_objective(
-        "patch_svdd", 0.3, 3.0, encoder, pool, 50, generator
-    )
-    pairs = loss.draw(pool)[1]  # 94 pixels: 9 x 9 patches of 24
-    n = len(pool.damaged[1])
-    first, again, other = pairs.cells.T
-    assert (again == first + n).all()
-    rows, cols = (other - n) // 9 - first // 9, other % 9 - first % 9
-    signs = torch.stack([rows.sign(), cols.sign()], dim=1)
-    table = torch.tensor([(a, b) for a in (-1, 0, 1) for b in (-1, 0, 1) if a or b])
-    torch.testing.assert_close(signs, table[pairs.direction])
-
-
 @pytest.mark.parametrize("n_features", [16, 64])
 def test_distances_are_half_known_and_half_learnt(gears, pool, n_features):
     model = FormulaEncoder.make_frozen(3, (96, 96), n_features)
@@ -162,19 +143,6 @@ def test_without_training_features_are_as_they_are(gears):
 def test_there_are_no_more_numbers_than_features_have(gears):
     with pytest.raises(ValueError, match=r"embedding_dim must be at most 64 .* got 65"):
         PatchSVDD(embedding_dim=65).fit(gears[0])
-
-
-def test_trained_models_survive(gears, tmp_path):
-    train, test = gears
-    est = PatchSVDD(embedding_dim=20, random_state=SEED).fit(train[:4])
-    expected = est.score_samples(test.images[:3])
-    est.save(tmp_path / "part.model")
-    for other in (
-        skpatchsvdd.load(tmp_path / "part.model"),
-        pickle.loads(pickle.dumps(est)),
-        copy.deepcopy(est),
-    ):
-        np.testing.assert_array_equal(other.score_samples(test.images[:3]), expected)
 
 
 def test_weights_from_before_there_was_an_embedding_have_none():

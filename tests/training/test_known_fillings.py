@@ -1,19 +1,16 @@
 """Known defects as fillings of synthetic ones."""
 
-import pickle
-
 import numpy as np
 import pytest
 import torch
 from settings import SEED
-from trainings import interrupt
 
 from skpatchsvdd import PatchSVDD, Training
-from skpatchsvdd._training import defects, fillings, trainer
+from skpatchsvdd._training import defects, trainer
 from skpatchsvdd._training.crops import CropSampler
 from skpatchsvdd._training.defects import damage_images
 from skpatchsvdd._training.fillings import Fillings, draw_places
-from skpatchsvdd._utils import Draws, TrainingInterrupted
+from skpatchsvdd._utils import Draws
 
 DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 
@@ -49,14 +46,6 @@ def make_mask(top, bottom, left, right, size=64):
 def is_blue(images):
     """Where a known defect shows through: no tint of red is more blue than red."""
     return images[:, 2] > images[:, 0]
-
-
-def test_places_lie_in_the_mask_and_reach_all_of_it():
-    masks = [make_mask(3, 9, 5, 13), make_mask(0, 1, 63, 64)]
-    places = draw_places(masks, np.random.RandomState(SEED))
-    assert places.shape == (2, fillings._N_PLACES, 2)
-    for mask, own in zip(masks, places, strict=True):
-        assert {tuple(x) for x in own} == {tuple(x) for x in np.argwhere(mask)}
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -126,15 +115,6 @@ def test_all_known_defects_are_drawn_alike():
     share = torch.bincount(cut[:, 0, 0, 0].long(), minlength=4) / 2000
     assert share.min() > 0.2
     assert share.max() < 0.3
-
-
-@pytest.mark.parametrize(
-    "mask", [make_mask(63, 64, 0, 1), make_mask(0, 64, 0, 64)], ids=["pixel", "all"]
-)
-def test_any_mask_fills(mask):
-    damaged = damage_images(make_red(20), make_draws(), make_fillings([mask]))
-    assert torch.isfinite(damaged).all()
-    assert is_blue(damaged).any()
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -295,24 +275,6 @@ def test_memory_is_limited(quick, told, monkeypatch):
     monkeypatch.setattr(trainer, "_TRAINING_BYTES", 1)
     quick.fit(X, y, masks=[*masks, *masks[-2:]])
     assert len(seen[0]) == 2
-
-
-def test_warm_starts_and_early_stopping(quick, told):
-    X, y, masks = told
-    quick.set_params(warm_start=True, early_stopping=True).fit(X, y, masks=masks)
-    first = weights_of(quick)
-    quick = pickle.loads(pickle.dumps(quick.set_params(early_stopping=False)))
-    assert weights_of(quick.fit(X, y, masks=masks)) != first
-    assert np.isfinite(quick.score_samples(X)).all()
-
-
-def test_an_interrupt_ends_the_training(quick, told, monkeypatch):
-    X, y, masks = told
-    interrupt(monkeypatch, 1)
-    with pytest.warns(TrainingInterrupted):
-        quick.fit(X, y, masks=masks)
-    assert quick.n_iter_ == 1
-    assert np.isfinite(quick.score_samples(X)).all()
 
 
 @pytest.mark.parametrize("has_masks", [True, False])

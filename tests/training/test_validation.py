@@ -18,7 +18,6 @@ from skpatchsvdd.datasets import make_textures
 def make_check(seed=0, n_images=10, chosen=(1, 5, 8)):
     images = make_textures(n_images, image_size=64, random_state=SEED).images
     images = check_images(images)
-
     center, device = np.full((1, 1, 1), 0.5, dtype=np.float32), torch.device("cpu")
     setting = DenseSetting((64, 64), center, 0.3, None, device)
     options = resolve_options(PatchSVDD(encoder="hierarchical").get_params(), device)
@@ -32,25 +31,13 @@ def make_small_encoder(kind="hierarchical"):
     return make_encoder(kind, 3, 8, 32, torch.Generator().manual_seed(SEED))
 
 
-def test_raw_patches_tell_defects():
+@pytest.mark.parametrize(("weight", "score"), [(0.0, 0.5), (torch.nan, 0.0)])
+def test_an_encoder_that_tells_nothing_scores_little(weight, score):
     assert make_check()(make_small_encoder("raw")) > 0.6
-
-
-def test_a_collapsed_encoder_scores_a_half():
     encoder = make_small_encoder().requires_grad_(False)
-    encoder.small[-1].weight.zero_()
-    assert make_check()(encoder) == 0.5
-
-
-def test_an_encoder_that_is_not_finite_scores_nothing():
-    encoder = make_small_encoder().requires_grad_(False)
-    encoder.small[-1].weight.fill_(torch.nan)
-    assert make_check()(encoder) == 0
-
-
-def test_the_same_encoder_scores_the_same():
-    check, encoder = make_check(), make_small_encoder()
-    assert check(encoder) == check(encoder) == make_check()(encoder)
+    assert make_check()(encoder) == make_check()(encoder)
+    encoder.small[-1].weight.fill_(weight)
+    assert make_check()(encoder) == score
 
 
 def test_the_middle_of_large_images_is_looked_at(monkeypatch):
@@ -116,8 +103,3 @@ def test_patience_counts_checks_since_the_best():
     scores = [0.5, 0.7, 0.6, 0.8, 0.7, 0.7, 0.6]
     assert run_watch(scores)[1] == [False] * 7
     assert run_watch(scores, patience=3)[1] == [False] * 6 + [True]
-
-
-def test_a_watch_is_due_at_multiples():
-    watch = Watch(None, 25)
-    assert [s for s in range(1, 101) if watch.is_due(s)] == [25, 50, 75, 100]
