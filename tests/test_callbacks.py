@@ -189,15 +189,6 @@ def test_a_task_has_a_hundred_parts_at_most(recorder, batches, n_parts):
     assert count_parts(recorder.read()) == {(0,): (1, 1), (0, 0): (n_parts, n_parts)}
 
 
-def test_nothing_is_called_without_callbacks(quick, few, monkeypatch):
-    monkeypatch.delattr(callback.CallbackContext, "_from_estimator")
-    quick.fit(few)
-    quick.partial_fit(few[:, ::-1])
-    with pytest.raises(AttributeError, match="_from_estimator"):
-        quick.set_callbacks(Recorder(None)).fit(few)
-    quick.set_callbacks().fit(few)
-
-
 def test_callbacks_change_neither_scores_nor_what_is_printed(
     quick, few, recorder, capsys
 ):

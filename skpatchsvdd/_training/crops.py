@@ -23,29 +23,52 @@ _SHIFT = 2
 _DAMAGE = 0.04
 
 
-def draw_corners(n, shape, size, draws, seen=None):
-    """Draw squares from a stack of images of this shape: image (n,), corner (n, 2).
+class Sampler:
+    """Draws squares from images that live on one device, by one generator.
 
-    With `seen`, rows and columns (n_pixels, 2) of the pixels to look at, each square
-    holds one of them.
+    Images (n_images, height, width, n_channels) are bytes, or floats on the 0..1 scale.
+    Bytes are scaled square by square, so that a large training set takes a quarter of
+    the memory. `center`, (height, width, n_channels) or (1, 1, 1), is subtracted. With
+    a `roi` (height, width) of the pixels to look at, all others are the centre's, and
+    squares hold one of them.
     """
-    n_images, height, width, _ = shape
-    index = draws.integers(0, n_images, (n,))
-    if seen is not None:
-        pixel = seen[draws.integers(0, len(seen), (n,))]
-        corner = pixel - draws.integers(0, size, (n, 2))
-        return index, clip_corners(corner, shape, size)
-    rows = draws.integers(0, height - size + 1, (n,))
-    cols = draws.integers(0, width - size + 1, (n,))
-    return index, torch.stack([rows, cols], dim=1)
 
+    def __init__(self, images, center, generator, roi=None):
+        self.images = images
+        self.center = center.expand(images.shape[1:])
+        self.device = images.device
+        self.generator = generator
+        self._draws = Draws(generator, images.device)
+        self._roi = None if roi is None else roi[:, :, None].float()
+        self._seen = None if roi is None else roi.nonzero()
 
-def clip_corners(corner, shape, size):
-    """Move squares that stick out back into the image."""
-    _, height, width, _ = shape
-    rows = corner[:, 0].clamp(0, height - size)
-    cols = corner[:, 1].clamp(0, width - size)
-    return torch.stack([rows, cols], dim=1)
+    def _draw_corners(self, n, size):
+        """Draw squares: the index of their image (n,), and their top left (n, 2)."""
+        n_images, height, width, _ = self.images.shape
+        index = self._draws.integers(0, n_images, (n,))
+        if self._seen is not None:
+            pixel = self._seen[self._draws.integers(0, len(self._seen), (n,))]
+            corner = pixel - self._draws.integers(0, size, (n, 2))
+            return index, self._clip(corner, size)
+        rows = self._draws.integers(0, height - size + 1, (n,))
+        cols = self._draws.integers(0, width - size + 1, (n,))
+        return index, torch.stack([rows, cols], dim=1)
+
+    def _clip(self, corner, size):
+        """Move squares that stick out back into the image."""
+        _, height, width, _ = self.images.shape
+        rows = corner[:, 0].clamp(0, height - size)
+        cols = corner[:, 1].clamp(0, width - size)
+        return torch.stack([rows, cols], dim=1)
+
+    def _cut(self, source, corner, size, index=None, margin=0):
+        """Cut squares out, with a margin that repeats the edge, (n, c, size, size)."""
+        height, width = self.images.shape[1:3]
+        along = torch.arange(-margin, size + margin, device=self.device)
+        rows = (corner[:, :1] + along).clamp(0, height - 1)[:, :, None]
+        cols = (corner[:, 1:] + along).clamp(0, width - 1)[:, None]
+        pixels = (rows, cols) if index is None else (index[:, None, None], rows, cols)
+        return pixels_to_float(source[pixels]).permute(0, 3, 1, 2)
 
 
 def add_noise(patches, draws):
@@ -68,40 +91,30 @@ class Crops(NamedTuple):
     is_seen: torch.Tensor | None = None  # (n, 1, size, size)
 
 
-class CropSampler:
-    """Draws crops from images that live on one device, by one generator.
+class CropSampler(Sampler):
+    """Draws crops, each of at least one patch.
 
-    Images (n_images, height, width, n_channels) are bytes, or floats on the 0..1 scale.
-    Bytes are scaled crop by crop, so that a large training set takes a quarter of the
-    memory. `center`, (height, width, n_channels) or (1, 1, 1), is subtracted, and the
-    fraction `light` of slow changes of brightness stays. A crop holds at least one
-    patch and, if a `roi` (height, width) says which pixels to look at, one of these.
-    `fillings` are known defects, with which some of the synthetic ones are filled.
+    The fraction `light` of slow changes of brightness stays. `fillings` are known
+    defects, with which some of the synthetic ones are filled.
     """
 
     def __init__(
         self, images, center, generator, patch_size, light, roi=None, fillings=None
     ):
-        self.images = images
-        self.center = center.expand(images.shape[1:])
-        self.device = images.device
-        self.generator = generator
+        super().__init__(images, center, generator, roi)
         self.crop_size = crop_size(images.shape[1:3], patch_size)
         self._light = light
         # Pixels around a crop that damping of light depends on.
         self._margin = REACH if light < 1 else 0
-        self._draws = Draws(generator, images.device)
         self._fillings = fillings
-        self._roi = None if roi is None else roi[:, :, None].float()
-        self._seen = None if roi is None else roi.nonzero()
 
     def crops(self, n_crops, damages=True):
         """Draw n crops and two views of each, the second with defects if `damages`."""
-        index, corner = self._draw_corners(n_crops)
+        index, corner = self._draw_corners(n_crops, self.crop_size)
         shift = self._draws.integers(-_SHIFT, _SHIFT + 1, (n_crops, 2))
         shift = shift * self._draws.integers(0, 2, (n_crops, 1))
-        shifted = clip_corners(corner + shift, self.images.shape, self.crop_size)
-        first, second = (self._cut(self.images, x, index) for x in (corner, shifted))
+        shifted = self._clip(corner + shift, self.crop_size)
+        first, second = (self._window(self.images, x, index) for x in (corner, shifted))
         damaged = second
         if damages:
             damaged = damage_images(second, self._draws, self._fillings)
@@ -112,18 +125,14 @@ class CropSampler:
         if self._roi is None:
             return Crops(*views.chunk(2), is_damaged)
         is_seen, is_seen_again = (
-            self._cut_margin(self._cut(self._roi, x)) for x in (corner, shifted)
+            self._cut_margin(self._window(self._roi, x)) for x in (corner, shifted)
         )
         return Crops(*views.chunk(2), is_damaged * is_seen_again, is_seen)
 
     def plain(self, n_crops):
         """Draw n crops with another light and noise, (n, n_channels, size, size)."""
-        index, corner = self._draw_corners(n_crops)
-        return self._finish(self._cut(self.images, corner, index), corner)
-
-    def _draw_corners(self, n_crops):
-        shape = self.images.shape
-        return draw_corners(n_crops, shape, self.crop_size, self._draws, self._seen)
+        index, corner = self._draw_corners(n_crops, self.crop_size)
+        return self._finish(self._window(self.images, corner, index), corner)
 
     def _cut_margin(self, windows):
         inner = slice(self._margin, self._margin + self.crop_size)
@@ -132,24 +141,16 @@ class CropSampler:
     def _finish(self, windows, corners):
         """Change the light, subtract the centre, damp slow changes, cut out."""
         windows = add_noise(relight(windows, self._draws), self._draws)
-        windows = windows - self._cut(self.center, corners)
+        windows = windows - self._window(self.center, corners)
         if self._roi is not None:
-            windows = windows * self._cut(self._roi, corners)
+            windows = windows * self._window(self._roi, corners)
         if self._margin:
             image_size = self.images.shape[1:3]
             windows = damp_windows(windows, corners, image_size, self._light)
         return windows.contiguous(memory_format=training_layout(self.device))
 
-    def _cut(self, source, corner, index=None):
-        """Cut windows out, with a margin that repeats the edge."""
-        height, width = self.images.shape[1:3]
-        along = torch.arange(
-            -self._margin, self.crop_size + self._margin, device=self.device
-        )
-        rows = (corner[:, :1] + along).clamp(0, height - 1)[:, :, None]
-        cols = (corner[:, 1:] + along).clamp(0, width - 1)[:, None]
-        pixels = (rows, cols) if index is None else (index[:, None, None], rows, cols)
-        return pixels_to_float(source[pixels]).permute(0, 3, 1, 2)
+    def _window(self, source, corner, index=None):
+        return self._cut(source, corner, self.crop_size, index, self._margin)
 
 
 def crop_size(image_size, patch_size):

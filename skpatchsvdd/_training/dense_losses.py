@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import nn
 
 from skpatchsvdd._encoding import grid_shape, reset_parameters
 from skpatchsvdd._gpu import run_concurrently
 from skpatchsvdd._training.directions import make_classifiers
+from skpatchsvdd._training.loop import Objective
 from skpatchsvdd._training.measures import TINY, distance, find_nearest, look_up
 from skpatchsvdd._training.pairs import draw_pairs, number_cells, pairs_of_a_crop
 from skpatchsvdd._utils import Draws
@@ -60,7 +60,7 @@ class Pairs(NamedTuple):
     is_other_seen: torch.Tensor | None  # (n,)
 
 
-class DenseLoss(nn.Module):
+class DenseLoss(Objective):
     r"""The paper's two tasks and a third, on all patches of crops, summed over scales.
 
     .. math:: L = L_{SSL} + \lambda L_{SVDD'} + \mu L_{damage} + 0.1 L_{scale}
@@ -92,9 +92,6 @@ class DenseLoss(nn.Module):
     tanh at the end neither saturates nor fades. No other term depends on their scale.
     """
 
-    schedule = "cosine"
-    precision = "mixed"
-    is_drawn_ahead = False
     max_gradient = 1.0  # a ratio of distances is steep where the lower one is near 0
     decay = 0.5  # without it, the encoder learns training images by heart
     scale_weight = 0.1
@@ -150,7 +147,7 @@ class DenseLoss(nn.Module):
             for own in zip(trios, pairs, self.classifiers, strict=True)
         ]
         losses = run_concurrently(calls, trios[0].device)
-        return dict(zip(self.weights, itertools.chain(*losses), strict=True))
+        return self._name(itertools.chain(*losses))
 
     def _measure(self, trio, pairs, classifier):
         """Return the loss terms of one scale that count.
@@ -183,14 +180,8 @@ class DenseLoss(nn.Module):
         return _mean(svdd, is_intact, is_seen, is_far_seen), scale.square()
 
 
-class DenseSVDDLoss(nn.Module):
+class DenseSVDDLoss(Objective):
     """Deep SVDD on all patches of crops; see `SVDDLoss`."""
-
-    schedule = "cosine"
-    precision = "mixed"
-    is_drawn_ahead = False
-    max_gradient = math.inf
-    decay = 0.0
 
     def __init__(self, encoder, sampler, n_crops):
         super().__init__()
@@ -208,11 +199,10 @@ class DenseSVDDLoss(nn.Module):
     def forward(self, encoder, batch):
         """Return the loss terms."""
         maps = encoder.encode_images(batch, self.strides)
-        losses = [
+        return self._name(
             distance(x.float(), center[:, None, None], dim=1).mean()
             for x, center in zip(maps, self.centers, strict=True)
-        ]
-        return dict(zip(self.weights, losses, strict=True))
+        )
 
 
 def describe_pairs(first, second, direction, grid, damaged, seen, n_cells):

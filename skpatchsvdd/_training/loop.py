@@ -5,6 +5,7 @@ from contextlib import nullcontext
 
 import numpy as np
 import torch
+from torch import nn
 
 from skpatchsvdd._gpu import GraphedCall, current_device, thread_stream
 from skpatchsvdd._training.adam import Adam
@@ -24,33 +25,36 @@ _N_AHEAD, _N_DRAWN = 8, 512
 _FIRST = -1
 
 
-def run_training(
-    encoder,
-    objective,
-    sampler,
-    max_iter,
-    learning_rate,
-    watch,
-    log,
-    ends_at_interrupt=True,
-):
-    """Minimise an objective with Adam, in place; return every loss term, by name.
+class Objective(nn.Module):
+    """What `run_training` minimises.
 
-    ``objective.draw(sampler, n)`` gives n batches, as tensors n times as long as those
-    of one, ``objective(encoder, batch)`` a dict of loss terms, ``objective.weights``
-    their weights, ``objective.max_gradient`` the norm to which the encoder's gradient
-    is clipped and ``objective.decay`` how fast weights shrink, see `Adam`.
-    ``objective.schedule`` is how the learning rate runs: "cosine", a short rise and
-    half a cosine to 0, or "constant". ``objective.precision`` is "mixed", with bf16
-    where the device is faster with it, or "float32". ``objective.is_drawn_ahead`` says
-    whether batches are drawn hundreds at a time, by the CPU, so that all devices have
-    the same.
+    ``draw(sampler, n)`` gives n batches, as tensors n times as long as those of one,
+    ``forward(encoder, batch)`` a dict of loss terms, and `weights` are their weights.
+    """
+
+    # How the learning rate runs: a short rise and half a cosine to 0, or "constant".
+    schedule = "cosine"
+    precision = "mixed"  # with bf16 where the device is faster with it, or "float32"
+    # Hundreds of batches at a time, by the CPU, so that all devices have the same.
+    is_drawn_ahead = False
+    max_gradient = math.inf  # the norm to which the encoder's gradient is clipped
+    decay = 0.0  # how fast weights shrink, see `Adam`
+
+    def _name(self, losses):
+        return dict(zip(self.weights, losses, strict=True))
+
+
+def run_training(
+    encoder, objective, sampler, max_iter, learning_rate, watch, log, is_trial=False
+):
+    """Minimise an `Objective` with Adam, in place; return every loss term, by name.
 
     ``watch.look(encoder, step)`` is called after steps for which
     ``watch.is_due(step)``, and ``log(step, terms)`` after every one; a true answer of
     either ends the training. The log should seldom look at the terms, a tensor, since
     each look waits for the device; it is left, as a context, before anything else is
-    said. KeyboardInterrupt ends the training early, with a warning, or is raised.
+    said. KeyboardInterrupt ends the training early, with a warning, but is raised in a
+    trial.
     """
     steps = run_steps(encoder, objective, sampler, max_iter, learning_rate)
     curve, is_interrupted = [], False
@@ -63,7 +67,7 @@ def run_training(
                 if (watch.is_due(step) and watch.look(encoder, step)) or is_over:
                     break
         except KeyboardInterrupt:
-            if not ends_at_interrupt:
+            if is_trial:
                 raise
             is_interrupted = True
     if is_interrupted:

@@ -2,10 +2,8 @@
 
 import torch
 
-from skpatchsvdd._images import pixels_to_float
-from skpatchsvdd._training.crops import add_noise, clip_corners, draw_corners
+from skpatchsvdd._training.crops import Sampler, add_noise
 from skpatchsvdd._training.directions import DIRECTIONS
-from skpatchsvdd._utils import Draws
 
 # Pairs per step and scale, about, and the fewest and the most per crop. More pairs cost
 # little, since the features are computed anyway, and help where crops are few.
@@ -59,24 +57,8 @@ def number_cells(cells, grid):
     return (crop * grid[0] + row) * grid[1] + col
 
 
-class PairSampler:
-    """Draws pairs of patches from images that live on one device, by one generator.
-
-    Images (n_images, height, width, n_channels) are bytes, or floats on the 0..1 scale.
-    Bytes are scaled patch by patch, so that a large training set takes a quarter of the
-    memory. `center` (height, width, n_channels) is subtracted from patches at their
-    position. With a `roi` (height, width) of the pixels to look at, all others are the
-    centre's, and every patch, but the second ones of position pairs, holds one of them.
-    """
-
-    def __init__(self, images, center, generator, roi=None):
-        self.images = images
-        self.center = center
-        self.generator = generator
-        self.device = images.device
-        self._draws = Draws(generator)
-        self._roi = roi
-        self._seen = None if roi is None else roi.nonzero()
+class PairSampler(Sampler):
+    """Draws pairs of patches; the second of position pairs may lie outside of `roi`."""
 
     def position_pairs(self, n_pairs, patch_size):
         """Draw neighbouring patches and the direction from the first to the second.
@@ -107,20 +89,10 @@ class PairSampler:
         """Draw patches anywhere, shape (n_patches, n_channels, K, K)."""
         return self.crop(*self._draw_corners(n_patches, patch_size), patch_size)
 
-    def crop(self, index, corner, patch_size):
+    def crop(self, index, corner, size):
         """Cut patches out of the images `index` at their top left `corner`."""
-        along = torch.arange(patch_size, device=self.device)
-        rows = corner[:, 0, None, None] + along[:, None]  # (n, K, 1)
-        cols = corner[:, 1, None, None] + along  # (n, 1, K)
-        pixels = self.images[index[:, None, None], rows, cols]  # (n, K, K, c)
-        patches = pixels_to_float(pixels) - self.center[rows, cols]
-        if self._roi is not None:
-            patches = patches * self._roi[rows, cols][..., None]
-        return patches.permute(0, 3, 1, 2)  # (n, c, K, K)
-
-    def _draw_corners(self, n, patch_size):
-        shape = self.images.shape
-        return draw_corners(n, shape, patch_size, self._draws, self._seen)
-
-    def _clip(self, corner, patch_size):
-        return clip_corners(corner, self.images.shape, patch_size)
+        patches = self._cut(self.images, corner, size, index)
+        patches = patches - self._cut(self.center, corner, size)
+        if self._roi is None:
+            return patches
+        return patches * self._cut(self._roi, corner, size)

@@ -1,13 +1,11 @@
 """The paper's losses, on pairs of patches."""
 
-import math
-
 import torch
 import torch.nn.functional as F
-from torch import nn
 
 from skpatchsvdd._encoding import reset_parameters
 from skpatchsvdd._training.directions import make_classifiers
+from skpatchsvdd._training.loop import Objective
 from skpatchsvdd._training.measures import distance
 
 # Batches of patches whose mean initial feature is the centre of the "svdd" loss.
@@ -27,14 +25,11 @@ def make_paper_objective(loss, lam, encoder, sampler, batch_size, generator):
     return objective.to(sampler.device)
 
 
-class PaperLoss(nn.Module):
+class PaperLoss(Objective):
     """How the paper's losses are minimised: Adam as it is, in float32."""
 
     schedule = "constant"
     precision = "float32"
-    is_drawn_ahead = False
-    max_gradient = math.inf
-    decay = 0.0
 
     def __init__(self, encoder, batch_size, lam=1.0):
         super().__init__()
@@ -44,9 +39,6 @@ class PaperLoss(nn.Module):
 
     def _draw_each(self, draw, n_steps):
         return [draw(n_steps * self.batch_size, k) for k in self.sizes]
-
-    def _name(self, losses):
-        return dict(zip(self.weights, losses, strict=True))
 
 
 class SVDDPrimeLoss(PaperLoss):

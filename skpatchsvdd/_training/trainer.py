@@ -76,10 +76,8 @@ def train_once(images, context, former=None, known=None, masked=None, is_trial=F
         encoder.standardize(sampler.plain(_N_STANDARD))
     objective = _make_objective(encoder, sampler, options, cpu)
     log = context.report.training_log(list(objective.weights), options.max_iter)
-    steps, rate = options.max_iter, options.learning_rate
-    curve = run_training(
-        encoder, objective, sampler, steps, rate, watch, log, not is_trial
-    )
+    steps = (options.max_iter, options.learning_rate)
+    curve = run_training(encoder, objective, sampler, *steps, watch, log, is_trial)
     n_steps = len(next(iter(curve.values())))
     early = options.early_stopping
     chosen, has_failed = _choose_weights(encoder, watch, n_steps, early)
@@ -213,7 +211,7 @@ def _warn_if_one_patch(image_shape, patch_size):
             f"images of {patch_size} x {patch_size} hold a single patch of "
             f"patch_size={patch_size}, so that there are no neighbouring patches to "
             "learn directions from. Pass larger images, a smaller patch_size, or "
-            "max_iter=0.",
+            "max_iter=0."
         )
 
 

@@ -214,28 +214,6 @@ def test_one_scale_alone_is_not_compared(est, images):
         )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("bank_size", [None, 0.4])
-def test_an_exported_file_compares(est, damaged, tmp_path, bank_size, quick_exports):
-    runtime = pytest.importorskip("onnxruntime", reason="pip install onnxruntime")
-    pytest.importorskip("onnxscript", reason="pip install onnx onnxscript")
-    path = tmp_path / "part.onnx"
-    facts = est.export_onnx(path, bank_size=bank_size)
-    session = runtime.InferenceSession(str(path))
-    names = ["score", "verdict", "map", "mask"]
-    found = session.run(names, {"images": damaged.images})
-    if bank_size is None:
-        assert facts["threshold"] == est.offset_
-        scores = est.score_samples(damaged.images)
-        np.testing.assert_allclose(found[0], scores, rtol=1e-2)
-        maps = est.anomaly_map(damaged.images)
-        np.testing.assert_allclose(found[2], maps, rtol=0.1, atol=1e-3 * maps.max())
-        masks = est.predict_mask(damaged.images)
-        assert masks.any()
-        assert (found[3] == masks).mean() > 0.999
-    assert (found[1][damaged.labels == 1] == 1).all()
-
-
 def test_the_paper_compares_nothing_else(images):
     with pytest.raises(ValueError, match="comparison_weight"):
         make(training="paper", encoder="hierarchical", max_iter=0).fit(images)

@@ -188,16 +188,9 @@ def test_a_task_of_weight_0_is_not_computed(monkeypatch, loss, left_out):
 
 
 def test_lam_weighs_the_svdd_terms_alone():
-    assert make_dense(lam=0.25, damage_weight=3.0)[2].weights == {
-        "position_32": 1,
-        "svdd_32": 0.25,
-        "damage_32": 3,
-        "scale_32": 0.1,
-        "position_64": 1,
-        "svdd_64": 0.25,
-        "damage_64": 3,
-        "scale_64": 0.1,
-    }
+    terms = {"position": 1, "svdd": 0.25, "damage": 3, "scale": 0.1}
+    expected = {f"{x}_{k}": terms[x] for k in (32, 64) for x in terms}
+    assert make_dense(lam=0.25, damage_weight=3.0)[2].weights == expected
     weights = make_dense("svdd_prime", lam=0.25)[2].weights
     assert weights == {"svdd_32": 1, "scale_32": 0.1, "svdd_64": 1, "scale_64": 0.1}
 
@@ -237,24 +230,6 @@ def test_dense_scale_term_is_least_at_a_deviation_of_a_half():
     ]
     assert scales[1] < 0.01
     assert min(scales[0], scales[2]) > 0.3
-
-
-def test_batches_of_several_steps_are_as_many_parts_of_the_same_kind():
-    _, sampler, objective = make_dense()
-    one, three = (objective.draw(sampler, n) for n in (1, 3))
-    for x, parts in zip(one[:2], three[:2], strict=True):
-        assert parts.shape == (3 * len(x), *x.shape[1:])
-    for some, more in zip(one[2], three[2], strict=True):
-        for x, parts in zip(some[:3], more[:3], strict=True):
-            assert parts.shape == (3 * len(x), *x.shape[1:])
-            assert parts.dtype == x.dtype
-        # Every step's cells are those of its own maps, however many steps there are.
-        for cells in more.cells.chunk(3):
-            n_cells = int(some.cells.max()) + 1
-            assert 0.9 * n_cells < int(cells.max()) < 1.1 * n_cells
-            own, again, other = cells.T
-            half = int((again - own).unique())
-            assert own.max() < half <= other.min()
 
 
 def test_pairs_know_how_much_of_their_patch_is_damaged(monkeypatch):
