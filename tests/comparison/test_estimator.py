@@ -77,9 +77,8 @@ def test_a_map_is_multiplied_by_how_sure_the_comparison_is(est, images, damaged)
     inspector, image = est._inspector(), damaged.images[-1:]
     encoded = next(inspector.encode_each(est._check_scored_images(image)))
     scales = []
-    for k, (size, stride) in enumerate(
-        zip(est.patch_sizes_, est.strides_, strict=True)
-    ):
+    cuts = zip(est.patch_sizes_, est.strides_, strict=True)
+    for k, (size, stride) in enumerate(cuts):
         measured = k, encoded.features[k], encoded.owners
         distances = inspector._measure(*measured)
         usual = inspector._find_usual(*measured)
@@ -124,10 +123,7 @@ def test_maps_follow_defects(est, images, damaged):
 def test_it_is_saved_and_copied(est, damaged, tmp_path):
     expected = est.score_samples(damaged.images)
     est.save(tmp_path / "part.model")
-    for other in (
-        load(tmp_path / "part.model"),
-        pickle.loads(pickle.dumps(est)),
-    ):
+    for other in (load(tmp_path / "part.model"), pickle.loads(pickle.dumps(est))):
         np.testing.assert_array_equal(other.score_samples(damaged.images), expected)
 
 

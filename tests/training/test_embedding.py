@@ -119,10 +119,7 @@ def test_training_lowers_the_losses_and_finds_defects(gears):
 
 @pytest.mark.parametrize(
     ("given", "names"),
-    [
-        ({"damage_weight": 0}, ["position", "svdd"]),
-        ({"loss": "svdd_prime"}, ["svdd"]),
-    ],
+    [({"damage_weight": 0}, ["position", "svdd"]), ({"loss": "svdd_prime"}, ["svdd"])],
 )
 def test_terms_can_be_left_out(gears, given, names):
     est = PatchSVDD(random_state=SEED, training=Training(**given)).fit(gears[0])
