@@ -98,6 +98,8 @@ class NormalOnlyKFold(_NormalOnly, StratifiedKFold):
     [0 1 2 3] [4 5 8]
     """
 
+    split = _NormalOnly.split  # the documentation has members of a class itself
+
     def _split_images(self, labels, normal, abnormal):
         self._check_kinds(len(normal), len(abnormal), "normal images")
         for train, test in StratifiedKFold.split(self, labels, labels):
@@ -169,6 +171,8 @@ class NormalOnlyShuffleSplit(_NormalOnly, ShuffleSplit):
     [0 2 4 5] [1 3 6 7]
     [0 1 2 4] [3 5 6 7]
     """
+
+    split = _NormalOnly.split
 
     def __init__(self, n_splits=10, *, test_size=0.2, random_state=None):
         if not isinstance(n_splits, Integral) or n_splits < 1:
