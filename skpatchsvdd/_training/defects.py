@@ -107,10 +107,9 @@ def _draw_shapes(image_shape, draws):
     """
     n, _, height, width = image_shape
     one = (n, 1, 1)
-    rows, cols = (
-        torch.arange(length, device=draws.device) + 0.5 for length in (height, width)
-    )
-    row, col = (draws.uniform(0, length, one) for length in (height, width))
+    sides = (height, width)
+    rows, cols = (torch.arange(x, device=draws.device) + 0.5 for x in sides)
+    row, col = (draws.uniform(0, x, one) for x in sides)
     down, right = rows[:, None] - row, cols - col
     angle = draws.uniform(0, math.pi, one)
     along = right * angle.cos() + down * angle.sin()
@@ -121,9 +120,8 @@ def _draw_shapes(image_shape, draws):
     half_width = (area / aspect).sqrt() / 2
     along, beside = along.abs() / half_length, beside.abs() / half_width
     is_round = draws.integers(0, 2, one) > 0
-    reach = torch.where(
-        is_round, torch.hypot(along, beside), torch.maximum(along, beside)
-    )
+    reaches = torch.hypot(along, beside), torch.maximum(along, beside)
+    reach = torch.where(is_round, *reaches)
     depth = (1 - reach) * torch.minimum(half_length, half_width)  # in pixels
     centers = torch.cat([row, col], dim=1)[:, :, 0]
     return (depth + 0.5).clamp(0, 1)[:, None], centers

@@ -25,13 +25,10 @@ def take_masked(defective, roi=None):
     masks = defective.masks
     if roi is not None:
         masks = [None if mask is None else mask & roi for mask in masks]
+        defective = replace(defective, stack=defective.stack.hide_outside(roi))
     has_mask = [mask is not None and mask.any() for mask in masks]
     masked = replace(defective, masks=masks).take(np.flatnonzero(has_mask))
-    if len(masked) == 0:
-        return None
-    if roi is None:
-        return masked
-    return replace(masked, stack=masked.stack.hide_outside(roi))
+    return masked if len(masked) > 0 else None
 
 
 def draw_places(masks, rng):
