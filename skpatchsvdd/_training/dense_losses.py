@@ -94,7 +94,7 @@ class DenseLoss(Objective):
 
     max_gradient = 1.0  # a ratio of distances is steep where the lower one is near 0
     decay = 0.5  # without it, the encoder learns training images by heart
-    scale_weight = 0.1
+    scale_weight = 0.1  # enough to keep the tanh from saturating
 
     def __init__(self, encoder, position_weight, lam, damage_weight, n_crops):
         super().__init__()
