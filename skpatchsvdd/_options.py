@@ -22,35 +22,24 @@ _DENSE = {
     "score_pixels": 400,
     "aggregation": "multiply",
 }
+_PAPER = {"lam": 1e-3, "damage_weight": 0.0, **PAPER_INSPECTION}
+
+
+def _steps(max_iter, batch_size, learning_rate):
+    return {
+        "max_iter": max_iter,
+        "batch_size": batch_size,
+        "learning_rate": learning_rate,
+    }
+
+
 # An embedding of known features is trained alike on all devices.
-_EMBEDDING = {
-    "damage_weight": 3.0,
-    "max_iter": 200,
-    "batch_size": 512,
-    "learning_rate": 1e-3,
-}
-_PAPER = {
-    "lam": 1e-3,
-    "damage_weight": 0.0,
-    "max_iter": 12000,
-    "batch_size": 64,
-    "learning_rate": 1e-4,
-}
+_EMBEDDING = {"damage_weight": 3.0, **_steps(200, 512, 1e-3)}
 _AUTO = {
-    ("dense", "gpu"): {
-        **_DENSE,
-        "max_iter": 1000,
-        "batch_size": 16,
-        "learning_rate": 1e-3,
-    },
-    ("dense", "cpu"): {
-        **_DENSE,
-        "max_iter": 240,
-        "batch_size": 6,
-        "learning_rate": 1.5e-3,
-    },
-    ("paper", "gpu"): {**_PAPER, **PAPER_INSPECTION},
-    ("paper", "cpu"): {**_PAPER, **PAPER_INSPECTION},
+    ("dense", "gpu"): _DENSE | _steps(1000, 16, 1e-3),
+    ("dense", "cpu"): _DENSE | _steps(240, 6, 1.5e-3),
+    ("paper", "gpu"): _PAPER | _steps(12000, 64, 1e-4),
+    ("paper", "cpu"): _PAPER | _steps(12000, 64, 1e-4),
 }
 
 
@@ -107,28 +96,16 @@ class Options:
 
 
 def resolve_options(parameters, device):
-    """Fill in what "auto", and None for `lam`, mean on a device.
-
-    Parameters
-    ----------
-    parameters : dict
-        All parameters of the estimator.
-    device : torch.device
-        Where it computes.
-
-    Returns
-    -------
-    options : Options
-    """
-    parameters = _unfold(parameters)
-    given = {
-        field.name: parameters[field.name]
-        for field in fields(Options)
-        if field.name in parameters
-    }
+    """Return the `Options` that all parameters of an estimator mean on a device."""
+    training = make_training(parameters["training"])
+    inspection = make_inspection(parameters["inspection"])
+    parts = (training.get_params(deep=False), inspection.get_params(deep=False))
+    all_given = parameters | parts[0] | parts[1] | {"training": training.method}
+    names = [field.name for field in fields(Options)]
+    given = {name: all_given[name] for name in names if name in all_given}
     kind = "cpu" if device.type == "cpu" else "gpu"
     auto = _AUTO[given["training"], kind]
-    given["encoder"], given["frozen"] = _resolve_encoder(parameters)
+    given["encoder"], given["frozen"] = _resolve_encoder(given)
     if "formulas" not in given["frozen"]:  # whose distances it was trained on
         auto = auto | {"comparison_weight": 0.0}
     if given["encoder"] is None:
@@ -160,33 +137,14 @@ def default_lam(training):
 
 
 def list_trial_lams(training):
-    """Return the values tried for "auto": a factor of ten to both sides of the default.
-
-    Returns
-    -------
-    lams : tuple of float
-        In ascending order.
-    """
+    """Return the values tried for "auto", a factor of ten around the default."""
     lam = default_lam(training)
     return lam / 10, lam, 10 * lam
 
 
-def _unfold(parameters):
-    """Return parameters and, beside them, those of `Training` and `Inspection`."""
-    training = make_training(parameters["training"])
-    inspection = make_inspection(parameters["inspection"])
-    return (
-        parameters
-        | training.get_params(deep=False)
-        | inspection.get_params(deep=False)
-        | {"training": training.method}
-    )
-
-
-def _resolve_encoder(parameters):
+def _resolve_encoder(given):
     """Return the encoder of patches or None, and those known beforehand."""
-    encoder = parameters["encoder"]
+    encoder = given["encoder"]
     if isinstance(encoder, str) and encoder == "auto":
-        is_paper = parameters["training"] == "paper"
-        encoder = "hierarchical" if is_paper else "formulas"
+        encoder = "hierarchical" if given["training"] == "paper" else "formulas"
     return check_encoder(encoder)

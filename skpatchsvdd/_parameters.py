@@ -9,6 +9,11 @@ from sklearn.utils._param_validation import (
     validate_parameter_constraints,
 )
 
+_AUTO = StrOptions({"auto"})
+_FRACTION = Interval(Real, 0, 1, closed="both")
+_NOT_NEGATIVE = Interval(Real, 0, None, closed="left")
+_POSITIVE = Interval(Integral, 1, None, closed="left")
+
 
 class _Settings(BaseEstimator):
     """Values that belong together, with names that `set_params` and searches know."""
@@ -80,18 +85,9 @@ class Training(_Settings):
     _parameter_constraints = {  # noqa: RUF012
         "method": [StrOptions({"dense", "paper"})],
         "loss": [StrOptions({"patch_svdd", "svdd_prime", "svdd"})],
-        "damage_weight": [
-            StrOptions({"auto"}),
-            Interval(Real, 0, None, closed="left"),
-        ],
-        "batch_size": [
-            StrOptions({"auto"}),
-            Interval(Integral, 1, None, closed="left"),
-        ],
-        "learning_rate": [
-            StrOptions({"auto"}),
-            Interval(Real, 0, None, closed="neither"),
-        ],
+        "damage_weight": [_AUTO, _NOT_NEGATIVE],
+        "batch_size": [_AUTO, _POSITIVE],
+        "learning_rate": [_AUTO, Interval(Real, 0, None, closed="neither")],
         "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
     }
 
@@ -179,20 +175,11 @@ class Inspection(_Settings):
     """
 
     _parameter_constraints = {  # noqa: RUF012
-        "light": [StrOptions({"auto"}), Interval(Real, 0, 1, closed="both")],
-        "position_weight": [
-            StrOptions({"auto"}),
-            Interval(Real, 0, None, closed="left"),
-        ],
-        "relative_weight": [StrOptions({"auto"}), Interval(Real, 0, 1, closed="both")],
-        "comparison_weight": [
-            StrOptions({"auto"}),
-            Interval(Real, 0, None, closed="left"),
-        ],
-        "score_pixels": [
-            StrOptions({"auto"}),
-            Interval(Integral, 1, None, closed="left"),
-        ],
+        "light": [_AUTO, _FRACTION],
+        "position_weight": [_AUTO, _NOT_NEGATIVE],
+        "relative_weight": [_AUTO, _FRACTION],
+        "comparison_weight": [_AUTO, _NOT_NEGATIVE],
+        "score_pixels": [_AUTO, _POSITIVE],
         "aggregation": [StrOptions({"auto", "multiply", "sum"})],
     }
 

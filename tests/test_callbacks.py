@@ -12,6 +12,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from trainings import interrupt
 
 from skpatchsvdd import PatchSVDD, Training, _patch_svdd
 from skpatchsvdd._scoring import fitted as fitted_bank
@@ -188,15 +189,6 @@ def test_a_task_has_a_hundred_parts_at_most(recorder, batches, n_parts):
     assert count_parts(recorder.read()) == {(0,): (1, 1), (0, 0): (n_parts, n_parts)}
 
 
-def test_nothing_is_called_without_callbacks(quick, few, monkeypatch):
-    monkeypatch.delattr(callback.CallbackContext, "_from_estimator")
-    quick.fit(few)
-    quick.partial_fit(few[:, ::-1])
-    with pytest.raises(AttributeError, match="_from_estimator"):
-        quick.set_callbacks(Recorder(None)).fit(few)
-    quick.set_callbacks().fit(few)
-
-
 def test_callbacks_change_neither_scores_nor_what_is_printed(
     quick, few, recorder, capsys
 ):
@@ -219,29 +211,26 @@ def test_callbacks_of_partial_fit(quick, few, recorder):
     assert count_parts(recorder.read()) == {(0,): (1, 1), (0, 0): (2, 2)}
 
 
-def test_a_failing_fit_tears_down(quick, few, recorder, monkeypatch):
+@pytest.mark.parametrize(
+    ("module", "name", "n_seen"),
+    [(fitted_bank, "index_banks", 5), (loop, "descend", 2)],
+)
+@pytest.mark.filterwarnings("ignore:.*are kept")
+def test_a_failing_fit_tears_down(
+    quick, few, recorder, monkeypatch, module, name, n_seen
+):
     def fail(*args):
-        raise MemoryError
+        raise FloatingPointError
 
     with monkeypatch.context() as patch:
-        patch.setattr(fitted_bank, "index_banks", fail)
-        with pytest.raises(MemoryError), pytest.warns(UserWarning, match="are kept"):
+        patch.setattr(module, name, fail)
+        with pytest.raises(FloatingPointError):
             quick.set_callbacks(recorder).fit(few)
-    assert recorder.names() == ["setup fit", *FIT[:5], "teardown fit"]
+    assert recorder.names() == ["setup fit", *FIT[:n_seen], "teardown fit"]
     assert not [name for name in vars(quick) if "callback_fit" in name]
     recorder.path.unlink()
     quick.fit(few)
     assert recorder.names() == ["setup fit", *FIT, "teardown fit"]
-
-
-def test_a_task_that_fails_does_not_end(quick, few, recorder, monkeypatch):
-    def fail(*args):
-        raise FloatingPointError
-
-    monkeypatch.setattr(loop, "descend", fail)
-    with pytest.raises(FloatingPointError):
-        quick.set_callbacks(recorder).fit(few)
-    assert recorder.names() == ["setup fit", *FIT[:2], "teardown fit"]
 
 
 def test_images_that_are_refused_set_nothing_up(quick, few, recorder):
@@ -251,15 +240,7 @@ def test_images_that_are_refused_set_nothing_up(quick, few, recorder):
 
 
 def test_an_interrupted_training_is_a_task_that_ends(quick, few, recorder, monkeypatch):
-    descend, calls = loop.descend, []
-
-    def interrupted(*args):
-        calls.append(1)
-        if len(calls) > 3:
-            raise KeyboardInterrupt
-        return descend(*args)
-
-    monkeypatch.setattr(loop, "descend", interrupted)
+    interrupt(monkeypatch, 3)
     with pytest.warns(UserWarning, match="interrupted after 3 of 50 steps"):
         quick.set_params(max_iter=50).set_callbacks(recorder).fit(few)
     assert recorder.names() == ["setup fit", *FIT, "teardown fit"]
@@ -363,17 +344,3 @@ def test_bars_of_scikit_learn(quick, few, capsys):
     for name in ("fit", "training #0", "encoding images #1", "scoring images #2"):
         assert any(f"PatchSVDD - {name}" in line for line in lines)
     assert sum("100%" in line for line in lines) == 4
-
-
-def test_bars_of_scikit_learn_in_a_search(quick, few, capsys):
-    pytest.importorskip("rich")
-    search = GridSearchCV(
-        quick.set_params(n_jobs=1),
-        {"lam": [0.1, 1]},
-        scoring=lambda est, X, y=None: 0.0,
-        cv=KFold(2),
-        n_jobs=2,
-    )
-    search.set_callbacks(callback.ProgressBar()).fit(few)
-    out = capsys.readouterr().out
-    assert out.count("PatchSVDD - training") == 5

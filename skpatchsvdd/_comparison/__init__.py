@@ -2,8 +2,12 @@
 
 from skpatchsvdd._comparison.comparer import Comparer
 from skpatchsvdd._comparison.inputs import arrange
-from skpatchsvdd._comparison.network import STEP, Comparison, fold_comparison
-from skpatchsvdd._comparison.weights import read_comparison
+from skpatchsvdd._comparison.network import (
+    STEP,
+    Comparison,
+    fold_comparison,
+    read_comparison,
+)
 
 __all__ = [
     "STEP",

@@ -6,8 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from skpatchsvdd._comparison.inputs import arrange
-from skpatchsvdd._comparison.network import REACH, STEP
-from skpatchsvdd._comparison.weights import load_shipped
+from skpatchsvdd._comparison.network import REACH, STEP, load_shipped
 from skpatchsvdd._encoding import show_pictures
 from skpatchsvdd._utils import exact_convolutions
 
@@ -23,12 +22,8 @@ _SUREST = 8.0
 class Comparer:
     """Says where images are damaged, from how their patches compare.
 
-    Parameters
-    ----------
-    dense : DenseEncoder
-        How patches were cut, and which scales are compared.
-    typical : list of float
-        What is usual for all patches, of each scale.
+    `dense` says how patches were cut, and which scales are compared; `typical` is what
+    is usual for all patches, of each scale.
     """
 
     def __init__(self, dense, typical):
@@ -41,12 +36,8 @@ class Comparer:
     def __call__(self, pictures, distances, usual):
         """Return how sure it is that pixels are damaged, logits (n, height, width).
 
-        Parameters
-        ----------
-        pictures : tensor of uint8 of shape (n, 1 or 3, rows, cols)
-            What `keep_pictures` returns.
-        distances, usual : list or dict of tensors of shape (n, rows, cols)
-            By scale.
+        Of pictures as `keep_pictures` returns them, and of distances and what is usual,
+        by scale, (n, rows, cols) each.
         """
         measures = [
             arrange(distances[i], usual[i], typical, size, stride, self._size)
@@ -68,34 +59,27 @@ class Comparer:
         shown = show_pictures(pictures).contiguous(memory_format=torch.channels_last)
         if math.prod(shown.shape[2:]) <= _WHOLE_CELLS:
             return network(shown, measures)
-        down, across = (_cut_axis(length) for length in shown.shape[2:])
         bands = []
-        for rows in down:
+        for *rows, kept_rows in _cut_axis(shown.shape[2]):
             tiles = []
-            for cols in across:
+            for *cols, kept_cols in _cut_axis(shown.shape[3]):
                 seen, known = (
-                    (..., *(slice(*span(k)) for span in (rows.seen, cols.seen)))
-                    for k in (1, STEP // 2)
+                    (..., *(slice(a // step, -(-b // step)) for a, b in (rows, cols)))
+                    for step in (1, STEP // 2)
                 )
                 logits = network(shown[seen], [x[known] for x in measures])
-                tiles.append(logits[..., rows.kept, cols.kept])
+                tiles.append(logits[..., kept_rows, kept_cols])
             bands.append(torch.cat(tiles, dim=3))
         return torch.cat(bands, dim=2)
 
 
-class _Tile:
-    """A part of an axis, and what around it the answers there depend on."""
-
-    def __init__(self, start, stop, length):
-        self._first, self._last = max(start - REACH, 0), min(stop + REACH, length)
-        self.kept = slice(start - self._first, stop - self._first)
-
-    def seen(self, step):
-        """Return the cells that are seen, counted in steps."""
-        return self._first // step, -(-self._last // step)
-
-
 def _cut_axis(length):
-    """Cut an axis into tiles that begin at cells of every level."""
-    starts = range(0, length, _TILE)
-    return [_Tile(x, min(x + _TILE, length), length) for x in starts]
+    """Cut an axis into tiles that begin at cells of every level.
+
+    Yields the first and the last cell that the answers of a tile depend on, and which
+    of the answers are its own.
+    """
+    for start in range(0, length, _TILE):
+        stop = min(start + _TILE, length)
+        first, last = max(start - REACH, 0), min(stop + REACH, length)
+        yield first, last, slice(start - first, stop - first)

@@ -15,16 +15,8 @@ _FARTHEST = 4.0
 def arrange(distances, usual, typical, patch_size, stride, image_size):
     """Return what is known of a scale at every eighth pixel, (n, N_INPUTS, rows, cols).
 
-    Parameters
-    ----------
-    distances, usual : tensors of shape (n, rows, cols)
-        Of the patches, to the nearest normal ones, and what is usual for such patches.
-    typical : float or tensor of shape (n, 1, 1)
-        What is usual for all patches.
-    patch_size, stride : int
-        How the patches were cut.
-    image_size : tuple of (height, width)
-        Size of the images.
+    Of the distances of patches (n, rows, cols) to the nearest normal ones, what is
+    usual for such patches, and `typical`, what is usual for all, a number or (n, 1, 1).
     """
     tiny = math.exp(-_FARTHEST)
     far, normal = (

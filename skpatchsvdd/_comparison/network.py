@@ -1,10 +1,14 @@
 """The network that compares: from distances of patches to damage, pixel by pixel."""
 
+import functools
+from importlib.resources import files
+
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from skpatchsvdd._encoding import Layer, fold_norms
+from skpatchsvdd._encoding import Layer, fold_norms, read_known
 
 # Channels of what is known of each scale, of what is seen of the image at every second,
 # fourth and eighth pixel, of the levels at every eighth, sixteenth and 32nd pixel, and
@@ -29,12 +33,8 @@ class Comparison(nn.Module):
 
     A picture has half the resolution of its image. Cell i of a level of stride s is
     centred on cell s / 2 * i of it. The network knows neither what a feature is nor how
-    many scales there are: what it is told of them is added up.
-
-    Parameters
-    ----------
-    norm : bool
-        Whether layers are followed by batch norm, for training; else they have a bias.
+    many scales there are: what it is told of them is added up. With `norm`, layers are
+    followed by batch norm, for training; else they have a bias.
     """
 
     def __init__(self, norm=False):
@@ -43,13 +43,8 @@ class Comparison(nn.Module):
             nn.Conv2d(N_INPUTS, _SCALE, 1), nn.ReLU(), nn.Conv2d(_SCALE, _SCALE, 1)
         )
         first, second, third = _SEEN
-        self.see = nn.ModuleList(
-            [
-                Layer(3, first, 1, norm),
-                Layer(first, second, 2, norm),
-                Layer(second, third, 2, norm),
-            ]
-        )
+        layers = ((3, first, 1), (first, second, 2), (second, third, 2))
+        self.see = nn.ModuleList(Layer(*x, norm) for x in layers)
         a, b, c = _LEVELS
         self.enter = Block(_SCALE + third, a, norm)
         self.down = nn.ModuleList([Layer(a, b, 2, norm), Layer(b, c, 2, norm)])
@@ -62,18 +57,10 @@ class Comparison(nn.Module):
         self.tell = nn.Conv2d(e, 1, 1)
 
     def forward(self, pictures, scales):
-        """Return how sure it is that there is damage, logits.
+        """Return how sure it is that there is damage, logits (n, 1, rows, cols).
 
-        Parameters
-        ----------
-        pictures : tensor of shape (n, 3, rows, cols)
-            In 0..1, what `show_pictures` returns.
-        scales : list of tensors of shape (n, N_INPUTS, ceil(rows / 4), ceil(cols / 4))
-            What `arrange` returns.
-
-        Returns
-        -------
-        logits : tensor of shape (n, 1, rows, cols)
+        Of pictures (n, 3, rows, cols) as `show_pictures` returns them, in 0..1, and of
+        what `arrange` returns, for each scale.
         """
         seen = [pictures - _MID_GREY]
         for layer in self.see:
@@ -96,8 +83,7 @@ class Block(nn.Sequential):
     """Two layers."""
 
     def __init__(self, n_in, n_out, norm):
-        layers = (Layer(k, n_out, norm=norm) for k in (n_in, n_out))
-        super().__init__(*layers)
+        super().__init__(*(Layer(k, n_out, norm=norm) for k in (n_in, n_out)))
 
     def forward(self, x):
         """Return what the layers make of features."""
@@ -120,3 +106,24 @@ def fold_comparison(network):
     folded = Comparison()
     folded.load_state_dict(network.state_dict(), strict=False)
     return fold_norms(network, folded)
+
+
+def read_comparison(path=None):
+    """Return the network and the page about it, by default those of the package.
+
+    How these were made: docs/user_guide/formulas.rst.
+    """
+    if path is None:
+        path = files("skpatchsvdd._comparison").joinpath("comparison.safetensors")
+    arrays, page = read_known(path)
+    network = Comparison()
+    weights = {k: torch.from_numpy(v.astype(np.float32)) for k, v in arrays.items()}
+    network.load_state_dict(weights)
+    return network.requires_grad_(False).eval(), page
+
+
+@functools.lru_cache(maxsize=4)
+def load_shipped(device):
+    """Return the network of the package on a device, laid out as images are."""
+    network, _ = read_comparison()
+    return network.to(device, memory_format=torch.channels_last)

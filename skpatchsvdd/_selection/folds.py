@@ -14,16 +14,57 @@ from sklearn.model_selection import (
 from sklearn.utils import check_consistent_length
 
 from skpatchsvdd._calibration import check_groups
-from skpatchsvdd._images import (
-    check_labels,
-    read_labels,
-)
+from skpatchsvdd._images import check_labels, read_labels
 
 # A threshold comes from images that the bank does not hold: one image is too few.
 _MIN_TRAIN = 2
 
 
-class NormalOnlyKFold(StratifiedKFold):
+class _NormalOnly:
+    """What both splitters share: they train on normal images alone."""
+
+    # Groups, where they are given, are for the folds; as for scikit-learn's GroupKFold.
+    __metadata_request__split = {"groups": True}  # noqa: RUF012
+
+    def split(self, X, y=None, groups=None):
+        """Yield the indices of the images to train on and of those to test.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_images, ...) or list
+            The images. Only their number counts.
+        y : array-like of shape (n_images,) or (n_images, height, width), or list
+            1 for normal images and -1 for abnormal ones; or masks, of which that of an
+            abnormal image has a pixel that is not 0.
+        groups : array-like of shape (n_images,), default=None
+            Which images belong together, as tiles of one sheet do. Normal images of a
+            group are never trained on and tested at once. Abnormal images are tested
+            whatever their group.
+
+        Yields
+        ------
+        train : ndarray of shape (n_train,)
+            Indices of normal images.
+        test : ndarray of shape (n_test,)
+            Indices of other normal images, and of abnormal ones.
+        """
+        labels = labels_from(y)
+        check_consistent_length(X, labels)
+        groups = check_groups(groups, len(labels))
+        normal, abnormal = np.flatnonzero(labels == 1), np.flatnonzero(labels == -1)
+        if len(abnormal) == 0:
+            raise ValueError(
+                f"y holds {len(labels)} normal images and no abnormal one (-1), so "
+                "there is nothing to detect in a test. Pass abnormal images too, or "
+                "split normal images alone with scikit-learn's KFold."
+            )
+        if groups is None:
+            yield from self._split_images(labels, normal, abnormal)
+        else:
+            yield from self._split_groups(normal, abnormal, groups[normal])
+
+
+class NormalOnlyKFold(_NormalOnly, StratifiedKFold):
     """K folds for labelled images, of which only normal ones are trained on.
 
     Each fold holds its part of the normal and its part of the abnormal images, and
@@ -57,59 +98,27 @@ class NormalOnlyKFold(StratifiedKFold):
     [0 1 2 3] [4 5 8]
     """
 
-    # Groups, where they are given, are for the folds; as for scikit-learn's GroupKFold.
-    __metadata_request__split = {"groups": True}  # noqa: RUF012
+    split = _NormalOnly.split  # the documentation has members of a class itself
 
-    def split(self, X, y=None, groups=None):
-        """Yield the indices of the images to train on and of those to test.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_images, ...) or list
-            The images. Only their number counts.
-        y : array-like of shape (n_images,) or (n_images, height, width), or list
-            1 for normal images and -1 for abnormal ones; or masks, of which that of an
-            abnormal image has a pixel that is not 0.
-        groups : array-like of shape (n_images,), default=None
-            Which images belong together, as tiles of one sheet do. Normal images of a
-            group are tested in one fold, and so never trained on and tested at once.
-            Abnormal images are spread over the folds whatever their group.
-
-        Yields
-        ------
-        train : ndarray of shape (n_train,)
-            Indices of the normal images of the other folds.
-        test : ndarray of shape (n_test,)
-            Indices of the images of this fold.
-        """
-        labels = labels_from(y)
-        check_consistent_length(X, labels)
-        groups = check_groups(groups, len(labels))
-        self._check_kinds(labels, groups)
-        if groups is not None:
-            yield from self._split_groups(labels, groups)
-            return
-        for train, test in super().split(X, labels):
+    def _split_images(self, labels, normal, abnormal):
+        self._check_kinds(len(normal), len(abnormal), "normal images")
+        for train, test in StratifiedKFold.split(self, labels, labels):
             yield train[labels[train] == 1], test
 
-    def _split_groups(self, labels, groups):
-        normal, abnormal = np.flatnonzero(labels == 1), np.flatnonzero(labels == -1)
+    def _split_groups(self, normal, abnormal, groups):
+        n_groups = len(np.unique(groups))
+        self._check_kinds(n_groups, len(abnormal), "groups of normal images")
         params = {"n_splits": self.n_splits, "shuffle": self.shuffle}
         params["random_state"] = self.random_state
         folds = zip(
-            GroupKFold(**params).split(normal, groups=groups[normal]),
+            GroupKFold(**params).split(normal, groups=groups),
             KFold(**params).split(abnormal),
             strict=True,
         )
         for (train, test), (_, tested) in folds:
             yield normal[train], np.union1d(normal[test], abnormal[tested])
 
-    def _check_kinds(self, labels, groups):
-        n_normal, n_abnormal = _count_kinds(labels)
-        what = "normal images"
-        if groups is not None:
-            n_normal = len(np.unique(groups[labels == 1]))
-            what = "groups of normal images"
+    def _check_kinds(self, n_normal, n_abnormal, what):
         # One in each fold will do, but two folds train on one another: two in each.
         n_needed = 2 * _MIN_TRAIN if self.n_splits == 2 else self.n_splits
         if n_normal < n_needed:
@@ -130,7 +139,7 @@ class NormalOnlyKFold(StratifiedKFold):
             )
 
 
-class NormalOnlyShuffleSplit(ShuffleSplit):
+class NormalOnlyShuffleSplit(_NormalOnly, ShuffleSplit):
     """Random splits of labelled images, of which only normal ones are trained on.
 
     Each split trains on a random choice of the normal images, and tests the other
@@ -142,7 +151,8 @@ class NormalOnlyShuffleSplit(ShuffleSplit):
     n_splits : int, default=10
         Number of splits.
     test_size : float in (0, 1) or int, default=0.2
-        Fraction of the normal images that is tested, or their number.
+        Fraction of the normal images that is tested, or their number; of their groups,
+        where groups are given.
     random_state : int, RandomState instance or None, default=None
         Makes the splits reproducible.
 
@@ -162,7 +172,7 @@ class NormalOnlyShuffleSplit(ShuffleSplit):
     [0 1 2 4] [3 5 6 7]
     """
 
-    __metadata_request__split = {"groups": True}  # noqa: RUF012
+    split = _NormalOnly.split
 
     def __init__(self, n_splits=10, *, test_size=0.2, random_state=None):
         if not isinstance(n_splits, Integral) or n_splits < 1:
@@ -171,43 +181,17 @@ class NormalOnlyShuffleSplit(ShuffleSplit):
             n_splits=n_splits, test_size=test_size, random_state=random_state
         )
 
-    def split(self, X, y=None, groups=None):
-        """Yield the indices of the images to train on and of those to test.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_images, ...) or list
-            The images. Only their number counts.
-        y : array-like of shape (n_images,) or (n_images, height, width), or list
-            1 for normal images and -1 for abnormal ones; or masks, of which that of an
-            abnormal image has a pixel that is not 0.
-        groups : array-like of shape (n_images,), default=None
-            Which images belong together, as tiles of one sheet do. No group has normal
-            images on both sides, and `test_size` is a fraction of the groups or their
-            number. All abnormal images are tested, whatever their group.
-
-        Yields
-        ------
-        train : ndarray of shape (n_train,)
-            Indices of the chosen normal images.
-        test : ndarray of shape (n_test,)
-            Indices of the other normal images and of all abnormal ones.
-        """
-        labels = labels_from(y)
-        check_consistent_length(X, labels)
-        groups = check_groups(groups, len(labels))
-        n_normal, _ = _count_kinds(labels)
-        normal, abnormal = np.flatnonzero(labels == 1), np.flatnonzero(labels == -1)
+    def _split_images(self, labels, normal, abnormal):
+        self._check_test_size(len(normal), "normal images")
         # scikit-learn splits the normal images, as if there were no others.
-        if groups is None:
-            self._check_test_size(n_normal, "normal images")
-            splits = super().split(normal)
-        else:
-            n_groups = len(np.unique(groups[normal]))
-            self._check_test_size(n_groups, "groups of normal images")
-            splits = GroupShuffleSplit(
-                self.n_splits, test_size=self.test_size, random_state=self.random_state
-            ).split(normal, groups=groups[normal])
+        for train, test in ShuffleSplit.split(self, normal):
+            yield np.sort(normal[train]), np.union1d(normal[test], abnormal)
+
+    def _split_groups(self, normal, abnormal, groups):
+        self._check_test_size(len(np.unique(groups)), "groups of normal images")
+        splits = GroupShuffleSplit(
+            self.n_splits, test_size=self.test_size, random_state=self.random_state
+        ).split(normal, groups=groups)
         for train, test in splits:
             yield np.sort(normal[train]), np.union1d(normal[test], abnormal)
 
@@ -243,14 +227,3 @@ def check_given(y):
             "y is None. Pass 1 for each normal and -1 for each abnormal image, or a "
             "mask for each image."
         )
-
-
-def _count_kinds(labels):
-    n_abnormal = int(np.sum(labels == -1))
-    if n_abnormal == 0:
-        raise ValueError(
-            f"y holds {len(labels)} normal images and no abnormal one (-1), so there "
-            "is nothing to detect in a test. Pass abnormal images too, or split normal "
-            "images alone with scikit-learn's KFold."
-        )
-    return len(labels) - n_abnormal, n_abnormal

@@ -96,9 +96,8 @@ class SyntheticDefectScorer:
         pixels = images.pixels
         rng = np.random.RandomState(self.random_state)
         copies, labels = make_probes(pixels_to_float(pixels), self.n_copies, rng)
-        return detection_auroc(
-            labels, estimator.score_samples(_like(X, copies, pixels.dtype))
-        )
+        copies = _like(X, copies, pixels.dtype)
+        return detection_auroc(labels, estimator.score_samples(copies))
 
 
 def detection_scorer(estimator, X, y):
@@ -174,7 +173,6 @@ def segmentation_scorer(estimator, X, y):
     (array([1., 1.]), array([ True,  True]))
     """
     masks = _check_masks(y)
-    _check_some_abnormal(labels_from(masks))
     return segmentation_auroc(masks, maps_of(estimator, X))
 
 
@@ -211,7 +209,6 @@ def pro_scorer(estimator, X, y):
     True
     """
     masks = _check_masks(y)
-    _check_some_abnormal(labels_from(masks))
     return pro_score(masks, maps_of(estimator, X))
 
 
@@ -235,6 +232,7 @@ def _check_masks(y):
             "y holds labels, but pixels are rated by masks. Pass masks of shape "
             "(n_images, height, width) as y, or rate images by detection_scorer."
         )
+    _check_some_abnormal(labels_from(masks))
     return masks
 
 

@@ -1,9 +1,6 @@
 """Synthetic surfaces, and the defects that are drawn on them and on real images."""
 
-from skpatchsvdd._synthetic.probes import make_probes
+from skpatchsvdd._synthetic.defects import make_probes
 from skpatchsvdd._synthetic.surfaces import make_textures
 
-__all__ = [
-    "make_probes",
-    "make_textures",
-]
+__all__ = ["make_probes", "make_textures"]

@@ -63,12 +63,11 @@ def make_textures(
     rng = check_random_state(random_state)
     n_abnormal = round(n_samples * anomaly_fraction)
     labels = np.repeat([1, -1], [n_samples - n_abnormal, n_abnormal])
-    make = _make_gear if kind == "gear" else _make_texture
     samples = []
     for label in labels:
         # A generator for each image: the first ones do not depend on how many follow.
         own = np.random.RandomState(draw_seed(rng))
-        samples.append(make(own, image_size, kind, label == -1))
+        samples.append(_make_image(own, image_size, kind, label == -1))
     images, masks, defects = zip(*samples, strict=True)
     return Bunch(
         images=np.stack(images),
@@ -79,10 +78,8 @@ def make_textures(
 
 
 def _check_parameters(n_samples, image_size, anomaly_fraction, kind):
-    for name, value, least in (
-        ("n_samples", n_samples, 1),
-        ("image_size", image_size, 32),
-    ):
+    counts = (("n_samples", n_samples, 1), ("image_size", image_size, 32))
+    for name, value, least in counts:
         if not isinstance(value, Integral) or value < least:
             raise ValueError(
                 f"{name} must be an integer of at least {least}, got {value!r}."
@@ -91,36 +88,30 @@ def _check_parameters(n_samples, image_size, anomaly_fraction, kind):
         raise ValueError(
             f"anomaly_fraction must be in [0, 1], got {anomaly_fraction!r}."
         )
-    kinds = [*_TEXTURES, "gear"]
+    kinds = list(_DEFECTS_OF)
     if kind not in kinds:
         raise ValueError(f"kind must be one of {kinds}, got {kind!r}.")
 
 
-def _make_texture(rng, size, kind, is_abnormal):
-    clean = _TEXTURES[kind](rng, size)
+def _make_image(rng, size, kind, is_abnormal):
+    """Return an image, its mask and the name of its defect."""
+    if kind == "gear":
+        pose = {"shift": rng.uniform(-1.5, 1.5, 2), "angle": rng.uniform(-0.03, 0.03)}
+        surface = _smooth_noise(rng, size, 0.7)
+        clean, part = _draw_gear(size, surface, **pose)
+    else:
+        clean, part = _TEXTURES[kind](rng, size), np.ones((size, size), dtype=bool)
     if not is_abnormal:
-        return _finish(rng, clean, clean, "good")
-    defect = rng.choice(_DEFECTS_OF[kind])
-    everywhere = np.ones((size, size), dtype=bool)
-    damaged = add_defect(rng, clean, everywhere, defect)
-    return _finish(rng, clean, damaged, defect)
-
-
-def _make_gear(rng, size, kind, is_abnormal):
-    pose = {"shift": rng.uniform(-1.5, 1.5, 2), "angle": rng.uniform(-0.03, 0.03)}
-    surface = _smooth_noise(rng, size, 0.7)
-    clean, part = _draw_gear(size, surface, **pose)
-    if not is_abnormal:
-        return _finish(rng, clean, clean, "good")
+        return _photograph(rng, clean, clean, "good")
     defect = rng.choice(_DEFECTS_OF[kind])
     if defect == "missing":
         damaged, _ = _draw_gear(size, surface, **pose, missing=rng.randint(_N_TEETH))
     else:
         damaged = add_defect(rng, clean, part, defect)
-    return _finish(rng, clean, damaged, defect)
+    return _photograph(rng, clean, damaged, defect)
 
 
-def _finish(rng, clean, image, defect):
+def _photograph(rng, clean, image, defect):
     """Light and photograph an image; return it with its mask and defect."""
     mask = np.abs(image - clean).max(axis=2) > VISIBLE
     mask = ndimage.binary_fill_holes(ndimage.binary_closing(mask, iterations=2) | mask)
@@ -133,8 +124,6 @@ def _finish(rng, clean, image, defect):
 
 
 # Normal surfaces, each (size, size, 3) on the 0..1 scale.
-
-
 def _fabric(rng, size):
     """Plain weave: threads that pass over and under each other."""
     period = 8.0
@@ -155,9 +144,8 @@ def _wood(rng, size):
     """Planed wood: wavy rings across the grain and fine fibres along it."""
     down, right = pixel_axes((size, size))
     phase = rng.uniform(0, 100)
-    wave = 5 * np.sin((right + 60 * phase) / 55) + 3 * _smooth_noise(
-        rng, size, (25, 40)
-    )
+    noise = _smooth_noise(rng, size, (25, 40))
+    wave = 5 * np.sin((right + 60 * phase) / 55) + 3 * noise
     rings = np.sin(2 * np.pi * (down + wave + phase) / 13)
     rings = np.tanh(1.5 * rings) * 0.5 + 0.5
     fibre = _smooth_noise(rng, size, (0.6, 14))
@@ -208,9 +196,7 @@ _DEFECTS_OF = {
     "mesh": ["scratch", "stain", "hole", "distortion"],
     "gear": ["scratch", "stain", "hole", "distortion", "missing"],
 }
-# The gear: any numbers would do.
-_N_TEETH = 14
-_N_HOLES = 6
+_N_TEETH, _N_HOLES = 14, 6  # of the gear: any numbers would do
 
 
 def _draw_gear(size, surface, shift, angle, missing=None):
@@ -243,9 +229,8 @@ def _draw_gear(size, surface, shift, angle, missing=None):
 
 def _smooth_noise(rng, size, sigma):
     """Draw noise of standard deviation 1, smoothed over `sigma` pixels."""
-    noise = ndimage.gaussian_filter(
-        rng.standard_normal((size, size)), sigma, mode="wrap"
-    )
+    noise = rng.standard_normal((size, size))
+    noise = ndimage.gaussian_filter(noise, sigma, mode="wrap")
     return noise / noise.std()
 
 

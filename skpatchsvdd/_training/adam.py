@@ -13,18 +13,9 @@ class Adam:
     however many they are, and a CUDA graph can hold it. The first `torch.optim.AdamW`
     of a process takes seconds, to import what compiles it, and rounds differently.
 
-    Parameters
-    ----------
-    clipped : list of Parameter
-        Parameters whose gradients, together, are scaled down to a norm of
-        `max_gradient`.
-    others : list of Parameter
-        Parameters whose gradients stay as they are.
-    max_gradient : float
-        The norm.
-    decay : float
-        The share by which weights, but not biases, shrink at every step, as a multiple
-        of the step size (Loshchilov and Hutter, 2019).
+    The gradients of `clipped`, together, are scaled down to a norm of `max_gradient`;
+    those of `others` stay as they are. Weights, but not biases, shrink at every step by
+    `decay` times the step size (Loshchilov and Hutter, 2019).
     """
 
     def __init__(self, clipped, others, max_gradient, decay=0.0):
@@ -32,24 +23,18 @@ class Adam:
         self._parameters = clipped + others
         self._n_clipped = sum(p.numel() for p in clipped)
         self._max_gradient = max_gradient
-        self._values = _join([p.detach() for p in self._parameters])
-        for p, part in zip(self._parameters, self._split(self._values), strict=True):
+        self._values = _join(p.detach() for p in self._parameters)
+        parts = self._values.split([p.numel() for p in self._parameters])
+        for p, part in zip(self._parameters, parts, strict=True):
             # In the same order in memory, channels last or not.
             p.data = part.as_strided(p.shape, p.stride())
         self._means = torch.zeros_like(self._values)
         self._squares = torch.zeros_like(self._values)
-        self._decays = None
-        if decay:
-            self._decays = torch.zeros_like(self._values)
-            parts = self._split(self._decays)
-            for p, part in zip(self._parameters, parts, strict=True):
-                part.fill_(decay if p.ndim > 1 else 0.0)
+        shrink = (torch.full_like(p, decay * (p.ndim > 1)) for p in self._parameters)
+        self._decays = _join(shrink) if decay else None
         # A GPU that replays a step reads these anew.
         self._size, self._rate, self._growth = self._values.new_zeros(3)
         self._n_steps = 0
-
-    def _split(self, numbers):
-        return numbers.split([p.numel() for p in self._parameters])
 
     def prepare(self, rate):
         """Set the step size of the next step."""
@@ -66,10 +51,9 @@ class Adam:
     @torch.no_grad()
     def step(self):
         """Move all parameters against their gradients."""
-        grads = [
+        grads = _join(
             torch.zeros_like(p) if p.grad is None else p.grad for p in self._parameters
-        ]
-        grads = _join(grads)
+        )
         clipped = grads[: self._n_clipped]
         norm = torch.linalg.vector_norm(clipped)
         clipped *= (self._max_gradient / (norm + _TINY)).clamp(max=1)

@@ -30,21 +30,9 @@ def damage_images(images, draws, known=None):
     A defect is an ellipse or a rectangle of any direction, from a speck or a thin scar
     to a patch of 35 x 35 pixels, filled with a piece of the same image from elsewhere,
     mirrored or turned round, with a piece of another image, with the image's own blur,
-    with the image moved by a few pixels, or with a lighter or darker tint. Where
-    defects are known, some are filled with these.
-
-    Parameters
-    ----------
-    images : tensor of shape (n, n_channels, height, width)
-        On the 0..1 scale.
-    draws : Draws
-        Where the random numbers come from.
-    known : Fillings or None
-        Known defects.
-
-    Returns
-    -------
-    damaged : tensor of shape (n, n_channels, height, width)
+    with the image moved by a few pixels, or with a lighter or darker tint; some, where
+    defects are known, with these. Images, (n, n_channels, height, width), are on the
+    0..1 scale.
     """
     n = len(images)
     source = _Source(images)
@@ -62,13 +50,7 @@ def damage_images(images, draws, known=None):
 
 
 class _Source:
-    """What defects are filled with: images, and blurred ones.
-
-    Parameters
-    ----------
-    images : tensor of shape (n, n_channels, height, width)
-        The images.
-    """
+    """What defects are filled with: images, and blurred ones."""
 
     def __init__(self, images):
         self._images = images
@@ -119,21 +101,15 @@ def _smooth(images):
 
 
 def _draw_shapes(image_shape, draws):
-    """Draw one soft-edged shape for each image, and where its middle is.
+    """Draw a soft-edged shape for each image, and where its middle is.
 
-    Returns
-    -------
-    shapes : tensor of shape (n, 1, height, width)
-        In 0..1.
-    centers : tensor of shape (n, 2)
-        Rows and columns.
+    Shapes (n, 1, height, width) are in 0..1, centers (n, 2) rows and columns.
     """
     n, _, height, width = image_shape
     one = (n, 1, 1)
-    rows, cols = (
-        torch.arange(length, device=draws.device) + 0.5 for length in (height, width)
-    )
-    row, col = (draws.uniform(0, length, one) for length in (height, width))
+    sides = (height, width)
+    rows, cols = (torch.arange(x, device=draws.device) + 0.5 for x in sides)
+    row, col = (draws.uniform(0, x, one) for x in sides)
     down, right = rows[:, None] - row, cols - col
     angle = draws.uniform(0, math.pi, one)
     along = right * angle.cos() + down * angle.sin()
@@ -144,9 +120,8 @@ def _draw_shapes(image_shape, draws):
     half_width = (area / aspect).sqrt() / 2
     along, beside = along.abs() / half_length, beside.abs() / half_width
     is_round = draws.integers(0, 2, one) > 0
-    reach = torch.where(
-        is_round, torch.hypot(along, beside), torch.maximum(along, beside)
-    )
+    reaches = torch.hypot(along, beside), torch.maximum(along, beside)
+    reach = torch.where(is_round, *reaches)
     depth = (1 - reach) * torch.minimum(half_length, half_width)  # in pixels
     centers = torch.cat([row, col], dim=1)[:, :, 0]
     return (depth + 0.5).clamp(0, 1)[:, None], centers

@@ -7,85 +7,60 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import nn
 
 from skpatchsvdd._encoding import grid_shape, reset_parameters
 from skpatchsvdd._gpu import run_concurrently
 from skpatchsvdd._training.directions import make_classifiers
-from skpatchsvdd._training.measures import (
-    TINY,
-    distance,
-    find_nearest,
-    look_up,
-    weighted_mean,
-)
+from skpatchsvdd._training.loop import Objective
+from skpatchsvdd._training.measures import TINY, distance, find_nearest, look_up
 from skpatchsvdd._training.pairs import draw_pairs, number_cells, pairs_of_a_crop
 from skpatchsvdd._utils import Draws
 
-# Standard deviation of features that the scale term aims at, and its weight: enough to
-# keep the tanh from saturating. No other term depends on the scale of the features.
+# Standard deviation of features that the scale term aims at.
 _FEATURE_STD = 0.5
-
-_SCALE_WEIGHT = 0.1
-
 # A patch counts as damaged if more than the first fraction of its pixels is, ten of
 # 32 x 32, and with its full weight from the second on.
 DAMAGED, _FULLY_DAMAGED = 0.01, 0.03
-
 # In units of the largest feature: farther from all than any two of them are.
 _FAR = 4.0
-
 # Plain patches of a batch that a damaged one is compared with, besides its own.
 _N_COMPARED = 4096
-
-
-# Largest norm of the encoder's gradient. A ratio of distances has a steep slope where
-# the lower one is close to 0.
-_DENSE_GRADIENT = 1.0
-
-# How fast weights shrink: without it, the encoder learns training images by heart.
-_DENSE_DECAY = 0.5
 
 
 def make_dense_objective(
     loss, lam, damage_weight, encoder, sampler, batch_size, generator
 ):
     """Make the objective on crops that a `loss` parameter names."""
-    if loss == "patch_svdd":
-        objective = DenseLoss(encoder, 1.0, lam, damage_weight, batch_size)
-    elif loss == "svdd_prime":
-        objective = DenseLoss(encoder, 0.0, 1.0, 0.0, batch_size)
-    else:
+    if loss == "svdd":
         objective = DenseSVDDLoss(encoder, sampler, batch_size)
+    else:
+        weights = weigh_terms(loss, lam, damage_weight)
+        objective = DenseLoss(encoder, *weights, batch_size)
     reset_parameters(objective, generator)
     return objective.to(sampler.device)
+
+
+def weigh_terms(loss, lam, damage_weight):
+    """Return the weights of L_SSL, L_SVDD' and L_damage."""
+    return (0.0, 1.0, 0.0) if loss == "svdd_prime" else (1.0, lam, damage_weight)
 
 
 class Pairs(NamedTuple):
     """Pairs of patches of one scale, and what is known of them.
 
-    Attributes
-    ----------
-    cells : tensor of int of shape (n, 3)
-        Where, in the maps of both views, first those of all first ones, the features of
-        a patch, of its second view and of its neighbour in the second view are.
-    direction : tensor of int of shape (n,)
-        In which of eight directions the neighbour lies.
-    damaged : tensor of shape (n,)
-        Fraction of the patch's pixels that are damaged in the second view.
-    is_seen, is_other_seen : tensors of shape (n,), or None
-        1 where the patch, and where its neighbour, holds a pixel to look at, 0
-        elsewhere. None counts all.
+    `cells` says where, in the maps of both views, those of all first ones first, the
+    features of a patch, of its second view and of its neighbour in the second view are.
     """
 
-    cells: torch.Tensor
-    direction: torch.Tensor
-    damaged: torch.Tensor
-    is_seen: torch.Tensor | None
-    is_other_seen: torch.Tensor | None
+    cells: torch.Tensor  # (n, 3)
+    direction: torch.Tensor  # (n,), in which of eight the neighbour lies
+    damaged: torch.Tensor  # (n,), the fraction of pixels in the second view
+    # 1 where the patch, and its neighbour, hold a pixel to look at; None counts all.
+    is_seen: torch.Tensor | None  # (n,)
+    is_other_seen: torch.Tensor | None  # (n,)
 
 
-class DenseLoss(nn.Module):
+class DenseLoss(Objective):
     r"""The paper's two tasks and a third, on all patches of crops, summed over scales.
 
     .. math:: L = L_{SSL} + \lambda L_{SVDD'} + \mu L_{damage} + 0.1 L_{scale}
@@ -114,16 +89,12 @@ class DenseLoss(nn.Module):
 
     :math:`L_{scale}` is the squared difference between the mean of
     :math:`\log \| f(p) - f(q) \|` and what it is for features of deviation 0.5: the
-    tanh at the end neither saturates nor fades.
+    tanh at the end neither saturates nor fades. No other term depends on their scale.
     """
 
-    schedule = "cosine"
-    precision = "mixed"
-    is_drawn_ahead = False
-    max_gradient = _DENSE_GRADIENT
-    decay = _DENSE_DECAY
-
-    scale_weight = _SCALE_WEIGHT
+    max_gradient = 1.0  # a ratio of distances is steep where the lower one is near 0
+    decay = 0.5  # without it, the encoder learns training images by heart
+    scale_weight = 0.1  # enough to keep the tanh from saturating
 
     def __init__(self, encoder, position_weight, lam, damage_weight, n_crops):
         super().__init__()
@@ -137,12 +108,8 @@ class DenseLoss(nn.Module):
             "scale": self.scale_weight,
         }
         # Those to compute.
-        self.terms = [
-            name for name, weight in terms.items() if weight > 0 or name == "svdd"
-        ]
-        self.weights = {
-            f"{name}_{k}": terms[name] for k in self.sizes for name in self.terms
-        }
+        self.terms = [x for x, weight in terms.items() if weight > 0 or x == "svdd"]
+        self.weights = {f"{x}_{k}": terms[x] for k in self.sizes for x in self.terms}
         self.classifiers = make_classifiers(encoder)
         n_features = encoder.config[1]
         self.log_distance = math.log(_FEATURE_STD * math.sqrt(2 * n_features))
@@ -151,30 +118,18 @@ class DenseLoss(nn.Module):
         """Draw both views of crops, and pairs of patches of each scale."""
         n_crops, n_each = n_steps * self.n_crops, pairs_of_a_crop(self.n_crops)
         size, draws = sampler.crop_size, Draws(sampler.generator)
-        drawn = [
-            draw_pairs(n_crops, n_each, size, patch_size, stride, draws)
-            for patch_size, stride in zip(self.sizes, self.strides, strict=True)
-        ]
-        is_damaged = "damage" in self.terms
-        crops = (sampler.crops if is_damaged else sampler.intact_crops)(n_crops)
-        pairs = [self._describe(crops, i, *own) for i, own in enumerate(drawn)]
+        scales = list(zip(self.sizes, self.strides, strict=True))
+        drawn = [draw_pairs(n_crops, n_each, size, *scale, draws) for scale in scales]
+        crops = sampler.crops(n_crops, "damage" in self.terms)
+        pairs = []
+        for scale, ends in zip(scales, drawn, strict=True):
+            grid = grid_shape((size, size), *scale)
+            damaged = damaged_fraction(crops.is_damaged, *scale).flatten()
+            seen = seen_cells(crops.is_seen, *scale)
+            # Cells of the maps of one step: those of other steps will not be there.
+            n_cells = self.n_crops * math.prod(grid)
+            pairs.append(describe_pairs(*ends, grid, damaged, seen, n_cells))
         return crops.first, crops.second, pairs
-
-    def _describe(self, crops, i, first, second, direction):
-        """Say what is known of the pairs of a scale."""
-        size, stride = self.sizes[i], self.strides[i]
-        grid = grid_shape(crops.first.shape[2:], size, stride)
-        damaged = damaged_fraction(crops.is_damaged, size, stride).flatten()
-        seen = seen_cells(crops.is_seen, size, stride)
-        here, there = (number_cells(x, grid) for x in (first, second))
-        is_seen, is_other_seen = (
-            None if seen is None else seen.flatten()[x] for x in (here, there)
-        )
-        # Within the maps of one step: those of other steps will not be there.
-        n_cells = self.n_crops * math.prod(grid)
-        own, other = here % n_cells, there % n_cells
-        cells = torch.stack([own, own + n_cells, other + n_cells], dim=1)
-        return Pairs(cells, direction, damaged[here], is_seen, is_other_seen)
 
     def forward(self, encoder, batch):
         """Return the loss terms."""
@@ -192,7 +147,7 @@ class DenseLoss(nn.Module):
             for own in zip(trios, pairs, self.classifiers, strict=True)
         ]
         losses = run_concurrently(calls, trios[0].device)
-        return dict(zip(self.weights, itertools.chain(*losses), strict=True))
+        return self._name(itertools.chain(*losses))
 
     def _measure(self, trio, pairs, classifier):
         """Return the loss terms of one scale that count.
@@ -225,21 +180,14 @@ class DenseLoss(nn.Module):
         return _mean(svdd, is_intact, is_seen, is_far_seen), scale.square()
 
 
-class DenseSVDDLoss(nn.Module):
+class DenseSVDDLoss(Objective):
     """Deep SVDD on all patches of crops; see `SVDDLoss`."""
-
-    schedule = "cosine"
-    precision = "mixed"
-    is_drawn_ahead = False
-    max_gradient = math.inf
-    decay = 0.0
 
     def __init__(self, encoder, sampler, n_crops):
         super().__init__()
-        self.sizes = encoder.patch_sizes
-        self.strides = (encoder.dense_stride,) * len(self.sizes)
+        self.strides = (encoder.dense_stride,) * len(encoder.patch_sizes)
         self.n_crops = n_crops
-        self.weights = {f"svdd_{k}": 1.0 for k in self.sizes}
+        self.weights = {f"svdd_{k}": 1.0 for k in encoder.patch_sizes}
         with torch.no_grad():
             maps = encoder.encode_images(sampler.plain(n_crops), self.strides)
         self.centers = [x.mean(dim=(0, 2, 3)) for x in maps]
@@ -251,26 +199,29 @@ class DenseSVDDLoss(nn.Module):
     def forward(self, encoder, batch):
         """Return the loss terms."""
         maps = encoder.encode_images(batch, self.strides)
-        losses = [
+        return self._name(
             distance(x.float(), center[:, None, None], dim=1).mean()
             for x, center in zip(maps, self.centers, strict=True)
-        ]
-        return dict(zip(self.weights, losses, strict=True))
+        )
+
+
+def describe_pairs(first, second, direction, grid, damaged, seen, n_cells):
+    """Say what is known of pairs of cells of a grid, of the tables of all cells.
+
+    `n_cells` is how many the maps of one step have, in each view.
+    """
+    here, there = number_cells(first, grid), number_cells(second, grid)
+    is_seen, is_other_seen = (None if seen is None else seen[x] for x in (here, there))
+    own, other = here % n_cells, there % n_cells
+    cells = torch.stack([own, own + n_cells, other + n_cells], dim=1)
+    return Pairs(cells, direction, damaged[here], is_seen, is_other_seen)
 
 
 def damage_loss(plain, seen_again, damaged, is_seen=None, is_exact=False):
     """How near damaged patches lie to a plain one, relative to how far others move.
 
-    Parameters
-    ----------
-    plain, seen_again : tensors of shape (n, D)
-        Features of the same patches in both views.
-    damaged : tensor of shape (n,)
-        Fraction of the pixels of each patch that is damaged in the second view.
-    is_seen : tensor of shape (n,) or None
-        0 for patches that do not count, 1 for the others. None counts all.
-    is_exact : bool
-        Whether the nearest patch is found in float32 on a GPU, too.
+    Of the features (n, D) of the same patches in both views; `damaged` (n,) is the
+    fraction of their pixels. `is_exact` finds the nearest in float32 on a GPU, too.
     """
     weight = (damaged / _FULLY_DAMAGED).clamp(max=1) * (damaged > DAMAGED)
     every = math.ceil(len(plain) / _N_COMPARED)
@@ -286,18 +237,22 @@ def damage_loss(plain, seen_again, damaged, is_seen=None, is_exact=False):
 
 
 def _mean(values, *weights):
-    """Return the mean, weighted by the product of those weights that are not None."""
+    """Return the mean, weighted by the product of those weights that are not None.
+
+    Weights are in 0..1; where they sum to little, it is pulled towards 0.
+    """
     weights = [x for x in weights if x is not None]
     if not weights:
         return values.mean()
-    return weighted_mean(values, functools.reduce(torch.mul, weights))
+    weights = functools.reduce(torch.mul, weights)
+    return (values * weights).sum() / (weights.sum() + 1)
 
 
 def seen_cells(is_seen, patch_size, stride):
-    """Which patches hold a pixel to look at, 1 or 0, (n, rows, cols); None: all."""
+    """Which patches hold a pixel to look at, 1 or 0, (n_patches,); None: all."""
     if is_seen is None:
         return None
-    return (damaged_fraction(is_seen, patch_size, stride) > 0).float()
+    return (damaged_fraction(is_seen, patch_size, stride) > 0).float().flatten()
 
 
 def damaged_fraction(is_damaged, patch_size, stride):

@@ -5,25 +5,21 @@ import itertools
 from torch import nn
 
 # The paper's classifier.
-_HIDDEN = 128
-
-_SLOPE = 0.1
-
+_HIDDEN, _SLOPE = 128, 0.1
 # The eight neighbours of a 3 x 3 grid, as (down, right).
 DIRECTIONS = ((-1, -1), (-1, 0), (-1, 1), (0, -1), (0, 1), (1, -1), (1, 0), (1, 1))
 
 
 def make_classifiers(encoder):
-    n_features = encoder.config[1]
-    return nn.ModuleList(_make_classifier(n_features) for _ in encoder.patch_sizes)
-
-
-def _make_classifier(n_features):
-    widths = (n_features, _HIDDEN, _HIDDEN, len(DIRECTIONS))
-    layers = []
-    for n_in, n_out in itertools.pairwise(widths):
-        layers += [_EmptyLinear(n_in, n_out), nn.LeakyReLU(_SLOPE)]
-    return nn.Sequential(*layers[:-1])
+    """Return a classifier of the difference of two features for each scale."""
+    widths = (encoder.config[1], _HIDDEN, _HIDDEN, len(DIRECTIONS))
+    classifiers = nn.ModuleList()
+    for _ in encoder.patch_sizes:
+        layers = []
+        for n_in, n_out in itertools.pairwise(widths):
+            layers += [_EmptyLinear(n_in, n_out), nn.LeakyReLU(_SLOPE)]
+        classifiers.append(nn.Sequential(*layers[:-1]))
+    return classifiers
 
 
 class _EmptyLinear(nn.Linear):

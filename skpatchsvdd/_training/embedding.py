@@ -15,10 +15,12 @@ from skpatchsvdd._training.dense_losses import (
     DenseLoss,
     Pairs,
     damaged_fraction,
+    describe_pairs,
     seen_cells,
+    weigh_terms,
 )
 from skpatchsvdd._training.measures import look_up
-from skpatchsvdd._training.pairs import draw_pairs, number_cells
+from skpatchsvdd._training.pairs import draw_pairs
 from skpatchsvdd._utils import Draws, exact_convolutions
 from skpatchsvdd.metrics import detection_auroc
 
@@ -32,48 +34,29 @@ _LEARNT = 0.5
 
 
 class FeaturePool:
-    """The features of two views of crops, encoded once.
+    """The features of two views of crops, encoded once: `n_pairs` will be drawn.
 
-    Parameters
-    ----------
-    encoder : FormulaEncoder
-        On the sampler's device. Its embedding does not matter.
-    sampler : CropSampler
-        Where the crops come from.
-    is_damaged : bool
-        Whether second views have synthetic defects.
-    n_pairs : int
-        Pairs of each scale that will be drawn.
-
-    Attributes
-    ----------
-    tables : list of tensors of shape (2 * n, 64)
-        For each scale, the features of all patches, those of first views first.
-    damaged : list of tensors of shape (n,)
-        Fraction of the pixels of each patch that are damaged in its second view.
-    seen : list of tensors of shape (n,), or of None
-        1 where a patch holds a pixel to look at, 0 elsewhere. None counts all.
+    By scale: `tables` (2 * n, 64) are the features of all patches, those of first views
+    first, whatever the encoder's embedding; `damaged` (n,) is the fraction of their
+    pixels that are damaged in the second view; `seen` (n,) is 1 where they hold a pixel
+    to look at, 0 elsewhere, or None, which counts all.
     """
 
-    def __init__(self, encoder, sampler, is_damaged, n_pairs):
+    def __init__(self, encoder, sampler, damages, n_pairs):
         self.generator, self.device = sampler.generator, sampler.device
         self.crop_size = sampler.crop_size
         center = sampler.center.flatten()[0]
-        draw = sampler.crops if is_damaged else sampler.intact_crops
-        views, damaged, seen = ([], []), [], []
-        scales = list(zip(encoder.patch_sizes, encoder.strides, strict=True))
+        self.tables, self.damaged, self.seen = [], [], []
         n_crops = min(_N_CROPS, n_pairs // _N_EACH)
-        for _ in range(max(n_crops // _N_TOGETHER, 1)):
-            crops = draw(_N_TOGETHER)
-            for own, images in zip(views, (crops.first, crops.second), strict=True):
-                own.append(_encode(encoder, images + center))
-            damaged.append([damaged_fraction(crops.is_damaged, *x) for x in scales])
-            seen.append([seen_cells(crops.is_seen, *x) for x in scales])
-        firsts, seconds, self.damaged, self.seen = (
-            [_join(own) for own in zip(*parts, strict=True)]
-            for parts in (*views, damaged, seen)
-        )
-        self.tables = [torch.cat(x) for x in zip(firsts, seconds, strict=True)]
+        batches = [
+            _describe(encoder, sampler.crops(_N_TOGETHER, damages), center)
+            for _ in range(max(n_crops // _N_TOGETHER, 1))
+        ]
+        for scale in zip(*batches, strict=True):
+            first, second, damaged, seen = zip(*scale, strict=True)
+            self.tables.append(torch.cat(first + second))
+            self.damaged.append(torch.cat(damaged))
+            self.seen.append(None if seen[0] is None else torch.cat(seen))
 
     def check(self, encoder):
         """Say how well synthetic defects are told from patches without, 1 is best.
@@ -138,19 +121,7 @@ class FeaturePool:
 
 
 class EmbeddingLoss(DenseLoss):
-    """The terms of `DenseLoss`, but that of the scale, on pairs of a pool.
-
-    Parameters
-    ----------
-    encoder : FormulaEncoder
-        What is trained.
-    position_weight, lam, damage_weight : float
-        Weights of the terms.
-    n_pairs : int
-        Pairs of each scale in a step.
-    tables : list of tensors
-        Those of the pool.
-    """
+    """The terms of `DenseLoss`, but that of the scale, on `n_pairs` pairs of a pool."""
 
     precision = "float32"
     is_drawn_ahead = True
@@ -168,20 +139,14 @@ class EmbeddingLoss(DenseLoss):
         parts = (sampler.damaged, sampler.seen)
         scales = zip(self.sizes, self.strides, *parts, strict=True)
         for patch_size, stride, damaged, seen in scales:
-            first, second, direction = draw_pairs(
-                n_pairs, 1, size, patch_size, stride, draws
-            )
+            ends = draw_pairs(n_pairs, 1, size, patch_size, stride, draws)
             grid = grid_shape((size, size), patch_size, stride)
             crop = draws.integers(0, len(damaged) // math.prod(grid), (n_pairs,))
-            first[:, 0] = second[:, 0] = crop
-            own, other = number_cells(first, grid), number_cells(second, grid)
-            cells = torch.stack([own, own + len(damaged), other + len(damaged)], dim=1)
-            own_seen, other_seen = (
-                None if seen is None else seen[x] for x in (own, other)
-            )
+            ends[0][:, 0] = ends[1][:, 0] = crop
+            own = describe_pairs(*ends, grid, damaged, seen, len(damaged))
             if math.prod(grid) == 1:  # there are no directions to learn
-                other_seen = torch.zeros_like(damaged[own])
-            pairs.append(Pairs(cells, direction, damaged[own], own_seen, other_seen))
+                own = own._replace(is_other_seen=torch.zeros_like(own.damaged))
+            pairs.append(own)
         return pairs
 
     def forward(self, encoder, batch):
@@ -196,29 +161,31 @@ def make_embedding_objective(
     loss, lam, damage_weight, encoder, sampler, n_pairs, generator
 ):
     """Make the objective that a `loss` parameter names."""
-    weights = (1.0, lam, damage_weight)
-    if loss == "svdd_prime":
-        weights = (0.0, 1.0, 0.0)
+    weights = weigh_terms(loss, lam, damage_weight)
     objective = EmbeddingLoss(encoder, *weights, n_pairs, sampler.tables)
     reset_parameters(objective, generator)
     return objective.to(sampler.device)
 
 
+def _describe(encoder, crops, center):
+    """Return, by scale, features before they are embedded, damaged and seen cells."""
+    views = []
+    for images in (crops.first + center, crops.second + center):
+        with torch.no_grad(), exact_convolutions(images.device):
+            maps = remember(encoder, images)
+        views.append([x.permute(0, 2, 3, 1).float().flatten(0, 2) for x in maps])
+    scales = zip(encoder.patch_sizes, encoder.strides, strict=True)
+    return [
+        (
+            first,  # (n_cells, 64)
+            second,
+            damaged_fraction(crops.is_damaged, *scale).flatten(),
+            seen_cells(crops.is_seen, *scale),
+        )
+        for first, second, scale in zip(*views, scales, strict=True)
+    ]
+
+
 def _thin(rows, n):
     """Return at most n rows, evenly spaced."""
     return rows[:: -(-len(rows) // n)] if len(rows) else rows
-
-
-def _encode(encoder, images):
-    """Return features before they are embedded, by scale, (n, rows, cols, 64)."""
-    with torch.no_grad(), exact_convolutions(images.device):
-        maps = remember(encoder, images)
-    return [x.permute(0, 2, 3, 1).float() for x in maps]
-
-
-def _join(parts):
-    """Return the values of all cells of maps one after the other; None is left out."""
-    if parts[0] is None:
-        return None
-    flat = torch.cat(parts)
-    return flat.reshape(-1, flat.shape[-1]) if flat.ndim == 4 else flat.flatten()

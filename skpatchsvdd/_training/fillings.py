@@ -16,32 +16,19 @@ _N_PLACES = 1024
 
 
 def take_masked(defective, roi=None):
-    """Return those defective images of which it is known where they are defective.
+    """Return those `DefectiveImages` of which it is known where they are defective.
 
-    Parameters
-    ----------
-    defective : DefectiveImages or None
-        What is known.
-    roi : ndarray of bool of shape (height, width) or None
-        Pixels to look at. The others are hidden, and no part of a mask.
-
-    Returns
-    -------
-    masked : DefectiveImages or None
-        Those with a mask; None if there are none.
+    What a `roi` hides is no part of a mask. None if there are none.
     """
     if defective is None:
         return None
     masks = defective.masks
     if roi is not None:
         masks = [None if mask is None else mask & roi for mask in masks]
+        defective = replace(defective, stack=defective.stack.hide_outside(roi))
     has_mask = [mask is not None and mask.any() for mask in masks]
     masked = replace(defective, masks=masks).take(np.flatnonzero(has_mask))
-    if len(masked) == 0:
-        return None
-    if roi is None:
-        return masked
-    return replace(masked, stack=masked.stack.hide_outside(roi))
+    return masked if len(masked) > 0 else None
 
 
 def draw_places(masks, rng):
@@ -53,12 +40,8 @@ def draw_places(masks, rng):
 class Fillings:
     """Fills synthetic defects with known ones.
 
-    Parameters
-    ----------
-    pixels : tensor of shape (n_images, height, width, n_channels)
-        Defective images, bytes, or floats on the 0..1 scale.
-    places : tensor of int of shape (n_images, n_places, 2)
-        Rows and columns of pixels of each that are defective.
+    `pixels` (n_images, height, width, n_channels) are bytes, or floats on the 0..1
+    scale; `places` (n_images, n_places, 2) rows and columns of defective ones.
     """
 
     def __init__(self, pixels, places):
@@ -66,52 +49,26 @@ class Fillings:
         self._places = places
 
     def replace_some(self, fillings, centers, draws):
-        """Replace some of the fillings of synthetic defects.
+        """Replace some fillings (n, n_channels, height, width) by known defects.
 
-        Parameters
-        ----------
-        fillings : tensor of shape (n, n_channels, height, width)
-            On the 0..1 scale.
-        centers : tensor of shape (n, 2)
-            Row and column of the middle of each defect.
-        draws : Draws
-            Where the random numbers come from.
-
-        Returns
-        -------
-        fillings : tensor of shape (n, n_channels, height, width)
-            Each as it was, or a known defect in the middle of the synthetic one.
+        These come to the middle of the synthetic ones, `centers` (n, 2).
         """
-        n = len(fillings)
-        is_known = draws.uniform(0, 1, (n, 1, 1, 1)) < _KNOWN
+        is_known = draws.uniform(0, 1, (len(fillings), 1, 1, 1)) < _KNOWN
         return torch.where(is_known, self.cut(fillings.shape, centers, draws), fillings)
 
     def cut(self, shape, centers, draws):
         """Cut known defects out, with what is around them, flipped at random.
 
-        Parameters
-        ----------
-        shape : tuple of (n, n_channels, height, width)
-            How many, and how large.
-        centers : tensor of shape (n, 2)
-            Row and column at which a random defective pixel lies in each.
-        draws : Draws
-            Where the random numbers come from.
-
-        Returns
-        -------
-        fillings : tensor of shape (n, n_channels, height, width)
+        A random defective pixel of each comes to its centre, (n, 2).
         """
-        n, _, *size = shape
+        n, _, *lengths = shape
         n_images, n_places, _ = self._places.shape
         image = draws.integers(0, n_images, (n,))
         place = self._places[image, draws.integers(0, n_places, (n,))]
         direction = 2 * draws.integers(0, 2, (n, 2)) - 1
-        columns = zip(place.T, centers.long().T, direction.T, strict=True)
-        lengths = zip(size, self._pixels.shape[1:3], strict=True)
-        rows, cols = (
-            _trace(*own, *pair) for own, pair in zip(columns, lengths, strict=True)
-        )
+        parts = (place.T, centers.long().T, direction.T, lengths)
+        axes = zip(*parts, self._pixels.shape[1:3], strict=True)
+        rows, cols = (_trace(*axis) for axis in axes)
         pixels = self._pixels[image[:, None, None], rows[:, :, None], cols[:, None]]
         return pixels_to_float(pixels).permute(0, 3, 1, 2)
 

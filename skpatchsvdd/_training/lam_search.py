@@ -34,7 +34,6 @@ def choose_lam(images, context, former, known=None, masked=None):
         return options.lam, None
     if former is not None and options.max_iter == 0:
         return former.lam, former.lam_results
-    values = list_trial_lams(options.training)
     if count_trials(len(images), options) == 0:
         return default_lam(options.training), None
     n_aside = min(max(round(_SET_ASIDE * len(images)), 1), _MAX_SET_ASIDE)
@@ -44,29 +43,22 @@ def choose_lam(images, context, former, known=None, masked=None):
     check = DefectCheck(images, aside, context.setting, options, draw_probes)
     n_steps = max(round(_TRIAL * options.max_iter), 1)
     options = replace(options, max_iter=n_steps, early_stopping=False)
-    seed = draw_seed(rng)
-    table = {"lam": [], "score": [], "fit_time": []}
-    for lam in values:
+    seed, shown, rows = draw_seed(rng), images.take(others), []
+    for lam in list_trial_lams(options.training):
         start = time.perf_counter()
-        trial = replace(
-            context,
-            options=replace(options, lam=lam),
-            rng=np.random.RandomState(seed),
-        )
-        shown = images.take(others)
+        own, rng = replace(options, lam=lam), np.random.RandomState(seed)
+        trial = replace(context, options=own, rng=rng)
         encoder, *_ = train_once(
             shown, trial, known=known, masked=masked, is_trial=True
         )
         score = check(encoder)
-        row = (lam, score, time.perf_counter() - start)
-        for column, value in zip(table.values(), row, strict=True):
-            column.append(value)
+        rows.append((lam, score, time.perf_counter() - start))
         context.report.log(
             f"lam={lam:g} finds synthetic defects with an AUROC of {score:.3f}"
         )
-    table = {name: np.array(column) for name, column in table.items()}
-    is_good = table["score"] >= table["score"].max() - _CLEARLY
-    return float(table["lam"][is_good.argmax()]), table
+    lams, scores, times = map(np.array, zip(*rows, strict=True))
+    chosen = lams[(scores >= scores.max() - _CLEARLY).argmax()]
+    return float(chosen), {"lam": lams, "score": scores, "fit_time": times}
 
 
 def count_trials(n_images, options):

@@ -5,6 +5,7 @@ from contextlib import nullcontext
 
 import numpy as np
 import torch
+from torch import nn
 
 from skpatchsvdd._gpu import GraphedCall, current_device, thread_stream
 from skpatchsvdd._training.adam import Adam
@@ -24,52 +25,36 @@ _N_AHEAD, _N_DRAWN = 8, 512
 _FIRST = -1
 
 
+class Objective(nn.Module):
+    """What `run_training` minimises.
+
+    ``draw(sampler, n)`` gives n batches, as tensors n times as long as those of one,
+    ``forward(encoder, batch)`` a dict of loss terms, and `weights` are their weights.
+    """
+
+    # How the learning rate runs: a short rise and half a cosine to 0, or "constant".
+    schedule = "cosine"
+    precision = "mixed"  # with bf16 where the device is faster with it, or "float32"
+    # Hundreds of batches at a time, by the CPU, so that all devices have the same.
+    is_drawn_ahead = False
+    max_gradient = math.inf  # the norm to which the encoder's gradient is clipped
+    decay = 0.0  # how fast weights shrink, see `Adam`
+
+    def _name(self, losses):
+        return dict(zip(self.weights, losses, strict=True))
+
+
 def run_training(
-    encoder,
-    objective,
-    sampler,
-    max_iter,
-    learning_rate,
-    watch,
-    log,
-    ends_at_interrupt=True,
+    encoder, objective, sampler, max_iter, learning_rate, watch, log, is_trial=False
 ):
-    """Minimise an objective with Adam, in place.
+    """Minimise an `Objective` with Adam, in place; return every loss term, by name.
 
-    Parameters
-    ----------
-    encoder : PatchEncoder
-        On the sampler's device; trained in place.
-    objective : nn.Module
-        ``objective.draw(sampler, n)`` gives n batches, as tensors n times as long as
-        those of one, ``objective(encoder, batch)`` a dict of loss terms,
-        ``objective.weights`` their weights, ``objective.max_gradient`` the norm to
-        which the encoder's gradient is clipped and ``objective.decay`` how fast weights
-        shrink, see `Adam`. ``objective.schedule`` is how the learning rate runs:
-        "cosine", a short rise and half a cosine to 0, or "constant".
-        ``objective.precision`` is "mixed", with bf16 where the device is faster with
-        it, or "float32". ``objective.is_drawn_ahead`` says whether batches are drawn
-        hundreds at a time, by the CPU, so that all devices have the same.
-    sampler : PairSampler, CropSampler or FeaturePool
-        Where the batches come from.
-    max_iter : int
-        Steps.
-    learning_rate : float
-        Adam's largest step size.
-    watch : Watch
-        ``watch.look(encoder, step)`` after steps for which ``watch.is_due(step)``; a
-        true answer ends the training.
-    log : TrainingLog
-        ``log(step, terms)`` is given the loss terms of every step as a tensor; it
-        should seldom look, since each look waits for the device. A true answer ends the
-        training. It is left, as a context, before anything else is said.
-    ends_at_interrupt : bool
-        Whether KeyboardInterrupt ends it early, with a warning, or is raised.
-
-    Returns
-    -------
-    loss_curve : dict of str to ndarray of shape (n_steps,)
-        Every loss term at every step.
+    ``watch.look(encoder, step)`` is called after steps for which
+    ``watch.is_due(step)``, and ``log(step, terms)`` after every one; a true answer of
+    either ends the training. The log should seldom look at the terms, a tensor, since
+    each look waits for the device; it is left, as a context, before anything else is
+    said. KeyboardInterrupt ends the training early, with a warning, but is raised in a
+    trial.
     """
     steps = run_steps(encoder, objective, sampler, max_iter, learning_rate)
     curve, is_interrupted = [], False
@@ -82,7 +67,7 @@ def run_training(
                 if (watch.is_due(step) and watch.look(encoder, step)) or is_over:
                     break
         except KeyboardInterrupt:
-            if not ends_at_interrupt:
+            if is_trial:
                 raise
             is_interrupted = True
     if is_interrupted:
@@ -107,15 +92,11 @@ def run_steps(encoder, objective, sampler, max_iter, learning_rate):
     n_ahead = min(max_iter, _N_DRAWN) if objective.is_drawn_ahead else _N_AHEAD
     if sampler.device.type == "cuda":
         take_step = GraphedSteps(encoder, objective, sampler, adam, n_ahead)
-    elif objective.is_drawn_ahead:
-        batches = _draw_blocks(objective, sampler, n_ahead)
+    else:
+        batches = _draw_batches(objective, sampler, n_ahead)
 
         def take_step():
             return descend(encoder, objective, next(batches), adam)
-    else:
-
-        def take_step():
-            return descend(encoder, objective, objective.draw(sampler), adam)
 
     for step in range(max_iter):
         factor = SCHEDULES[objective.schedule](step, max_iter)
@@ -123,29 +104,27 @@ def run_steps(encoder, objective, sampler, max_iter, learning_rate):
         yield take_step().clone()
 
 
-def _draw_blocks(objective, sampler, n_each):
-    """Yield batches for ever, of which so many are drawn at a time."""
+def _draw_batches(objective, sampler, n_ahead):
+    """Yield batches for ever, one by one or so many drawn at a time."""
+    while not objective.is_drawn_ahead:
+        yield objective.draw(sampler)
     while True:
-        block = objective.draw(sampler, n_each)
-        for number in torch.arange(n_each):
-            yield _take_batch(block, number, n_each)
+        block = objective.draw(sampler, n_ahead)
+        for number in torch.arange(n_ahead):
+            yield _take_batch(block, number, n_ahead)
 
 
 def descend(encoder, objective, batch, adam):
     """Measure the losses on a batch, step downhill; return the loss terms, (n,)."""
     device = next(encoder.parameters()).device
-    with number_format(objective.precision, device):
+    is_mixed = objective.precision == "mixed"
+    with training_autocast(device) if is_mixed else nullcontext():
         terms = objective(encoder, batch)
     loss = sum(objective.weights[name] * term for name, term in terms.items())
     adam.forget()
     loss.backward()
     adam.step()
     return torch.stack(list(terms.values())).detach()
-
-
-def number_format(precision, device):
-    """Context of the numbers that an objective is computed in."""
-    return training_autocast(device) if precision == "mixed" else nullcontext()
 
 
 def cosine(step, max_iter):
@@ -156,12 +135,7 @@ def cosine(step, max_iter):
     return 0.5 + 0.5 * math.cos(math.pi * (step - warm_up) / (max_iter - warm_up))
 
 
-def constant(step, max_iter):
-    """Factor of the learning rate at a step: 1."""
-    return 1.0
-
-
-SCHEDULES = {"cosine": cosine, "constant": constant}
+SCHEDULES = {"cosine": cosine, "constant": lambda step, max_iter: 1.0}
 
 
 class GraphedSteps:
@@ -169,15 +143,6 @@ class GraphedSteps:
 
     Half of a step's kernels draw the batch. They are as quick for a few batches at a
     time, and run ahead, on a stream of less priority than the steps.
-
-    Parameters
-    ----------
-    encoder, objective, sampler : see `run_training`
-        What is trained, on what.
-    adam : Adam
-        Takes the steps.
-    n_ahead : int
-        Batches that are drawn at a time.
     """
 
     def __init__(self, encoder, objective, sampler, adam, n_ahead):

@@ -1,4 +1,4 @@
-"""Distances and means of features, with reproducible gradients."""
+"""Distances of features, with reproducible gradients."""
 
 import torch
 import torch.nn.functional as F
@@ -7,11 +7,6 @@ from skpatchsvdd._utils import as_columns, expand, halve_squares
 
 # Added to distances, so that their logarithms and gradients stay finite.
 TINY = 1e-6
-
-
-def weighted_mean(values, weights):
-    """Weighted mean, weights in 0..1; pulled towards 0 where they sum to little."""
-    return (values * weights).sum() / (weights.sum() + 1)
 
 
 @torch.no_grad()

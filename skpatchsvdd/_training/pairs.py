@@ -2,10 +2,8 @@
 
 import torch
 
-from skpatchsvdd._images import pixels_to_float
-from skpatchsvdd._training.crops import add_noise, clip_corners, draw_corners
+from skpatchsvdd._training.crops import Sampler, add_noise
 from skpatchsvdd._training.directions import DIRECTIONS
-from skpatchsvdd._utils import Draws
 
 # Pairs per step and scale, about, and the fewest and the most per crop. More pairs cost
 # little, since the features are computed anyway, and help where crops are few.
@@ -13,24 +11,11 @@ _N_PAIRS, _MIN_PAIRS, _MAX_PAIRS = 4096, 256, 512
 
 
 def draw_pairs(n_crops, n_each, crop_size, patch_size, stride, draws):
-    """Draw pairs of cells in the feature maps of crops, both inside the crop.
+    """Draw pairs of cells, patches a stride apart, in the feature maps of crops.
 
-    Parameters
-    ----------
-    n_crops, n_each, crop_size : int
-        Number of the crops, of the pairs of each, and size of the crops.
-    patch_size, stride : int
-        A cell is a patch of this size; the next one begins `stride` pixels further.
-    draws : Draws
-        Where the random numbers come from.
-
-    Returns
-    -------
-    first, second : tensors of shape (n_pairs, 3)
-        Crop, row and column of both ends. Along each axis that the direction changes,
-        the second lies 3K/4 to K - 1 pixels away, or as far as the crop allows.
-    direction : tensor of shape (n_pairs,)
-        Index into the eight directions.
+    Returns crop, row and column of both ends, (n_pairs, 3) each, and the index of their
+    direction, (n_pairs,). Along each axis that the direction changes, the second lies
+    3K/4 to K - 1 pixels away, or as far as the crop allows.
     """
     n_pairs = n_crops * n_each
     n_cells = (crop_size - patch_size) // stride + 1
@@ -39,8 +24,9 @@ def draw_pairs(n_crops, n_each, crop_size, patch_size, stride, draws):
     if low >= high:
         low = high // 2
     direction = draws.integers(0, len(DIRECTIONS), (n_pairs,))
-    sign = direction_signs(direction)
-    step = sign * draws.integers(low, max(high, low + 1), (n_pairs, 2))
+    step = grid_steps(direction, 3) * draws.integers(
+        low, max(high, low + 1), (n_pairs, 2)
+    )
     room = n_cells - step.abs()
     cell = (draws.uniform(0, 1, (n_pairs, 2)) * room).long() - step.clamp(max=0)
     crop = torch.arange(n_crops, device=draws.device).repeat_interleave(n_each)
@@ -54,14 +40,15 @@ def pairs_of_a_crop(n_crops):
     return min(max(_N_PAIRS // n_crops, _MIN_PAIRS), _MAX_PAIRS)
 
 
-def direction_signs(direction):
-    """Return the rows of `DIRECTIONS` that an index tensor names, (n, 2).
+def grid_steps(number, width):
+    """Return the steps from the middle of a square to its other cells, (n, 2).
 
-    By arithmetic, since a recorded step cannot copy a table to the device.
+    They are numbered row by row, those of width 3 as `DIRECTIONS` are. By arithmetic,
+    since a recorded step cannot copy a table to the device.
     """
-    cell = direction + (direction >= len(DIRECTIONS) // 2).long()
-    rows = torch.div(cell, 3, rounding_mode="floor")
-    return torch.stack([rows, cell % 3], dim=1) - 1
+    cell = number + (number >= width * width // 2).long()
+    rows = torch.div(cell, width, rounding_mode="floor")
+    return torch.stack([rows, cell % width], dim=1) - width // 2
 
 
 def number_cells(cells, grid):
@@ -70,93 +57,42 @@ def number_cells(cells, grid):
     return (crop * grid[0] + row) * grid[1] + col
 
 
-class PairSampler:
-    """Draws pairs of patches from images that live on one device.
-
-    Parameters
-    ----------
-    images : tensor of shape (n_images, height, width, n_channels)
-        Bytes, or floats on the 0..1 scale. Bytes are scaled patch by patch, so that a
-        large training set takes a quarter of the memory.
-    center : tensor of shape (height, width, n_channels)
-        Subtracted from every patch at its position.
-    generator : torch.Generator
-        A generator of the same device; the only source of randomness.
-    roi : tensor of bool of shape (height, width) or None
-        Pixels to look at, all if None. All others are the centre's, and every patch,
-        but the second ones of position pairs, holds one to look at.
-    """
-
-    def __init__(self, images, center, generator, roi=None):
-        self.images = images
-        self.center = center
-        self.generator = generator
-        self.device = images.device
-        self.directions = torch.tensor(DIRECTIONS, device=self.device)
-        self._draws = Draws(generator)
-        self._roi = roi
-        self._seen = None if roi is None else roi.nonzero()
+class PairSampler(Sampler):
+    """Draws pairs of patches; the second of position pairs may lie outside of `roi`."""
 
     def position_pairs(self, n_pairs, patch_size):
         """Draw neighbouring patches and the direction from the first to the second.
 
         Along each axis that the direction changes, the second patch lies 3K/4 to K - 1
         pixels away, clipped to the image; both get noise of their own.
-
-        Returns
-        -------
-        first, second : tensors of shape (n_pairs, n_channels, K, K)
-        direction : tensor of shape (n_pairs,)
-            Index into the eight directions.
         """
         index, corner = self._draw_corners(n_pairs, patch_size)
         direction = self._draws.integers(0, len(DIRECTIONS), (n_pairs,))
         nearest = 3 * patch_size // 4
         step = self._draws.integers(nearest, patch_size, (n_pairs, 2))
-        moved = self._clip(corner + self.directions[direction] * step, patch_size)
+        moved = self._clip(corner + grid_steps(direction, 3) * step, patch_size)
         first = add_noise(self.crop(index, corner, patch_size), self._draws)
         second = add_noise(self.crop(index, moved, patch_size), self._draws)
         return first, second, direction
 
     def jitter_pairs(self, n_pairs, patch_size):
-        """Draw patches and others shifted by up to K/32 pixels, clipped to the image.
-
-        Returns
-        -------
-        patches, shifted : tensors of shape (n_pairs, n_channels, K, K)
-        """
+        """Draw patches and others shifted by up to K/32 pixels, within the image."""
         index, corner = self._draw_corners(n_pairs, patch_size)
-        reach = patch_size // 32
-        width = 2 * reach + 1
+        width = 2 * (patch_size // 32) + 1
         # One draw over all shifts but (0, 0), which is the middle of the square.
-        cell = self._draws.integers(0, width * width - 1, (n_pairs,))
-        cell = cell + (cell >= width * width // 2).to(cell.dtype)
-        rows = torch.div(cell, width, rounding_mode="floor")
-        shift = torch.stack([rows, cell % width], dim=1) - reach
-        moved = self._clip(corner + shift, patch_size)
-        return (
-            self.crop(index, corner, patch_size),
-            self.crop(index, moved, patch_size),
-        )
+        shift = self._draws.integers(0, width * width - 1, (n_pairs,))
+        moved = self._clip(corner + grid_steps(shift, width), patch_size)
+        first, second = (self.crop(index, x, patch_size) for x in (corner, moved))
+        return first, second
 
     def patches(self, n_patches, patch_size):
         """Draw patches anywhere, shape (n_patches, n_channels, K, K)."""
         return self.crop(*self._draw_corners(n_patches, patch_size), patch_size)
 
-    def crop(self, index, corner, patch_size):
+    def crop(self, index, corner, size):
         """Cut patches out of the images `index` at their top left `corner`."""
-        along = torch.arange(patch_size, device=self.device)
-        rows = corner[:, 0, None, None] + along[:, None]  # (n, K, 1)
-        cols = corner[:, 1, None, None] + along  # (n, 1, K)
-        pixels = self.images[index[:, None, None], rows, cols]  # (n, K, K, c)
-        patches = pixels_to_float(pixels) - self.center[rows, cols]
-        if self._roi is not None:
-            patches = patches * self._roi[rows, cols][..., None]
-        return patches.permute(0, 3, 1, 2)  # (n, c, K, K)
-
-    def _draw_corners(self, n, patch_size):
-        shape = self.images.shape
-        return draw_corners(n, shape, patch_size, self._draws, self._seen)
-
-    def _clip(self, corner, patch_size):
-        return clip_corners(corner, self.images.shape, patch_size)
+        patches = self._cut(self.images, corner, size, index)
+        patches = patches - self._cut(self.center, corner, size)
+        if self._roi is None:
+            return patches
+        return patches * self._cut(self._roi, corner, size)

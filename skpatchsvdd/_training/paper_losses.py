@@ -1,60 +1,74 @@
 """The paper's losses, on pairs of patches."""
 
-import math
-
 import torch
 import torch.nn.functional as F
-from torch import nn
 
 from skpatchsvdd._encoding import reset_parameters
 from skpatchsvdd._training.directions import make_classifiers
+from skpatchsvdd._training.loop import Objective
 from skpatchsvdd._training.measures import distance
 
 # Batches of patches whose mean initial feature is the centre of the "svdd" loss.
-_N_CENTER_BATCHES = 8
-
-_CENTER_BATCH = 128
+_N_CENTER_BATCHES, _CENTER_BATCH = 8, 128
 
 
 def make_paper_objective(loss, lam, encoder, sampler, batch_size, generator):
     """Make the objective, patch by patch, that a `loss` parameter names."""
-    if loss == "patch_svdd":
-        objective = PatchSVDDLoss(encoder, lam, batch_size)
-        reset_parameters(objective, generator)
-        objective.fix_last_layers()
+    if loss == "svdd":
+        objective = SVDDLoss(encoder, batch_size, sampler)
     elif loss == "svdd_prime":
         objective = SVDDPrimeLoss(encoder, batch_size)
     else:
-        objective = SVDDLoss(encoder, sampler, batch_size)
+        objective = PatchSVDDLoss(encoder, batch_size, lam)
+        reset_parameters(objective, generator)
+        objective.fix_last_layers()
     return objective.to(sampler.device)
 
 
-class PaperLoss(nn.Module):
+class PaperLoss(Objective):
     """How the paper's losses are minimised: Adam as it is, in float32."""
 
     schedule = "constant"
     precision = "float32"
-    is_drawn_ahead = False
-    max_gradient = math.inf
-    decay = 0.0
+
+    def __init__(self, encoder, batch_size, lam=1.0):
+        super().__init__()
+        self.sizes = encoder.patch_sizes
+        self.batch_size = batch_size
+        self.weights = {f"svdd_{k}": lam for k in self.sizes}
+
+    def _draw_each(self, draw, n_steps):
+        return [draw(n_steps * self.batch_size, k) for k in self.sizes]
 
 
-class PatchSVDDLoss(PaperLoss):
+class SVDDPrimeLoss(PaperLoss):
+    r"""The SVDD' loss alone, without the position task (the paper's ablation).
+
+    :math:`L_{SVDD'} = \| f(p) - f(p') \|_2` with :math:`p'` close to :math:`p`.
+    """
+
+    def draw(self, sampler, n_steps=1):
+        """Draw pairs for each scale."""
+        return self._draw_each(sampler.jitter_pairs, n_steps)
+
+    def forward(self, encoder, batch):
+        """Return the loss terms."""
+        features = encoder.encode_patches([torch.cat(pair) for pair in batch])
+        return self._name(svdd_prime_loss(x) for x in features)
+
+
+class PatchSVDDLoss(SVDDPrimeLoss):
     r"""The paper's loss, summed over the scales.
 
     .. math:: L = L_{SSL} + \lambda L_{SVDD'}
 
     :math:`L_{SSL}` is the cross-entropy of telling, from the difference of their
-    features, in which of eight directions one patch lies from another;
-    :math:`L_{SVDD'} = \| f(p) - f(p') \|_2` with :math:`p'` close to :math:`p`.
+    features, in which of eight directions one patch lies from another.
     """
 
-    def __init__(self, encoder, lam, batch_size):
-        super().__init__()
-        self.sizes = encoder.patch_sizes
-        self.batch_size = batch_size
-        self.weights = {f"position_{k}": 1.0 for k in self.sizes}
-        self.weights |= {f"svdd_{k}": lam for k in self.sizes}
+    def __init__(self, encoder, batch_size, lam):
+        super().__init__(encoder, batch_size, lam)
+        self.weights = {f"position_{k}": 1.0 for k in self.sizes} | self.weights
         self.classifiers = make_classifiers(encoder)
 
     def fix_last_layers(self):
@@ -66,9 +80,8 @@ class PatchSVDDLoss(PaperLoss):
 
     def draw(self, sampler, n_steps=1):
         """Draw pairs for each scale and loss."""
-        n = n_steps * self.batch_size
-        positions = [sampler.position_pairs(n, k) for k in self.sizes]
-        return positions, [sampler.jitter_pairs(n, k) for k in self.sizes]
+        positions = self._draw_each(sampler.position_pairs, n_steps)
+        return positions, super().draw(sampler, n_steps)
 
     def forward(self, encoder, batch):
         """Return the loss terms."""
@@ -79,29 +92,7 @@ class PatchSVDDLoss(PaperLoss):
         directions = [trio[2] for trio in positions]
         trios = zip(self.classifiers, features[:n], directions, strict=True)
         losses = [position_loss(*trio) for trio in trios]
-        losses += [svdd_prime_loss(x) for x in features[n:]]
-        return dict(zip(self.weights, losses, strict=True))
-
-
-class SVDDPrimeLoss(PaperLoss):
-    """The SVDD' loss alone, without the position task (the paper's ablation)."""
-
-    def __init__(self, encoder, batch_size):
-        super().__init__()
-        self.sizes = encoder.patch_sizes
-        self.batch_size = batch_size
-        self.weights = {f"svdd_{k}": 1.0 for k in self.sizes}
-
-    def draw(self, sampler, n_steps=1):
-        """Draw pairs for each scale."""
-        n = n_steps * self.batch_size
-        return [sampler.jitter_pairs(n, k) for k in self.sizes]
-
-    def forward(self, encoder, batch):
-        """Return the loss terms."""
-        features = encoder.encode_patches([torch.cat(pair) for pair in batch])
-        losses = [svdd_prime_loss(x) for x in features]
-        return dict(zip(self.weights, losses, strict=True))
+        return self._name(losses + [svdd_prime_loss(x) for x in features[n:]])
 
 
 class SVDDLoss(PaperLoss):
@@ -110,26 +101,18 @@ class SVDDLoss(PaperLoss):
     The centre is the mean of the initial features and does not move.
     """
 
-    def __init__(self, encoder, sampler, batch_size):
-        super().__init__()
-        self.sizes = encoder.patch_sizes
-        self.batch_size = batch_size
-        self.weights = {f"svdd_{k}": 1.0 for k in self.sizes}
+    def __init__(self, encoder, batch_size, sampler):
+        super().__init__(encoder, batch_size)
         self.centers = [_mean_feature(encoder, sampler, k) for k in self.sizes]
 
     def draw(self, sampler, n_steps=1):
         """Draw patches for each scale."""
-        n = n_steps * self.batch_size
-        return [sampler.patches(n, k) for k in self.sizes]
+        return self._draw_each(sampler.patches, n_steps)
 
     def forward(self, encoder, batch):
         """Return the loss terms."""
-        features = encoder.encode_patches(batch)
-        losses = [
-            distance(x.float(), center, dim=1).mean()
-            for x, center in zip(features, self.centers, strict=True)
-        ]
-        return dict(zip(self.weights, losses, strict=True))
+        features = zip(encoder.encode_patches(batch), self.centers, strict=True)
+        return self._name(distance(x.float(), c, dim=1).mean() for x, c in features)
 
 
 def position_loss(classifier, features, direction):

@@ -32,8 +32,7 @@ _N_CHECKED, _MAX_CHECKED = 12, 100
 _COLLAPSE, _IN_VAIN = 0.15, 0.05
 # Bytes of the images that are trained on, at most: they stay on the device.
 _TRAINING_BYTES = 2**30
-# Images that are loaded at a time.
-_N_LOADED = 64
+_N_LOADED = 64  # images that are loaded at a time
 # Crops on which the first weights are rescaled: enough for means and deviations.
 _N_STANDARD = 16
 
@@ -77,14 +76,11 @@ def train_once(images, context, former=None, known=None, masked=None, is_trial=F
         encoder.standardize(sampler.plain(_N_STANDARD))
     objective = _make_objective(encoder, sampler, options, cpu)
     log = context.report.training_log(list(objective.weights), options.max_iter)
-    steps, rate = options.max_iter, options.learning_rate
-    curve = run_training(
-        encoder, objective, sampler, steps, rate, watch, log, not is_trial
-    )
+    steps = (options.max_iter, options.learning_rate)
+    curve = run_training(encoder, objective, sampler, *steps, watch, log, is_trial)
     n_steps = len(next(iter(curve.values())))
-    chosen, has_failed = _choose_weights(
-        encoder, watch, n_steps, options.early_stopping
-    )
+    early = options.early_stopping
+    chosen, has_failed = _choose_weights(encoder, watch, n_steps, early)
     if has_failed and not is_trial:
         _warn_of_failure(watch)
     return chosen.cpu(), curve, watch
@@ -127,13 +123,8 @@ def _initial_encoder(options, n_channels, former, known, generator):
     if known is None and options.encoder is None:
         return None
     if known is None:
-        encoder = make_encoder(
-            options.encoder,
-            n_channels,
-            options.embedding_dim,
-            options.patch_size,
-            generator,
-        )
+        sizes = (options.embedding_dim, options.patch_size)
+        encoder = make_encoder(options.encoder, n_channels, *sizes, generator)
     first = encoder if former is None else former.encoder.members[0]
     if (type(encoder), encoder.config) != (type(first), first.config):
         raise ValueError(
@@ -159,10 +150,10 @@ def _make_fillings(masked, context):
 def _make_sampler(images, masked, context, generator, known=None):
     setting, options = context.setting, context.options
     pixels = _load_pixels(images, setting.device)
-    center = torch.tensor(setting.center, device=setting.device)
-    roi = None
-    if setting.roi is not None:
-        roi = torch.tensor(setting.roi, device=setting.device)
+    center, roi = (
+        None if x is None else torch.tensor(x, device=setting.device)
+        for x in (setting.center, setting.roi)
+    )
     if options.training == "paper":
         return PairSampler(pixels, center, generator, roi)
     size, light = options.patch_size, options.light
@@ -186,20 +177,11 @@ def _load_pixels(images, device):
 
 
 def _make_objective(encoder, sampler, options, generator):
+    given = (encoder, sampler, options.batch_size, generator)
     if options.training == "paper":
-        return make_paper_objective(
-            options.loss, options.lam, encoder, sampler, options.batch_size, generator
-        )
+        return make_paper_objective(options.loss, options.lam, *given)
     make = make_embedding_objective if options.embeds else make_dense_objective
-    return make(
-        options.loss,
-        options.lam,
-        options.damage_weight,
-        encoder,
-        sampler,
-        options.batch_size,
-        generator,
-    )
+    return make(options.loss, options.lam, options.damage_weight, *given)
 
 
 def _choose_images(images, indices, rng):
@@ -229,7 +211,7 @@ def _warn_if_one_patch(image_shape, patch_size):
             f"images of {patch_size} x {patch_size} hold a single patch of "
             f"patch_size={patch_size}, so that there are no neighbouring patches to "
             "learn directions from. Pass larger images, a smaller patch_size, or "
-            "max_iter=0.",
+            "max_iter=0."
         )
 
 

@@ -15,50 +15,22 @@ from skpatchsvdd._training.validation import Watch
 
 
 class TrainedEncoder(NamedTuple):
-    """A finished training: the encoder, on the CPU, and how it came about.
-
-    Attributes
-    ----------
-    encoder : PatchEncoder
-        With the weights that stay.
-    curve : dict of str to ndarray
-        Every loss term at every step; empty without training.
-    watch : Watch
-        What was seen while training.
-    lam : float
-        The weight of the SVDD' term.
-    lam_results : dict or None
-        The trials it was chosen by.
-    """
+    """A finished training: the encoder, on the CPU, and how it came about."""
 
     encoder: torch.nn.Module
-    curve: dict
+    curve: dict  # every loss term at every step; empty without training
     watch: Watch
     lam: float
-    lam_results: dict | None
+    lam_results: dict | None  # the trials it was chosen by
 
 
 def train_encoder(images, context, former=None, frozen=(), defective=None):
     """Train an encoder, with a `lam` that is chosen first if it is "auto".
 
-    Parameters
-    ----------
-    images : ImageStack
-        The images to train on.
-    context : FitContext
-        How to train.
-    former : TrainedEncoder or None
-        A training to go on from.
-    frozen : list of PatchEncoder
-        Encoders that are known beforehand, which join the trained one. Of formulas
-        alone, an embedding is trained; see `Options`.
-    defective : DefectiveImages or None
-        Images of known defects. Those with a mask fill some of the synthetic defects
-        that dense training draws.
-
-    Returns
-    -------
-    training : TrainedEncoder
+    `former` is a training to go on from. Encoders that are known beforehand, `frozen`,
+    join the trained one; of formulas alone, an embedding is trained, see `Options`.
+    Defective images with a mask fill some of the synthetic defects that dense training
+    draws.
     """
     options, rng, roi = context.options, context.rng, context.setting.roi
     if roi is not None:  # defects, too, are made of what is seen

@@ -31,19 +31,9 @@ class DefectCheck:
     ROC curve of separating the damaged copies from all others: 0.5 says that a change
     of light looks like a defect, or that all images look the same.
 
-    Parameters
-    ----------
-    images : ImageStack
-        Normal images.
-    chosen : ndarray of int
-        Indices of the images to look at. The bank is made of others.
-    setting : DenseSetting
-        How the images are encoded.
-    options : Options
-        How their maps are joined, and how much positions count.
-    make_copies : callable
-        ``make_copies(pixels)`` gives copies of images on the 0..1 scale, normal and
-        damaged ones, and their labels, 1 and -1.
+    `chosen` are indices of the images to look at; the bank is made of others.
+    ``make_copies(pixels)`` gives copies of images on the 0..1 scale, normal and damaged
+    ones, and their labels, 1 and -1.
     """
 
     def __init__(self, images, chosen, setting, options, make_copies):
@@ -87,25 +77,11 @@ class DefectCheck:
 class Watch:
     """Checks an encoder now and then while it is trained, and keeps the best weights.
 
-    Parameters
-    ----------
-    check : callable
-        ``check(encoder)`` gives a score, high is good.
-    every : int
-        Steps between two checks.
-    patience : int or None
-        Checks without a better score after which to stop; None never stops.
-
-    Attributes
-    ----------
-    steps, scores : list
-        When it looked, and what it saw.
-    first_encoder, best_encoder : PatchEncoder
-        Copies from the first look and from the best one, on the CPU.
-    kept : int
-        The step whose weights were kept in the end.
-    finish : callable
-        ``finish(encoder)`` gives the copy of an encoder that inspects.
+    ``check(encoder)`` gives a score, high is good, every so many steps; `patience` is
+    the number of checks without a better one after which to stop, None never stops.
+    `first_encoder` and `best_encoder` are copies on the CPU from the first look and
+    from the best one, as ``finish(encoder)`` makes them of what is trained; `kept` is
+    the step whose weights were kept in the end.
     """
 
     def __init__(self, check, every, patience=None):

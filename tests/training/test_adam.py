@@ -1,5 +1,3 @@
-import copy
-
 import pytest
 import torch
 from settings import SEED
@@ -51,27 +49,6 @@ def test_it_is_torch_s_adam_with_clipped_gradients(max_gradient, decay):
         nn.utils.clip_grad_norm_(some, max_gradient)
         expected.step()
     for x, y in zip(ours, theirs, strict=True):
+        assert x.weight.stride() == y.weight.stride()
         torch.testing.assert_close(x.weight, y.weight, rtol=1e-4, atol=1e-6)
         torch.testing.assert_close(x.bias, y.bias, rtol=1e-4, atol=1e-6)
-
-
-def test_parameters_keep_values_layouts_and_what_is_fixed():
-    layers, before = make_layers(), make_layers()
-    layers[0].weight.requires_grad_(False)
-    Adam([p for x in layers for p in x.parameters()], [], 1.0)
-    for x, y in zip(layers, before, strict=True):
-        assert torch.equal(x.weight, y.weight)
-        assert x.weight.stride() == y.weight.stride()
-
-
-def test_copies_do_not_follow():
-    layers = make_layers()
-    adam = Adam([p for x in layers for p in x.parameters()], [], 1.0)
-    copied = copy.deepcopy(layers)
-    for loss in losses(layers):
-        adam.prepare(0.1)
-        adam.forget()
-        loss.backward()
-        adam.step()
-    assert not torch.equal(copied[0].weight, layers[0].weight)
-    assert torch.equal(copied[0].weight, make_layers()[0].weight)

@@ -1,19 +1,15 @@
 """Known defects as fillings of synthetic ones."""
 
-import pickle
-
 import numpy as np
 import pytest
 import torch
 from settings import SEED
-from trainings import interrupt
 
-from skpatchsvdd import PatchSVDD, Training
-from skpatchsvdd._training import defects, fillings, trainer
+from skpatchsvdd import Training
+from skpatchsvdd._training import trainer
 from skpatchsvdd._training.crops import CropSampler
-from skpatchsvdd._training.defects import damage_images
 from skpatchsvdd._training.fillings import Fillings, draw_places
-from skpatchsvdd._utils import Draws, TrainingInterrupted
+from skpatchsvdd._utils import Draws
 
 DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 
@@ -51,14 +47,6 @@ def is_blue(images):
     return images[:, 2] > images[:, 0]
 
 
-def test_places_lie_in_the_mask_and_reach_all_of_it():
-    masks = [make_mask(3, 9, 5, 13), make_mask(0, 1, 63, 64)]
-    places = draw_places(masks, np.random.RandomState(SEED))
-    assert places.shape == (2, fillings._N_PLACES, 2)
-    for mask, own in zip(masks, places, strict=True):
-        assert {tuple(x) for x in own} == {tuple(x) for x in np.argwhere(mask)}
-
-
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_defective_pixel_comes_to_the_middle(device):
     known = make_fillings(
@@ -67,8 +55,6 @@ def test_a_defective_pixel_comes_to_the_middle(device):
     draws = make_draws(device=device)
     centers = draws.uniform(0, 80, (50, 2))
     cut = known.cut((50, 3, 80, 80), centers, draws)
-    assert cut.shape == (50, 3, 80, 80)
-    assert cut.dtype == torch.float32
     rows, cols = centers.long().T
     middle = cut[torch.arange(50), :, rows, cols]
     assert torch.equal(middle.cpu(), torch.tensor([0.0, 0, 1]).expand(50, 3))
@@ -84,26 +70,6 @@ def test_what_is_cut_is_the_image_flipped_and_mirrored_at_its_edges():
     down, up = (1, 0, 0, 1, 2, 3, 4, 4), (4, 3, 2, 1, 0, 0, 1, 2)
     right, left = (2, 3, 4, 5, 6, 6), (5, 6, 6, 5, 4, 3)
     assert found == {(x, y) for x in (down, up) for y in (right, left)}
-
-
-def test_known_defects_appear_in_the_shapes_and_only_there(monkeypatch):
-    shapes = []
-    original = defects._draw_shapes
-
-    def spy(*args):
-        shapes.append(original(*args))
-        return shapes[-1]
-
-    monkeypatch.setattr(defects, "_draw_shapes", spy)
-    images, known = make_red(), make_fillings([make_mask(10, 50, 10, 50)])
-    assert not is_blue(damage_images(images, make_draws())).any()
-    shapes.clear()
-    damaged = damage_images(images, make_draws(), known)
-    blue = is_blue(damaged)
-    assert blue.any(dim=(1, 2)).float().mean() > 0.4
-    inside = torch.stack([shape[:, 0] > 0 for shape, _ in shapes]).any(dim=0)
-    assert not (blue & ~inside).any()
-    assert torch.equal(damaged.movedim(1, 3)[~inside], images.movedim(1, 3)[~inside])
 
 
 def test_half_of_the_fillings_are_known_ones():
@@ -126,15 +92,6 @@ def test_all_known_defects_are_drawn_alike():
     share = torch.bincount(cut[:, 0, 0, 0].long(), minlength=4) / 2000
     assert share.min() > 0.2
     assert share.max() < 0.3
-
-
-@pytest.mark.parametrize(
-    "mask", [make_mask(63, 64, 0, 1), make_mask(0, 64, 0, 64)], ids=["pixel", "all"]
-)
-def test_any_mask_fills(mask):
-    damaged = damage_images(make_red(20), make_draws(), make_fillings([mask]))
-    assert torch.isfinite(damaged).all()
-    assert is_blue(damaged).any()
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -166,40 +123,21 @@ def weights_of(est):
     return [x.detach().numpy().tobytes() for x in est.encoder_.state_dict().values()]
 
 
-def curves_of(est):
-    return {name: curve.tobytes() for name, curve in est.loss_curve_.items()}
-
-
-def test_known_defects_teach_the_encoder(quick, normal, told):
+def test_masks_of_known_defects_alone_teach_the_encoder(quick, normal, told):
     X, y, masks = told
+    n = len(normal)
     plain = weights_of(quick.fit(normal))
+    for given in (
+        (normal, ["good"] * n, [None] * n),
+        (normal, None, np.zeros((n, 48, 48))),
+        (X, y, None),
+    ):
+        assert weights_of(quick.fit(given[0], given[1], masks=given[2])) == plain
     taught = weights_of(quick.fit(X, y, masks=masks))
     assert taught != plain
-    assert all(np.isfinite(curve).all() for curve in quick.loss_curve_.values())
     assert np.isfinite(quick.score_samples(X)).all()
     assert weights_of(quick.fit(X, y, masks=masks)) == taught  # a fit repeats
-
-
-def test_without_known_defects_nothing_changes(quick, normal):
-    scores = quick.fit(normal).score_samples(normal).tobytes()
-    weights, curves = weights_of(quick), curves_of(quick)
-    n = len(normal)
-    for y, masks in (
-        (np.ones(n), None),
-        (["good"] * n, [None] * n),
-        (None, np.zeros((n, 48, 48))),
-    ):
-        quick.fit(normal, y, masks=masks)
-        assert weights_of(quick) == weights
-        assert curves_of(quick) == curves
-        assert quick.score_samples(normal).tobytes() == scores
-
-
-def test_defects_without_masks_teach_nothing(quick, normal, told):
-    X, y, masks = told
-    weights = weights_of(quick.fit(normal))
-    assert weights_of(quick.fit(X, y)) == weights
-    assert weights_of(quick.fit(X, y, masks=[*masks[:-1], None])) != weights
+    assert weights_of(quick.fit(X, y, masks=[*masks[:-1], None])) != plain
 
 
 @pytest.mark.parametrize(
@@ -220,11 +158,17 @@ def test_where_no_synthetic_defects_are_drawn_nothing_changes(
     assert weights_of(quick.fit(X, y, masks=masks)) == weights
 
 
-def test_encoders_that_are_not_trained_draw_nothing(told, monkeypatch):
-    monkeypatch.setattr(trainer, "draw_places", None)  # which would fail
-    X, y, masks = told
-    est = PatchSVDD(max_iter=0, random_state=SEED)
-    assert est.fit(X, y, masks=masks).defect_kinds_.tolist() == ["defect"] * 2
+@pytest.fixture
+def seen(monkeypatch):
+    """The masks that places are drawn of, at each call."""
+    masks, original = [], trainer.draw_places
+
+    def spy(own, rng):
+        masks.append(own)
+        return original(own, rng)
+
+    monkeypatch.setattr(trainer, "draw_places", spy)
+    return masks
 
 
 @pytest.mark.parametrize("kind", ["pixel", "all", "one"])
@@ -239,8 +183,7 @@ def test_odd_masks_train(quick, told, kind):
     assert all(np.isfinite(curve).all() for curve in quick.loss_curve_.values())
 
 
-def test_masks_are_brought_to_the_size_of_inspection(quick, told, monkeypatch):
-    seen = spy_on_places(monkeypatch)
+def test_masks_are_brought_to_the_size_of_inspection(quick, told, seen):
     X, y, masks = told
     X = [*X[:-1], np.repeat(X[-1], 2, axis=0)]  # 96 x 48
     mask = np.zeros((96, 48))
@@ -251,8 +194,7 @@ def test_masks_are_brought_to_the_size_of_inspection(quick, told, monkeypatch):
     np.testing.assert_array_equal(other, make_mask(40, 48, 0, 12, 48))
 
 
-def test_what_roi_hides_fills_nothing(quick, told, monkeypatch):
-    seen = spy_on_places(monkeypatch)
+def test_what_roi_hides_fills_nothing(quick, told, seen, monkeypatch):
     X, y, masks = told
     X[-1, :, :24] = 77
     masks[-2:] = [make_mask(0, 40, 0, 48, 48), make_mask(10, 40, 10, 38, 48)]
@@ -269,50 +211,18 @@ def test_what_roi_hides_fills_nothing(quick, told, monkeypatch):
     assert (pixels[:, :, :24] == 128).all()  # grey
 
 
-def spy_on_places(monkeypatch):
-    """Note the masks that places are drawn of."""
-    seen, original = [], trainer.draw_places
-
-    def spy(masks, rng):
-        seen.append(masks)
-        return original(masks, rng)
-
-    monkeypatch.setattr(trainer, "draw_places", spy)
-    return seen
-
-
-def test_trials_of_lam_know_them(quick, told, monkeypatch):
-    seen = spy_on_places(monkeypatch)
+def test_trials_of_lam_know_them(quick, told, seen):
     X, y, masks = told
     quick.set_params(lam="auto").fit(X, y, masks=masks)
     assert len(seen) == 4  # three trials and the training
 
 
-def test_memory_is_limited(quick, told, monkeypatch):
-    seen = spy_on_places(monkeypatch)
+def test_memory_is_limited(quick, told, seen, monkeypatch):
     X, y, masks = told
     X, y = np.concatenate([X, 255 - X[-2:]]), np.append(y, [-1, -1])
     monkeypatch.setattr(trainer, "_TRAINING_BYTES", 1)
     quick.fit(X, y, masks=[*masks, *masks[-2:]])
     assert len(seen[0]) == 2
-
-
-def test_warm_starts_and_early_stopping(quick, told):
-    X, y, masks = told
-    quick.set_params(warm_start=True, early_stopping=True).fit(X, y, masks=masks)
-    first = weights_of(quick)
-    quick = pickle.loads(pickle.dumps(quick.set_params(early_stopping=False)))
-    assert weights_of(quick.fit(X, y, masks=masks)) != first
-    assert np.isfinite(quick.score_samples(X)).all()
-
-
-def test_an_interrupt_ends_the_training(quick, told, monkeypatch):
-    X, y, masks = told
-    interrupt(monkeypatch, 1)
-    with pytest.warns(TrainingInterrupted):
-        quick.fit(X, y, masks=masks)
-    assert quick.n_iter_ == 1
-    assert np.isfinite(quick.score_samples(X)).all()
 
 
 @pytest.mark.parametrize("has_masks", [True, False])
