@@ -65,7 +65,6 @@ from skpatchsvdd._options import resolve_options
 from skpatchsvdd._parameters import make_inspection, make_training
 from skpatchsvdd._scoring import (
     MATCH,
-    Copy,
     FitContext,
     NormalImages,
     build_bank,
@@ -633,8 +632,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         check_apart(defective, set(known))
         former_seen = self._former_images()
         is_seen = np.array([x in former_seen for x in known])
-        split = split_groups(groups, is_seen, options.trains, rng)
-        normal = NormalImages(images, known, split.owners, split.shown)
+        owners, own, calibrates = split_groups(groups, is_seen, options.trains, rng)
+        normal = NormalImages(images, known, owners, own)
         shown = normal.shown_stack()
         n_tasks = count_trainings(len(shown), options) + 2  # encoding and scoring
         n_tasks += len(defective) > 0
@@ -647,20 +646,21 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         training = train_encoder(shown, context, former, frozen, defective)
         with self._kept_if_unfinished(training):
             training, fitted, scores = self._build(normal, training, context)
-            calibration = Calibration(
-                scores, groups, split.calibrates, self.false_alarm_rate
-            )
+            context = replace(context, encoder=training.encoder)
+            rate = self.false_alarm_rate
+            calibration = Calibration(scores, groups, calibrates, rate)
             if is_auto:
                 fitted, calibration = self._part_twins(
-                    normal, training, fitted, calibration, context
+                    normal, fitted, calibration, context
                 )
             check_scores(calibration.plain)
             if len(defective):
-                fitted, calibration = self._learn_defects(
-                    defective, training, fitted, calibration, context
+                defects = learn_defects(None, defective, fitted, context)
+                feedback = Feedback(defects=defects)
+                fitted, calibration = apply_feedback(
+                    fitted, calibration, feedback, context
                 )
-            seen = self._list_seen(training, normal, defective)
-            fitted = fitted.change(seen=seen)
+            fitted = fitted.change(seen=self._list_seen(training, normal, defective))
             calibrated = describe_calibration(calibration)
         set_learnt(
             self,
@@ -747,18 +747,10 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         _check_raisable(known, len(update.defective) or update.withdrawn)
         n_tasks = (len(update.normal) > 0) + (len(update.defective) > 0)
         report = open_report(self, X, y, n_tasks)
-        context = now._make_context(now._inspector().encoder.device, report)
-
-        def inspect(fitted):
-            return fitted.inspector(now.encoder_, context.device)
-
-        fitted, calibration = apply_update(now._fitted, known, update, inspect, context)
+        context = now._make_context(fallback_device(now.device), report)
+        fitted, calibration = apply_update(now._fitted, known, update, context)
         check_scores(calibration.plain)
-        set_learnt(
-            self,
-            describe_calibration(calibration) | describe_bank(fitted, now.encoder_),
-            now._fitted,
-        )
+        self._set_learnt(fitted, calibration, now)
         report.end()
         return self
 
@@ -791,7 +783,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         check_is_fitted(self)
         self._validate_params()
         now = take_snapshot(self)
-        now._check_copies(others)
+        _check_are_estimators(others)
+        check_copies(now, others)
         former = now._fitted
         others_know = [x._fitted for x in others]
         added = find_added(former, others_know)
@@ -799,26 +792,14 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             return self
         known = now._calibration.change_rate(now.false_alarm_rate)
         calibration = known.join([x._calibration for x in others], added)
-        dense = now._inspector().encoder
         report = Report(type(self).__name__, self.verbose)
-        context = now._make_context(dense.device, report)
-        owners = calibration.owners
-        fitted = join_fitted(former, others_know, added, owners, dense, context)
+        context = now._make_context(fallback_device(now.device), report)
+        fitted = join_fitted(former, others_know, added, calibration.owners, context)
         feedback = join_feedback(former, others_know, fitted, context)
         own = former.feedback or Feedback()
-        _check_raisable(known, feedback.defective != own.defective)
-        fitted, calibration = apply_feedback(
-            fitted,
-            calibration,
-            feedback,
-            lambda x: x.inspector(now.encoder_, dense.device),
-            report,
-        )
-        set_learnt(
-            self,
-            describe_calibration(calibration) | describe_bank(fitted, now.encoder_),
-            former,
-        )
+        _check_raisable(known, feedback.kinds.keys() != own.kinds.keys())
+        fitted, calibration = apply_feedback(fitted, calibration, feedback, context)
+        self._set_learnt(fitted, calibration, now)
         return self
 
     @safe_after_fork
@@ -856,22 +837,24 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         if fitted.feedback is not None:
             feedback = fitted.feedback.change(levels=calibration.levels)
             fitted = fitted.change(feedback=feedback)
-        set_learnt(
-            self,
-            describe_calibration(calibration) | describe_bank(fitted, now.encoder_),
-            now._fitted,
-        )
+        self._set_learnt(fitted, calibration, now)
         return self
+
+    def _set_learnt(self, fitted, calibration, former):
+        """Set what goes on from a former state, a snapshot that must still be it."""
+        learnt = describe_calibration(calibration)
+        learnt |= describe_bank(fitted, former.encoder_)
+        set_learnt(self, learnt, former._fitted)
 
     def _calibrate_on(self, X, groups):
         """Return the calibration of images that are not learnt from."""
         images = self._check_scored_images(X).hold()
         groups = check_groups(groups, len(images))
-        digests, feedback = list_digests(images), self._fitted.feedback or Feedback()
-        defective = feedback.defective
-        for i, digest in enumerate(digests):
-            if digest in self._fitted.known or digest in defective:
-                is_what = "defective" if digest in defective else "a training image"
+        feedback = self._fitted.feedback or Feedback()
+        for i, digest in enumerate(list_digests(images)):
+            is_defective = digest in feedback.kinds
+            if digest in self._fitted.known or is_defective:
+                is_what = "defective" if is_defective else "a training image"
                 raise ValueError(
                     f"{images.files[i] or f'image {i} of X'} is known as {is_what}, "
                     "and tells nothing of new normal images. Leave it out."
@@ -886,21 +869,6 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             self.false_alarm_rate,
             raised if feedback.defects is not None else None,
         )
-
-    def _check_copies(self, others):
-        if not isinstance(others, list | tuple) or not all(
-            isinstance(x, PatchSVDD) for x in others
-        ):
-            raise TypeError(
-                "others must be a list of estimators, copies of this one that "
-                f"partial_fit has added images to, got {reprlib.repr(others)}."
-            )
-        for other in others:
-            check_is_fitted(other)
-        copies = [
-            Copy(x.encoder_, x._fitted, x._calibration.groups) for x in (self, *others)
-        ]
-        check_copies(copies[0], copies[1:])
 
     @safe_after_fork
     @computes
@@ -931,7 +899,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         self.fit(X, y, groups=groups, masks=masks)
         if len(self.training_scores_) == len(X):  # all are learnt from
             return _labels(self.training_scores_ - self.offset_)
-        images = self._check_images(X)
+        images = check_images(X, image_size=self.image_size)
         learnt = dict(zip(self._fitted.known, self.training_scores_, strict=True))
         scores = np.array([learnt.get(x, np.nan) for x in list_digests(images)])
         is_new = np.isnan(scores)
@@ -1071,9 +1039,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             or if there are none, those above the threshold. An image is abnormal if and
             only if a pixel of it is.
         """
-        offset = self._offset_at(false_alarm_rate)
-        images = self._check_scored_images(X)
-        pairs = zip(self._inspector().look(images), images.sizes, strict=True)
+        images, seen, offset = self._look(X, false_alarm_rate)
+        pairs = zip(seen, images.sizes, strict=True)
         masks = [x.resize(size, self.roi_).mask(offset) for x, size in pairs]
         return np.stack(masks) if images.came_in_one_size else masks
 
@@ -1099,10 +1066,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             size at which images are inspected: where these are resized, boxes and areas
             are rounded to whole pixels of the inspection.
         """
-        offset = self._offset_at(false_alarm_rate)
-        images = self._check_scored_images(X)
-        regions = [x.regions(offset) for x in self._inspector().look(images)]
-        return self._resize_regions(regions, images)
+        images, seen, offset = self._look(X, false_alarm_rate)
+        return self._resize_regions([x.regions(offset) for x in seen], images)
 
     @on_snapshot
     def inspect(self, X, explain=False, names=False):
@@ -1128,9 +1093,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             that of its highest region, if it is abnormal, and without any if not. With
             `names` also `names`, what `name_regions` returns.
         """
-        images = self._check_scored_images(X)
-        images = images.hold() if explain or names else images
-        seen, offset = list(self._inspector().look(images)), self.offset_
+        images, seen, offset = self._look(X, None, holds=explain or names)
+        seen = list(seen)
         scores = np.array([x.score for x in seen])
         regions = [x.regions(offset) for x in seen]
         labels = _labels(scores - offset)
@@ -1177,9 +1141,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             `training_files_`; and `image_top`, `image_left`, `image_bottom` and
             `image_right`, its box there.
         """
-        offset = self._offset_at(false_alarm_rate)
-        images = self._check_scored_images(X).hold()
-        seen = list(self._inspector().look(images))
+        images, seen, offset = self._look(X, false_alarm_rate, holds=True)
+        seen = list(seen)
         regions = [x.regions(offset) for x in seen]
         return self._match(images, regions, seen, np.arange(len(images)))
 
@@ -1204,9 +1167,17 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             see the :ref:`user guide <feedback>`. From 1 on, which unlike defects reach
             by chance, it is "unknown". Infinite if no defects are known.
         """
+        return self._name(*self._look(X, false_alarm_rate, holds=True))
+
+    def _look(self, X, false_alarm_rate, holds=False):
+        """Return images, what is seen in each, and the threshold at a rate.
+
+        With `holds`, for images that are looked at again, each is read once.
+        """
         offset = self._offset_at(false_alarm_rate)
-        images = self._check_scored_images(X).hold()
-        return self._name(images, list(self._inspector().look(images)), offset)
+        images = self._check_scored_images(X)
+        images = images.hold() if holds else images
+        return images, self._inspector().look(images), offset
 
     def _name(self, images, seen, offset):
         masks = [split_regions(x.mask(offset), x.regions(offset)) for x in seen]
@@ -1214,18 +1185,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         return name_masks(images, masks, self._inspector(), feedback.defects)
 
     def _match(self, images, regions, seen, chosen):
-        """Return the matches of some images of a stack, none of the others.
+        """Return the matches of some images, by their indices, none of the others.
 
-        Parameters
-        ----------
-        images : ImageStack
-            The images.
-        regions : list of ndarray
-            Of each image, at the size of inspection.
-        seen : list of Sight
-            The images, at that size.
-        chosen : ndarray of int
-            The indices of these images.
+        `regions`, and what is `seen`, are those of all, at the size of inspection.
         """
         size = self.inspected_shape_[:2]
         pixels = []
@@ -1402,12 +1364,11 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             "threshold" and, by scale, "bank_size".
         """
         check_is_fitted(self)
-        quiet = Report(type(self).__name__, 0)
-        context = self._make_context(torch.device("cpu"), quiet)
+        context = self._make_context(torch.device("cpu"), Report("", 0))
         return export_onnx(self, path, bank_size, input_size, context)
 
     def _check_training_images(self, X, y, groups, masks):
-        images = self._check_images(X)
+        images = check_images(X, image_size=self.image_size)
         n_given = len(images)
         groups = check_groups(groups, n_given)
         labels = check_defects(y, masks, images)
@@ -1462,21 +1423,16 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             raise
 
     def _build(self, normal, training, context):
-        """Build the bank and score all images; undo a training that has collapsed.
+        """Build the bank and score all images, each without its own patches.
 
-        Returns
-        -------
-        training : TrainedEncoder
-            With the initial weights if the final ones score all images the same.
-        fitted : FittedBank
-        scores : ndarray of shape (n_images,)
-            Each without its own patches.
+        A training whose final weights score all images the same has collapsed: it is
+        undone. Returns the training, the bank and the scores.
         """
-        fitted = build_bank(normal, training.encoder, set(), context)
-        inspector = fitted.inspector(training.encoder, context.device)
+        context = replace(context, encoder=training.encoder)
+        fitted = build_bank(normal, context)
         label = "scoring images, each without its own patches"
         with context.report.progress(label, len(normal)) as progress:
-            scores = inspector.scores_of_known(normal.stack, progress)
+            scores = context.inspect(fitted).scores_of_known(normal.stack, progress)
         # Where every image has a copy, all of them find it, at a distance of 0.
         is_collapsed = are_tied(scores) and min(Counter(normal.known).values()) == 1
         if not training.curve or not is_collapsed or training.watch.kept == 0:
@@ -1486,7 +1442,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         quiet = replace(context, report=Report(type(self).__name__, self.verbose))
         return self._build(normal, undo_training(training), quiet)
 
-    def _part_twins(self, normal, training, fitted, calibration, context):
+    def _part_twins(self, normal, fitted, calibration, context):
         """Score images without those that show the same piece, if there are any."""
         calibration = calibration.change(are_given=False)
         middle = fitted.indexes[len(fitted.indexes) // 2]
@@ -1497,19 +1453,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         calibration = calibration.change(groups=twins)
         fitted = relabel(fitted, calibration.owners, context)
         with self._start_bar("scoring images without twins", len(normal)) as progress:
-            inspector = fitted.inspector(training.encoder, context.device)
-            scores = inspector.scores_of_known(normal.stack, progress)
+            scores = context.inspect(fitted).scores_of_known(normal.stack, progress)
         return fitted, calibration.change(plain=scores)
-
-    def _learn_defects(self, defective, training, fitted, calibration, context):
-        """Let what is known of defects from the start count."""
-
-        def inspect(bank):
-            return bank.inspector(training.encoder, context.device)
-
-        defects = learn_defects(None, defective, inspect(fitted), context)
-        feedback = Feedback(defects=defects)
-        return apply_feedback(fitted, calibration, feedback, inspect, context.report)
 
     def _start_bar(self, label, total):
         """Return a bar of a step that callbacks are not told of."""
@@ -1522,6 +1467,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             resolve_options(self.get_params(deep=False), device),
             check_random_state(self.random_state),
             report,
+            self.encoder_,
         )
 
     def _former_images(self):
@@ -1537,9 +1483,6 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             pairs = zip(defective.known, defective.masks, strict=True)
             seen |= {digest for digest, mask in pairs if mask is not None}
         return seen
-
-    def _check_images(self, X):
-        return check_images(X, image_size=self.image_size)
 
     def _check_scored_images(self, X):
         check_is_fitted(self)
@@ -1655,6 +1598,18 @@ def _check_raisable(calibration, are_other_defects):
             "to go back to the training images, then partial_fit or join, then "
             "calibrate again."
         )
+
+
+def _check_are_estimators(others):
+    if not isinstance(others, list | tuple) or not all(
+        isinstance(x, PatchSVDD) for x in others
+    ):
+        raise TypeError(
+            "others must be a list of estimators, copies of this one that "
+            f"partial_fit has added images to, got {reprlib.repr(others)}."
+        )
+    for other in others:
+        check_is_fitted(other)
 
 
 def _labels(decision):

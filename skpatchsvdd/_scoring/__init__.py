@@ -1,32 +1,27 @@
 """From features to maps, regions and scores."""
 
 from skpatchsvdd._scoring.context import FitContext, NormalImages
-from skpatchsvdd._scoring.explain import explain
+from skpatchsvdd._scoring.explain import MATCH, explain, find_peaks, resize_boxes
 from skpatchsvdd._scoring.fitted import (
     FittedBank,
     build_bank,
     extend_bank,
     index_banks,
     relabel,
+    score_rows,
 )
-from skpatchsvdd._scoring.inspector import Encoded, Inspector
-from skpatchsvdd._scoring.joining import Copy, check_copies, find_added, join_fitted
+from skpatchsvdd._scoring.inspector import Inspector
+from skpatchsvdd._scoring.joining import check_copies, find_added, join_fitted
 from skpatchsvdd._scoring.maps import find_covering, resize_map
-from skpatchsvdd._scoring.matches import MATCH, find_peaks, resize_boxes
-from skpatchsvdd._scoring.regions import find_regions, resize_regions, split_regions
-from skpatchsvdd._scoring.rows import score_rows
-from skpatchsvdd._scoring.sight import DAMAGED, Sight
+from skpatchsvdd._scoring.regions import DAMAGED, resize_regions, split_regions
 
 __all__ = [
     "DAMAGED",
     "MATCH",
-    "Copy",
-    "Encoded",
     "FitContext",
     "FittedBank",
     "Inspector",
     "NormalImages",
-    "Sight",
     "build_bank",
     "check_copies",
     "explain",
@@ -34,7 +29,6 @@ __all__ = [
     "find_added",
     "find_covering",
     "find_peaks",
-    "find_regions",
     "index_banks",
     "join_fitted",
     "relabel",

@@ -6,12 +6,7 @@ import numpy as np
 
 from skpatchsvdd._bank import ApproximateIndex, ExactIndex, Variation
 from skpatchsvdd._calibration import Calibration
-from skpatchsvdd._encoding import (
-    ENCODERS,
-    JointEncoder,
-    ModuleEncoder,
-    grid_shape,
-)
+from skpatchsvdd._encoding import ENCODERS, JointEncoder, ModuleEncoder, grid_shape
 from skpatchsvdd._feedback import Feedback, KnownDefects
 from skpatchsvdd._scoring import FittedBank
 
@@ -26,13 +21,6 @@ def check_content(path, parameters, learnt):
 
     Sizes and strides say how much there is to compute: a file that was made to do harm
     would keep a machine busy, or fill its memory.
-
-    Parameters
-    ----------
-    path : str
-        The file.
-    parameters, learnt : dict
-        What `read_model` has read of it.
     """
     for name, is_right in _CHECKS.items():
         try:
@@ -102,15 +90,14 @@ def _is_setting_right(parameters, learnt):
 def _is_bank_right(parameters, learnt):
     fitted = learnt["_fitted"]
     n_known, n_scales = len(fitted.known), len(learnt["patch_sizes_"])
-    counts = [len(x) for x in (fitted.owners, fitted.sizes, fitted.files)]
-    lengths = learnt["encoder_"].lengths
+    by_image = (fitted.known, fitted.sizes, fitted.files)
     by_scale = [fitted.indexes, fitted.units]
     if fitted.variations is not None:
         by_scale.append(fitted.variations)
     return (
         isinstance(fitted, FittedBank)
-        and all(isinstance(x, list) for x in (fitted.known, fitted.sizes, fitted.files))
-        and counts == [n_known] * 3
+        and all(isinstance(x, list) for x in by_image)
+        and {len(x) for x in (*by_image, fitted.owners)} == {n_known}
         and all(len(x) == n_scales for x in by_scale)
         and 0 <= fitted.n_averaged <= n_known
         and fitted.aggregation in ("multiply", "sum")
@@ -123,10 +110,12 @@ def _is_bank_right(parameters, learnt):
         and all(_is_number(unit) and unit >= 0 for unit in fitted.units)
         and _are_indices(fitted.owners, n_known)
         and all(
-            _are_places_right(index, n_known, math.prod(grid))
-            for index, grid in zip(fitted.indexes, _list_grids(learnt), strict=True)
+            _are_places_right(index, n_known, n_patches)
+            for index, n_patches in zip(
+                fitted.indexes, _count_patches(learnt), strict=True
+            )
         )
-        and all(map(_is_width_right, _list_widths(fitted), fitted.units, lengths))
+        and _are_widths_right(fitted, learnt["encoder_"].lengths)
     )
 
 
@@ -143,9 +132,13 @@ def _are_pictures_right(fitted, learnt):
     )
 
 
-def _is_width_right(width, unit, length):
+def _are_widths_right(fitted, lengths):
     """Whether rows hold a feature and, with a unit of positions, row and column."""
-    return length is None or width == length + 2 * (unit > 0)
+    scales = zip(_list_widths(fitted), fitted.units, lengths, strict=False)
+    return all(
+        length is None or width == length + 2 * (unit > 0)
+        for width, unit, length in scales
+    )
 
 
 def _are_variations_right(parameters, learnt):
@@ -197,7 +190,9 @@ def _is_feedback_right(parameters, learnt):
 def _is_bank_of_defects_right(bank, n_features):
     n_rows = len(bank.rows)
     return (
-        _are_rows_right(bank.rows, n_features)
+        bank.rows.dtype == np.float32
+        and bank.rows.shape[1:] == (n_features,)
+        and _are_finite(bank.rows)
         and n_rows > 0
         and bank.places.shape == (n_rows, 2)
         and _are_indices(bank.places)
@@ -209,11 +204,6 @@ def _is_bank_of_defects_right(bank, n_features):
         and bank.limits.dtype == bank.peaks.dtype == np.float32
         and all(map(_are_finite, (bank.limits, bank.peaks)))
     )
-
-
-def _are_rows_right(rows, n_features):
-    is_right = rows.dtype == np.float32 and rows.shape[1:] == (n_features,)
-    return is_right and _are_finite(rows)
 
 
 def _list_widths(fitted):
@@ -264,10 +254,11 @@ def _are_places_right(index, n_known, n_patches):
     )
 
 
-def _list_grids(learnt):
+def _count_patches(learnt):
+    """Return how many patches an image has at each scale."""
     size = learnt["inspected_shape_"][:2]
     pairs = zip(learnt["patch_sizes_"], learnt["strides_"], strict=True)
-    return [tuple(grid_shape(size, *pair)) for pair in pairs]
+    return [math.prod(grid_shape(size, *pair)) for pair in pairs]
 
 
 def _are_positive(numbers):

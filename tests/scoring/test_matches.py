@@ -4,7 +4,7 @@ import torch
 from settings import SEED
 
 from skpatchsvdd import Inspection, PatchSVDD
-from skpatchsvdd._scoring.matches import MATCH, find_peaks, resize_boxes
+from skpatchsvdd._scoring.explain import MATCH, find_peaks, resize_boxes
 from skpatchsvdd._scoring.regions import find_regions
 from skpatchsvdd.datasets import make_textures
 
