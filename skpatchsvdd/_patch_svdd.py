@@ -145,12 +145,10 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         changes of light on held-out images, and takes the smallest value that is not
         clearly worse than the best. Training then takes about twice as long. Where
         `lam` has no effect, and with fewer than four images, "auto" is the default.
-
     embedding_dim : int, default=64
         The paper's D, the length of an embedded feature. At most 64 with
         ``encoder="formulas"``, whose features have 64 numbers; beside other encoders
         these are not embedded.
-
     encoder : str, torch.nn.Module or list of both, default="auto"
         What makes features of patches: "formulas", one of "hierarchical", "flat" and
         "raw", a network of your own, or a list of some. "formulas" is a network that
@@ -168,43 +166,36 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         of the training images' features; beside modules, maps of "formulas" have an
         exponent of 1/4, and those of others of 1/32. See :ref:`pretrained`. "auto" is
         "formulas", and with ``training="paper"`` "hierarchical".
-
     training : {"dense", "paper"} or Training, default="dense"
         How the encoder is trained. "dense" encodes crops of images as whole maps, in
         two views under different light, one with synthetic defects. "paper" is the
         paper's training, on pairs of patches; it needs many more steps. A
         :class:`~skpatchsvdd.Training` sets the loss, the size of steps and batches, and
         what else those need who study training.
-
     patch_size : {32, 64, 128}, default=64
         K, the size of the largest patches of the encoders "hierarchical", "flat" and
         "raw". All smaller scales down to 32 are inspected too.
-
     strides : tuple of int, default=None
         Pixels from one patch to the next, one value for each scale, smallest scale
         first. None is 4, 16, 16 for the scales 32, 64, 128. The formulas have their
         own, 8, 8, 16 for the scales 16, 24, 48.
-
     image_size : int or (int, int), default=None
         Size (height, width) to which every image is resized, with anti-aliasing, before
         anything else. None keeps the size: of photographs of 4000 x 3000, each takes a
         CPU minutes, and of 576 x 768 seconds. Sizes that memory is too small for are
         refused.
-
     roi : array-like of shape (height, width), default=None
         A mask, one for all images: pixels where it is 0 do not matter. They are not
         seen, whatever they show: patches that hold no other pixels are neither trained
         on nor compared, and the anomaly map is 0 there. Of the size in which images
         come in, or of `image_size`. Where images are resized, pixels that would mix
         with what does not matter are left out, too. None looks at all pixels.
-
     max_iter : "auto" or int, default="auto"
         Optimisation steps. 0 trains nothing: "formulas" do without, and other encoders
         keep their random weights. "auto" is 200 with "formulas"; with "hierarchical"
         and "flat" 1000 on a GPU and 240 on a CPU; 12000 with ``training="paper"``,
         whose authors take ``300 * 100 * n_images / 64`` steps: 300 epochs of 100 pairs
         of each image, 64 at a time.
-
     early_stopping : bool, default=False
         Whether to hold out a tenth of the images, or the `validation_fraction` of a
         :class:`~skpatchsvdd.Training`, check up to a dozen times in training how well
@@ -213,19 +204,16 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         checks, on training images, and the final weights are kept, unless they have
         collapsed or do worse than the initial weights: then the best weights are kept,
         with a warning.
-
     warm_start : bool, default=False
         Whether `fit` continues from the weights in `encoder_`, or from those of a later
         `fit` that was interrupted after its training, with a new optimiser, and builds
         a new bank. With ``max_iter=0`` the weights stay as they are.
-
     bank_size : int, float in (0, 1] or None, default=None
         Number or fraction of the normal patches of each scale that are kept. Those kept
         cover all others: patches are chosen one by one, always the one farthest from
         those chosen so far (greedy k-centre), while the images stream by. A small bank
         is searched faster and saved in a smaller file. None keeps everything up to
         1 GiB a scale, which is four million patches, and a covering part beyond.
-
     neighbors : {"auto", "exact", "pynndescent"}, default="auto"
         How the nearest normal patch is found. "exact" sorts the bank into clusters and
         skips those that cannot hold the nearest one. The distances pynndescent finds
@@ -234,14 +222,12 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         pixels of the map may be too large. It compiles for about a minute in each new
         process. "auto" is "pynndescent" on a CPU for banks of more than two million
         patches per scale, and "exact" otherwise.
-
     inspection : {"default", "paper"} or Inspection, default="default"
         How scores are read. "default" counts positions where images are aligned, and
         distances relative to what is usual, and takes the mean of the largest pixels.
         "paper" is the paper's: distances as they are, and the largest pixel. With
         ``training="paper"`` or ``encoder="raw"`` "default" is the paper's, too. An
         :class:`~skpatchsvdd.Inspection` sets each of these by hand.
-
     false_alarm_rate : "auto" or float in (0, 0.5], default="auto"
         Where `predict` draws the line. Every training image is scored against a bank
         that does not hold it. "auto" sets `offset_` to the lowest of these n scores: a
@@ -251,17 +237,14 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         images taken as the training images were; `p_values` lets you choose a fraction
         later. With `groups`, see `fit`, both hold for images of new groups, and after
         `calibrate` for images taken as those of `calibrate` were.
-
     device : str, default="auto"
         "auto" (CUDA if there is a GPU, else the CPU), "cpu", "cuda", "cuda:1" or "mps".
         A fitted estimator can be loaded on any machine: without the device it was
         fitted on, it scores on the CPU.
-
     n_jobs : int, default=None
         Threads of torch on the CPU, for calls of the thread that makes them, and of
         building pynndescent's index. None leaves the choice to them. pynndescent's
         queries always use its own choice.
-
     random_state : int, RandomState instance or None, default=None
         Seed of the initial weights and of all random draws. With the same seed, on the
         same machine with the same number of threads, `fit` gives the same weights and
@@ -269,7 +252,6 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         all draws are the same, and so, except for rounding, are the scores by
         "formulas". The training of other encoders amplifies rounding: weights and
         scores differ.
-
     verbose : int, default=0
         1 reports each step of `fit`, 2 also the losses during training. With
         scikit-learn 1.9 or later ``set_callbacks(ProgressBar())`` draws its own bars,
@@ -282,102 +264,76 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         ``encoder_(patches)`` maps (n, channels, K, K) to (n, D). The parameters of
         "hierarchical" are the small encoder's eight convolutions, then the two
         of each larger scale, weight before bias.
-
     lam_ : float
         The weight that was used.
-
     lam_results_ : dict of str to ndarray, or None
         With ``lam="auto"``, for each value tried, "lam": the "score", which is the area
         under the ROC curve of separating images with synthetic defects, and
         "fit_time", in seconds. None if nothing was tried.
-
     offset_ : float
         ``decision_function(X) = score_samples(X) - offset_``.
-
     training_scores_ : ndarray of shape (n_images,)
         Score of each training image against the bank without its own patches; with
         `groups` or `twins_`, without those of all images of its group. High is normal:
         look at the lowest ones before you trust the training set.
-
     calibrates_ : ndarray of bool of shape (n_images,)
         Which of these scores `offset_` and `p_values` are computed from. All without
         `groups`; with them, those of the groups that the encoder was not trained on;
         none after `calibrate`.
-
     groups_ : ndarray of shape (n_images,) or None
         The group of each training image, if `fit` was given groups.
-
     twins_ : ndarray of int of shape (n_images,) or None
         A label of each training image, the same for those that look like pictures of
         one piece, which are left out together. None if `fit` has found none, or was
         told of groups.
-
     calibration_scores_ : ndarray of shape (n_calibrating,)
         The scores that `offset_` and `p_values` are computed from:
         ``training_scores_[calibrates_]``, or those of the images of `calibrate`.
-
     calibration_groups_ : ndarray of shape (n_calibrating,) or None
         The group of each of them; each group counts the same. None if each image is its
         own.
-
     usual_distances_ : dict of ndarray of shape (n_images, n_each), or None
         By scale, how far some patches of training images are from the nearest
         patch of another image: the more unequal they are, the more the relative map
         differs from that of distances as they are. None with the paper's inspection
         and other ones of ``relative_weight=0``.
-
     roi_ : ndarray of bool of shape (height, width) or None
         The pixels that are looked at, at the size at which images are inspected.
-
     training_files_ : list of str or None
         The path of each training image, None for those that did not come as files.
-
     training_digests_ : list of str
         By which the training images are recognised: equal for equal pixels.
-
     center_ : ndarray of shape (height, width, n_channels) or (1, 1, 1)
         What is subtracted from every image: 0.5, the middle of the 0..1 scale, or, with
         ``training="paper"``, the mean training image.
-
     inspected_shape_ : tuple of (height, width, n_channels)
         Shape of the images as they are inspected.
-
     patch_sizes_, strides_ : tuple of int
         The scales inspected, those of the trained encoder first, and their strides.
-
     scales_ : tuple of int or str
         What each scale is called: its patch size, or, for the maps of a module, whose
         sizes may be those of other scales, "module0.map0", "module0.map1" and so on.
-
     bank_size_ : dict of int or str to int
         Number of normal patches kept, by scale.
-
     defect_kinds_ : ndarray of str of shape (n_defective,)
         What each image of a known defect shows: its name, or "defect".
-
     defect_bank_size_ : dict of int or str to int
         Number of patches of known defects, by scale.
-
     loss_curve_ : dict of str to ndarray of shape (n_steps,)
         Every loss term at every step, unweighted: "position_16", "svdd_16",
         "damage_16" and so on. Tasks of weight 0 are not among them.
-
     n_iter_ : int
         Number of steps taken.
-
     best_iter_ : int
         The step whose weights were kept.
-
     validation_steps_, validation_scores_ : ndarray of shape (n_checks,)
         The steps after which training was checked, the first before any step, and the
         area under the ROC curve of separating patches with synthetic defects from
         others; with early stopping, and other encoders than "formulas", images with
         defects from the same images in this and another light.
-
     n_features_in_ : int
         Number of values in one image: height * width * channels as the first one came
         in.
-
     classes_ : ndarray of shape (2,)
         -1 and 1, the labels of `predict`.
 

@@ -192,19 +192,12 @@ class _Unpacker:
                 raise TypeError("lists carry a tag")
             return value
         kind = next(iter(value), None)
+        if kind in _CONTAINERS:
+            return _CONTAINERS[kind](map(self.unpack, value[kind]))
         return getattr(self, f"_unpack_{kind}")(value[kind], value)
 
     def _unpack_dict(self, pairs, _):
         return {key: self.unpack(value) for key, value in pairs}
-
-    def _unpack_list(self, items, _):
-        return [self.unpack(x) for x in items]
-
-    def _unpack_tuple(self, items, _):
-        return tuple(self.unpack(x) for x in items)
-
-    def _unpack_set(self, items, _):
-        return {self.unpack(x) for x in items}
 
     def _unpack_bytes(self, text, _):
         return bytes.fromhex(text)
