@@ -28,21 +28,6 @@ def test_spread_by_hand():
     assert maps[0, 0].tolist() == [1, 1, 1, 3, 3, 3, 3]
 
 
-def test_uncovered_pixels_do_not_move_the_maximum(rng):
-    scores = torch.from_numpy(rng.random((1, 3, 3), dtype=np.float32))
-    covered = spread_scores(scores, 32, 16, (64, 64))
-    larger = spread_scores(scores, 32, 16, (79, 73))
-    assert larger.max() == covered.max()
-    torch.testing.assert_close(larger[:, :64, :64], covered)
-
-
-def test_spread_of_one_image_does_not_depend_on_the_others(rng):
-    scores = torch.from_numpy(rng.random((40, 5, 5), dtype=np.float32))
-    together = spread_scores(scores, 32, 4, (48, 48))
-    alone = torch.cat([spread_scores(one[None], 32, 4, (48, 48)) for one in scores])
-    assert torch.equal(together, alone)
-
-
 def test_join_maps_by_hand():
     maps = [torch.tensor([[[2.0, 3.0]]]), torch.tensor([[[5.0, 7.0]]])]
     assert join_maps(maps, "multiply", [1, 1]).tolist() == [[[10, 21]]]
