@@ -1,6 +1,7 @@
 """A fit: what it learns, says and keeps, and how its training may end."""
 
 import sys
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -116,7 +117,8 @@ def test_early_stopping_needs_images_to_spare(quick, normal):
 
 
 @pytest.mark.parametrize(
-    ("scores", "best"), [([0.5, 0.9, 0.7], 25), ([0.8, 0.7, 0.7], 0)]
+    ("scores", "best"),
+    [([0.5, 0.9, 0.7], 25), ([0.8, 0.7, 0.7], 0), ([0.6, 0.75, 0.7], 50)],
 )
 def test_a_failed_training_falls_back_to_the_best_weights(
     quick, normal, monkeypatch, scores, best
@@ -126,19 +128,11 @@ def test_a_failed_training_falls_back_to_the_best_weights(
         validation.DefectCheck, "__call__", lambda self, encoder: next(answers)
     )
     quick.set_params(max_iter=50, training__batch_size=1)
-    with pytest.warns(ConvergenceWarning, match=r"training has failed.*best weights"):
+    failed = pytest.warns(ConvergenceWarning, match=r"has failed.*best weights")
+    with nullcontext() if best == 50 else failed:  # a drop within noise is none
         quick.fit(normal)
     assert quick.best_iter_ == best
     assert quick.n_iter_ == 50
-
-
-def test_a_drop_within_noise_is_no_failure(quick, normal, monkeypatch):
-    scores = iter([0.6, 0.75, 0.7])
-    monkeypatch.setattr(
-        validation.DefectCheck, "__call__", lambda self, encoder: next(scores)
-    )
-    quick.set_params(max_iter=50, training__batch_size=1).fit(normal)
-    assert quick.best_iter_ == 50
 
 
 def test_a_collapse_that_ties_all_scores_is_undone(quick, normal, monkeypatch):

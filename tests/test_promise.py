@@ -275,13 +275,6 @@ def test_images_that_come_later_are_raised_as_well(images, defects):
     np.testing.assert_allclose(first.training_scores_, last.training_scores_)
 
 
-def test_a_group_first_met_in_a_correction_calibrates_later(images):
-    est = make_estimator("random").fit(images[:8], groups=np.arange(8) // 2)
-    est.partial_fit(images[8:9], groups=[9], corrections=True)
-    est.partial_fit(images[9:], groups=[9, 9, 9])
-    assert est.calibrates_.tolist() == [True] * 11
-
-
 def test_an_image_is_not_normal_to_one_copy_and_defective_to_another(images):
     est = make_estimator("raw").fit(images[:8])
     normal, defective = copy.deepcopy(est), copy.deepcopy(est)

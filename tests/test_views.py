@@ -130,13 +130,6 @@ def test_views_are_fitted_as_their_copies(view, training):
     np.testing.assert_array_equal(*results)
 
 
-@pytest.mark.filterwarnings("ignore:all training images score the same")
-def test_copies_in_a_repeated_image_are_warned_about(images):
-    X = np.broadcast_to(images[0], images.shape)
-    with pytest.warns(UserWarning, match="X holds 3 copies"):
-        PatchSVDD(encoder="hierarchical", max_iter=0, **PARAMS).fit(X)
-
-
 def test_scorer_takes_views(model, view):
     scorer = SyntheticDefectScorer(n_copies=1)
     assert scorer(model, view) == scorer(model, plain(view))
