@@ -1,19 +1,16 @@
 """What people know: missed defects, false alarms, and kinds of defects."""
 
-import copy
 import gc
 import pickle
 import weakref
 
 import numpy as np
 import pytest
-import torch
 from settings import SEED
 from sklearn.exceptions import NotFittedError
 
 import skpatchsvdd
 from skpatchsvdd import Inspection, PatchSVDD
-from skpatchsvdd._bank.exact import ExactIndex
 from skpatchsvdd._scoring import Inspector
 from skpatchsvdd.datasets import make_textures
 
@@ -91,26 +88,6 @@ def test_a_known_defect_raises_its_like_and_little_else(est, faint, others):
     assert (ratios >= 1 - 1e-6).all()
     assert est.defect_kinds_.tolist() == ["defect", "defect"]
     assert all(n > 0 for n in est.defect_bank_size_.values())
-
-
-@pytest.mark.parametrize("corrections", [False, True])
-def test_learning_makes_few_copies(monkeypatch, normal, dark, others, corrections):
-    est = PatchSVDD(**QUICK).fit(normal)
-    est.partial_fit(dark[0][:1], [-1], masks=dark[1][:1])
-    encoders, banks = [], []
-
-    def count(calls, owner, name):
-        function = getattr(owner, name)
-        counted = lambda *args: calls.append(args[0]) or function(*args)  # noqa: E731
-        monkeypatch.setattr(owner, name, counted)
-
-    count(encoders, copy, "deepcopy")
-    count(banks, ExactIndex, "bank")
-    y, masks = [-1, -1, 1, 1], [*dark[1][1:3], None, None]
-    X = np.concatenate([dark[0][1:3], others[:2]])
-    est.partial_fit(X, y, masks=masks, corrections=corrections)
-    assert sum(isinstance(x, torch.nn.Module) for x in encoders) <= 1
-    assert len(banks) <= len(est.scales_)
 
 
 def test_what_is_not_needed_any_more_is_freed_at_once(normal, dark):
