@@ -150,28 +150,28 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         ``encoder="formulas"``, whose features have 64 numbers; beside other encoders
         these are not embedded.
     encoder : str, torch.nn.Module or list of both, default="auto"
-        What makes features of patches: "formulas", one of "hierarchical", "flat" and
-        "raw", a network of your own, or a list of some. "formulas" is a network that
-        has seen nothing but procedural images; alone, its features are embedded by a
-        training on X, see :ref:`embedding`. Its patches have 16, 24 and 48 pixels.
-        "hierarchical" is the paper's, trained on X from random weights: it builds
-        the feature of a patch from those of its quarters. Beside "formulas" the maps of
-        its scales enter the product with an exponent of 1/8. "flat" is the paper's
-        non-hierarchical network for patches of 64 alone. "raw" takes the pixels of a
-        patch as its feature: nothing is trained, and the bank takes K * K * channels
-        numbers a patch. A module maps images, (n, channels, height, width) in 0..1, to
-        a feature map or a list of them; `fit` tries it on two images, and works with a
-        copy, frozen, in evaluation mode. Each map is a scale, whose features are means
-        over patches of 3 x 3 cells, brought to at most 128 numbers along the main axes
-        of the training images' features; beside modules, maps of "formulas" have an
-        exponent of 1/4, and those of others of 1/32. See :ref:`pretrained`. "auto" is
-        "formulas", and with ``training="paper"`` "hierarchical".
+        What makes features of patches: a name, a network of your own, or a list of
+        some. "formulas" is a network that has seen nothing but procedural images, for
+        patches of 16, 24 and 48 pixels; alone, its features are embedded by a training
+        on X, see :ref:`embedding`. "hierarchical" is the paper's, trained on X from
+        random weights: it builds the feature of a patch from those of its quarters.
+        Beside "formulas" the maps of its scales enter the product with an exponent of
+        1/8. "flat" is the paper's non-hierarchical network for patches of 64 alone.
+        "raw" takes the pixels of a patch as its feature: nothing is trained, and the
+        bank takes K * K * channels numbers a patch. A module maps images, (n, channels,
+        height, width) in 0..1, to a feature map or a list of them; `fit` tries it on
+        two images, and works with a copy, frozen, in evaluation mode. Each map is a
+        scale, whose features are means over patches of 3 x 3 cells, brought to at most
+        128 numbers along the main axes of the training images' features; beside
+        modules, maps of "formulas" have an exponent of 1/4, and those of others of
+        1/32. See :ref:`pretrained`. "auto" is "formulas", and with
+        ``training="paper"`` "hierarchical".
     training : {"dense", "paper"} or Training, default="dense"
         How the encoder is trained. "dense" encodes crops of images as whole maps, in
         two views under different light, one with synthetic defects. "paper" is the
         paper's training, on pairs of patches; it needs many more steps. A
-        :class:`~skpatchsvdd.Training` sets the loss, the size of steps and batches, and
-        what else those need who study training.
+        :class:`~skpatchsvdd.Training` sets the loss, sizes of steps and batches, and
+        more.
     patch_size : {32, 64, 128}, default=64
         K, the size of the largest patches of the encoders "hierarchical", "flat" and
         "raw". All smaller scales down to 32 are inspected too.
@@ -185,11 +185,11 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         CPU minutes, and of 576 x 768 seconds. Sizes that memory is too small for are
         refused.
     roi : array-like of shape (height, width), default=None
-        A mask, one for all images: pixels where it is 0 do not matter. They are not
-        seen, whatever they show: patches that hold no other pixels are neither trained
-        on nor compared, and the anomaly map is 0 there. Of the size in which images
-        come in, or of `image_size`. Where images are resized, pixels that would mix
-        with what does not matter are left out, too. None looks at all pixels.
+        A mask, one for all images, of the size in which they come in, or of
+        `image_size`. Pixels where it is 0 are not seen, whatever they show: patches
+        that hold no others are neither trained on nor compared, and the anomaly map is
+        0 there. Where images are resized, pixels that would mix with those are left
+        out, too. None looks at all pixels.
     max_iter : "auto" or int, default="auto"
         Optimisation steps. 0 trains nothing: "formulas" do without, and other encoders
         keep their random weights. "auto" is 200 with "formulas"; with "hierarchical"
@@ -198,12 +198,11 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         of each image, 64 at a time.
     early_stopping : bool, default=False
         Whether to hold out a tenth of the images, or the `validation_fraction` of a
-        :class:`~skpatchsvdd.Training`, check up to a dozen times in training how well
-        synthetic defects on them are separated from changes of light, stop after four
-        checks without improvement, and keep the best weights. Without it there are two
-        checks, on training images, and the final weights are kept, unless they have
-        collapsed or do worse than the initial weights: then the best weights are kept,
-        with a warning.
+        :class:`~skpatchsvdd.Training`, check up to a dozen times how well synthetic
+        defects on them are separated from changes of light, stop after four checks
+        without improvement, and keep the best weights. Without it there are two checks,
+        on training images, and the final weights are kept, unless they have collapsed
+        or do worse than the initial ones: then the best are kept, with a warning.
     warm_start : bool, default=False
         Whether `fit` continues from the weights in `encoder_`, or from those of a later
         `fit` that was interrupted after its training, with a new optimiser, and builds
@@ -232,11 +231,11 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         Where `predict` draws the line. Every training image is scored against a bank
         that does not hold it. "auto" sets `offset_` to the lowest of these n scores: a
         new normal image raises a false alarm with a probability of about 1 / (n + 1).
-        A float sets `offset_` so that at most this fraction of new normal images is
-        called abnormal, and about this fraction of the training images. Both hold for
-        images taken as the training images were; `p_values` lets you choose a fraction
-        later. With `groups`, see `fit`, both hold for images of new groups, and after
-        `calibrate` for images taken as those of `calibrate` were.
+        A float sets it so that at most this fraction of new normal images is called
+        abnormal, and about this fraction of the training images. Both hold for images
+        taken as the training images were; with `groups`, see `fit`, for images of new
+        groups, and after `calibrate` for images taken as those of `calibrate` were.
+        `p_values` lets you choose a fraction later.
     device : str, default="auto"
         "auto" (CUDA if there is a GPU, else the CPU), "cpu", "cuda", "cuda:1" or "mps".
         A fitted estimator can be loaded on any machine: without the device it was
@@ -250,8 +249,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         same machine with the same number of threads, `fit` gives the same weights and
         scores to the last bit. On another kind of processor the initial weights and
         all draws are the same, and so, except for rounding, are the scores by
-        "formulas". The training of other encoders amplifies rounding: weights and
-        scores differ.
+        "formulas". The training of other encoders amplifies rounding.
     verbose : int, default=0
         1 reports each step of `fit`, 2 also the losses during training. With
         scikit-learn 1.9 or later ``set_callbacks(ProgressBar())`` draws its own bars,
@@ -293,10 +291,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         The group of each of them; each group counts the same. None if each image is its
         own.
     usual_distances_ : dict of ndarray of shape (n_images, n_each), or None
-        By scale, how far some patches of training images are from the nearest
-        patch of another image: the more unequal they are, the more the relative map
-        differs from that of distances as they are. None with the paper's inspection
-        and other ones of ``relative_weight=0``.
+        By scale, how far some patches of training images are from the nearest patch of
+        another image: the more unequal they are, the more the relative map differs from
+        that of distances as they are. None with ``relative_weight=0``, as the paper's.
     roi_ : ndarray of bool of shape (height, width) or None
         The pixels that are looked at, at the size at which images are inspected.
     training_files_ : list of str or None
@@ -327,13 +324,12 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     best_iter_ : int
         The step whose weights were kept.
     validation_steps_, validation_scores_ : ndarray of shape (n_checks,)
-        The steps after which training was checked, the first before any step, and the
-        area under the ROC curve of separating patches with synthetic defects from
-        others; with early stopping, and other encoders than "formulas", images with
-        defects from the same images in this and another light.
+        The steps after which training was checked, the first before any, and the area
+        under the ROC curve of separating patches with synthetic defects from others;
+        with early stopping, and other encoders than "formulas", images with defects
+        from the same images in this and another light.
     n_features_in_ : int
-        Number of values in one image: height * width * channels as the first one came
-        in.
+        Number of values in one image, as the first one came in.
     classes_ : ndarray of shape (2,)
         -1 and 1, the labels of `predict`.
 
@@ -345,22 +341,19 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     Notes
     -----
     Images that the estimator was fitted on are recognised, to the last bit, and scored
-    without their own patches in the bank, where they would find themselves at distance
-    zero, and, with ``training="paper"``, without their own contribution to the mean
-    image. So the scores and maps of training images are meaningful, and
-    ``fit(X).predict(X)`` equals ``fit_predict(X)``. This is close to fitting without
-    the image, but not the same: the encoder has seen it.
+    without their own patches in the bank and, with ``training="paper"``, without their
+    own part in the mean image. So the scores and maps of training images are
+    meaningful, and ``fit(X).predict(X)`` equals ``fit_predict(X)``. This is close to
+    fitting without the image, but not the same: the encoder has seen it.
 
     Patches begin at the top left. Where the image size less the patch size is no
     multiple of the stride, the last rows and columns, fewer than a stride, are not
     inspected and take the values of the nearest inspected pixels.
 
-    Grey images keep one channel. Three equal channels would train the same filters at
-    three times the cost of the first layer: torch scales initial weights by the number
-    of inputs, so that the filters' sums over equal channels have the same variance.
-
-    The bank takes 0.5 MB for an image of 256 x 256 with "formulas", and 0.9 MB with
-    "hierarchical".
+    Grey images keep one channel: three equal ones would train the same filters, as torch
+    scales initial weights by the number of inputs, at three times the cost of the first
+    layer. The bank takes 0.5 MB for an image of 256 x 256 with "formulas", and 0.9 MB
+    with "hierarchical".
 
     References
     ----------
@@ -521,11 +514,10 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         with a warning, and `fit` goes on with the weights so far; at any other time,
         such as while ``lam="auto"`` is chosen, it ends `fit`.
 
-        If `fit` is interrupted or fails after training, while the bank is built, the
-        trained weights are kept aside, and a warning says so.
-        ``set_params(warm_start=True, max_iter=0).fit(X)`` goes on from them, also in
-        another process, from a pickle. A clone does not have them, and the next
-        successful `fit` drops them.
+        If `fit` ends after training, while the bank is built, the trained weights are
+        kept aside, and a warning says so: ``set_params(warm_start=True,
+        max_iter=0).fit(X)`` goes on from them, also in another process, from a pickle.
+        A clone does not have them, and the next successful `fit` drops them.
 
         Parameters
         ----------
@@ -533,9 +525,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             At least two normal images. uint8 is divided by 255 and uint16 by 65535;
             floats are taken as they are and should lie in about 0..1. Also a list of
             images, or a list of paths of image files (``pip install pillow``), of
-            unequal size with `image_size`; the :ref:`user guide <images>` has the
-            details.
-            Files, and arrays mapped into memory, are read batch by batch, and files of
+            unequal size with `image_size`; see the :ref:`user guide <images>`. Files,
+            and arrays mapped into memory, are read batch by batch, and files of
             up to 512 MiB once; up to 1 GiB of images, a random choice, is trained on.
         y : array-like of shape (n_images,) or (n_images, height, width), default=None
             Labels, 1 for normal and -1 for abnormal images, or masks. Or names: "good",
