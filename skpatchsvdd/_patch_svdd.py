@@ -350,10 +350,10 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     multiple of the stride, the last rows and columns, fewer than a stride, are not
     inspected and take the values of the nearest inspected pixels.
 
-    Grey images keep one channel: three equal ones would train the same filters, as torch
-    scales initial weights by the number of inputs, at three times the cost of the first
-    layer. The bank takes 0.5 MB for an image of 256 x 256 with "formulas", and 0.9 MB
-    with "hierarchical".
+    Grey images keep one channel: three equal ones would train the same filters, since
+    torch scales initial weights by the number of inputs, at three times the cost of the
+    first layer. The bank takes 0.5 MB for an image of 256 x 256 with "formulas", and
+    0.9 MB with "hierarchical".
 
     References
     ----------
