@@ -1,8 +1,6 @@
-import joblib
 import numpy as np
 import pytest
 from settings import SEED
-from sklearn.base import clone
 
 from skpatchsvdd import Inspection, PatchSVDD, Training
 from skpatchsvdd._encoding.dense import find_cells
@@ -152,14 +150,6 @@ def test_more_images_are_masked_too(images, roi):
     est.partial_fit(images[4:])
     whole = PatchSVDD(roi=roi, **QUICK).fit(images)
     assert est.bank_size_ == whole.bank_size_
-
-
-def test_a_mask_survives_clones_and_files(images, roi, tmp_path):
-    est = PatchSVDD(roi=roi, **QUICK).fit(images)
-    np.testing.assert_array_equal(clone(est).roi, roi)
-    joblib.dump(est, tmp_path / "est.joblib")
-    loaded = joblib.load(tmp_path / "est.joblib")
-    np.testing.assert_array_equal(loaded.anomaly_map(images), est.anomaly_map(images))
 
 
 @pytest.mark.parametrize(

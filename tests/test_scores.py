@@ -225,12 +225,6 @@ def test_parameters_set_after_fit_do_not_change_the_scores(fitted, mixed):
     )
 
 
-def test_bytes_and_floats_score_alike(fitted, mixed):
-    np.testing.assert_allclose(
-        fitted.score_samples(mixed.images), fitted.score_samples(mixed.images / 255)
-    )
-
-
 def test_score_is_the_maximum_before_resizing_back(untrained, normal, mixed):
     X = mixed.images[:, ::2, ::2]
     inspection = Inspection(relative_weight=0, score_pixels=1)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
@@ -110,20 +110,6 @@ def test_false_alarm_rate_is_the_share_called_abnormal(quick, normal, false_alar
     assert labels.dtype.kind == "i"
     assert (labels == -1).sum() == false_alarm_rate * len(normal)
     np.testing.assert_array_equal(labels, quick.predict(normal))
-
-
-def test_decision_and_prediction_follow_the_scores(fitted, mixed):
-    scores = fitted.score_samples(mixed.images)
-    decision = fitted.decision_function(mixed.images)
-    np.testing.assert_array_equal(decision, scores - fitted.offset_)
-    expected = np.where(decision >= 0, 1, -1)
-    np.testing.assert_array_equal(fitted.predict(mixed.images), expected)
-
-
-def test_unfitted_estimator_says_so(quick, normal):
-    for method in ("score_samples", "predict", "p_values", "anomaly_map"):
-        with pytest.raises(NotFittedError):
-            getattr(quick, method)(normal)
 
 
 def test_a_mask_warns_of_its_own_parameter(fitted, mixed):

@@ -31,11 +31,8 @@ class Update:
     corrected: set  # digests of normal images that should raise no alarm any more
 
     def __bool__(self):
-        return any(
-            len(x) > 0
-            for x in (self.normal, self.defective, self.withdrawn)
-            + (self.renamed, self.corrected)
-        )
+        lists = self.normal, self.defective, self.withdrawn, self.renamed
+        return any(map(len, (*lists, self.corrected)))
 
 
 def find_update(images, labels, groups, fitted, calibration, are_corrections):

@@ -126,12 +126,22 @@ class Inspector:
             for own in zip(*arrays, strict=True):
                 yield Sight(*own)
 
-    def scores(self, images, progress=None):
+    def scores(self, images, progress=None, meet_new=None):
         """Return the score of each image: high is normal, (n,).
 
-        ``progress(n)`` is told how many images are done.
+        ``progress(n)`` is told how many images are done, and ``meet_new(i)`` of those
+        that are not known.
         """
-        return self._collect(images, progress, lambda i: None)
+        scores, n_done = [], 0
+        for (_, batch, *_), known in self._inspect(images):
+            if meet_new is not None:
+                for i in np.flatnonzero(np.array(known) < 0):
+                    meet_new(n_done + int(i))
+            scores.append(batch)
+            n_done += len(batch)
+            if progress is not None:
+                progress(n_done)
+        return torch.cat(scores).double().cpu().numpy()
 
     def scores_of_known(self, images, progress=None):
         """Return the scores of images that the bank holds, as `scores` does.
@@ -147,19 +157,7 @@ class Inspector:
                 "to them, or with a copy."
             )
 
-        return self._collect(images, progress, refuse)
-
-    def _collect(self, images, progress, meet_new):
-        """Return all scores; ``meet_new(i)`` is told of images that are not known."""
-        scores, n_done = [], 0
-        for (_, batch, *_), known in self._inspect(images):
-            for i in np.flatnonzero(np.array(known) < 0):
-                meet_new(n_done + int(i))
-            scores.append(batch)
-            n_done += len(batch)
-            if progress is not None:
-                progress(n_done)
-        return torch.cat(scores).double().cpu().numpy()
+        return self.scores(images, progress, refuse)
 
     def _inspect(self, images, scale=None):
         """Yield, batch by batch, what `_read` returns, and images' known numbers."""
