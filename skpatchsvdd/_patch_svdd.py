@@ -64,20 +64,16 @@ from skpatchsvdd._learnt import (
 from skpatchsvdd._options import resolve_options
 from skpatchsvdd._parameters import make_inspection, make_training
 from skpatchsvdd._scoring import (
-    MATCH,
     FitContext,
     NormalImages,
     build_bank,
     check_copies,
     explain,
     find_added,
-    find_peaks,
     join_fitted,
     relabel,
-    resize_boxes,
     resize_map,
     resize_regions,
-    split_regions,
 )
 from skpatchsvdd._storage import load_estimator, save_estimator
 from skpatchsvdd._training import (
@@ -1049,7 +1045,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         if explain:
             abnormal = np.flatnonzero(labels == -1)
             highest = [own[:1] for own in regions]
-            more["matches"] = self._match(images, highest, seen, abnormal)
+            more["matches"] = self._explain(images, abnormal, seen, highest)
         if names:
             more["names"] = self._name(images, seen, offset)
         pairs = zip(seen, images.sizes, strict=True)
@@ -1091,7 +1087,11 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         images, seen, offset = self._look(X, false_alarm_rate, holds=True)
         seen = list(seen)
         regions = [x.regions(offset) for x in seen]
-        return self._match(images, regions, seen, np.arange(len(images)))
+        return self._explain(images, np.arange(len(images)), seen, regions)
+
+    def _explain(self, images, chosen, seen, regions):
+        sizes = self._fitted.sizes
+        return explain(self._inspector(), images, chosen, seen, regions, sizes)
 
     @on_snapshot
     def name_regions(self, X, false_alarm_rate=None):
@@ -1127,30 +1127,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         return images, self._inspector().look(images), offset
 
     def _name(self, images, seen, offset):
-        masks = [split_regions(x.mask(offset), x.regions(offset)) for x in seen]
+        masks = [x.split(offset) for x in seen]
         feedback = self._fitted.feedback or Feedback()
         return name_masks(images, masks, self._inspector(), feedback.defects)
-
-    def _match(self, images, regions, seen, chosen):
-        """Return the matches of some images, by their indices, none of the others.
-
-        `regions`, and what is `seen`, are those of all, at the size of inspection.
-        """
-        size = self.inspected_shape_[:2]
-        pixels = []
-        for i in chosen:
-            # A peak is never outside, where maps are 0.
-            one_map = seen[i].map
-            one_map = one_map if self.roi_ is None else np.where(self.roi_, one_map, -1)
-            pixels.append(find_peaks(regions[i], one_map))
-        matches = [np.zeros((0, len(self.patch_sizes_)), MATCH) for _ in seen]
-        if len(chosen) == 0:
-            return matches
-        found = explain(self._inspector(), images.take(chosen), pixels)
-        for i, own in zip(chosen, found, strict=True):
-            resize_boxes(own, size, images.sizes[i], self._fitted.sizes)
-            matches[i] = own
-        return matches
 
     @on_snapshot
     def check_training_files(self, indices=None):

@@ -13,26 +13,31 @@ MATCH = np.dtype(
 )
 
 
-def find_peaks(regions, one_map):
-    """Return the highest pixels of the regions of a map, or of the map without any.
+def explain(inspector, images, chosen, seen, regions, training_sizes):
+    """Find the normal patches that the highest pixels of some images come from.
 
-    An array of rows and columns, (n_regions or 1, 2).
+    Of the `chosen` ones, by index; what is `seen`, and the `regions`, are those of all,
+    at the size of inspection. Returns arrays of `MATCH`, of shape (n_regions or 1,
+    n_scales), without a row for the other images: of the patches that cover the highest
+    pixel of a region, or of an image that has none, the one that is farthest from all
+    normal ones, as distances count, and the nearest of these.
     """
-    if len(regions) == 0:
-        return np.array([np.unravel_index(one_map.argmax(), one_map.shape)])
-    return np.transpose([regions["row"], regions["col"]])
-
-
-def explain(inspector, images, pixels):
-    """Find the normal patches that the patches of some pixels are compared with.
-
-    `pixels` holds, for each image, rows and columns, (n_pixels, 2). Returns a list of
-    arrays of `MATCH`, (n_pixels, n_scales): of the patches that cover a pixel, the one
-    that is farthest from all normal ones, as distances count, and the nearest of these.
-    Boxes are those of images as they are inspected.
-    """
-    pairs = zip(inspector.encode_each(images), pixels, strict=True)
-    return [_explain_image(inspector, *pair) for pair in pairs]
+    matches = [np.zeros((0, len(inspector.indexes)), MATCH) for _ in seen]
+    if len(chosen) == 0:
+        return matches
+    dense = inspector.encoder
+    for i, encoded in zip(
+        chosen, inspector.encode_each(images.take(chosen)), strict=True
+    ):
+        pixels = np.transpose([regions[i]["row"], regions[i]["col"]])
+        if len(pixels) == 0:
+            # A peak is never outside, where maps are 0.
+            inside = True if dense.roi is None else dense.roi
+            one_map = np.where(inside, seen[i].map, -1)
+            pixels = [np.unravel_index(one_map.argmax(), one_map.shape)]
+        matches[i] = _explain_image(inspector, encoded, pixels)
+        resize_boxes(matches[i], dense.image_size, images.sizes[i], training_sizes)
+    return matches
 
 
 def _explain_image(inspector, encoded, pixels):

@@ -45,6 +45,12 @@ class Sight(NamedTuple):
         """Return the connected regions of the mask; see `find_regions`."""
         return find_regions(self.mask(offset), self.map)
 
+    def split(self, offset):
+        """Return a mask for each of the regions."""
+        labels, _ = ndimage.label(self.mask(offset), structure=_TOUCHING)
+        regions = self.regions(offset)
+        return [labels == labels[x["row"], x["col"]] for x in regions]
+
     def resize(self, size, roi):
         """Return the same image at another size, with nothing outside of a roi."""
         parts = (x if x is None else resize_map(x, size, roi) for x in self[1:])
@@ -70,12 +76,6 @@ def find_regions(mask, one_map):
     _measure(regions, labels.ravel()[pixels] - 1, one_map.ravel()[pixels], pixels)
     regions["row"], regions["col"] = np.divmod(regions["row"], mask.shape[1])
     return regions[np.argsort(-regions["peak"], kind="stable")]
-
-
-def split_regions(mask, regions):
-    """Return a mask for each of the regions that `find_regions` has found in a mask."""
-    labels, _ = ndimage.label(mask, structure=_TOUCHING)
-    return [labels == labels[x["row"], x["col"]] for x in regions]
 
 
 def _measure(regions, owners, values, pixels):
