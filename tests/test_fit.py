@@ -29,10 +29,7 @@ def test_learnt_attributes(normal):
     )
     est.set_params(training=Training(batch_size=1))
     est.fit(make_textures(3, image_size=130, random_state=SEED).images)
-    assert est.inspected_shape_ == (130, 130, 3)
     assert est.n_features_in_ == 130 * 130 * 3
-    assert est.patch_sizes_ == (32, 64, 128)
-    assert est.strides_ == (16, 16, 32)
     assert est.bank_size_ == {32: 3 * 49, 64: 3 * 25, 128: 3}
     assert est.n_iter_ == 2
     assert set(est.loss_curve_) == {
@@ -40,8 +37,6 @@ def test_learnt_attributes(normal):
         for term in ("position", "svdd", "damage", "scale")
         for k in (32, 64, 128)
     }
-    assert est.training_scores_.shape == (3,)
-    assert isinstance(est.encoder_, torch.nn.Module)
     assert est.fit(normal.repeat(3, axis=1).repeat(3, axis=2)) is est
 
 

@@ -1,5 +1,3 @@
-import time
-
 import numpy as np
 from PIL import Image
 from scipy import ndimage
@@ -43,24 +41,6 @@ def test_regions_are_those_of_the_plain_way(rng):
         rows, cols = np.nonzero(own)
         assert (region["top"], region["bottom"]) == (rows.min(), rows.max() + 1)
         assert (region["left"], region["right"]) == (cols.min(), cols.max() + 1)
-
-
-def test_regions_of_a_photograph_take_one_pass(rng):
-    small = ndimage.gaussian_filter(rng.random((100, 100)), 4)
-    one_map = np.kron(small, np.ones((20, 20))).astype(np.float32)  # 4 megapixels
-    mask = one_map > np.quantile(small, 0.7)
-
-    def measure(function, *args):
-        start = time.perf_counter()
-        function(*args)
-        return time.perf_counter() - start
-
-    # One after the other, so that both meet the same load.
-    calls = ((ndimage.label, mask, np.ones((3, 3))), (find_regions, mask, one_map))
-    seconds = [[measure(*call) for call in calls] for _ in range(7)]
-    label_s, regions_s = np.min(seconds, axis=0)
-    # Several passes over all pixels, sorted each time, took over 20 times as long.
-    assert regions_s < 18 * label_s
 
 
 def test_resized_regions_by_hand():
