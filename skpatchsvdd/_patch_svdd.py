@@ -605,11 +605,12 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
                 )
             fitted = fitted.change(seen=self._list_seen(training, normal, defective))
             calibrated = describe_calibration(calibration)
+        n_values = int(np.prod([*images.sizes[0], images.image_shape[2]]))
         set_learnt(
             self,
             calibrated
             | {"inspected_shape_": tuple(images.image_shape), "center_": center}
-            | {"n_features_in_": _n_values(images), "strides_": strides, "roi_": roi}
+            | {"n_features_in_": n_values, "strides_": strides, "roi_": roi}
             | describe_training(training)
             | describe_bank(fitted, training.encoder),
         )
@@ -1540,8 +1541,3 @@ def _check_are_estimators(others):
 
 def _labels(decision):
     return np.where(decision >= 0, 1, -1)
-
-
-def _n_values(images):
-    height, width = images.sizes[0]
-    return int(height * width * images.image_shape[2])

@@ -56,11 +56,14 @@ class FittedBank(Saved):
         """
         self.check_file()
         versions = [p._version for p in encoder.parameters()]  # count changes
-        made_for = (encoder, versions, device)
-        last = self._memory.inspector
+        made_for, memory = (encoder, versions, device), self._memory
+        last = memory.inspector
         if last is None or last[0] != made_for:
-            last = made_for, Inspector(self._encode_on(made_for), self)
-            self._memory.inspector = last
+            dense = memory.encoder
+            if dense is None or dense[0] != made_for:
+                setting = self.setting._replace(device=device)
+                memory.encoder = dense = made_for, setting.make(encoder)
+            memory.inspector = last = made_for, Inspector(dense[1], self)
         return last[1]
 
     def change(self, **changes):
@@ -68,15 +71,6 @@ class FittedBank(Saved):
         changed = replace(self, **changes)
         changed._memory.encoder = self._memory.encoder
         return changed
-
-    def _encode_on(self, made_for):
-        """Return a `DenseEncoder`, the last one if nothing has changed."""
-        last = self._memory.encoder
-        if last is None or last[0] != made_for:
-            encoder, _, device = made_for
-            last = made_for, self.setting._replace(device=device).make(encoder)
-            self._memory.encoder = last
-        return last[1]
 
     def check_file(self):
         """Raise if the bank is mapped from a file that is no longer what it was."""

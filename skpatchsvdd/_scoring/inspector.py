@@ -217,14 +217,13 @@ class Inspector:
 
         Returns scores without what feedback raises, and with all of it, (n_images,).
         """
-        scales, found = range(len(self.indexes)), []
+        found = []
         for start, batch in images.batches(self.encoder.batch_size):
             encoded = self._encode(self.encoder.move(batch), [-1] * len(batch))
-            readings, _ = self._make_maps(encoded, scales)
-            found.append([self._find_largest(x) for x in (readings[0], readings[-1])])
+            features, owners, *_, pictures = encoded
+            found.append(self.score_features(features, owners, pictures))
             progress(start + len(batch))
-        scores = (torch.cat(x).double().cpu().numpy() for x in zip(*found, strict=True))
-        return tuple(-x for x in scores)
+        return -np.concatenate(found, axis=1)
 
     def find_decisive(self, images):
         """Return the pixels that the score of a single image comes from, a mask."""
@@ -258,17 +257,14 @@ class Inspector:
         maps = [self._join_reading(x) for x in readings]
         scores = [self._find_largest(x) for x in readings]
         if len(readings) > 1:
-            levels = self._find_levels(encoded.numbers)
+            levels = self._levels[-1:].expand(len(encoded.numbers))
+            if max(encoded.numbers) >= 0:  # else without asking the host
+                levels = self._levels[encoded.numbers]  # the last one is of new images
             maps = [self._feedback.count(*maps, levels[:, None, None])]
             scores = [self._feedback.count(*scores, levels)]
         for k in np.flatnonzero(encoded.is_corrected):
             maps[0][k], scores[0][k] = 0.0, 0.0
         return maps[0], -scores[0], *logits
-
-    def _find_levels(self, numbers):
-        if all(number < 0 for number in numbers):  # without asking the host
-            return self._levels[-1:].expand(len(numbers))
-        return self._levels[numbers]  # the last one is that of new images
 
     def _join_reading(self, reading):
         """Return the anomaly maps of images."""
