@@ -15,14 +15,7 @@ _LEARNING = make_lock()
 def set_learnt(estimator, learnt, former=None):
     """Set all that has been learnt at once: no other thread sees a part of it.
 
-    Parameters
-    ----------
-    estimator : PatchSVDD
-        Changed in place.
-    learnt : dict
-        Values by attribute.
-    former : FittedBank or None
-        The bank that this goes on from, which must still be there.
+    `former` is the bank that this goes on from, if any, which must still be there.
     """
     with _LEARNING:
         before = vars(estimator).copy()  # kept until all is set: dropping takes time
@@ -62,8 +55,7 @@ def describe_calibration(calibration, name="false_alarm_rate"):
 
     `name` is that of the parameter in warnings; without one, there are none.
     """
-    groups = calibration.groups
-    is_used = calibration.held_out is None
+    groups, is_used = calibration.groups, calibration.held_out is None
     return {
         "offset_": calibration.offset(name=name),
         "training_scores_": calibration.scores,

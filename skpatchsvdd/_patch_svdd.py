@@ -64,21 +64,16 @@ from skpatchsvdd._learnt import (
 from skpatchsvdd._options import resolve_options
 from skpatchsvdd._parameters import make_inspection, make_training
 from skpatchsvdd._scoring import (
-    MATCH,
-    Copy,
     FitContext,
     NormalImages,
     build_bank,
     check_copies,
     explain,
     find_added,
-    find_peaks,
     join_fitted,
     relabel,
-    resize_boxes,
     resize_map,
     resize_regions,
-    split_regions,
 )
 from skpatchsvdd._storage import load_estimator, save_estimator
 from skpatchsvdd._training import (
@@ -146,87 +141,74 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         changes of light on held-out images, and takes the smallest value that is not
         clearly worse than the best. Training then takes about twice as long. Where
         `lam` has no effect, and with fewer than four images, "auto" is the default.
-
     embedding_dim : int, default=64
         The paper's D, the length of an embedded feature. At most 64 with
         ``encoder="formulas"``, whose features have 64 numbers; beside other encoders
         these are not embedded.
-
     encoder : str, torch.nn.Module or list of both, default="auto"
-        What makes features of patches: "formulas", one of "hierarchical", "flat" and
-        "raw", a network of your own, or a list of some. "formulas" is a network that
-        has seen nothing but procedural images; alone, its features are embedded by a
-        training on X, see :ref:`embedding`. Its patches have 16, 24 and 48 pixels.
-        "hierarchical" is the paper's, trained on X from random weights: it builds
-        the feature of a patch from those of its quarters. Beside "formulas" the maps of
-        its scales enter the product with an exponent of 1/8. "flat" is the paper's
-        non-hierarchical network for patches of 64 alone. "raw" takes the pixels of a
-        patch as its feature: nothing is trained, and the bank takes K * K * channels
-        numbers a patch. A module maps images, (n, channels, height, width) in 0..1, to
-        a feature map or a list of them; `fit` tries it on two images, and works with a
-        copy, frozen, in evaluation mode. Each map is a scale, whose features are means
-        over patches of 3 x 3 cells, brought to at most 128 numbers along the main axes
-        of the training images' features; beside modules, maps of "formulas" have an
-        exponent of 1/4, and those of others of 1/32. See :ref:`pretrained`. "auto" is
-        "formulas", and with ``training="paper"`` "hierarchical".
-
+        What makes features of patches: a name, a network of your own, or a list of
+        some. "formulas" is a network that has seen nothing but procedural images, for
+        patches of 16, 24 and 48 pixels; alone, its features are embedded by a training
+        on X, see :ref:`embedding`. "hierarchical" is the paper's, trained on X from
+        random weights: it builds the feature of a patch from those of its quarters.
+        Beside "formulas" the maps of its scales enter the product with an exponent of
+        1/8. "flat" is the paper's non-hierarchical network for patches of 64 alone.
+        "raw" takes the pixels of a patch as its feature: nothing is trained, and the
+        bank takes K * K * channels numbers a patch. A module maps images, (n, channels,
+        height, width) in 0..1, to a feature map or a list of them; `fit` tries it on
+        two images, and works with a copy, frozen, in evaluation mode. Each map is a
+        scale, whose features are means over patches of 3 x 3 cells, brought to at most
+        128 numbers along the main axes of the training images' features; beside
+        modules, maps of "formulas" have an exponent of 1/4, and those of others of
+        1/32. See :ref:`pretrained`. "auto" is "formulas", and with
+        ``training="paper"`` "hierarchical".
     training : {"dense", "paper"} or Training, default="dense"
         How the encoder is trained. "dense" encodes crops of images as whole maps, in
         two views under different light, one with synthetic defects. "paper" is the
         paper's training, on pairs of patches; it needs many more steps. A
-        :class:`~skpatchsvdd.Training` sets the loss, the size of steps and batches, and
-        what else those need who study training.
-
+        :class:`~skpatchsvdd.Training` sets the loss, sizes of steps and batches, and
+        more.
     patch_size : {32, 64, 128}, default=64
         K, the size of the largest patches of the encoders "hierarchical", "flat" and
         "raw". All smaller scales down to 32 are inspected too.
-
     strides : tuple of int, default=None
         Pixels from one patch to the next, one value for each scale, smallest scale
         first. None is 4, 16, 16 for the scales 32, 64, 128. The formulas have their
         own, 8, 8, 16 for the scales 16, 24, 48.
-
     image_size : int or (int, int), default=None
         Size (height, width) to which every image is resized, with anti-aliasing, before
         anything else. None keeps the size: of photographs of 4000 x 3000, each takes a
         CPU minutes, and of 576 x 768 seconds. Sizes that memory is too small for are
         refused.
-
     roi : array-like of shape (height, width), default=None
-        A mask, one for all images: pixels where it is 0 do not matter. They are not
-        seen, whatever they show: patches that hold no other pixels are neither trained
-        on nor compared, and the anomaly map is 0 there. Of the size in which images
-        come in, or of `image_size`. Where images are resized, pixels that would mix
-        with what does not matter are left out, too. None looks at all pixels.
-
+        A mask, one for all images, of the size in which they come in, or of
+        `image_size`. Pixels where it is 0 are not seen, whatever they show: patches
+        that hold no others are neither trained on nor compared, and the anomaly map is
+        0 there. Where images are resized, pixels that would mix with those are left
+        out, too. None looks at all pixels.
     max_iter : "auto" or int, default="auto"
         Optimisation steps. 0 trains nothing: "formulas" do without, and other encoders
         keep their random weights. "auto" is 200 with "formulas"; with "hierarchical"
         and "flat" 1000 on a GPU and 240 on a CPU; 12000 with ``training="paper"``,
         whose authors take ``300 * 100 * n_images / 64`` steps: 300 epochs of 100 pairs
         of each image, 64 at a time.
-
     early_stopping : bool, default=False
         Whether to hold out a tenth of the images, or the `validation_fraction` of a
-        :class:`~skpatchsvdd.Training`, check up to a dozen times in training how well
-        synthetic defects on them are separated from changes of light, stop after four
-        checks without improvement, and keep the best weights. Without it there are two
-        checks, on training images, and the final weights are kept, unless they have
-        collapsed or do worse than the initial weights: then the best weights are kept,
-        with a warning.
-
+        :class:`~skpatchsvdd.Training`, check up to a dozen times how well synthetic
+        defects on them are separated from changes of light, stop after four checks
+        without improvement, and keep the best weights. Without it there are two checks,
+        on training images, and the final weights are kept, unless they have collapsed
+        or do worse than the initial ones: then the best are kept, with a warning.
     warm_start : bool, default=False
         Whether `fit` continues from the weights in `encoder_`, or from those of a later
         `fit` that was interrupted after its training, with a new optimiser, and builds
         a new bank. With ``max_iter=0`` the weights stay as they are.
-
     bank_size : int, float in (0, 1] or None, default=None
         Number or fraction of the normal patches of each scale that are kept. Those kept
         cover all others: patches are chosen one by one, always the one farthest from
         those chosen so far (greedy k-centre), while the images stream by. A small bank
         is searched faster and saved in a smaller file. None keeps everything up to
         1 GiB a scale, which is four million patches, and a covering part beyond.
-
     neighbors : {"auto", "exact", "pynndescent"}, default="auto"
         How the nearest normal patch is found. "exact" sorts the bank into clusters and
         skips those that cannot hold the nearest one. The distances pynndescent finds
@@ -235,42 +217,35 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         pixels of the map may be too large. It compiles for about a minute in each new
         process. "auto" is "pynndescent" on a CPU for banks of more than two million
         patches per scale, and "exact" otherwise.
-
     inspection : {"default", "paper"} or Inspection, default="default"
         How scores are read. "default" counts positions where images are aligned, and
         distances relative to what is usual, and takes the mean of the largest pixels.
         "paper" is the paper's: distances as they are, and the largest pixel. With
         ``training="paper"`` or ``encoder="raw"`` "default" is the paper's, too. An
         :class:`~skpatchsvdd.Inspection` sets each of these by hand.
-
     false_alarm_rate : "auto" or float in (0, 0.5], default="auto"
         Where `predict` draws the line. Every training image is scored against a bank
         that does not hold it. "auto" sets `offset_` to the lowest of these n scores: a
         new normal image raises a false alarm with a probability of about 1 / (n + 1).
-        A float sets `offset_` so that at most this fraction of new normal images is
-        called abnormal, and about this fraction of the training images. Both hold for
-        images taken as the training images were; `p_values` lets you choose a fraction
-        later. With `groups`, see `fit`, both hold for images of new groups, and after
-        `calibrate` for images taken as those of `calibrate` were.
-
+        A float sets it so that at most this fraction of new normal images is called
+        abnormal, and about this fraction of the training images. Both hold for images
+        taken as the training images were; with `groups`, see `fit`, for images of new
+        groups, and after `calibrate` for images taken as those of `calibrate` were.
+        `p_values` lets you choose a fraction later.
     device : str, default="auto"
         "auto" (CUDA if there is a GPU, else the CPU), "cpu", "cuda", "cuda:1" or "mps".
         A fitted estimator can be loaded on any machine: without the device it was
         fitted on, it scores on the CPU.
-
     n_jobs : int, default=None
         Threads of torch on the CPU, for calls of the thread that makes them, and of
         building pynndescent's index. None leaves the choice to them. pynndescent's
         queries always use its own choice.
-
     random_state : int, RandomState instance or None, default=None
         Seed of the initial weights and of all random draws. With the same seed, on the
         same machine with the same number of threads, `fit` gives the same weights and
         scores to the last bit. On another kind of processor the initial weights and
         all draws are the same, and so, except for rounding, are the scores by
-        "formulas". The training of other encoders amplifies rounding: weights and
-        scores differ.
-
+        "formulas". The training of other encoders amplifies rounding.
     verbose : int, default=0
         1 reports each step of `fit`, 2 also the losses during training. With
         scikit-learn 1.9 or later ``set_callbacks(ProgressBar())`` draws its own bars,
@@ -283,102 +258,74 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         ``encoder_(patches)`` maps (n, channels, K, K) to (n, D). The parameters of
         "hierarchical" are the small encoder's eight convolutions, then the two
         of each larger scale, weight before bias.
-
     lam_ : float
         The weight that was used.
-
     lam_results_ : dict of str to ndarray, or None
         With ``lam="auto"``, for each value tried, "lam": the "score", which is the area
         under the ROC curve of separating images with synthetic defects, and
         "fit_time", in seconds. None if nothing was tried.
-
     offset_ : float
         ``decision_function(X) = score_samples(X) - offset_``.
-
     training_scores_ : ndarray of shape (n_images,)
         Score of each training image against the bank without its own patches; with
         `groups` or `twins_`, without those of all images of its group. High is normal:
         look at the lowest ones before you trust the training set.
-
     calibrates_ : ndarray of bool of shape (n_images,)
         Which of these scores `offset_` and `p_values` are computed from. All without
         `groups`; with them, those of the groups that the encoder was not trained on;
         none after `calibrate`.
-
     groups_ : ndarray of shape (n_images,) or None
         The group of each training image, if `fit` was given groups.
-
     twins_ : ndarray of int of shape (n_images,) or None
         A label of each training image, the same for those that look like pictures of
         one piece, which are left out together. None if `fit` has found none, or was
         told of groups.
-
     calibration_scores_ : ndarray of shape (n_calibrating,)
         The scores that `offset_` and `p_values` are computed from:
         ``training_scores_[calibrates_]``, or those of the images of `calibrate`.
-
     calibration_groups_ : ndarray of shape (n_calibrating,) or None
         The group of each of them; each group counts the same. None if each image is its
         own.
-
     usual_distances_ : dict of ndarray of shape (n_images, n_each), or None
-        By scale, how far some patches of training images are from the nearest
-        patch of another image: the more unequal they are, the more the relative map
-        differs from that of distances as they are. None with the paper's inspection
-        and other ones of ``relative_weight=0``.
-
+        By scale, how far some patches of training images are from the nearest patch of
+        another image: the more unequal they are, the more the relative map differs from
+        that of distances as they are. None with ``relative_weight=0``, as the paper's.
     roi_ : ndarray of bool of shape (height, width) or None
         The pixels that are looked at, at the size at which images are inspected.
-
     training_files_ : list of str or None
         The path of each training image, None for those that did not come as files.
-
     training_digests_ : list of str
         By which the training images are recognised: equal for equal pixels.
-
     center_ : ndarray of shape (height, width, n_channels) or (1, 1, 1)
         What is subtracted from every image: 0.5, the middle of the 0..1 scale, or, with
         ``training="paper"``, the mean training image.
-
     inspected_shape_ : tuple of (height, width, n_channels)
         Shape of the images as they are inspected.
-
     patch_sizes_, strides_ : tuple of int
         The scales inspected, those of the trained encoder first, and their strides.
-
     scales_ : tuple of int or str
         What each scale is called: its patch size, or, for the maps of a module, whose
         sizes may be those of other scales, "module0.map0", "module0.map1" and so on.
-
     bank_size_ : dict of int or str to int
         Number of normal patches kept, by scale.
-
     defect_kinds_ : ndarray of str of shape (n_defective,)
         What each image of a known defect shows: its name, or "defect".
-
     defect_bank_size_ : dict of int or str to int
         Number of patches of known defects, by scale.
-
     loss_curve_ : dict of str to ndarray of shape (n_steps,)
         Every loss term at every step, unweighted: "position_16", "svdd_16",
         "damage_16" and so on. Tasks of weight 0 are not among them.
-
     n_iter_ : int
         Number of steps taken.
-
     best_iter_ : int
         The step whose weights were kept.
-
     validation_steps_, validation_scores_ : ndarray of shape (n_checks,)
-        The steps after which training was checked, the first before any step, and the
-        area under the ROC curve of separating patches with synthetic defects from
-        others; with early stopping, and other encoders than "formulas", images with
-        defects from the same images in this and another light.
-
+        The steps after which training was checked, the first before any, and the area
+        under the ROC curve of separating patches with synthetic defects from others;
+        with early stopping, and other encoders than "formulas", images with defects
+        from the same images in this and another light.
     n_features_in_ : int
-        Number of values in one image: height * width * channels as the first one came
-        in.
-
+        Number of values in one image, as the first one came in.
     classes_ : ndarray of shape (2,)
         -1 and 1, the labels of `predict`.
 
@@ -390,22 +337,19 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     Notes
     -----
     Images that the estimator was fitted on are recognised, to the last bit, and scored
-    without their own patches in the bank, where they would find themselves at distance
-    zero, and, with ``training="paper"``, without their own contribution to the mean
-    image. So the scores and maps of training images are meaningful, and
-    ``fit(X).predict(X)`` equals ``fit_predict(X)``. This is close to fitting without
-    the image, but not the same: the encoder has seen it.
+    without their own patches in the bank and, with ``training="paper"``, without their
+    own part in the mean image. So the scores and maps of training images are
+    meaningful, and ``fit(X).predict(X)`` equals ``fit_predict(X)``. This is close to
+    fitting without the image, but not the same: the encoder has seen it.
 
     Patches begin at the top left. Where the image size less the patch size is no
     multiple of the stride, the last rows and columns, fewer than a stride, are not
     inspected and take the values of the nearest inspected pixels.
 
-    Grey images keep one channel. Three equal channels would train the same filters at
-    three times the cost of the first layer: torch scales initial weights by the number
-    of inputs, so that the filters' sums over equal channels have the same variance.
-
-    The bank takes 0.5 MB for an image of 256 x 256 with "formulas", and 0.9 MB with
-    "hierarchical".
+    Grey images keep one channel: three equal ones would train the same filters, since
+    torch scales initial weights by the number of inputs, at three times the cost of the
+    first layer. The bank takes 0.5 MB for an image of 256 x 256 with "formulas", and
+    0.9 MB with "hierarchical".
 
     References
     ----------
@@ -566,11 +510,10 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         with a warning, and `fit` goes on with the weights so far; at any other time,
         such as while ``lam="auto"`` is chosen, it ends `fit`.
 
-        If `fit` is interrupted or fails after training, while the bank is built, the
-        trained weights are kept aside, and a warning says so.
-        ``set_params(warm_start=True, max_iter=0).fit(X)`` goes on from them, also in
-        another process, from a pickle. A clone does not have them, and the next
-        successful `fit` drops them.
+        If `fit` ends after training, while the bank is built, the trained weights are
+        kept aside, and a warning says so: ``set_params(warm_start=True,
+        max_iter=0).fit(X)`` goes on from them, also in another process, from a pickle.
+        A clone does not have them, and the next successful `fit` drops them.
 
         Parameters
         ----------
@@ -578,9 +521,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             At least two normal images. uint8 is divided by 255 and uint16 by 65535;
             floats are taken as they are and should lie in about 0..1. Also a list of
             images, or a list of paths of image files (``pip install pillow``), of
-            unequal size with `image_size`; the :ref:`user guide <images>` has the
-            details.
-            Files, and arrays mapped into memory, are read batch by batch, and files of
+            unequal size with `image_size`; see the :ref:`user guide <images>`. Files,
+            and arrays mapped into memory, are read batch by batch, and files of
             up to 512 MiB once; up to 1 GiB of images, a random choice, is trained on.
         y : array-like of shape (n_images,) or (n_images, height, width), default=None
             Labels, 1 for normal and -1 for abnormal images, or masks. Or names: "good",
@@ -633,8 +575,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         check_apart(defective, set(known))
         former_seen = self._former_images()
         is_seen = np.array([x in former_seen for x in known])
-        split = split_groups(groups, is_seen, options.trains, rng)
-        normal = NormalImages(images, known, split.owners, split.shown)
+        owners, own, calibrates = split_groups(groups, is_seen, options.trains, rng)
+        normal = NormalImages(images, known, owners, own)
         shown = normal.shown_stack()
         n_tasks = count_trainings(len(shown), options) + 2  # encoding and scoring
         n_tasks += len(defective) > 0
@@ -647,26 +589,28 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         training = train_encoder(shown, context, former, frozen, defective)
         with self._kept_if_unfinished(training):
             training, fitted, scores = self._build(normal, training, context)
-            calibration = Calibration(
-                scores, groups, split.calibrates, self.false_alarm_rate
-            )
+            context = replace(context, encoder=training.encoder)
+            rate = self.false_alarm_rate
+            calibration = Calibration(scores, groups, calibrates, rate)
             if is_auto:
                 fitted, calibration = self._part_twins(
-                    normal, training, fitted, calibration, context
+                    normal, fitted, calibration, context
                 )
             check_scores(calibration.plain)
             if len(defective):
-                fitted, calibration = self._learn_defects(
-                    defective, training, fitted, calibration, context
+                defects = learn_defects(None, defective, fitted, context)
+                feedback = Feedback(defects=defects)
+                fitted, calibration = apply_feedback(
+                    fitted, calibration, feedback, context
                 )
-            seen = self._list_seen(training, normal, defective)
-            fitted = fitted.change(seen=seen)
+            fitted = fitted.change(seen=self._list_seen(training, normal, defective))
             calibrated = describe_calibration(calibration)
+        n_values = int(np.prod([*images.sizes[0], images.image_shape[2]]))
         set_learnt(
             self,
             calibrated
             | {"inspected_shape_": tuple(images.image_shape), "center_": center}
-            | {"n_features_in_": _n_values(images), "strides_": strides, "roi_": roi}
+            | {"n_features_in_": n_values, "strides_": strides, "roi_": roi}
             | describe_training(training)
             | describe_bank(fitted, training.encoder),
         )
@@ -747,18 +691,10 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         _check_raisable(known, len(update.defective) or update.withdrawn)
         n_tasks = (len(update.normal) > 0) + (len(update.defective) > 0)
         report = open_report(self, X, y, n_tasks)
-        context = now._make_context(now._inspector().encoder.device, report)
-
-        def inspect(fitted):
-            return fitted.inspector(now.encoder_, context.device)
-
-        fitted, calibration = apply_update(now._fitted, known, update, inspect, context)
+        context = now._make_context(fallback_device(now.device), report)
+        fitted, calibration = apply_update(now._fitted, known, update, context)
         check_scores(calibration.plain)
-        set_learnt(
-            self,
-            describe_calibration(calibration) | describe_bank(fitted, now.encoder_),
-            now._fitted,
-        )
+        self._set_learnt(fitted, calibration, now)
         report.end()
         return self
 
@@ -791,7 +727,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         check_is_fitted(self)
         self._validate_params()
         now = take_snapshot(self)
-        now._check_copies(others)
+        _check_are_estimators(others)
+        check_copies(now, others)
         former = now._fitted
         others_know = [x._fitted for x in others]
         added = find_added(former, others_know)
@@ -799,26 +736,14 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             return self
         known = now._calibration.change_rate(now.false_alarm_rate)
         calibration = known.join([x._calibration for x in others], added)
-        dense = now._inspector().encoder
         report = Report(type(self).__name__, self.verbose)
-        context = now._make_context(dense.device, report)
-        owners = calibration.owners
-        fitted = join_fitted(former, others_know, added, owners, dense, context)
+        context = now._make_context(fallback_device(now.device), report)
+        fitted = join_fitted(former, others_know, added, calibration.owners, context)
         feedback = join_feedback(former, others_know, fitted, context)
         own = former.feedback or Feedback()
-        _check_raisable(known, feedback.defective != own.defective)
-        fitted, calibration = apply_feedback(
-            fitted,
-            calibration,
-            feedback,
-            lambda x: x.inspector(now.encoder_, dense.device),
-            report,
-        )
-        set_learnt(
-            self,
-            describe_calibration(calibration) | describe_bank(fitted, now.encoder_),
-            former,
-        )
+        _check_raisable(known, feedback.kinds.keys() != own.kinds.keys())
+        fitted, calibration = apply_feedback(fitted, calibration, feedback, context)
+        self._set_learnt(fitted, calibration, now)
         return self
 
     @safe_after_fork
@@ -856,22 +781,24 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         if fitted.feedback is not None:
             feedback = fitted.feedback.change(levels=calibration.levels)
             fitted = fitted.change(feedback=feedback)
-        set_learnt(
-            self,
-            describe_calibration(calibration) | describe_bank(fitted, now.encoder_),
-            now._fitted,
-        )
+        self._set_learnt(fitted, calibration, now)
         return self
+
+    def _set_learnt(self, fitted, calibration, former):
+        """Set what goes on from a former state, a snapshot that must still be it."""
+        learnt = describe_calibration(calibration)
+        learnt |= describe_bank(fitted, former.encoder_)
+        set_learnt(self, learnt, former._fitted)
 
     def _calibrate_on(self, X, groups):
         """Return the calibration of images that are not learnt from."""
         images = self._check_scored_images(X).hold()
         groups = check_groups(groups, len(images))
-        digests, feedback = list_digests(images), self._fitted.feedback or Feedback()
-        defective = feedback.defective
-        for i, digest in enumerate(digests):
-            if digest in self._fitted.known or digest in defective:
-                is_what = "defective" if digest in defective else "a training image"
+        feedback = self._fitted.feedback or Feedback()
+        for i, digest in enumerate(list_digests(images)):
+            is_defective = digest in feedback.kinds
+            if digest in self._fitted.known or is_defective:
+                is_what = "defective" if is_defective else "a training image"
                 raise ValueError(
                     f"{images.files[i] or f'image {i} of X'} is known as {is_what}, "
                     "and tells nothing of new normal images. Leave it out."
@@ -886,21 +813,6 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             self.false_alarm_rate,
             raised if feedback.defects is not None else None,
         )
-
-    def _check_copies(self, others):
-        if not isinstance(others, list | tuple) or not all(
-            isinstance(x, PatchSVDD) for x in others
-        ):
-            raise TypeError(
-                "others must be a list of estimators, copies of this one that "
-                f"partial_fit has added images to, got {reprlib.repr(others)}."
-            )
-        for other in others:
-            check_is_fitted(other)
-        copies = [
-            Copy(x.encoder_, x._fitted, x._calibration.groups) for x in (self, *others)
-        ]
-        check_copies(copies[0], copies[1:])
 
     @safe_after_fork
     @computes
@@ -931,7 +843,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         self.fit(X, y, groups=groups, masks=masks)
         if len(self.training_scores_) == len(X):  # all are learnt from
             return _labels(self.training_scores_ - self.offset_)
-        images = self._check_images(X)
+        images = check_images(X, image_size=self.image_size)
         learnt = dict(zip(self._fitted.known, self.training_scores_, strict=True))
         scores = np.array([learnt.get(x, np.nan) for x in list_digests(images)])
         is_new = np.isnan(scores)
@@ -1071,9 +983,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             or if there are none, those above the threshold. An image is abnormal if and
             only if a pixel of it is.
         """
-        offset = self._offset_at(false_alarm_rate)
-        images = self._check_scored_images(X)
-        pairs = zip(self._inspector().look(images), images.sizes, strict=True)
+        images, seen, offset = self._look(X, false_alarm_rate)
+        pairs = zip(seen, images.sizes, strict=True)
         masks = [x.resize(size, self.roi_).mask(offset) for x, size in pairs]
         return np.stack(masks) if images.came_in_one_size else masks
 
@@ -1099,10 +1010,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             size at which images are inspected: where these are resized, boxes and areas
             are rounded to whole pixels of the inspection.
         """
-        offset = self._offset_at(false_alarm_rate)
-        images = self._check_scored_images(X)
-        regions = [x.regions(offset) for x in self._inspector().look(images)]
-        return self._resize_regions(regions, images)
+        images, seen, offset = self._look(X, false_alarm_rate)
+        return self._resize_regions([x.regions(offset) for x in seen], images)
 
     @on_snapshot
     def inspect(self, X, explain=False, names=False):
@@ -1128,9 +1037,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             that of its highest region, if it is abnormal, and without any if not. With
             `names` also `names`, what `name_regions` returns.
         """
-        images = self._check_scored_images(X)
-        images = images.hold() if explain or names else images
-        seen, offset = list(self._inspector().look(images)), self.offset_
+        images, seen, offset = self._look(X, None, holds=explain or names)
+        seen = list(seen)
         scores = np.array([x.score for x in seen])
         regions = [x.regions(offset) for x in seen]
         labels = _labels(scores - offset)
@@ -1138,7 +1046,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         if explain:
             abnormal = np.flatnonzero(labels == -1)
             highest = [own[:1] for own in regions]
-            more["matches"] = self._match(images, highest, seen, abnormal)
+            more["matches"] = self._explain(images, abnormal, seen, highest)
         if names:
             more["names"] = self._name(images, seen, offset)
         pairs = zip(seen, images.sizes, strict=True)
@@ -1177,11 +1085,14 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             `training_files_`; and `image_top`, `image_left`, `image_bottom` and
             `image_right`, its box there.
         """
-        offset = self._offset_at(false_alarm_rate)
-        images = self._check_scored_images(X).hold()
-        seen = list(self._inspector().look(images))
+        images, seen, offset = self._look(X, false_alarm_rate, holds=True)
+        seen = list(seen)
         regions = [x.regions(offset) for x in seen]
-        return self._match(images, regions, seen, np.arange(len(images)))
+        return self._explain(images, np.arange(len(images)), seen, regions)
+
+    def _explain(self, images, chosen, seen, regions):
+        sizes = self._fitted.sizes
+        return explain(self._inspector(), images, chosen, seen, regions, sizes)
 
     @on_snapshot
     def name_regions(self, X, false_alarm_rate=None):
@@ -1204,44 +1115,22 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             see the :ref:`user guide <feedback>`. From 1 on, which unlike defects reach
             by chance, it is "unknown". Infinite if no defects are known.
         """
+        return self._name(*self._look(X, false_alarm_rate, holds=True))
+
+    def _look(self, X, false_alarm_rate, holds=False):
+        """Return images, what is seen in each, and the threshold at a rate.
+
+        With `holds`, for images that are looked at again, each is read once.
+        """
         offset = self._offset_at(false_alarm_rate)
-        images = self._check_scored_images(X).hold()
-        return self._name(images, list(self._inspector().look(images)), offset)
+        images = self._check_scored_images(X)
+        images = images.hold() if holds else images
+        return images, self._inspector().look(images), offset
 
     def _name(self, images, seen, offset):
-        masks = [split_regions(x.mask(offset), x.regions(offset)) for x in seen]
+        masks = [x.split(offset) for x in seen]
         feedback = self._fitted.feedback or Feedback()
         return name_masks(images, masks, self._inspector(), feedback.defects)
-
-    def _match(self, images, regions, seen, chosen):
-        """Return the matches of some images of a stack, none of the others.
-
-        Parameters
-        ----------
-        images : ImageStack
-            The images.
-        regions : list of ndarray
-            Of each image, at the size of inspection.
-        seen : list of Sight
-            The images, at that size.
-        chosen : ndarray of int
-            The indices of these images.
-        """
-        size = self.inspected_shape_[:2]
-        pixels = []
-        for i in chosen:
-            # A peak is never outside, where maps are 0.
-            one_map = seen[i].map
-            one_map = one_map if self.roi_ is None else np.where(self.roi_, one_map, -1)
-            pixels.append(find_peaks(regions[i], one_map))
-        matches = [np.zeros((0, len(self.patch_sizes_)), MATCH) for _ in seen]
-        if len(chosen) == 0:
-            return matches
-        found = explain(self._inspector(), images.take(chosen), pixels)
-        for i, own in zip(chosen, found, strict=True):
-            resize_boxes(own, size, images.sizes[i], self._fitted.sizes)
-            matches[i] = own
-        return matches
 
     @on_snapshot
     def check_training_files(self, indices=None):
@@ -1402,12 +1291,11 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             "threshold" and, by scale, "bank_size".
         """
         check_is_fitted(self)
-        quiet = Report(type(self).__name__, 0)
-        context = self._make_context(torch.device("cpu"), quiet)
+        context = self._make_context(torch.device("cpu"), Report("", 0))
         return export_onnx(self, path, bank_size, input_size, context)
 
     def _check_training_images(self, X, y, groups, masks):
-        images = self._check_images(X)
+        images = check_images(X, image_size=self.image_size)
         n_given = len(images)
         groups = check_groups(groups, n_given)
         labels = check_defects(y, masks, images)
@@ -1462,21 +1350,16 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             raise
 
     def _build(self, normal, training, context):
-        """Build the bank and score all images; undo a training that has collapsed.
+        """Build the bank and score all images, each without its own patches.
 
-        Returns
-        -------
-        training : TrainedEncoder
-            With the initial weights if the final ones score all images the same.
-        fitted : FittedBank
-        scores : ndarray of shape (n_images,)
-            Each without its own patches.
+        A training whose final weights score all images the same has collapsed: it is
+        undone. Returns the training, the bank and the scores.
         """
-        fitted = build_bank(normal, training.encoder, set(), context)
-        inspector = fitted.inspector(training.encoder, context.device)
+        context = replace(context, encoder=training.encoder)
+        fitted = build_bank(normal, context)
         label = "scoring images, each without its own patches"
         with context.report.progress(label, len(normal)) as progress:
-            scores = inspector.scores_of_known(normal.stack, progress)
+            scores = context.inspect(fitted).scores_of_known(normal.stack, progress)
         # Where every image has a copy, all of them find it, at a distance of 0.
         is_collapsed = are_tied(scores) and min(Counter(normal.known).values()) == 1
         if not training.curve or not is_collapsed or training.watch.kept == 0:
@@ -1486,7 +1369,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         quiet = replace(context, report=Report(type(self).__name__, self.verbose))
         return self._build(normal, undo_training(training), quiet)
 
-    def _part_twins(self, normal, training, fitted, calibration, context):
+    def _part_twins(self, normal, fitted, calibration, context):
         """Score images without those that show the same piece, if there are any."""
         calibration = calibration.change(are_given=False)
         middle = fitted.indexes[len(fitted.indexes) // 2]
@@ -1497,19 +1380,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         calibration = calibration.change(groups=twins)
         fitted = relabel(fitted, calibration.owners, context)
         with self._start_bar("scoring images without twins", len(normal)) as progress:
-            inspector = fitted.inspector(training.encoder, context.device)
-            scores = inspector.scores_of_known(normal.stack, progress)
+            scores = context.inspect(fitted).scores_of_known(normal.stack, progress)
         return fitted, calibration.change(plain=scores)
-
-    def _learn_defects(self, defective, training, fitted, calibration, context):
-        """Let what is known of defects from the start count."""
-
-        def inspect(bank):
-            return bank.inspector(training.encoder, context.device)
-
-        defects = learn_defects(None, defective, inspect(fitted), context)
-        feedback = Feedback(defects=defects)
-        return apply_feedback(fitted, calibration, feedback, inspect, context.report)
 
     def _start_bar(self, label, total):
         """Return a bar of a step that callbacks are not told of."""
@@ -1522,6 +1394,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             resolve_options(self.get_params(deep=False), device),
             check_random_state(self.random_state),
             report,
+            self.encoder_,
         )
 
     def _former_images(self):
@@ -1537,9 +1410,6 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             pairs = zip(defective.known, defective.masks, strict=True)
             seen |= {digest for digest, mask in pairs if mask is not None}
         return seen
-
-    def _check_images(self, X):
-        return check_images(X, image_size=self.image_size)
 
     def _check_scored_images(self, X):
         check_is_fitted(self)
@@ -1657,10 +1527,17 @@ def _check_raisable(calibration, are_other_defects):
         )
 
 
+def _check_are_estimators(others):
+    if not isinstance(others, list | tuple) or not all(
+        isinstance(x, PatchSVDD) for x in others
+    ):
+        raise TypeError(
+            "others must be a list of estimators, copies of this one that "
+            f"partial_fit has added images to, got {reprlib.repr(others)}."
+        )
+    for other in others:
+        check_is_fitted(other)
+
+
 def _labels(decision):
     return np.where(decision >= 0, 1, -1)
-
-
-def _n_values(images):
-    height, width = images.sizes[0]
-    return int(height * width * images.image_shape[2])

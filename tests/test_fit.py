@@ -1,6 +1,7 @@
 """A fit: what it learns, says and keeps, and how its training may end."""
 
 import sys
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -28,10 +29,7 @@ def test_learnt_attributes(normal):
     )
     est.set_params(training=Training(batch_size=1))
     est.fit(make_textures(3, image_size=130, random_state=SEED).images)
-    assert est.inspected_shape_ == (130, 130, 3)
     assert est.n_features_in_ == 130 * 130 * 3
-    assert est.patch_sizes_ == (32, 64, 128)
-    assert est.strides_ == (16, 16, 32)
     assert est.bank_size_ == {32: 3 * 49, 64: 3 * 25, 128: 3}
     assert est.n_iter_ == 2
     assert set(est.loss_curve_) == {
@@ -39,8 +37,6 @@ def test_learnt_attributes(normal):
         for term in ("position", "svdd", "damage", "scale")
         for k in (32, 64, 128)
     }
-    assert est.training_scores_.shape == (3,)
-    assert isinstance(est.encoder_, torch.nn.Module)
     assert est.fit(normal.repeat(3, axis=1).repeat(3, axis=2)) is est
 
 
@@ -116,7 +112,8 @@ def test_early_stopping_needs_images_to_spare(quick, normal):
 
 
 @pytest.mark.parametrize(
-    ("scores", "best"), [([0.5, 0.9, 0.7], 25), ([0.8, 0.7, 0.7], 0)]
+    ("scores", "best"),
+    [([0.5, 0.9, 0.7], 25), ([0.8, 0.7, 0.7], 0), ([0.6, 0.75, 0.7], 50)],
 )
 def test_a_failed_training_falls_back_to_the_best_weights(
     quick, normal, monkeypatch, scores, best
@@ -126,19 +123,11 @@ def test_a_failed_training_falls_back_to_the_best_weights(
         validation.DefectCheck, "__call__", lambda self, encoder: next(answers)
     )
     quick.set_params(max_iter=50, training__batch_size=1)
-    with pytest.warns(ConvergenceWarning, match=r"training has failed.*best weights"):
+    failed = pytest.warns(ConvergenceWarning, match=r"has failed.*best weights")
+    with nullcontext() if best == 50 else failed:  # a drop within noise is none
         quick.fit(normal)
     assert quick.best_iter_ == best
     assert quick.n_iter_ == 50
-
-
-def test_a_drop_within_noise_is_no_failure(quick, normal, monkeypatch):
-    scores = iter([0.6, 0.75, 0.7])
-    monkeypatch.setattr(
-        validation.DefectCheck, "__call__", lambda self, encoder: next(scores)
-    )
-    quick.set_params(max_iter=50, training__batch_size=1).fit(normal)
-    assert quick.best_iter_ == 50
 
 
 def test_a_collapse_that_ties_all_scores_is_undone(quick, normal, monkeypatch):

@@ -56,34 +56,47 @@ def resized(height, width, n_channels=3):
     }
 
 
-@pytest.mark.parametrize(
-    ("changes", "name"),
-    [
-        (everywhere("strides", {"tuple": [999_999_937, 999_999_937]}), "bank"),
-        (everywhere("strides", {"tuple": [4, 10**30]}), "strides"),
-        (everywhere("strides", {"tuple": [0, 16]}), "strides"),
-        (everywhere("strides", {"tuple": [-4, 16]}), "strides"),
-        (everywhere("strides", {"tuple": [2.5, 16]}), "strides"),
-        (everywhere("strides", {"tuple": [4]}), "strides"),
-        (everywhere("strides", {"tuple": [67, 71]}), "bank"),  # its patches lie closer
-        ({("setting", "strides"): {"tuple": [1, 1]}}, "setting"),
-        ({("setting", "image_size"): {"tuple": [10**6, 10**6]}}, "setting"),
-        ({("setting", "light"): 1e9}, "setting"),
-        (resized(10**6, 10**6), "size of images"),
-        (resized(72, 72, 10**9), "size of images"),
-        (resized(8, 8), "size of images"),
-        ({("parameters", "image_size"): 10**5}, "size of images"),
-        ({("learnt", "patch_sizes_"): {"tuple": [32, 2**20]}}, "encoder"),
-        ({("bank", "n_averaged"): 10**9}, "bank"),
-        ({("bank", "units"): {"list": [0.0] * 5}}, "bank"),
-    ],
-)
-def test_numbers_that_do_not_fit_are_refused(model, tmp_path, changes, name):
+WRONG = [
+    (everywhere("strides", {"tuple": [999_999_937, 999_999_937]}), "'bank'"),
+    (everywhere("strides", {"tuple": [4, 10**30]}), "'strides'"),
+    (everywhere("strides", {"tuple": [0, 16]}), "'strides'"),
+    (everywhere("strides", {"tuple": [-4, 16]}), "'strides'"),
+    (everywhere("strides", {"tuple": [2.5, 16]}), "'strides'"),
+    (everywhere("strides", {"tuple": [4]}), "'strides'"),
+    (everywhere("strides", {"tuple": [67, 71]}), "'bank'"),  # its patches lie closer
+    ({("setting", "strides"): {"tuple": [1, 1]}}, "'setting'"),
+    ({("setting", "image_size"): {"tuple": [10**6, 10**6]}}, "'setting'"),
+    ({("setting", "light"): 1e9}, "'setting'"),
+    (resized(10**6, 10**6), "'size of images'"),
+    (resized(72, 72, 10**9), "'size of images'"),
+    (resized(8, 8), "'size of images'"),
+    ({("parameters", "image_size"): 10**5}, "'size of images'"),
+    ({("learnt", "patch_sizes_"): {"tuple": [32, 2**20]}}, "'encoder'"),
+    ({("bank", "n_averaged"): 10**9}, "'bank'"),
+    ({("bank", "units"): {"list": [0.0] * 5}}, "'bank'"),
+    ({("bank", "units"): {"list": [float("nan"), 0.0]}}, "'bank'"),
+    ({("bank", "relative_weight"): 7.0}, "'bank'"),
+    ({("bank", "relative_weight"): "text"}, "TypeError"),
+    ({("bank", "score_pixels"): None}, "'bank'"),
+    ({("bank", "variations"): {"list": [None, None]}}, "'usual distances'"),
+    ({("learnt", "offset_"): None}, "'calibration'"),
+    ({("learnt", "offset_"): {"list": []}}, "'calibration'"),
+    ({("learnt", "roi_"): {"list": []}}, "'setting'"),
+    ({("learnt", "center_"): None}, "'setting'"),
+    ({("parameters", "device"): "toaster"}, "device must be"),
+    ({("parameters", "verbose"): "text"}, "verbose"),
+    *(
+        ({("calibration", name): {"list": [0.5] * 7}}, "")  # of other images
+        for name in ("plain", "calibrates", "groups", "raised")
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "what"), WRONG)
+def test_what_does_not_fit_is_refused(model, tmp_path, changes, what):
     path = tmp_path / "forged.model"
     forge(model, path, changes)
-    with pytest.raises(
-        ValueError, match=rf"forged.model cannot be loaded: section '{name}'"
-    ):
+    with pytest.raises(ValueError, match=rf"forged.model cannot be loaded: .*{what}"):
         load(path)
 
 
@@ -99,37 +112,6 @@ def test_a_stride_that_is_larger_than_the_image_is_none_that_was_forged(tmp_path
     est = PatchSVDD(encoder="hierarchical", **params, random_state=SEED).fit(images)
     est.save(tmp_path / "a.model")
     assert load(tmp_path / "a.model").strides_ == (1000,)
-
-
-@pytest.mark.parametrize("name", ["plain", "calibrates", "groups", "raised"])
-def test_a_calibration_of_other_images_is_refused(model, tmp_path, name):
-    path = tmp_path / "forged.model"
-    forge(model, path, {("calibration", name): {"list": [0.5] * 7}})
-    with pytest.raises(ValueError, match=r"forged.model cannot be loaded: "):
-        load(path)
-
-
-@pytest.mark.parametrize(
-    ("change", "what"),
-    [
-        ({("learnt", "offset_"): None}, "calibration"),
-        ({("learnt", "offset_"): {"list": []}}, "calibration"),
-        ({("learnt", "roi_"): {"list": []}}, "setting"),
-        ({("learnt", "center_"): None}, "setting"),
-        ({("bank", "relative_weight"): 7.0}, "bank"),
-        ({("bank", "relative_weight"): "text"}, "TypeError"),
-        ({("bank", "score_pixels"): None}, "bank"),
-        ({("bank", "units"): {"list": [float("nan"), 0.0]}}, "bank"),
-        ({("bank", "variations"): {"list": [None, None]}}, "usual distances"),
-        ({("parameters", "device"): "toaster"}, "device must be"),
-        ({("parameters", "verbose"): "text"}, "verbose"),
-    ],
-)
-def test_values_of_other_types_are_refused(model, tmp_path, change, what):
-    path = tmp_path / "forged.model"
-    forge(model, path, change)
-    with pytest.raises(ValueError, match=rf"forged.model cannot be loaded: .*{what}"):
-        load(path)
 
 
 def test_names_that_are_no_text_are_refused(model, tmp_path):

@@ -10,7 +10,8 @@ from skpatchsvdd import Inspection, PatchSVDD
 from skpatchsvdd._scoring import Inspector
 from skpatchsvdd.datasets import make_textures
 
-QUICK = {"embedding_dim": 8, "patch_size": 32, "max_iter": 0, "random_state": SEED}
+QUICK = {"encoder": "hierarchical", "embedding_dim": 8, "patch_size": 32}
+QUICK |= {"max_iter": 0, "random_state": SEED}
 
 
 @pytest.fixture
@@ -19,8 +20,8 @@ def images():
 
 
 def test_more_images_join_the_bank(images):
-    est = PatchSVDD(encoder="hierarchical", **QUICK)
-    est.set_params(inspection__position_weight=0).fit(images[:8])
+    est = PatchSVDD(**QUICK).set_params(inspection__position_weight=0)
+    est.partial_fit(images[:8])  # the first call fits
     scores = est.training_scores_.copy()
     assert est.partial_fit(images[8:]) is est
     # Without training, and where places do not count, all images at once are the same.
@@ -40,7 +41,7 @@ def test_more_images_join_the_bank(images):
 
 
 def test_images_known_to_be_abnormal_do_not_join(images):
-    est = PatchSVDD(encoder="hierarchical", **QUICK).fit(images[:8])
+    est = PatchSVDD(**QUICK).fit(images[:8])
     est.partial_fit(images[8:], [1, -1, 1, -1])
     assert len(est.training_scores_) == 10
     np.testing.assert_array_equal(
@@ -54,7 +55,6 @@ def test_images_known_to_be_abnormal_do_not_join(images):
 @pytest.mark.parametrize("training", ["dense", "paper"])
 def test_more_images_are_scored_without_themselves(images, training):
     est = PatchSVDD(
-        encoder="hierarchical",
         training=training,
         inspection=Inspection(relative_weight=0),
         **QUICK,
@@ -67,9 +67,7 @@ def test_more_images_are_scored_without_themselves(images, training):
 
 
 def test_images_that_have_changed_become_normal(images):
-    est = PatchSVDD(encoder="hierarchical", false_alarm_rate=0.15, **QUICK).fit(
-        images[:6]
-    )
+    est = PatchSVDD(false_alarm_rate=0.15, **QUICK).fit(images[:6])
     darker = images // 2
     before = est.score_samples(darker[9:])
     est.partial_fit(darker[:9])
@@ -79,7 +77,7 @@ def test_images_that_have_changed_become_normal(images):
 
 @pytest.mark.wide
 def test_the_bank_keeps_its_size(images):
-    est = PatchSVDD(encoder="hierarchical", bank_size=100, **QUICK).fit(images[:8])
+    est = PatchSVDD(bank_size=100, **QUICK).fit(images[:8])
     owners = est._fitted.indexes[0].owners
     assert owners.max() < 8
     est.partial_fit(images[8:] // 2)
@@ -88,7 +86,7 @@ def test_the_bank_keeps_its_size(images):
 
 
 def test_known_images_and_copies_are_left_out(images):
-    est = PatchSVDD(encoder="hierarchical", **QUICK).fit(images[:8])
+    est = PatchSVDD(**QUICK).fit(images[:8])
     est.partial_fit(images[4:8])
     assert len(est.training_scores_) == 8
     est.partial_fit(images[[8, 2, 8, 9, 9]])
@@ -96,23 +94,8 @@ def test_known_images_and_copies_are_left_out(images):
     assert len(est.training_scores_) == 10
 
 
-def test_one_image_at_a_time(images):
-    est = PatchSVDD(encoder="hierarchical", **QUICK).fit(images[:8])
-    for image in images[8:]:
-        est.partial_fit(image[None])
-    assert est.bank_size_ == {32: 12 * 81}
-
-
-def test_an_estimator_that_is_not_fitted_is(images):
-    est = PatchSVDD(encoder="hierarchical", **QUICK).partial_fit(images)
-    np.testing.assert_array_equal(
-        est.training_scores_,
-        PatchSVDD(encoder="hierarchical", **QUICK).fit(images).training_scores_,
-    )
-
-
 def test_a_call_that_fails_changes_nothing(images, monkeypatch):
-    est = PatchSVDD(encoder="hierarchical", **QUICK).fit(images[:8])
+    est = PatchSVDD(**QUICK).fit(images[:8])
     before = est.score_samples(images[8:])
     with pytest.raises(ValueError, match="was fitted on images of shape"):
         est.partial_fit(images[:, :40])
@@ -142,7 +125,7 @@ def test_a_call_that_fails_changes_nothing(images, monkeypatch):
 )
 @pytest.mark.parametrize("method", ["partial_fit", "join"])
 def test_parameters_are_checked_again(images, method, name, value):
-    est = PatchSVDD(encoder="hierarchical", **QUICK).fit(images[:8])
+    est = PatchSVDD(**QUICK).fit(images[:8])
     before = dict(vars(est))
     est.set_params(**{name: value})
     with pytest.raises(InvalidParameterError, match=f"The '{name}' parameter"):
@@ -155,21 +138,13 @@ def test_parameters_are_checked_again(images, method, name, value):
     [("device", None, "device must be 'auto'"), ("n_jobs", "a", "n_jobs must be None")],
 )
 def test_parameters_of_scoring_are_checked(images, name, value, message):
-    est = (
-        PatchSVDD(encoder="hierarchical", **QUICK)
-        .fit(images[:8])
-        .set_params(**{name: value})
-    )
+    est = PatchSVDD(**QUICK).fit(images[:8]).set_params(**{name: value})
     with pytest.raises(ValueError, match=message):
         est.predict(images)
 
 
 def test_a_changed_false_alarm_rate_moves_the_threshold(images):
-    est = (
-        PatchSVDD(encoder="hierarchical", **QUICK)
-        .fit(images[:8])
-        .set_params(false_alarm_rate=0.5)
-    )
+    est = PatchSVDD(**QUICK).fit(images[:8]).set_params(false_alarm_rate=0.5)
     est.partial_fit(images[8:])
     n = len(est.training_scores_)
     assert (est.training_scores_ < est.offset_).sum() == (n + 1) // 2
@@ -177,11 +152,7 @@ def test_a_changed_false_alarm_rate_moves_the_threshold(images):
 
 @pytest.mark.parametrize("method", ["fit", "partial_fit"])
 def test_a_warning_that_is_an_error_changes_nothing(images, method):
-    est = (
-        PatchSVDD(encoder="hierarchical", **QUICK)
-        .fit(images[:8])
-        .set_params(false_alarm_rate=0.001)
-    )
+    est = PatchSVDD(**QUICK).fit(images[:8]).set_params(false_alarm_rate=0.001)
     before = dict(vars(est))
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -19,34 +19,19 @@ class Calibration(Saved):
 
     `plain` and `raised` are kept as they were measured. The scores that count are
     computed from them: see `count_scores`.
-
-    Parameters
-    ----------
-    plain : ndarray of shape (n_images,)
-        Score of each image against a bank that does not hold it, without feedback.
-    groups : ndarray of shape (n_images,) or None
-        The group of each image. None makes each image its own group.
-    calibrates : ndarray of bool of shape (n_images,)
-        Whether thresholds and p-values come from an image: the encoder has seen no
-        image of its group.
-    rate : "auto" or float
-        The rate of false alarms that the threshold is chosen by.
-    raised : ndarray of shape (n_images,) or None
-        Their scores as known defects raise them: no higher than `plain`. None if no
-        defects are known.
-    are_given : bool
-        Whether the groups were given by the user; otherwise they are twins that were
-        found.
-    held_out : Calibration or None
-        That of images which the bank does not hold, and which alone calibrate.
     """
 
+    # Score of each image against a bank that does not hold it, without feedback.
     plain: np.ndarray
-    groups: np.ndarray | None
+    groups: np.ndarray | None  # None makes each image its own group
+    # Whether thresholds and p-values come from an image: the encoder has seen no image
+    # of its group.
     calibrates: np.ndarray
-    rate: float | str = "auto"
+    rate: float | str = "auto"  # that of false alarms, by which thresholds are chosen
+    # The scores as known defects raise them, no higher than `plain`. None without any.
     raised: np.ndarray | None = None
-    are_given: bool = True
+    are_given: bool = True  # whether by the user; otherwise groups are twins
+    # That of images which the bank does not hold, and which alone calibrate.
     held_out: "Calibration | None" = None
 
     def __post_init__(self):
@@ -120,12 +105,8 @@ class Calibration(Saved):
     def offset(self, rate=None, name="false_alarm_rate"):
         """Return the score below which an image is called abnormal.
 
-        Parameters
-        ----------
-        rate : "auto" or float, default=None
-            See `threshold_from_scores`; None is that of the calibration.
-        name : str or None
-            Name of the parameter in warnings; without one, there is none.
+        At another rate, if one is given. `name` is that of the parameter in warnings;
+        without one, there is none.
         """
         rate = self.rate if rate is None else rate
         return threshold_from_scores(self.used_scores, rate, self.used_groups, name)
@@ -148,15 +129,8 @@ class Calibration(Saved):
     def extend(self, plain, groups=None, is_seen=False):
         """Return the calibration with more images, without what raises their scores.
 
-        Parameters
-        ----------
-        plain : ndarray of shape (n_new,)
-            Their scores.
-        groups : ndarray of shape (n_new,) or None
-            Their groups; None if, and only if, the former images have none.
-        is_seen : bool or ndarray of bool of shape (n_new,)
-            Whether the encoder was trained on images of their groups: these do not
-            calibrate.
+        They have groups if, and only if, the former images do. Those of groups that the
+        encoder was trained on, `is_seen`, do not calibrate.
         """
         calibrates = np.ones(len(plain), dtype=bool) & ~np.asarray(is_seen)
         if self.groups is not None:
@@ -171,22 +145,10 @@ class Calibration(Saved):
     def join(self, others, added):
         """Return the calibration with images that were added to copies of it.
 
-        Parameters
-        ----------
-        others : list of Calibration
-            Those of the copies.
-        added : list of ndarray of int
-            For each copy, the indices of the images that join.
+        `added` holds, for each of the others, the indices of the images that join.
         """
-        pairs = list(zip(others, added, strict=True))
-        groups = None
-        if self.groups is not None:
-            groups = np.concatenate([self.groups, *(x.groups[i] for x, i in pairs)])
-        return self.change(
-            plain=np.concatenate([self.plain, *(x.plain[i] for x, i in pairs)]),
-            groups=groups,
-            calibrates=np.concatenate(
-                [self.calibrates, *(x.calibrates[i] for x, i in pairs)]
-            ),
-            raised=None,
-        )
+        joined = self
+        for other, new in zip(others, added, strict=True):
+            groups = None if other.groups is None else other.groups[new]
+            joined = joined.extend(other.plain[new], groups, ~other.calibrates[new])
+        return joined

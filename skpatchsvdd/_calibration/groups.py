@@ -2,14 +2,12 @@
 
 import reprlib
 from collections.abc import Mapping, Set
-from typing import NamedTuple
 
 import numpy as np
 
 # Fraction of the groups that the encoder is not trained on. The threshold can promise
 # no smaller rate than 1 / (1 + their number), and an encoder needs few images.
 _SET_ASIDE = 1 / 2
-
 # The encoder needs at least this many images to train on.
 _MIN_TRAINED = 2
 
@@ -19,8 +17,8 @@ def check_groups(groups, n_images):
     if groups is None:
         return None
     no_list = isinstance(groups, str | Mapping | Set) or not hasattr(groups, "__len__")
-    labels = np.array(None) if no_list else _as_column(groups)
-    if labels.ndim != 1:
+    labels = None if no_list else _as_column(groups)
+    if np.ndim(labels) != 1:
         raise ValueError(
             "groups must hold a label, such as a number or a name, for each image, "
             f"got {reprlib.repr(groups)}."
@@ -44,7 +42,7 @@ def _as_column(groups):
     try:
         labels = np.asarray(groups)
     except ValueError:  # lists of unequal length
-        return np.array(None)
+        return None
     return labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
 
 
@@ -83,55 +81,17 @@ def number_owners(groups):
     return np.argsort(np.argsort(first))[inverse]
 
 
-class Split(NamedTuple):
-    """Who is trained on, and who calibrates.
-
-    Attributes
-    ----------
-    owners : ndarray of int of shape (n_images,)
-        The number of each image's group; without groups, its own.
-    shown : ndarray of int
-        Indices of the images to train on.
-    calibrates : ndarray of bool of shape (n_images,)
-        Whether thresholds come from an image.
-    """
-
-    owners: np.ndarray
-    shown: np.ndarray
-    calibrates: np.ndarray
-
-
 def split_groups(groups, is_seen, trains, rng):
     """Choose the groups to train on and those to calibrate on.
 
-    Parameters
-    ----------
-    groups : ndarray of shape (n_images,) or None
-        The group of each image.
-    is_seen : ndarray of bool of shape (n_images,)
-        Whether a former training has seen an image.
-    trains : bool
-        Whether an encoder is to be trained.
-    rng : RandomState
-        Draws the groups that are set aside.
-
-    Returns
-    -------
-    split : Split
+    Those of which a former training has seen an image do not calibrate. Returns the
+    number of each image's group (without groups, its own), the indices of the images
+    to train on, and whether thresholds come from an image.
     """
     everyone = np.arange(len(is_seen))
     if groups is None:
-        return Split(everyone, everyone, np.ones(len(is_seen), dtype=bool))
+        return everyone, everyone, np.ones(len(is_seen), dtype=bool)
     owners = number_owners(groups)
-    unseen = find_unseen(owners, is_seen)
-    if not trains:
-        return Split(owners, everyone, np.isin(owners, unseen))
-    is_aside = np.isin(owners, choose_aside(owners, unseen, rng))
-    return Split(owners, np.flatnonzero(~is_aside), is_aside)
-
-
-def find_unseen(owners, is_seen):
-    """Return the numbers of the groups of which no image has been seen, or raise."""
     unseen = np.setdiff1d(owners, owners[is_seen])
     if len(unseen) == 0:
         raise ValueError(
@@ -139,26 +99,14 @@ def find_unseen(owners, is_seen):
             "of every group, so none is left to calibrate on. Pass images of a new "
             "group too, or warm_start=False."
         )
-    return unseen
+    if not trains:
+        return owners, everyone, np.isin(owners, unseen)
+    is_aside = np.isin(owners, choose_aside(owners, unseen, rng))
+    return owners, np.flatnonzero(~is_aside), is_aside
 
 
 def choose_aside(owners, unseen, rng):
-    """Choose the groups that the encoder is not trained on.
-
-    Parameters
-    ----------
-    owners : ndarray of int of shape (n_images,)
-        The number of each image's group.
-    unseen : ndarray of int
-        The groups to choose from.
-    rng : RandomState
-        Draws them.
-
-    Returns
-    -------
-    aside : ndarray of int
-        Numbers of groups.
-    """
+    """Choose, of the unseen groups, those that the encoder is not trained on."""
     sizes = np.bincount(owners)
     aside = rng.permutation(unseen)[: max(int(_SET_ASIDE * len(sizes)), 1)]
     if len(owners) - sizes[aside].sum() < _MIN_TRAINED:

@@ -8,11 +8,9 @@ from skpatchsvdd._utils import warn
 
 # Scores are tied if they differ by no more than this fraction: a few roundings.
 _TIED = 1e-6
-
 # Sums of fractions are rounded to this many digits before they are compared, so that
 # ten times 0.1 is 1.
 _DIGITS = 9
-
 # How far above its level what resembles a known defect is raised at most, as a fraction
 # of the level: what nobody has seen yet would be missed below a higher threshold.
 _RISE = 0.25
@@ -58,15 +56,6 @@ def count_abnormality(plain, raised, level):
     .. math:: T \left(1 + \frac{1 - T / r}{4}\right),
 
     so that known defects raise a threshold by a quarter at most.
-
-    Parameters
-    ----------
-    plain, raised, level : tensor
-        Of shapes that can be broadcast.
-
-    Returns
-    -------
-    counted : tensor
     """
     beyond = level * (1 + _RISE * (1 - level / raised.clamp(min=1e-30)))
     return torch.maximum(plain, torch.where(raised > level, beyond, raised))
@@ -89,28 +78,13 @@ def threshold_from_scores(
 
     It is where `p_values_from_scores` passes `false_alarm_rate`. Without groups, it
     lies just above the k-th of n scores, with the largest k for which k / (n + 1) is at
-    most
-    `false_alarm_rate`: images that score less than that have p-values of at most
+    most `false_alarm_rate`: images that score less than that have p-values of at most
     `false_alarm_rate`, those that score more have larger ones. Where several images
-    have that score, it is this score itself.
+    have that score, it is this score itself. "auto" is the lowest score, below which
+    none is.
 
-    Parameters
-    ----------
-    scores : ndarray of shape (n_images,)
-        Scores, high for normal, of normal images that the bank does not hold.
-    false_alarm_rate : "auto" or float
-        "auto" is the lowest score, below which none is; a float is the fraction of new
-        normal images that are called abnormal.
-    groups : ndarray of shape (n_images,) or None
-        The group of each image. None makes each image its own group.
-    name : str or None
-        Name of the parameter in warnings; without one, there is none.
-    n_more : int
-        How many groups more may be called abnormal.
-
-    Returns
-    -------
-    offset : float
+    `name` is that of the parameter in warnings; without one, there is none. `n_more` is
+    how many groups more may be called abnormal.
     """
     order, sums, n_groups = _sum_fractions(scores, groups)
     allowed = 0
@@ -145,19 +119,6 @@ def p_values_from_scores(scores, new, groups=None):
     sizes of the groups [1]_ [2]_. Where each image is its own group, this is the
     fraction of images that score no higher, the new one counted among them.
 
-    Parameters
-    ----------
-    scores : ndarray of shape (n_images,)
-        Scores of normal images that the bank does not hold.
-    new : ndarray of shape (n_new,)
-        Scores of new images.
-    groups : ndarray of shape (n_images,) or None
-        The group of each image. None makes each image its own group.
-
-    Returns
-    -------
-    p_values : ndarray of shape (n_new,)
-
     References
     ----------
     .. [1] R. Dunn, L. Wasserman and A. Ramdas, "Distribution-free prediction sets for
@@ -170,22 +131,16 @@ def p_values_from_scores(scores, new, groups=None):
     return (1 + sums[np.searchsorted(order, new, side="right")]) / (n_groups + 1)
 
 
-def fraction_weights(groups):
-    """Return 1 / the size of its group for each image, and the number of groups."""
-    _, inverse, sizes = np.unique(groups, return_inverse=True, return_counts=True)
-    return 1 / sizes[inverse], len(sizes)
-
-
 def _sum_fractions(scores, groups):
     """Return scores in order, sums of fractions of groups up to each, and G.
 
     ``sums[k]`` is that of the k lowest scores.
     """
     groups = np.arange(len(scores)) if groups is None else groups
-    weights, n_groups = fraction_weights(groups)
+    _, inverse, sizes = np.unique(groups, return_inverse=True, return_counts=True)
     order = np.argsort(scores, kind="stable")
-    sums = np.round(np.cumsum(weights[order]), _DIGITS)
-    return scores[order], np.concatenate([[0.0], sums]), n_groups
+    sums = np.round(np.cumsum(1 / sizes[inverse][order]), _DIGITS)
+    return scores[order], np.concatenate([[0.0], sums]), len(sizes)
 
 
 def _warn_of_few(false_alarm_rate, name, n_groups, are_groups):

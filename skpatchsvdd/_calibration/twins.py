@@ -41,17 +41,8 @@ _PRODUCTS = 2**24
 def find_twins(bank, device):
     """Return labels of images, the same for those that show the same piece.
 
-    Parameters
-    ----------
-    bank : Bank
-        Patches of all images, of one scale.
-    device : torch.device
-        Where to compare them.
-
-    Returns
-    -------
-    labels : ndarray of int of shape (n_images,) or None
-        None if few images have twins, or there are too few or too many to tell.
+    From a `Bank` of patches of all images, of one scale. None if few images have twins,
+    or there are too few or too many to tell.
     """
     n_images = int(bank.places[:, 0].max()) + 1
     n_pairs = n_images * len(bank.rows)
@@ -79,12 +70,8 @@ def find_twins(bank, device):
 def _compare(bank, n_images, n_each, device):
     """Return, for some patches of each image, how far other images' patches are.
 
-    Returns
-    -------
-    distances : ndarray of shape (n_images, n_patches, n_nearest)
-        To the nearest patch of each of the nearest images, in logarithms.
-    nearest : ndarray of int of the same shape
-        The numbers of these images.
+    Arrays of shape (n_images, n_patches, n_nearest): the distances to the nearest patch
+    of each of the nearest images, in logarithms, and the numbers of these images.
     """
     order = np.argsort(bank.places[:, 0], kind="stable")
     owners = bank.places[order, 0].astype(np.int64)
@@ -117,12 +104,8 @@ def _compare(bank, n_images, n_each, device):
 def _leave_out_all(distances, nearest):
     """Leave out, for each image, the others one by one, those first that most find.
 
-    Returns
-    -------
-    rises : ndarray of shape (n_images, n_left_out)
-        By how much the distances of its patches rise, in logarithms, their mean.
-    left_out : ndarray of int of the same shape
-        The images that were left out.
+    Arrays of shape (n_images, n_left_out): by how much the distances of its patches
+    rise, in logarithms, their mean, and the images that were left out.
     """
     n_images = len(distances)
     rises = np.zeros((n_images, _N_LEFT_OUT))

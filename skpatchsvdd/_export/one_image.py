@@ -13,16 +13,8 @@ from skpatchsvdd._scoring import DAMAGED, Inspector
 class OneImage(nn.Module):
     """Bytes of an image in; score, p-value, verdict, map and mask out.
 
-    Parameters
-    ----------
-    inspector : Inspector
-        With indexes and variations that a graph can hold; see `make_inspector`.
-    calibration : Calibration
-        What p-values come from.
-    offset : float
-        The score below which an image is abnormal.
-    input_size : tuple of (height, width)
-        Size of the images that come in, and of the maps.
+    The `Inspector` has indexes and variations that a graph can hold, see
+    `make_inspector`; images come in, and maps out, in the `input_size`.
     """
 
     def __init__(self, inspector, calibration, offset, input_size):
@@ -30,18 +22,15 @@ class OneImage(nn.Module):
         self._inspector = inspector
         self._offset = offset
         size = inspector.encoder.image_size
-        self._shrink, self._enlarge = (
-            _Resize(input_size, size),
-            _Resize(size, input_size),
-        )
+        self._shrink = _Resize(input_size, size)
+        self._enlarge = _Resize(size, input_size)
         roi = inspector.encoder.roi
         self._roi = None
         if roi is not None and tuple(size) != tuple(input_size):
             self._roi = torch.from_numpy(enlarge_roi(roi, input_size))
         scores = np.unique(calibration.used_scores)
-        self._scores = torch.from_numpy(scores)
         p_values = calibration.p_values(np.append(-np.inf, scores))
-        self._p_values = torch.from_numpy(p_values)
+        self._scores, self._p_values = map(torch.from_numpy, (scores, p_values))
 
     def forward(self, image):
         """Inspect an image, (height, width, n_channels)."""
@@ -100,15 +89,7 @@ class _GraphVariation:
 
 
 def make_inspector(fitted, encoder):
-    """Return an `Inspector` on the CPU whose operations a graph can hold.
-
-    Parameters
-    ----------
-    fitted : FittedBank
-        What is known of normal images.
-    encoder : PatchEncoder
-        The trained encoder.
-    """
+    """Return an `Inspector` on the CPU whose operations a graph can hold."""
     variations = fitted.variations
     if variations is not None:
         variations = [_GraphVariation(x) for x in variations]

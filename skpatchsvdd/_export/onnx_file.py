@@ -26,21 +26,7 @@ _BEGINNING = 64
 def export_onnx(est, path, bank_size, input_size, context):
     """Write a fitted estimator as a file of ONNX; see `PatchSVDD.export_onnx`.
 
-    Parameters
-    ----------
-    est : PatchSVDD
-        Fitted.
-    path : str
-        The file to write.
-    bank_size, input_size : object
-        Parameters of `PatchSVDD.export_onnx`.
-    context : FitContext
-        How to make a bank smaller, on the CPU.
-
-    Returns
-    -------
-    facts : dict
-        What the file says of itself.
+    The context says how to make a bank smaller, on the CPU.
     """
     _import_onnx()
     path = check_file_name(path)
@@ -49,12 +35,10 @@ def export_onnx(est, path, bank_size, input_size, context):
     input_size = _choose_input_size(est, input_size)
     fitted, calibration, offset = est._fitted, est._calibration, est.offset_
     if bank_size is not None:
-        fitted, calibration = reduce_bank(
-            fitted, calibration, bank_size, est.encoder_, context
-        )
+        fitted, calibration = reduce_bank(fitted, calibration, bank_size, context)
         if fitted is not est._fitted:
             offset = calibration.offset()
-    _check_file_size(fitted, calibration, est.encoder_, context)
+    _check_file_size(fitted, calibration, context)
     inspector = make_inspector(fitted, est.encoder_)
     module = OneImage(inspector, calibration, offset, input_size).eval()
     shape = (*input_size, est.inspected_shape_[2])
@@ -138,10 +122,10 @@ def _choose_input_size(est, input_size):
     return tuple(map(int, pair))
 
 
-def _check_file_size(fitted, calibration, encoder, context):
+def _check_file_size(fitted, calibration, context):
     """Raise if a bank and the weights are more than one file can hold."""
     rows = [index.view_bank().rows for index in fitted.indexes]
-    rest = _REST + sum(4 * math.prod(x.shape) for x in encoder.parameters())
+    rest = _REST + sum(4 * math.prod(x.shape) for x in context.encoder.parameters())
     if fitted.variations is not None:
         rest += sum(x.sample.rows.nbytes for x in fitted.variations)
     n_bytes = rest + sum(x.nbytes for x in rows)
@@ -149,7 +133,7 @@ def _check_file_size(fitted, calibration, encoder, context):
         return
     most = max((_MOST_BYTES - rest) // sum(x[0].nbytes for x in rows), 1)
     way_out = f"Pass bank_size={most} or less, to keep a covering part."
-    if not holds_all(fitted, calibration, encoder, context):
+    if not holds_all(fitted, calibration, context):
         way_out = (
             f"It is a part of the training images' patches already, and the threshold "
             f"for a smaller one could not be found: fit again with bank_size={most} or "

@@ -10,31 +10,15 @@ from skpatchsvdd._scoring import index_banks, score_rows
 _SEED = 0
 
 
-def reduce_bank(fitted, calibration, bank_size, encoder, context):
+def reduce_bank(fitted, calibration, bank_size, context):
     """Keep a covering part of a bank, and score all training images against it.
 
-    Distances to fewer rows are longer: what is usual, the limits of known defects and
-    the scores that thresholds come from are measured anew.
-
-    Parameters
-    ----------
-    fitted : FittedBank
-        With all patches of all images.
-    calibration : Calibration
-        That of its images.
-    bank_size : int or float
-        Rows of each scale, or a fraction of them.
-    encoder : PatchEncoder
-        The trained encoder.
-    context : FitContext
-        How to do it.
-
-    Returns
-    -------
-    fitted : FittedBank
-    calibration : Calibration
+    `bank_size` is the number of rows of each scale, or a fraction of them. Distances to
+    fewer rows are longer: what is usual, the limits of known defects and the scores
+    that thresholds come from are measured anew.
     """
-    sizes = [_count_kept(index, bank_size) for index in fitted.indexes]
+    shapes = [index.view_bank().rows.shape for index in fitted.indexes]
+    sizes = [rows_to_keep(bank_size, *shape) for shape in shapes]
     pairs = list(zip(fitted.indexes, sizes, strict=True))
     if all(len(index) <= size for index, size in pairs):
         return fitted, calibration
@@ -44,15 +28,12 @@ def reduce_bank(fitted, calibration, bank_size, encoder, context):
             "threshold for a smaller one needs the images again. Pass bank_size to "
             "fit, and calibrate again."
         )
-    if not holds_all(fitted, calibration, encoder, context):
+    if not holds_all(fitted, calibration, context):
         raise ValueError(
             "bank_size cannot reduce a bank that holds a part of the training images' "
             "patches already: the threshold for a smaller one could not be found. Pass "
             "bank_size to fit instead."
         )
-
-    def inspect(bank):
-        return bank.inspector(encoder, context.device)
 
     rng = np.random.RandomState(_SEED)
     banks = [
@@ -66,7 +47,8 @@ def reduce_bank(fitted, calibration, bank_size, encoder, context):
     whole = fitted.change(feedback=None)
     reduced = whole.change(indexes=indexes, variations=variations)
     before, after = (
-        score_rows(whole, inspect(x), context.report)[0] for x in (whole, reduced)
+        score_rows(whole, context.inspect(x), context.report)[0]
+        for x in (whole, reduced)
     )
     # Those of which not all patches are there do not calibrate.
     factors = np.where(before > 0, after / before, 1.0)
@@ -76,17 +58,12 @@ def reduce_bank(fitted, calibration, bank_size, encoder, context):
     if feedback.defects is not None:
         defects = measure_again(feedback.defects, indexes, context)
         feedback = feedback.change(defects=defects)
-    return apply_feedback(reduced, calibration, feedback, inspect, context.report)
+    return apply_feedback(reduced, calibration, feedback, context)
 
 
-def _count_kept(index, bank_size):
-    rows = index.view_bank().rows
-    return rows_to_keep(bank_size, *rows.shape)
-
-
-def holds_all(fitted, calibration, encoder, context):
+def holds_all(fitted, calibration, context):
     """Whether a bank holds all patches of the images that calibrate."""
-    dense = fitted.inspector(encoder, context.device).encoder
+    dense = context.inspect(fitted).encoder
     scored = calibration.calibrates
     for index, cells in zip(fitted.indexes, dense.cells, strict=True):
         held = np.bincount(index.view_bank().places[:, 0], minlength=len(scored))

@@ -58,12 +58,9 @@ _STEPS = [
 
 
 class GraphIndex:
-    """An index that a graph can hold, in place of `ExactIndex`.
+    """An index of a `Bank` that a graph can hold, in place of `ExactIndex`.
 
-    Parameters
-    ----------
-    bank : Bank
-        Normal features. Nobody's are ever left out.
+    Nobody's features are ever left out.
     """
 
     gives_bounds = False

@@ -2,7 +2,6 @@
 
 from skpatchsvdd._feedback.defect_patches import learn_defects, measure_again
 from skpatchsvdd._feedback.feedback import Feedback
-from skpatchsvdd._feedback.joining import join_feedback, learnt_more
 from skpatchsvdd._feedback.known_defects import DefectBank, KnownDefects
 from skpatchsvdd._feedback.naming import name_masks
 from skpatchsvdd._feedback.updates import (
@@ -10,6 +9,8 @@ from skpatchsvdd._feedback.updates import (
     apply_update,
     check_apart,
     find_update,
+    join_feedback,
+    learnt_more,
     take_defective,
 )
 

@@ -22,23 +22,12 @@ _TOUCHING = np.ones((3, 3))  # pixels that touch at a corner belong together
 
 @dataclass(frozen=True)
 class DefectiveImages:
-    """Images that show defects, and what is known of these.
-
-    Attributes
-    ----------
-    stack : ImageStack
-        The images.
-    known : list of bytes
-        Their digests.
-    kinds : list of str
-        What each of them shows.
-    masks : list of ndarray of bool of shape (height, width) or None
-        Where, at the size of inspection. None takes the pixels that its score is from.
-    """
+    """Images that show defects, and what is known of these."""
 
     stack: ImageStack
-    known: list
-    kinds: list
+    known: list  # their digests, bytes
+    kinds: list  # what each of them shows, str
+    # Where, bool, at the size of inspection; None is where the score comes from.
     masks: list
 
     def __len__(self):
@@ -55,41 +44,27 @@ class DefectiveImages:
         return self.take(sorted(i for x, i in first.items() if x not in known))
 
 
-def learn_defects(former, defective, inspector, context):
-    """Let the patches of defective images join those of known defects.
+def learn_defects(former, defective, fitted, context):
+    """Let patches of `DefectiveImages` join `KnownDefects`, or begin with None.
 
-    Parameters
-    ----------
-    former : KnownDefects or None
-        What is known already.
-    defective : DefectiveImages
-        What joins it.
-    inspector : Inspector
-        With the bank of normal patches; it encodes the images, and says where defects
-        are if nobody does.
-    context : FitContext
-        How to do it.
-
-    Returns
-    -------
-    defects : KnownDefects
+    The inspector of the bank of normal patches encodes the images, and says where
+    defects are if nobody does.
     """
-    n_former = 0 if former is None else len(former.known)
-    parts = [[] for _ in inspector.indexes]
+    inspector = context.inspect(fitted)
+    parts, lists = [[] for _ in fitted.indexes], ([], [], [])
     if former is not None:
         parts = [[(bank.rows, bank.places)] for bank in former.banks]
+        lists = former.known, former.kinds, former.files
     with context.report.progress("learning defects", len(defective)) as progress:
         for i in range(len(defective)):
             found = _find_rows(defective.take([i]), inspector, context.report)
             for part, (rows, cells) in zip(parts, found, strict=True):
-                part.append((rows, _make_places(n_former + i, cells)))
+                part.append((rows, _make_places(len(lists[0]) + i, cells)))
             progress(i + 1)
     kept = [_keep_cover(part, context) for part in parts]
-    lists = defective.known, defective.kinds, defective.stack.files
-    if former is not None:
-        olds = former.known, former.kinds, former.files
-        lists = tuple([*a, *b] for a, b in zip(olds, lists, strict=True))
-    return _measure(kept, lists, inspector.indexes, context)
+    news = defective.known, defective.kinds, defective.stack.files
+    lists = [[*a, *b] for a, b in zip(lists, news, strict=True)]
+    return _measure(kept, lists, fitted.indexes, context)
 
 
 def measure_again(defects, indexes, context):
@@ -108,12 +83,11 @@ def drop_defects(defects, known):
     banks = []
     for bank in defects.banks:
         keep = stays[bank.places[:, 0]]
-        places = bank.places[keep]
-        places = np.column_stack([numbers[places[:, 0]], places[:, 1]])
+        images, cells = bank.places[keep].T
         banks.append(
             bank._replace(
                 rows=bank.rows[keep],
-                places=places.astype(np.int32),
+                places=_make_places(numbers[images], cells),
                 limits=bank.limits[:, keep],
                 holders=bank.holders[keep],
             )
@@ -131,21 +105,12 @@ def rename_defects(defects, kinds):
     return replace(defects, kinds=[kinds.get(x, kind) for x, kind in pairs])
 
 
-def join_defects(own, others, indexes, context):
-    """Return what several know of defects as one, an image that many know once.
+def join_defects(everyone, indexes, context):
+    """Return what several know of defects, or None, as one.
 
-    Parameters
-    ----------
-    own : KnownDefects or None
-        What one knows.
-    others : list of KnownDefects or None
-        What others do.
-    indexes : list of indexes
-        The bank of normal patches, one for each scale.
-    context : FitContext
-        How to do it.
+    An image that many know counts once; the `indexes` are those of normal patches.
     """
-    everyone = [x for x in (own, *others) if x is not None]
+    everyone = [x for x in everyone if x is not None]
     if not everyone:
         return None
     parts, known, kinds, files = [[] for _ in indexes], [], [], []
@@ -159,9 +124,9 @@ def join_defects(own, others, indexes, context):
                 files.append(defects.files[i])
         for part, bank in zip(parts, defects.banks, strict=True):
             new = numbers[bank.places[:, 0]]
-            cells = bank.places[new >= 0, 1]
-            places = np.column_stack([new[new >= 0], cells]).astype(np.int32)
-            part.append((bank.rows[new >= 0], places))
+            is_new = new >= 0
+            places = _make_places(new[is_new], bank.places[is_new, 1])
+            part.append((bank.rows[is_new], places))
     kept = [_keep_cover(part, context) for part in parts]
     return _measure(kept, (known, kinds, files), indexes, context)
 
@@ -199,8 +164,10 @@ def _find_rows(image, inspector, report):
     return found
 
 
-def _make_places(number, cells):
-    return np.column_stack([np.full(len(cells), number), cells]).astype(np.int32)
+def _make_places(numbers, cells):
+    """Return the numbers of images, or of one, beside those of patches, (n, 2)."""
+    numbers = np.broadcast_to(numbers, len(cells))
+    return np.column_stack([numbers, cells]).astype(np.int32)
 
 
 def _keep_cover(part, context):
@@ -214,24 +181,11 @@ def _keep_cover(part, context):
 
 
 def choose_patches(mask, grid, patch_size, stride):
-    """Choose the patches that lie mostly in a mask.
+    """Choose the patches, of a grid of (rows, cols), that lie mostly in a mask.
 
     Of each connected region those of which it covers half as much, or more, as of the
     one that it covers most of; if it covers none, those which its values in a map are
     from, the nearest ones.
-
-    Parameters
-    ----------
-    mask : ndarray of bool of shape (height, width)
-        True at defective pixels.
-    grid : tuple of (rows, cols)
-        How many patches there are.
-    patch_size, stride : int
-        How they are cut.
-
-    Returns
-    -------
-    chosen : ndarray of bool of shape (rows, cols)
     """
     labels, n_regions = ndimage.label(mask, structure=_TOUCHING)
     chosen = np.zeros(grid, dtype=bool)

@@ -16,44 +16,28 @@ class Feedback(Saved):
     Nothing here knows of thresholds. Distances are raised by known defects; what is
     raised counts up to a little more than a level. A corrected picture counts as normal
     whenever it comes again, and no other one does for its sake.
-
-    Parameters
-    ----------
-    defects : KnownDefects or None
-        Patches that are nearer to these count as if they were farther from normal ones.
-    corrected : set of bytes
-        Digests of images that raised a false alarm.
-    levels : ndarray of shape (n_images + 1,)
-        See `Calibration.levels`.
     """
 
+    # Patches that are nearer to these count as if they were farther from normal ones.
     defects: KnownDefects | None = None
-    corrected: set = field(default_factory=set)
-    levels: np.ndarray | None = None
+    corrected: set = field(default_factory=set)  # digests of images of false alarms
+    levels: np.ndarray | None = None  # see `Calibration.levels`
 
     def __bool__(self):
         return bool(self.defects or self.corrected)
 
     @property
-    def defective(self):
-        """Digests of the images of known defects, a set."""
-        return set() if self.defects is None else set(self.defects.known)
+    def kinds(self):
+        """The kinds of known defects, by the digests of their images, a dict."""
+        if self.defects is None:
+            return {}
+        return dict(zip(self.defects.known, self.defects.kinds, strict=True))
 
     def measure(self, encoded, scales):
-        """Return how far the patches of images are from known defects.
+        """Return how far the patches of images are from known defects, by scale.
 
-        Parameters
-        ----------
-        encoded : Encoded
-            The images.
-        scales : iterable of int
-            The indices of scales.
-
-        Returns
-        -------
-        near : dict of tensor of shape (n_images, rows, cols), or None
-            By scale, times the limits; see `KnownDefects.measure`. None if no defects
-            are known.
+        Times the limits, (n_images, rows, cols); see `KnownDefects.measure`. None if no
+        defects are known.
         """
         if self.defects is None:
             return None

@@ -36,28 +36,17 @@ _N_OWNERS = 16
 
 
 class DefectBank(NamedTuple):
-    """Patches of known defects of one scale, and the limits of normal patches.
+    """Patches of known defects of one scale, and the limits of normal patches."""
 
-    Attributes
-    ----------
-    rows : ndarray of shape (n_rows, n_features)
-        Features, float32.
-    places : ndarray of shape (n_rows, 2)
-        Where each row is from: the number of a defective image, and of a patch in it.
-    limits : ndarray of shape (2, n_rows)
-        The largest ratio of normal patches, float32, and that of all owners but the
-        one who has the largest.
-    holders : ndarray of int of shape (n_rows,)
-        Who has the largest.
-    peaks : ndarray of shape (n_owners,)
-        The largest ratio of the patches of each owner, float32, in units of the limits
-        of the other owners.
-    """
-
-    rows: np.ndarray
+    rows: np.ndarray  # features, float32, (n_rows, n_features)
+    # Where each row is from: a defective image, and a patch in it, (n_rows, 2).
     places: np.ndarray
+    # The largest ratio of normal patches, float32, and that of all owners but the one
+    # who has the largest, (2, n_rows).
     limits: np.ndarray
-    holders: np.ndarray
+    holders: np.ndarray  # who has the largest, (n_rows,)
+    # The largest ratio of the patches of each owner, float32, in units of the limits of
+    # the other owners, (n_owners,).
     peaks: np.ndarray
 
     def limit_peaks(self, owner):
@@ -70,24 +59,12 @@ class DefectBank(NamedTuple):
 
 @dataclass(eq=False)
 class KnownDefects(Saved):
-    """What is known of defects, at every scale.
+    """What is known of defects, at every scale."""
 
-    Parameters
-    ----------
-    banks : list of DefectBank
-        One for each scale.
-    known : list of bytes
-        Digests of the defective images.
-    kinds : list of str
-        What each of them shows.
-    files : list of str or None
-        Their paths.
-    """
-
-    banks: list
-    known: list
-    kinds: list
-    files: list
+    banks: list  # a `DefectBank` for each scale
+    known: list  # digests of the defective images, bytes
+    kinds: list  # what each of them shows, str
+    files: list  # their paths, or None
     _on_device: dict = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
@@ -99,22 +76,12 @@ class KnownDefects(Saved):
         return {"_on_device": {}}
 
     def measure(self, scale, features, left_out):
-        """Return how far patches are from known defects, times the limits.
+        """Return how far patches of a scale are from known defects, times the limits.
 
-        A patch is raised if it is farther than that from all normal patches.
-
-        Parameters
-        ----------
-        scale : int
-            The index of a scale.
-        features : tensor of shape (n_images, n_patches, n_features)
-            float32, on any device.
-        left_out : list of int of length n_images
-            For each image, the owner who has no part in the limits, or -1.
-
-        Returns
-        -------
-        near : tensor of shape (n_images, n_patches)
+        A patch is raised if it is farther than that from all normal patches. `features`
+        are float32, (n_images, n_patches, n_features), on any device; of each image the
+        owner `left_out`, or -1, has no part in the limits. Returns (n_images,
+        n_patches).
         """
         key = scale, features.device
         if key not in self._on_device:
@@ -125,28 +92,17 @@ class KnownDefects(Saved):
         """Return by how much each owner is raised at most, (n_scales, n_owners)."""
         raises = np.ones((len(self.banks), n_owners))
         for own, bank in zip(raises, self.banks, strict=True):
-            # The others have no patches there.
-            own[: len(bank.peaks)] = _bound(bank)
+            n = len(bank.peaks)  # the others have no patches there
+            limits = [bank.limit_peaks(owner) for owner in range(n)]
+            own[:n] = np.clip(bank.peaks / limits, 1, _LARGEST) ** _POWER
         return raises
-
-
-def _bound(bank):
-    limits = [bank.limit_peaks(owner) for owner in range(len(bank.peaks))]
-    return np.clip(bank.peaks / limits, 1, _LARGEST) ** _POWER
 
 
 def raise_distances(distances, near):
     """Raise the distances of patches that are nearer to known defects.
 
-    A larger distance stays larger, so that a bound of a distance becomes one of the
-    raised distance.
-
-    Parameters
-    ----------
-    distances : tensor
-        Those to the nearest normal patches.
-    near : tensor of the same shape
-        See `KnownDefects.measure`.
+    `near` is what `KnownDefects.measure` gives. A larger distance stays larger, so that
+    a bound of a distance becomes one of the raised distance.
     """
     # What is no distance at all, as that of a copy of a normal patch, is not raised.
     ratio = torch.where(distances > 0, distances / near, 0.0)
@@ -194,21 +150,10 @@ class _DefectSearch:
 
 
 def measure_limits(rows, places, index, device):
-    """Measure how near normal patches come to those of known defects, at one scale.
+    """Measure how near normal patches come to known defects, as a `DefectBank`.
 
-    Parameters
-    ----------
-    rows, places : ndarray
-        See `DefectBank`.
-    index : ExactIndex or ApproximateIndex
-        The bank of normal patches. Of a bank of limited size these are the patches
-        that it keeps, among which the least usual ones are.
-    device : torch.device
-        Where to search.
-
-    Returns
-    -------
-    bank : DefectBank
+    At one scale, whose normal patches are in the index. Of a bank of limited size these
+    are the patches that it keeps, among which the least usual ones are.
     """
     bank, on_device = index.view_bank(), torch.from_numpy(rows).to(device)
     owners, counts = np.unique(bank.owners, return_counts=True)

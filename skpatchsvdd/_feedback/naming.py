@@ -28,22 +28,10 @@ def name_masks(images, masks, inspector, defects):
     not resemble it. It is the least of all pairs, the geometric mean over the scales,
     in units of what unlike defects reach by chance.
 
-    Parameters
-    ----------
-    images : ImageStack
-        The images.
-    masks : list of list of ndarray of bool of shape (height, width)
-        For each image, its parts, at the size of inspection.
-    inspector : Inspector
-        Encodes the images, and has the bank of normal patches.
-    defects : KnownDefects or None
-        What is known.
-
-    Returns
-    -------
-    names : list of structured ndarray of shape (n_parts,)
-        With the fields `kind`, that of the smallest distance if that is below 1, or
-        "unknown", and `distance`, the smallest one; infinite if nothing is known.
+    `masks` holds, for each image, those of its parts, at the size of inspection.
+    Returns, for each image, an array of its parts, with the fields `kind`, that of the
+    smallest distance if that is below 1, or "unknown", and `distance`, the smallest
+    one; infinite if nothing is known.
     """
     counts = Counter([] if defects is None else defects.kinds)
     kinds = sorted(counts)

@@ -1,4 +1,4 @@
-"""What more images tell a fitted estimator: normal ones, corrections, and defects."""
+"""What more images, or copies of an estimator, tell a fitted one."""
 
 from dataclasses import dataclass
 
@@ -8,72 +8,38 @@ from skpatchsvdd._calibration import number_owners
 from skpatchsvdd._feedback.defect_patches import (
     DefectiveImages,
     drop_defects,
+    join_defects,
     learn_defects,
     measure_again,
     rename_defects,
 )
 from skpatchsvdd._feedback.feedback import Feedback
-from skpatchsvdd._feedback.raises import raise_scores
 from skpatchsvdd._images import list_digests
-from skpatchsvdd._scoring import NormalImages, extend_bank
+from skpatchsvdd._scoring import NormalImages, extend_bank, score_rows
 
 
 @dataclass(frozen=True)
 class Update:
-    """What some images tell that is not known yet.
+    """What some images tell that is not known yet."""
 
-    Attributes
-    ----------
-    normal : NormalImages
-        Normal images that the bank does not hold.
-    groups : ndarray of shape (n_normal,) or None
-        Their groups.
-    is_seen : bool or ndarray of bool of shape (n_normal,)
-        Whether the encoder was trained on images of their groups.
-    defective : DefectiveImages
-        Images of defects that are not known.
-    withdrawn : set of bytes
-        Digests of images that were known as defective, and are now called normal.
-    renamed : dict of str
-        By digest, the kinds of known defects that are now called something else.
-    corrected : set of bytes
-        Digests of normal images that should raise no alarm any more.
-    """
-
-    normal: NormalImages
-    groups: np.ndarray | None
-    is_seen: np.ndarray | bool
-    defective: DefectiveImages
-    withdrawn: set
-    renamed: dict
-    corrected: set
+    normal: NormalImages  # those that the bank does not hold
+    groups: np.ndarray | None  # their groups
+    is_seen: np.ndarray | bool  # whether the encoder was trained on these groups
+    defective: DefectiveImages  # of defects that are not known
+    withdrawn: set  # digests of defective images that are now called normal
+    renamed: dict  # the kinds of known defects called something else, by digest
+    corrected: set  # digests of normal images that should raise no alarm any more
 
     def __bool__(self):
         lists = self.normal, self.defective, self.withdrawn, self.renamed
-        return any(map(len, lists)) or len(self.corrected) > 0
+        return any(map(len, (*lists, self.corrected)))
 
 
 def find_update(images, labels, groups, fitted, calibration, are_corrections):
-    """Find out what some images tell that is not known yet.
+    """Find out what images tell that a `FittedBank` and its `Calibration` do not know.
 
-    Parameters
-    ----------
-    images : ImageStack
-        The images.
-    labels : Defects
-        Which of them are defective.
-    groups : ndarray of shape (n_images,) or None
-        The group of each image; those of defective ones do not matter.
-    fitted : FittedBank
-        What is known.
-    calibration : Calibration
-        Of the images that it is known from.
-    are_corrections : bool
-        Whether normal images were chosen for their scores.
-
-    Returns
-    -------
-    update : Update
+    `labels` say which of them are defective; the groups of these do not matter.
+    `are_corrections` says whether normal images were chosen for their scores.
     """
     feedback = fitted.feedback or Feedback()
     stack = images.take(labels.normal).hold()
@@ -91,20 +57,16 @@ def find_update(images, labels, groups, fitted, calibration, are_corrections):
         former, owners = np.split(everyone, [len(fitted.known)])
         was_seen = [digest in fitted.seen for digest in fitted.known]
         is_seen = np.isin(owners, former[was_seen])
-    defective = take_defective(images, labels)
+    defective, former = take_defective(images, labels), feedback.kinds
     check_apart(defective, in_bank | set(digests))
-    former = {}
-    if feedback.defects is not None:
-        former = dict(zip(feedback.defects.known, feedback.defects.kinds, strict=True))
     now = zip(defective.known, defective.kinds, strict=True)
-    renamed = {x: kind for x, kind in now if former.get(x, kind) != kind}
     return Update(
         NormalImages(stack.take(new), [digests[i] for i in new], owners, np.arange(0)),
         groups,
         is_seen,
         defective.without(former),
         set(former) & set(digests),
-        renamed,
+        {x: kind for x, kind in now if former.get(x, kind) != kind},
         corrected,
     )
 
@@ -130,33 +92,15 @@ def check_apart(defective, normal):
             )
 
 
-def apply_update(fitted, calibration, update, inspect, context):
-    """Let an update join what is known.
-
-    Parameters
-    ----------
-    fitted : FittedBank
-    calibration : Calibration
-        What is known.
-    update : Update
-        What joins it.
-    inspect : callable
-        ``inspect(fitted)`` gives an `Inspector` of a `FittedBank`.
-    context : FitContext
-        How to do it.
-
-    Returns
-    -------
-    fitted : FittedBank
-    calibration : Calibration
-    """
+def apply_update(fitted, calibration, update, context):
+    """Return a bank and its calibration that an `Update` has joined."""
     feedback, new = fitted.feedback or Feedback(), update.normal
     fitted = fitted.change(feedback=None)
     if len(new):
-        fitted = extend_bank(fitted, new, inspect(fitted).encoder, context)
+        fitted = extend_bank(fitted, new, context)
         label = "scoring images, each without its own patches"
         with context.report.side_progress(label, len(new)) as progress:
-            scores = inspect(fitted).scores_of_known(new.stack, progress)
+            scores = context.inspect(fitted).scores_of_known(new.stack, progress)
         groups = update.groups
         if calibration.groups is not None and groups is None:  # twins: each its own
             groups = calibration.groups.max() + 1 + np.arange(len(new))
@@ -164,43 +108,103 @@ def apply_update(fitted, calibration, update, inspect, context):
     defects = drop_defects(feedback.defects, update.withdrawn)
     defects = rename_defects(defects, update.renamed)
     if len(update.defective):
-        defects = learn_defects(defects, update.defective, inspect(fitted), context)
+        defects = learn_defects(defects, update.defective, fitted, context)
     elif defects is not None and (len(new) or update.withdrawn):
         defects = measure_again(defects, fitted.indexes, context)
     # What was called good, and is defective.
     corrected = feedback.corrected.difference(update.defective.known)
     feedback = Feedback(defects=defects, corrected=corrected | update.corrected)
-    return apply_feedback(fitted, calibration, feedback, inspect, context.report)
+    return apply_feedback(fitted, calibration, feedback, context)
 
 
-def apply_feedback(fitted, calibration, feedback, inspect, report):
+def apply_feedback(fitted, calibration, feedback, context):
     """Return a bank with some feedback, and the calibration that goes with it.
 
-    Parameters
-    ----------
-    fitted : FittedBank
-        Without feedback.
-    calibration : Calibration
-        Its plain scores.
-    feedback : Feedback
-        What people have said.
-    inspect : callable
-        ``inspect(fitted)`` gives an `Inspector` of a `FittedBank`.
-    report : Report
-        Says how far it has come.
-
-    Returns
-    -------
-    fitted : FittedBank
-    calibration : Calibration
+    Given the bank without any, and the calibration of its plain scores.
     """
     raised = None
     if feedback.defects is not None:
         unsettled = fitted.change(feedback=feedback.change(levels=calibration.levels))
-        inspector = inspect(unsettled)
-        raised = raise_scores(calibration.plain, unsettled, inspector, report)
+        raised = _raise_scores(calibration.plain, unsettled, context)
     calibration = calibration.change(raised=raised)
     if not feedback:
         return fitted, calibration
     feedback = feedback.change(levels=calibration.levels)
     return fitted.change(feedback=feedback), calibration
+
+
+def _raise_scores(plain, fitted, context):
+    """Return training images' scores by what is known of defects, at most `plain`.
+
+    Images all of whose patches the bank holds are scored by these, each without its own
+    ones, and their plain scores change as much as that of the patches does. Of others
+    no more is known than by how much the patches that the bank has kept are raised at
+    most: their scores are lowered by that, so that thresholds stay on the safe side.
+    """
+    inspector = context.inspect(fitted)
+    abnormal, raised = score_rows(fitted, inspector, context.report)
+    # Where patches give the plain scores, what they give is raised to the last bit.
+    is_same = np.isclose(-abnormal, plain, rtol=1e-5)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        factors = np.where(abnormal > 0, raised / abnormal, 1.0)
+    factors = np.where(np.isnan(abnormal), _bound_raises(fitted, inspector), factors)
+    scores = np.where(is_same, -raised, plain * factors)
+    return np.minimum(scores, plain)
+
+
+def _bound_raises(fitted, inspector):
+    """Return by which factor the scores of images are raised at most, (n_images,)."""
+    by_owner = fitted.feedback.defects.bound_raises(fitted.owners.max() + 1)
+    raises = by_owner[:, fitted.owners]  # (n_scales, n_images)
+    if fitted.aggregation == "sum":
+        return raises.max(axis=0)
+    weights = np.array(inspector.encoder.scale_weights)[:, None]
+    return (raises**weights).prod(axis=0)
+
+
+def learnt_more(fitted, others):
+    """Whether copies of a bank were told something that it was not."""
+    own, *theirs = (x.feedback or Feedback() for x in (fitted, *others))
+    return any((x.corrected, x.kinds) != (own.corrected, own.kinds) for x in theirs)
+
+
+def join_feedback(former, others, joined, context):
+    """Return what an estimator and copies of it were told, by their banks.
+
+    What a copy was told after it was copied counts: a defect that one has withdrawn is
+    none any more, and one that was renamed has its new name. `joined` is the bank of
+    all of them.
+    """
+    own, *theirs = (x.feedback or Feedback() for x in (former, *others))
+    before, now = own.kinds, [x.kinds for x in theirs]
+    withdrawn = {x for x in before for names in now if x not in names}
+    renamed = {}
+    for names in now:
+        for digest, kind in names.items():
+            if kind == before.get(digest):
+                continue
+            if renamed.setdefault(digest, kind) != kind:
+                raise ValueError(
+                    "others disagree about a defect: it is called "
+                    f"{renamed[digest]!r} by one and {kind!r} by another. Let one of "
+                    "them partial_fit it again, with the name that is right."
+                )
+    everyone = [drop_defects(x.defects, withdrawn) for x in (own, *theirs)]
+    defects = join_defects(everyone, joined.indexes, context)
+    corrected = set().union(*(x.corrected for x in (own, *theirs)))
+    if defects is not None:
+        _check_agreed(defects, corrected.union(joined.known))
+        defects = rename_defects(defects, renamed)
+    return Feedback(defects=defects, corrected=corrected)
+
+
+def _check_agreed(defects, normal):
+    """Raise if an image is a defect to one, and normal to another, by its digest."""
+    images = zip(defects.known, defects.kinds, defects.files, strict=True)
+    for digest, kind, file in images:
+        if digest in normal:
+            raise ValueError(
+                f"{file or 'an image'} is called {kind!r} by one of others, and normal "
+                "by another. Decide which is right, and let partial_fit of the other "
+                "copy begin anew without it."
+            )

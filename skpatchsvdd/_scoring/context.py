@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+from torch import nn
 
 from skpatchsvdd._encoding import DenseSetting
 from skpatchsvdd._images import ImageStack
@@ -12,51 +13,32 @@ from skpatchsvdd._utils import Report
 
 @dataclass(frozen=True)
 class FitContext:
-    """How a call of `fit`, `partial_fit` or `join` works, the same in all its steps.
+    """How a call of `fit`, `partial_fit` or `join` works, the same in all its steps."""
 
-    Attributes
-    ----------
-    setting : DenseSetting
-        How images are encoded, and on which device all is computed.
-    options : Options
-        How to train, and how the bank is built and searched.
-    rng : RandomState
-        The source of all randomness.
-    report : Report
-        Says how far it has come.
-    """
-
-    setting: DenseSetting
-    options: Options
-    rng: np.random.RandomState
-    report: Report
+    setting: DenseSetting  # how images are encoded, and on which device
+    options: Options  # how to train, and how the bank is built and searched
+    rng: np.random.RandomState  # the source of all randomness
+    report: Report  # says how far it has come
+    encoder: nn.Module | None = None  # as trained, once it is
 
     @property
     def device(self):
         """Where to compute."""
         return self.setting.device
 
+    def inspect(self, fitted):
+        """Return an `Inspector` of a `FittedBank`."""
+        return fitted.inspector(self.encoder, self.device)
+
 
 @dataclass(frozen=True)
 class NormalImages:
-    """The images that a bank is built of, and what is known of them.
-
-    Attributes
-    ----------
-    stack : ImageStack
-        The images.
-    known : list of bytes
-        Their digests.
-    owners : ndarray of int of shape (n_images,)
-        The owner, image or group, of each.
-    shown : ndarray of int
-        Indices of those that the encoder may be trained on.
-    """
+    """The images that a bank is built of, and what is known of them."""
 
     stack: ImageStack
-    known: list
-    owners: np.ndarray
-    shown: np.ndarray
+    known: list  # their digests, bytes
+    owners: np.ndarray  # the number of the owner, image or group, of each
+    shown: np.ndarray  # indices of those that the encoder may be trained on
 
     def __len__(self):
         return len(self.stack)

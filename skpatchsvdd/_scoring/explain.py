@@ -3,30 +3,41 @@
 import numpy as np
 import torch
 
-from skpatchsvdd._scoring.matches import MATCH, set_boxes
+_BOX = ("top", "left", "bottom", "right")
+# A patch and the normal patch nearest to it: the box of each, the distance between
+# both, and the number of the image that the normal one is from.
+MATCH = np.dtype(
+    [(name, np.int64) for name in _BOX]
+    + [("distance", np.float64), ("image", np.int64)]
+    + [(f"image_{name}", np.int64) for name in _BOX]
+)
 
 
-def explain(inspector, images, pixels):
-    """Find the normal patches that the patches of some pixels are compared with.
+def explain(inspector, images, chosen, seen, regions, training_sizes):
+    """Find the normal patches that the highest pixels of some images come from.
 
-    Parameters
-    ----------
-    inspector : Inspector
-        Which compares them.
-    images : ImageStack
-        The images.
-    pixels : list of ndarray of int of shape (n_pixels, 2)
-        For each image, rows and columns of pixels.
-
-    Returns
-    -------
-    matches : list of structured ndarray of shape (n_pixels, n_scales)
-        With the fields of `MATCH`: of the patches that cover a pixel, the one that is
-        farthest from all normal ones, as distances count, and the nearest of these.
-        Boxes are those of images as they are inspected.
+    Of the `chosen` ones, by index; what is `seen`, and the `regions`, are those of all,
+    at the size of inspection. Returns arrays of `MATCH`, of shape (n_regions or 1,
+    n_scales), without a row for the other images: of the patches that cover the highest
+    pixel of a region, or of an image that has none, the one that is farthest from all
+    normal ones, as distances count, and the nearest of these.
     """
-    pairs = zip(inspector.encode_each(images), pixels, strict=True)
-    return [_explain_image(inspector, *pair) for pair in pairs]
+    matches = [np.zeros((0, len(inspector.indexes)), MATCH) for _ in seen]
+    if len(chosen) == 0:
+        return matches
+    dense = inspector.encoder
+    for i, encoded in zip(
+        chosen, inspector.encode_each(images.take(chosen)), strict=True
+    ):
+        pixels = np.transpose([regions[i]["row"], regions[i]["col"]])
+        if len(pixels) == 0:
+            # A peak is never outside, where maps are 0.
+            inside = True if dense.roi is None else dense.roi
+            one_map = np.where(inside, seen[i].map, -1)
+            pixels = [np.unravel_index(one_map.argmax(), one_map.shape)]
+        matches[i] = _explain_image(inspector, encoded, pixels)
+        resize_boxes(matches[i], dense.image_size, images.sizes[i], training_sizes)
+    return matches
 
 
 def _explain_image(inspector, encoded, pixels):
@@ -44,8 +55,8 @@ def _explain_image(inspector, encoded, pixels):
         )
         matches["distance"][:, i], rows = nearest
         matches["image"][:, i] = rows[:, 0]
-        set_boxes(matches[:, i], "", dense, i, np.array(cells))
-        set_boxes(matches[:, i], "image_", dense, i, rows[:, 1])
+        _set_boxes(matches[:, i], "", dense, i, np.array(cells))
+        _set_boxes(matches[:, i], "image_", dense, i, rows[:, 1])
     return matches
 
 
@@ -57,3 +68,24 @@ def _find_covering(inspector, i, pixel):
     cells = torch.from_numpy(inspector.encoder.cells[i])
     inside = covering[torch.isin(covering, cells)]
     return inside if len(inside) else covering
+
+
+def _set_boxes(matches, prefix, encoder, scale, cells):
+    """Write the boxes of patches, given by their numbers in the grid of a scale."""
+    size, stride = encoder.patch_sizes[scale], encoder.strides[scale]
+    top, left = (stride * x for x in np.divmod(cells, encoder.grids[scale][1]))
+    for name, value in zip(_BOX, (top, left, top + size, left + size), strict=True):
+        matches[prefix + name] = value
+
+
+def resize_boxes(matches, size, image_size, training_sizes):
+    """Bring boxes, in place, from the size of inspection to those of the images.
+
+    To `image_size`, in which this image came, and to the `training_sizes` in which the
+    training images did: each (height, width).
+    """
+    others = np.array(training_sizes)[matches["image"]]  # (n_pixels, n_scales, 2)
+    for prefix, other in (("", np.array(image_size)), ("image_", others)):
+        for i, name in enumerate(_BOX):
+            ratio = other[..., i % 2] / size[i % 2]
+            matches[prefix + name] = np.rint(matches[prefix + name] * ratio)

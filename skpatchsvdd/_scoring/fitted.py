@@ -1,10 +1,11 @@
-"""The memory bank of a fitted estimator, and the inspector made of it."""
+"""The memory bank of a fitted estimator: building, extending, scoring by it."""
 
 import copy
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
+import torch
 
 from skpatchsvdd._bank import Bank, Sampler, Variation, collect_banks, make_index
 from skpatchsvdd._encoding import DenseSetting, find_units
@@ -25,74 +26,44 @@ class FittedBank(Saved):
     `inspector` makes it work on a device, and remembers the last inspector for as long
     as nothing changes. Deep copies and pickles hold nothing of a device. Threads may
     share one object: at worst two of them make the same inspector.
-
-    Parameters
-    ----------
-    setting : DenseSetting
-        How images are encoded, on no device.
-    indexes : list of indexes
-        One for each scale.
-    units : list of float
-        How positions are appended to the features of each scale.
-    aggregation : {"multiply", "sum"}
-        How the scales' maps are joined.
-    known : list of bytes
-        Digests of the images in the bank.
-    owners : ndarray of int of shape (n_known,)
-        The owner, image or group, of each known image: rows of the same owner are left
-        out when it is scored.
-    n_averaged : int
-        The centre is the mean of the first `n_averaged` known images.
-    seen : set of bytes
-        Digests of the images that the encoder was trained on.
-    variations : list of Variation or None
-        For each scale, the distances that are usual.
-    relative_weight, comparison_weight : float
-    score_pixels : int
-        See `Inspector`.
-    pictures : ndarray of uint8 of shape (n_known, 1 or 3, rows, cols) or None
-        What the comparison sees of each known image, if there is one.
-    sizes, files : list
-        The size that each known image came in, and its path or None.
-    feedback : Feedback or None
-        What people have said of images, which changes how distances count.
     """
 
-    setting: DenseSetting
-    indexes: list
-    units: list
-    aggregation: str
-    known: list = ()
+    setting: DenseSetting  # how images are encoded, on no device
+    indexes: list  # one for each scale, as are units and variations
+    units: list  # how positions are appended to features
+    aggregation: str  # how the scales' maps are joined: "multiply" or "sum"
+    known: list = ()  # digests of the images in the bank, bytes
+    # The owner, image or group, of each known image: rows of the same owner are left
+    # out when it is scored.
     owners: np.ndarray | None = None
-    n_averaged: int = 0
-    seen: set = frozenset()
-    variations: list | None = None
+    n_averaged: int = 0  # the centre is the mean of so many of the first known images
+    seen: set = frozenset()  # digests of the images that the encoder was trained on
+    variations: list | None = None  # the distances that are usual
     relative_weight: float = 0.0
     comparison_weight: float = 0.0
+    # What the comparison sees of each known image, uint8, (n_known, 1 or 3, rows, cols)
     pictures: np.ndarray | None = None
     score_pixels: int = 1
-    sizes: list = ()
-    files: list = ()
-    feedback: Any = None
+    sizes: list = ()  # the size that each known image came in, (height, width)
+    files: list = ()  # and its path or None
+    feedback: Any = None  # what people have said, which changes how distances count
     _memory: _Memory = field(default_factory=_Memory, init=False, repr=False)
 
     def inspector(self, encoder, device):
         """Return an `Inspector` on a device, the last one if nothing has changed.
 
-        Parameters
-        ----------
-        encoder : PatchEncoder
-            The trained encoder; its weights may have been changed since.
-        device : torch.device
-            Where to compute.
+        The weights of the encoder may have been changed since.
         """
         self.check_file()
         versions = [p._version for p in encoder.parameters()]  # count changes
-        made_for = (encoder, versions, device)
-        last = self._memory.inspector
+        made_for, memory = (encoder, versions, device), self._memory
+        last = memory.inspector
         if last is None or last[0] != made_for:
-            last = made_for, Inspector(self._encode_on(made_for), self)
-            self._memory.inspector = last
+            dense = memory.encoder
+            if dense is None or dense[0] != made_for:
+                setting = self.setting._replace(device=device)
+                memory.encoder = dense = made_for, setting.make(encoder)
+            memory.inspector = last = made_for, Inspector(dense[1], self)
         return last[1]
 
     def change(self, **changes):
@@ -100,15 +71,6 @@ class FittedBank(Saved):
         changed = replace(self, **changes)
         changed._memory.encoder = self._memory.encoder
         return changed
-
-    def _encode_on(self, made_for):
-        """Return a `DenseEncoder`, the last one if nothing has changed."""
-        last = self._memory.encoder
-        if last is None or last[0] != made_for:
-            encoder, _, device = made_for
-            last = made_for, self.setting._replace(device=device).make(encoder)
-            self._memory.encoder = last
-        return last[1]
 
     def check_file(self):
         """Raise if the bank is mapped from a file that is no longer what it was."""
@@ -128,27 +90,13 @@ class FittedBank(Saved):
         super().__setstate__({"comparison_weight": 0.0, "pictures": None} | state)
 
 
-def build_bank(normal, encoder, seen, context):
-    """Encode and index the patches of normal images.
+def build_bank(normal, context):
+    """Encode and index the patches of `NormalImages`; return a `FittedBank`.
 
-    Parameters
-    ----------
-    normal : NormalImages
-        The images, all of which form the bank. Those that the encoder was trained on
-        decide how much positions count.
-    encoder : PatchEncoder
-        The trained encoder.
-    seen : set of bytes
-        See `FittedBank`.
-    context : FitContext
-        How to do it.
-
-    Returns
-    -------
-    fitted : FittedBank
+    Those that the encoder was trained on decide how much positions count.
     """
     images, options, rng = normal.stack, context.options, context.rng
-    dense = context.setting.make(encoder)
+    dense = context.setting.make(context.encoder)
     units = find_units(
         dense, normal.shown_stack(), options.position_weight, rng, context.report
     )
@@ -173,10 +121,7 @@ def build_bank(normal, encoder, seen, context):
             pictures=pictures,
         )
     indexes = index_banks(banks, context)
-    variations = None
-    if samplers is not None:
-        samples = [sampler.result() for sampler in samplers]
-        variations = _measure_variations(samples, indexes, context)
+    samples = samplers and [sampler.result() for sampler in samplers]
     return FittedBank(
         setting=context.setting._replace(device=None),
         indexes=indexes,
@@ -187,8 +132,7 @@ def build_bank(normal, encoder, seen, context):
         # With groups, the mean is that of the images trained on: no other image has a
         # part in it.
         n_averaged=len(normal) if normal.all_are_shown else 0,
-        seen=seen,
-        variations=variations,
+        variations=measure_variations(samples, indexes, context),
         relative_weight=options.relative_weight,
         comparison_weight=options.comparison_weight,
         pictures=None if pictures is None else np.concatenate(pictures),
@@ -198,31 +142,21 @@ def build_bank(normal, encoder, seen, context):
     )
 
 
-def extend_bank(fitted, new, dense, context):
-    """Let the patches of more images join a bank; return another `FittedBank`.
+def extend_bank(fitted, new, context):
+    """Let the patches of `NormalImages` join a bank; return another `FittedBank`.
 
-    Parameters
-    ----------
-    fitted : FittedBank
-        The bank as it is.
-    new : NormalImages
-        What joins it. The encoder is not trained on any of them.
-    dense : DenseEncoder
-        Encodes them.
-    context : FitContext
-        How to do it.
+    The encoder is not trained on any of them.
     """
-    images, rng = new.stack, context.rng
-    former = fitted.variations
+    images, rng, former = new.stack, context.rng, fitted.variations
     pictures = None if fitted.pictures is None else [fitted.pictures]
-    samplers = None
+    samplers = samples = None
     if former is not None:
         sampler_rng = _fork(rng)
         n_each = [x.sample.rows.shape[1] for x in former]
         samplers = [Sampler(len(images), sampler_rng, n) for n in n_each]
     with context.report.progress("adding images", len(images)) as progress:
         banks = collect_banks(
-            dense,
+            context.inspect(fitted).encoder,
             images,
             fitted.units,
             context.options.bank_size,
@@ -235,16 +169,14 @@ def extend_bank(fitted, new, dense, context):
             pictures=pictures,
         )
     indexes = index_banks(banks, context)
-    variations = None
     if former is not None:
         pairs = zip(former, samplers, strict=True)
         samples = [x.sample.join(sampler.result(), sampler_rng) for x, sampler in pairs]
-        variations = _measure_variations(samples, indexes, context)
     return fitted.change(
         indexes=indexes,
         known=[*fitted.known, *new.known],
         owners=np.concatenate([fitted.owners, new.owners]),
-        variations=variations,
+        variations=measure_variations(samples, indexes, context),
         pictures=None if pictures is None else np.concatenate(pictures),
         sizes=[*fitted.sizes, *images.sizes],
         files=[*fitted.files, *images.files],
@@ -255,12 +187,11 @@ def relabel(fitted, owners, context):
     """Return a `FittedBank` whose images have other owners, which are left out."""
     banks = [index.bank() for index in fitted.indexes]
     banks = [Bank(x.rows, owners[x.places[:, 0]], x.places) for x in banks]
-    indexes = index_banks(banks, context)
-    variations = fitted.variations
-    if variations is not None:
-        samples = [x.sample for x in variations]
+    indexes, samples = index_banks(banks, context), None
+    if fitted.variations is not None:
+        samples = [x.sample for x in fitted.variations]
         samples = [x._replace(owners=owners[x.owners]) for x in samples]
-        variations = _measure_variations(samples, indexes, context)
+    variations = measure_variations(samples, indexes, context)
     return fitted.change(indexes=indexes, owners=owners, variations=variations)
 
 
@@ -269,7 +200,10 @@ def _fork(rng):
     return np.random.RandomState(draw_seed(copy.deepcopy(rng)))
 
 
-def _measure_variations(samples, indexes, context):
+def measure_variations(samples, indexes, context):
+    """Return the usual distances of samples of each scale; None without samples."""
+    if samples is None:
+        return None
     context.report.log("measuring how much normal patches vary")
     pairs = zip(samples, indexes, strict=True)
     return [Variation(sample, index, context.device) for sample, index in pairs]
@@ -287,3 +221,46 @@ def index_banks(banks, context):
             )
         )
     return indexes
+
+
+def score_rows(fitted, inspector, report):
+    """Score the images all of whose patches a bank holds, each without its own ones.
+
+    The inspector is that of this bank, or of a part of it. Returns, (2, n_images), how
+    abnormal each image is, without feedback and by what it raises; NaN for images some
+    of whose patches are not there.
+    """
+    dense, n_images = inspector.encoder, len(fitted.known)
+    banks = [index.view_bank() for index in fitted.indexes]
+    orders = [np.lexsort((x.places[:, 1], x.places[:, 0])) for x in banks]
+    counts = [np.bincount(x.places[:, 0], minlength=n_images) for x in banks]
+    starts = [np.append(0, np.cumsum(count)) for count in counts]
+    pairs = zip(counts, dense.cells, strict=True)
+    are_whole = [count == len(cells) for count, cells in pairs]
+    whole = np.flatnonzero(np.all(are_whole, axis=0))
+    scores = np.full((2, n_images), np.nan)
+    with report.side_progress("scoring images learnt from", len(whole)) as progress:
+        for start in range(0, len(whole), dense.batch_size):
+            some = whole[start : start + dense.batch_size]
+            features = []
+            for k, own in enumerate(zip(banks, orders, starts, strict=True)):
+                bank, order, at = own
+                rows = [bank.rows[order[at[i] : at[i + 1]]] for i in some]
+                features.append(_lay_out(np.stack(rows), dense, k))
+            owners = [int(fitted.owners[i]) for i in some]
+            pictures = None
+            if fitted.pictures is not None:
+                pictures = dense.move(fitted.pictures[some])
+            scores[:, some] = inspector.score_features(features, owners, pictures)
+            progress(start + len(some))
+    return scores
+
+
+def _lay_out(rows, dense, scale):
+    """Return the features of images' patches on their grid, (n, rows, cols, D)."""
+    height, width = dense.grids[scale]
+    shape = len(rows), height * width, rows.shape[2]
+    features = np.zeros(shape, dtype=np.float32)
+    features[:, dense.cells[scale]] = rows
+    features = torch.from_numpy(features).to(dense.device)
+    return features.unflatten(1, (height, width))

@@ -17,7 +17,7 @@ from skpatchsvdd._scoring.maps import (
     mean_of_largest,
     spread_scores,
 )
-from skpatchsvdd._scoring.sight import Sight
+from skpatchsvdd._scoring.regions import Sight
 
 # How many of the largest pixels are made exact per round: fewer calls than one by one,
 # and little wasted work.
@@ -29,27 +29,13 @@ _RAISED = 1.05
 
 
 class Encoded(NamedTuple):
-    """What is compared of some images.
+    """What is compared of some images."""
 
-    Attributes
-    ----------
-    features : list of tensor of shape (n_images, rows, cols, D)
-        By scale, with positions.
-    owners : list of int of length n_images
-        Whose rows are left out, or -1.
-    numbers : list of int of length n_images
-        Their numbers among the images of the bank, or -1.
-    is_corrected : list of bool of length n_images
-        Whether they are pictures of which an alarm was corrected.
-    pictures : tensor of uint8 of shape (n_images, 1 or 3, rows, cols) or None
-        What the comparison sees of them, if there is one.
-    """
-
-    features: list
-    owners: list
-    numbers: list
-    is_corrected: list
-    pictures: torch.Tensor | None
+    features: list  # by scale, with positions, (n_images, rows, cols, D)
+    owners: list  # for each image, whose rows are left out, or -1
+    numbers: list  # their numbers among the images of the bank, or -1
+    is_corrected: list  # whether an alarm of this very picture was corrected
+    pictures: torch.Tensor | None  # what a comparison sees, (n_images, 1 or 3, h, w)
 
     def take(self, k):
         """Return what belongs to one image."""
@@ -60,22 +46,14 @@ class Encoded(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """What patches of images say of their pixels.
+    """What patches of images say of their pixels."""
 
-    Attributes
-    ----------
-    maps : list of tensors of shape (n_images, height, width)
-        Of distances as they are and, with variations, in units of what is usual.
-    compared : tensor of shape (n_images, height, width) or None
-        What both give, multiplied by how sure the comparison is, if there is one.
-    """
-
-    maps: list
-    compared: torch.Tensor | None = None
+    maps: list  # of distances and, with variations, relative ones, (n, height, width)
+    compared: torch.Tensor | None = None  # of both, times how sure the comparison is
 
 
 class Inspector:
-    """Makes anomaly maps and scores from an encoder and a bank of normal features.
+    """Makes anomaly maps and scores from a `DenseEncoder` and a `FittedBank`.
 
     An image of the bank is inspected as if it had not been there: without the rows of
     its owner, among which it would find itself at distance zero, and without its own
@@ -87,15 +65,10 @@ class Inspector:
     damage, and the score is the geometric mean of those without it and with it: it
     tells small damage apart from what varies, and knows less of large changes.
 
-    Parameters
-    ----------
-    encoder : DenseEncoder
-        Encodes the images.
-    bank : FittedBank
-        What they are compared with. Its `feedback`, if there is any, changes distances
-        and says how the changed ones count; this class knows no more of it than the
-        methods that it calls, `measure`, `apply` and `count`, and the digests of
-        `corrected` images, which count as normal.
+    The `feedback` of the bank, if there is any, changes distances and says how the
+    changed ones count; this class knows no more of it than the methods that it calls,
+    `measure`, `apply` and `count`, and the digests of `corrected` images, which count
+    as normal.
     """
 
     def __init__(self, encoder, bank):
@@ -135,18 +108,9 @@ class Inspector:
         self._inspect_graphed = SharedGraphedCall(lambda image: inspect_new()(image))
 
     def maps(self, images, scale=None):
-        """Yield the anomaly maps of a stack of images, batch by batch.
+        """Yield the anomaly maps of images, batch by batch, (n_batch, height, width).
 
-        Parameters
-        ----------
-        images : ImageStack
-            The images.
-        scale : int or None
-            The index of a scale, for its map alone.
-
-        Yields
-        ------
-        maps : ndarray of shape (n_batch, height, width)
+        `scale` is the index of a scale, for its map alone.
         """
         maps = ((maps,) for (maps, *_), _ in self._inspect(images, scale))
         for (fetched,) in prefetch(maps, self.encoder.device):
@@ -162,12 +126,22 @@ class Inspector:
             for own in zip(*arrays, strict=True):
                 yield Sight(*own)
 
-    def scores(self, images, progress=None):
+    def scores(self, images, progress=None, meet_new=None):
         """Return the score of each image: high is normal, (n,).
 
-        ``progress(n)`` is told how many images are done.
+        ``progress(n)`` is told how many images are done, and ``meet_new(i)`` of those
+        that are not known.
         """
-        return self._collect(images, progress, lambda i: None)
+        scores, n_done = [], 0
+        for (_, batch, *_), known in self._inspect(images):
+            if meet_new is not None:
+                for i in np.flatnonzero(np.array(known) < 0):
+                    meet_new(n_done + int(i))
+            scores.append(batch)
+            n_done += len(batch)
+            if progress is not None:
+                progress(n_done)
+        return torch.cat(scores).double().cpu().numpy()
 
     def scores_of_known(self, images, progress=None):
         """Return the scores of images that the bank holds, as `scores` does.
@@ -183,19 +157,7 @@ class Inspector:
                 "to them, or with a copy."
             )
 
-        return self._collect(images, progress, refuse)
-
-    def _collect(self, images, progress, meet_new):
-        """Return all scores; ``meet_new(i)`` is told of images that are not known."""
-        scores, n_done = [], 0
-        for (_, batch, *_), known in self._inspect(images):
-            for i in np.flatnonzero(np.array(known) < 0):
-                meet_new(n_done + int(i))
-            scores.append(batch)
-            n_done += len(batch)
-            if progress is not None:
-                progress(n_done)
-        return torch.cat(scores).double().cpu().numpy()
+        return self.scores(images, progress, refuse)
 
     def _inspect(self, images, scale=None):
         """Yield, batch by batch, what `_read` returns, and images' known numbers."""
@@ -209,18 +171,14 @@ class Inspector:
             if is_usual and all(x.is_capturable(batch.device) for x in self.indexes):
                 yield self._inspect_graphed(batch), known
             else:
-                yield self._inspect_batch(batch, known, chosen), known
-
-    def _inspect_batch(self, batch, known, chosen):
-        """Return what `_read` does, of images on the device."""
-        return self._read(self._encode(batch, known), chosen)
+                yield self._read(self._encode(batch, known), chosen), known
 
     def inspect_new(self, image):
         """Return what `_read` does, of one image on the device that is not a known one.
 
         A tensor of shape (1, height, width, n_channels) in.
         """
-        return self._inspect_batch(image, [-1], range(len(self.indexes)))
+        return self._read(self._encode(image, [-1]), range(len(self.indexes)))
 
     def encode_each(self, images):
         """Yield what is compared of each image of a stack, as `Encoded`."""
@@ -237,24 +195,16 @@ class Inspector:
         is_corrected = [i >= 0 and self._is_corrected[i] for i in known]
         known = [i if i < self._n_known else -1 for i in known]
         pictures = None if self._compare is None else self.encoder.picture(batch)
-        return Encoded(features, self._own(known), known, is_corrected, pictures)
+        owners = known
+        if self._owners is not None:
+            owners = [i if i < 0 else int(self._owners[i]) for i in known]
+        return Encoded(features, owners, known, is_corrected, pictures)
 
     def score_features(self, features, owners, pictures):
-        """Score images whose features are known.
+        """Score images of known owners whose features are known, with positions.
 
-        Parameters
-        ----------
-        features : list of tensors of shape (n, rows, cols, D)
-            One for each scale, with positions.
-        owners : list of int
-            The owner of each image.
-        pictures : tensor or None
-            See `Encoded`.
-
-        Returns
-        -------
-        plain, raised : ndarray of shape (n,)
-            How abnormal they are, without feedback and by what it raises.
+        Returns arrays of shape (n,): how abnormal they are, without feedback and by
+        what it raises.
         """
         n = len(owners)
         encoded = Encoded(features, owners, [-1] * n, [False] * n, pictures)
@@ -265,19 +215,15 @@ class Inspector:
     def read_scores(self, images, progress):
         """Score new images, before it is decided what of feedback counts.
 
-        Returns
-        -------
-        plain, raised : ndarray of shape (n_images,)
-            Scores without what feedback raises, and with all of it.
+        Returns scores without what feedback raises, and with all of it, (n_images,).
         """
-        scales, found = range(len(self.indexes)), []
+        found = []
         for start, batch in images.batches(self.encoder.batch_size):
             encoded = self._encode(self.encoder.move(batch), [-1] * len(batch))
-            readings, _ = self._make_maps(encoded, scales)
-            found.append([self._find_largest(x) for x in (readings[0], readings[-1])])
+            features, owners, *_, pictures = encoded
+            found.append(self.score_features(features, owners, pictures))
             progress(start + len(batch))
-        scores = (torch.cat(x).double().cpu().numpy() for x in zip(*found, strict=True))
-        return tuple(-x for x in scores)
+        return -np.concatenate(found, axis=1)
 
     def find_decisive(self, images):
         """Return the pixels that the score of a single image comes from, a mask."""
@@ -288,20 +234,9 @@ class Inspector:
         return mask
 
     def measure_counted(self, i, encoded, cells):
-        """Return the exact distances of some of an image's patches as they count.
+        """Return the exact distances of some patches of one image as they count, (n,).
 
-        Parameters
-        ----------
-        i : int
-            The index of a scale.
-        encoded : Encoded
-            One image.
-        cells : tensor of int of shape (n,)
-            The numbers of the patches.
-
-        Returns
-        -------
-        distances : tensor of shape (n,)
+        `i` is the index of a scale, and `cells` are the numbers of the patches.
         """
         features = encoded.features[i].flatten(1, 2)
         features = features[:, cells.to(features.device)]
@@ -322,17 +257,14 @@ class Inspector:
         maps = [self._join_reading(x) for x in readings]
         scores = [self._find_largest(x) for x in readings]
         if len(readings) > 1:
-            levels = self._find_levels(encoded.numbers)
+            levels = self._levels[-1:].expand(len(encoded.numbers))
+            if max(encoded.numbers) >= 0:  # else without asking the host
+                levels = self._levels[encoded.numbers]  # the last one is of new images
             maps = [self._feedback.count(*maps, levels[:, None, None])]
             scores = [self._feedback.count(*scores, levels)]
         for k in np.flatnonzero(encoded.is_corrected):
             maps[0][k], scores[0][k] = 0.0, 0.0
         return maps[0], -scores[0], *logits
-
-    def _find_levels(self, numbers):
-        if all(number < 0 for number in numbers):  # without asking the host
-            return self._levels[-1:].expand(len(numbers))
-        return self._levels[numbers]  # the last one is that of new images
 
     def _join_reading(self, reading):
         """Return the anomaly maps of images."""
@@ -398,12 +330,6 @@ class Inspector:
         """Return what is usual for all patches of a scale, (n, rows, cols)."""
         found = self.variations[i].usual(features.flatten(1, 2), owners)
         return found.view(features.shape[:3])
-
-    def _own(self, known):
-        """Return the owners, in the bank, of known images; -1 for the others."""
-        if self._owners is None:
-            return known
-        return [i if i < 0 else int(self._owners[i]) for i in known]
 
     def _settle(self, features, bounds, usual, near, owner):
         """Lower the bounds of one image, in place, until its score is certain.

@@ -1,32 +1,14 @@
 """One bank of several that have grown from the same one."""
 
-from typing import NamedTuple
-
 import numpy as np
 import torch
 
 from skpatchsvdd._bank import Bank, PatchSample, Variation, join_banks, rows_to_keep
-from skpatchsvdd._scoring.fitted import FittedBank, index_banks
-
-
-class Copy(NamedTuple):
-    """What is to be joined: an estimator's encoder, its bank and its groups."""
-
-    encoder: torch.nn.Module
-    fitted: FittedBank
-    groups: np.ndarray | None
+from skpatchsvdd._scoring.fitted import index_banks
 
 
 def check_copies(own, others):
-    """Raise if any of some estimators cannot be a copy of one that has learnt more.
-
-    Parameters
-    ----------
-    own : Copy
-        The estimator that the others are to join.
-    others : list of Copy
-        Those that should have grown from it.
-    """
+    """Raise if any of some fitted estimators is no copy of one, with more learnt."""
     for i, other in enumerate(others):
         difference = _find_difference(own, other)
         if difference is not None:
@@ -46,26 +28,27 @@ def _find_difference(own, other):
             if not isinstance(value, np.ndarray | None):
                 values = f" ({theirs[name]!r} instead of {value!r})"
             return f"was fitted with another {name} than this one{values}"
-    pairs = zip(own.encoder.parameters(), other.encoder.parameters(), strict=True)
+    pairs = zip(own.encoder_.parameters(), other.encoder_.parameters(), strict=True)
     if not all(torch.equal(*pair) for pair in pairs):
         return "has an encoder with other weights than this one"
-    n_former = len(own.fitted.known)
-    if other.fitted.known[:n_former] != own.fitted.known:
+    known = own._fitted.known
+    if other._fitted.known[: len(known)] != known:
         return "has not grown from this one: its bank begins with other images"
-    if other.fitted.units != own.fitted.units:
+    if other._fitted.units != own._fitted.units:
         return "was fitted with another position_weight than this one"
-    if _list_labels(own.groups) != _list_labels(other.groups)[:n_former]:
+    if _list_labels(own) != _list_labels(other)[: len(known)]:
         return "was given other groups than this one"
     return None
 
 
-def _list_labels(groups):
+def _list_labels(estimator):
+    groups = estimator._calibration.groups
     return [] if groups is None else groups.tolist()
 
 
-def _list_settings(copy):
+def _list_settings(estimator):
     """Return what features and scores depend on, by the parameter that decides it."""
-    encoder, fitted = copy.encoder, copy.fitted
+    encoder, fitted = estimator.encoder_, estimator._fitted
     _, embedding_dim, patch_size = encoder.config
     setting = fitted.setting
     return {
@@ -100,23 +83,10 @@ def find_added(fitted, others):
     return added
 
 
-def join_fitted(fitted, others, added, owners, dense, context):
-    """Let images that were added to copies of a bank join it, without any feedback.
+def join_fitted(fitted, others, added, owners, context):
+    """Let images that were `added` to copies of a bank join it, without any feedback.
 
-    Parameters
-    ----------
-    fitted : FittedBank
-        What all others have grown from.
-    others : list of FittedBank
-        The copies.
-    added : list of ndarray of int
-        What `find_added` has found.
-    owners : ndarray of int
-        Those of former and new images, in the order of `others` and `added`.
-    dense : DenseEncoder
-        Which patches count.
-    context : FitContext
-        How to do it.
+    `owners` are those of former and new images, in the order of `others` and `added`.
     """
     rng, device = context.rng, context.device
     banks = [[index.bank()] for index in fitted.indexes]
@@ -133,14 +103,13 @@ def join_fitted(fitted, others, added, owners, dense, context):
             names[other.owners[new]] = owners[numbers[new]]
             for parts, x in zip(samples, other.variations, strict=True):
                 parts.append(_take_new(x.sample, parts[0], names))
-        for all_of_it, its in ((known, other.known), (sizes, other.sizes)):
-            all_of_it.extend(its[i] for i in new)
+        known.extend(other.known[i] for i in new)
+        sizes.extend(other.sizes[i] for i in new)
         files.extend(other.files[i] for i in new)
         pictures.append(None if other.pictures is None else other.pictures[new])
     joined = []
-    for parts, cells in zip(banks, dense.cells, strict=True):
-        n_features = parts[0].rows.shape[1]
-        n_rows = len(known) * len(cells)
+    for parts, cells in zip(banks, context.inspect(fitted).encoder.cells, strict=True):
+        n_features, n_rows = parts[0].rows.shape[1], len(known) * len(cells)
         size = rows_to_keep(context.options.bank_size, n_rows, n_features)
         joined.append(join_banks(parts, size, rng, device))
     indexes = index_banks(joined, context)

@@ -12,21 +12,9 @@ from skpatchsvdd._images import enlarge_roi
 def spread_scores(scores, patch_size, stride, image_size):
     """Give every pixel the mean score of the patches that cover it.
 
-    Pixels that no patch covers take the value of the nearest covered pixel, so the
-    largest value is always that of a covered one.
-
-    Parameters
-    ----------
-    scores : tensor of shape (n_images, rows, cols)
-        Scores of the patches.
-    patch_size, stride : int
-        How the patches were cut.
-    image_size : tuple of (height, width)
-        Size of the images.
-
-    Returns
-    -------
-    maps : tensor of shape (n_images, height, width)
+    From scores of patches, (n, rows, cols), to maps, (n, height, width). Pixels that no
+    patch covers take the value of the nearest covered pixel, so the largest value is
+    always that of a covered one.
     """
     # A patch covers a rectangle, so the mean over patches is a mean over rows followed
     # by one over columns: two small matrix products.
@@ -40,19 +28,7 @@ def spread_scores(scores, patch_size, stride, image_size):
 
 
 def find_covering(pixels, patch_size, stride):
-    """Find the patches that contribute to the value of some pixels.
-
-    Parameters
-    ----------
-    pixels : bool tensor of shape (height, width)
-        Which pixels.
-    patch_size, stride : int
-        How the patches were cut.
-
-    Returns
-    -------
-    patches : bool tensor of shape (rows, cols)
-    """
+    """Return the patches, (rows, cols), that pixels, (height, width), come from."""
     down, across = (
         _mean_matrix(length, patch_size, stride, pixels.device)
         for length in pixels.shape
@@ -61,20 +37,9 @@ def find_covering(pixels, patch_size, stride):
 
 
 def join_maps(maps, aggregation, weights):
-    """Join the maps of all scales into one, pixel by pixel.
+    """Join the maps of all scales into one, pixel by pixel; the paper multiplies.
 
-    Parameters
-    ----------
-    maps : list of tensors of shape (n_images, height, width)
-        One map for each scale.
-    aggregation : {"multiply", "sum"}
-        The paper multiplies.
-    weights : list of float
-        How much each counts: an exponent, or a factor.
-
-    Returns
-    -------
-    joined : tensor of shape (n_images, height, width)
+    `weights` say how much each counts: an exponent, or a factor.
     """
     # Pair by pair: a GPU compiles `prod` first, for seconds.
     if aggregation == "sum":
@@ -86,10 +51,7 @@ def join_maps(maps, aggregation, weights):
 
 
 def geometric_mean(factors, weights):
-    """Return the product of tensors, each to the power of its weight.
-
-    One alone stays as it is.
-    """
+    """Return the product of tensors, each to its weight; one alone stays as it is."""
     if len(factors) == 1:
         return factors[0]
     if factors[0].device.type == "cpu":

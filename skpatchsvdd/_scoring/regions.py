@@ -1,8 +1,14 @@
-"""Connected regions of abnormal pixels."""
+"""What there is to see in an image: its score, its map, and its abnormal regions."""
+
+from typing import NamedTuple
 
 import numpy as np
 from scipy import ndimage
 
+from skpatchsvdd._scoring.maps import resize_map
+
+# Of what the threshold is, what pixels that are taken for damage reach at least.
+DAMAGED = 0.5
 _BOX = ("top", "left", "bottom", "right")
 REGION = np.dtype(
     [(name, np.int64) for name in (*_BOX, "area", "row", "col")]
@@ -11,22 +17,51 @@ REGION = np.dtype(
 _TOUCHING = np.ones((3, 3))  # pixels that touch at a corner belong together
 
 
+class Sight(NamedTuple):
+    """One inspected image."""
+
+    score: float  # high is normal
+    map: np.ndarray  # high is abnormal, (height, width)
+    logits: np.ndarray | None = None  # how sure the comparison is of damage
+
+    def mask(self, offset):
+        """Return which pixels are abnormal, none of an image with a higher score.
+
+        Those of which the comparison is more sure than not that they are damaged, and
+        which reach half the threshold; if there are none, those above it; the largest
+        one at least.
+        """
+        if self.score >= offset:
+            return np.zeros(self.map.shape, dtype=bool)
+        mask = self.map > -offset
+        if self.logits is not None:
+            is_damaged = (self.logits > 0) & (self.map > DAMAGED * -offset)
+            mask = is_damaged if is_damaged.any() else mask
+        if not mask.any():
+            mask.flat[self.map.argmax()] = True
+        return mask
+
+    def regions(self, offset):
+        """Return the connected regions of the mask; see `find_regions`."""
+        return find_regions(self.mask(offset), self.map)
+
+    def split(self, offset):
+        """Return a mask for each of the regions."""
+        labels, _ = ndimage.label(self.mask(offset), structure=_TOUCHING)
+        regions = self.regions(offset)
+        return [labels == labels[x["row"], x["col"]] for x in regions]
+
+    def resize(self, size, roi):
+        """Return the same image at another size, with nothing outside of a roi."""
+        parts = (x if x is None else resize_map(x, size, roi) for x in self[1:])
+        return Sight(self.score, *parts)
+
+
 def find_regions(mask, one_map):
-    """List the connected regions of a mask, the highest peak first.
+    """List the connected regions of a mask, the highest peak first, as `REGION`.
 
-    Parameters
-    ----------
-    mask : ndarray of bool of shape (height, width)
-        True at abnormal pixels.
-    one_map : ndarray of shape (height, width)
-        The anomaly map.
-
-    Returns
-    -------
-    regions : structured ndarray of shape (n_regions,)
-        With the fields of `REGION`: the box, from `top` and `left` up to, but without,
-        `bottom` and `right`, the number of pixels, row and column of the highest one,
-        the highest and the mean value.
+    The box, from `top` and `left` up to, but without, `bottom` and `right`, the number
+    of pixels, row and column of the highest one, the highest and the mean value.
     """
     # A normal image, as almost all are: labels need not be made.
     if not mask.any():
@@ -39,15 +74,8 @@ def find_regions(mask, one_map):
         regions[name] = values
     pixels = np.flatnonzero(mask)
     _measure(regions, labels.ravel()[pixels] - 1, one_map.ravel()[pixels], pixels)
-    width = mask.shape[1]
-    regions["row"], regions["col"] = np.divmod(regions["row"], width)
+    regions["row"], regions["col"] = np.divmod(regions["row"], mask.shape[1])
     return regions[np.argsort(-regions["peak"], kind="stable")]
-
-
-def split_regions(mask, regions):
-    """Return a mask for each of the regions that `find_regions` has found in a mask."""
-    labels, _ = ndimage.label(mask, structure=_TOUCHING)
-    return [labels == labels[x["row"], x["col"]] for x in regions]
 
 
 def _measure(regions, owners, values, pixels):
@@ -68,29 +96,16 @@ def _measure(regions, owners, values, pixels):
 def resize_regions(regions, size, image_size):
     """Bring regions from the size of inspection to that of the image they are of.
 
-    Parameters
-    ----------
-    regions : structured ndarray of shape (n_regions,)
-        See `find_regions`.
-    size : tuple of (height, width)
-        The size at which images are inspected.
-    image_size : tuple of (height, width)
-        The size in which the image came.
-
-    Returns
-    -------
-    regions : structured ndarray of shape (n_regions,)
-        Boxes hold all that lies in a pixel of the inspection; areas are rounded.
+    Boxes hold all that lies in a pixel of the inspection; areas are rounded.
     """
     if tuple(size) == tuple(image_size):
         return regions
     resized = regions.copy()
     ratios = np.array(image_size) / size
-    for names, round_up in ((("top", "left"), False), (("bottom", "right"), True)):
+    for names, rounded in ((_BOX[:2], np.floor), (_BOX[2:], np.ceil)):
         for name, ratio in zip(names, ratios, strict=True):
             # In exact terms a product may be a whole number, from which it differs.
-            value = np.round(regions[name] * ratio, 6)
-            resized[name] = np.ceil(value) if round_up else np.floor(value)
+            resized[name] = rounded(np.round(regions[name] * ratio, 6))
     for name, ratio in zip(("row", "col"), ratios, strict=True):
         resized[name] = (regions[name] + 0.5) * ratio
     resized["area"] = np.maximum(np.rint(regions["area"] * ratios.prod()), 1)

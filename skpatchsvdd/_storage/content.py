@@ -6,12 +6,7 @@ import numpy as np
 
 from skpatchsvdd._bank import ApproximateIndex, ExactIndex, Variation
 from skpatchsvdd._calibration import Calibration
-from skpatchsvdd._encoding import (
-    ENCODERS,
-    JointEncoder,
-    ModuleEncoder,
-    grid_shape,
-)
+from skpatchsvdd._encoding import ENCODERS, JointEncoder, ModuleEncoder, grid_shape
 from skpatchsvdd._feedback import Feedback, KnownDefects
 from skpatchsvdd._scoring import FittedBank
 
@@ -26,13 +21,6 @@ def check_content(path, parameters, learnt):
 
     Sizes and strides say how much there is to compute: a file that was made to do harm
     would keep a machine busy, or fill its memory.
-
-    Parameters
-    ----------
-    path : str
-        The file.
-    parameters, learnt : dict
-        What `read_model` has read of it.
     """
     for name, is_right in _CHECKS.items():
         try:
@@ -58,19 +46,16 @@ def _is_encoder_right(parameters, learnt):
 def _is_size_right(parameters, learnt):
     shape, given = learnt["inspected_shape_"], parameters.get("image_size")
     n_channels, *_ = learnt["encoder_"].config
-    patch_size = max(learnt["patch_sizes_"])
     *size, last = shape
-    is_right = (
+    pair = [given] * 2 if isinstance(given, int) else given
+    return (
         len(shape) == 3
         and _are_positive(shape)
         and last == n_channels
-        and min(size) >= patch_size
+        and min(size) >= max(learnt["patch_sizes_"])
         and math.prod(size) <= _MAX_PIXELS
+        and (given is None or list(pair) == size)  # what images are resized to
     )
-    if given is not None:  # what images are resized to
-        pair = [given] * 2 if isinstance(given, int) else list(given)
-        is_right = is_right and pair == size
-    return is_right
 
 
 def _are_strides_right(parameters, learnt):
@@ -89,29 +74,25 @@ def _is_setting_right(parameters, learnt):
     return (
         tuple(setting.image_size) == shape[:2]
         and tuple(setting.strides) == tuple(learnt["strides_"])
-        and setting.center.shape in (shape, (1, 1, 1))
-        and setting.center.dtype == np.float32
-        and _are_finite(setting.center)
+        and any(_are_floats(setting.center, x) for x in (shape, (1, 1, 1)))
         and 0 <= setting.light <= 1
         and (roi is None or (roi.shape == shape[:2] and roi.dtype == bool))
-        and _are_same(setting.roi, learnt["roi_"])
-        and _are_same(setting.center, learnt["center_"])
+        and (roi is None) == (learnt["roi_"] is None)
+        and np.array_equal(roi, learnt["roi_"])
+        and np.array_equal(setting.center, learnt["center_"])
     )
 
 
 def _is_bank_right(parameters, learnt):
     fitted = learnt["_fitted"]
     n_known, n_scales = len(fitted.known), len(learnt["patch_sizes_"])
-    counts = [len(x) for x in (fitted.owners, fitted.sizes, fitted.files)]
-    lengths = learnt["encoder_"].lengths
-    by_scale = [fitted.indexes, fitted.units]
-    if fitted.variations is not None:
-        by_scale.append(fitted.variations)
+    by_image = (fitted.known, fitted.sizes, fitted.files)
+    variations = fitted.indexes if fitted.variations is None else fitted.variations
     return (
         isinstance(fitted, FittedBank)
-        and all(isinstance(x, list) for x in (fitted.known, fitted.sizes, fitted.files))
-        and counts == [n_known] * 3
-        and all(len(x) == n_scales for x in by_scale)
+        and all(isinstance(x, list) for x in by_image)
+        and {len(x) for x in (*by_image, fitted.owners)} == {n_known}
+        and {len(fitted.indexes), len(fitted.units), len(variations)} == {n_scales}
         and 0 <= fitted.n_averaged <= n_known
         and fitted.aggregation in ("multiply", "sum")
         and 0 <= fitted.relative_weight <= 1
@@ -122,98 +103,98 @@ def _is_bank_right(parameters, learnt):
         and _are_positive([fitted.score_pixels])
         and all(_is_number(unit) and unit >= 0 for unit in fitted.units)
         and _are_indices(fitted.owners, n_known)
-        and all(
-            _are_places_right(index, n_known, math.prod(grid))
-            for index, grid in zip(fitted.indexes, _list_grids(learnt), strict=True)
-        )
-        and all(map(_is_width_right, _list_widths(fitted), fitted.units, lengths))
+        and all(_is_index_right(i, learnt) for i in range(n_scales))
     )
 
 
 def _are_pictures_right(fitted, learnt):
     """Whether there is a picture of half the size of each known image."""
     pictures, (height, width) = fitted.pictures, learnt["inspected_shape_"][:2]
-    size = (-(-height // 2), -(-width // 2))
     return (
         fitted.variations is not None
         and pictures.dtype == np.uint8
         and pictures.shape[0] == len(fitted.known)
         and pictures.shape[1] in (1, 3)
-        and pictures.shape[2:] == size
+        and pictures.shape[2:] == (-(-height // 2), -(-width // 2))
     )
 
 
-def _is_width_right(width, unit, length):
-    """Whether rows hold a feature and, with a unit of positions, row and column."""
-    return length is None or width == length + 2 * (unit > 0)
+def _is_index_right(i, learnt):
+    """Whether the rows of a scale are of patches that known images have.
+
+    They hold a feature and, with a unit of positions, row and column.
+    """
+    fitted, length = learnt["_fitted"], learnt["encoder_"].lengths[i]
+    exact, n_known = _get_exact(fitted.indexes[i]), len(fitted.known)
+    size, patch_size = learnt["inspected_shape_"][:2], learnt["patch_sizes_"][i]
+    n_patches = math.prod(grid_shape(size, patch_size, learnt["strides_"][i]))
+    n_places = 2 * (fitted.units[i] > 0)
+    return (
+        isinstance(exact, ExactIndex)
+        and _are_finite(exact.rows)
+        and _are_indices(exact.owners, n_known)
+        and _are_indices(exact.places)
+        and (exact.places.max(axis=0) < np.array([n_known, n_patches])).all()
+        and (length is None or exact.rows.shape[1] == length + n_places)
+    )
 
 
 def _are_variations_right(parameters, learnt):
     fitted = learnt["_fitted"]
-    widths = _list_widths(fitted)
     return fitted.variations is None or all(
         isinstance(x, Variation)
-        and x.sample.rows.dtype == x.distances.dtype == np.float32
-        and x.sample.rows.shape == (*x.distances.shape, width)
+        and _are_floats(x.distances, x.distances.shape)
+        and _are_floats(x.sample.rows, (*x.distances.shape, width))
         and x.distances.ndim == 2
         and x.distances.size > 0
         and x.sample.owners.shape == x.distances.shape[:1]
         and _are_indices(x.sample.owners, len(fitted.known))
-        and all(map(_are_finite, (x.sample.rows, x.distances)))
         and _is_number(x.width)
         and x.width > 0
-        for x, width in zip(fitted.variations, widths, strict=True)
+        for x, width in zip(fitted.variations, _list_widths(fitted), strict=True)
     )
 
 
 def _is_feedback_right(parameters, learnt):
     """Whether what people have said fits the bank."""
     fitted = learnt["_fitted"]
-    feedback, widths = fitted.feedback, _list_widths(fitted)
-    if feedback is None:
-        return True
-    defects, levels = feedback.defects, feedback.levels
-    is_right = (
+    feedback = fitted.feedback
+    return feedback is None or (
         isinstance(feedback, Feedback)
         and isinstance(feedback.corrected, set)
-        and levels.shape == (len(fitted.known) + 1,)
-        and levels.dtype == np.float64
-        and np.isfinite(levels).all()
+        and feedback.levels.shape == (len(fitted.known) + 1,)
+        and feedback.levels.dtype == np.float64
+        and np.isfinite(feedback.levels).all()
+        and (feedback.defects is None or _are_defects_right(feedback.defects, fitted))
     )
-    if defects is not None:
-        lengths = {len(x) for x in (defects.known, defects.kinds, defects.files)}
-        is_right = (
-            is_right
-            and isinstance(defects, KnownDefects)
-            and len(lengths) == 1
-            and all(isinstance(kind, str) for kind in defects.kinds)
-            and len(defects.banks) == len(widths)
-            and all(map(_is_bank_of_defects_right, defects.banks, widths))
-            and all(x.places[:, 0].max() < min(lengths) for x in defects.banks)
-        )
-    return is_right
+
+
+def _are_defects_right(defects, fitted):
+    widths = _list_widths(fitted)
+    lengths = {len(x) for x in (defects.known, defects.kinds, defects.files)}
+    return (
+        isinstance(defects, KnownDefects)
+        and len(lengths) == 1
+        and all(isinstance(kind, str) for kind in defects.kinds)
+        and len(defects.banks) == len(widths)
+        and all(map(_is_bank_of_defects_right, defects.banks, widths))
+        and all(x.places[:, 0].max() < min(lengths) for x in defects.banks)
+    )
 
 
 def _is_bank_of_defects_right(bank, n_features):
     n_rows = len(bank.rows)
     return (
-        _are_rows_right(bank.rows, n_features)
-        and n_rows > 0
+        n_rows > 0
+        and _are_floats(bank.rows, (n_rows, n_features))
         and bank.places.shape == (n_rows, 2)
         and _are_indices(bank.places)
-        and bank.limits.shape == (2, n_rows)
+        and _are_floats(bank.limits, (2, n_rows))
         and bank.holders.shape == (n_rows,)
         and _are_indices(bank.holders)
-        and bank.peaks.ndim == 1
         and len(bank.peaks) > 0
-        and bank.limits.dtype == bank.peaks.dtype == np.float32
-        and all(map(_are_finite, (bank.limits, bank.peaks)))
+        and _are_floats(bank.peaks, (len(bank.peaks),))
     )
-
-
-def _are_rows_right(rows, n_features):
-    is_right = rows.dtype == np.float32 and rows.shape[1:] == (n_features,)
-    return is_right and _are_finite(rows)
 
 
 def _list_widths(fitted):
@@ -252,24 +233,6 @@ def _are_scores_right(known):
     )
 
 
-def _are_places_right(index, n_known, n_patches):
-    """Whether the rows of an index are of patches that known images have."""
-    exact = _get_exact(index)
-    return (
-        isinstance(exact, ExactIndex)
-        and _are_finite(exact.rows)
-        and _are_indices(exact.owners, n_known)
-        and _are_indices(exact.places)
-        and (exact.places.max(axis=0) < np.array([n_known, n_patches])).all()
-    )
-
-
-def _list_grids(learnt):
-    size = learnt["inspected_shape_"][:2]
-    pairs = zip(learnt["patch_sizes_"], learnt["strides_"], strict=True)
-    return [tuple(grid_shape(size, *pair)) for pair in pairs]
-
-
 def _are_positive(numbers):
     return all(type(x) is int and x > 0 for x in numbers)
 
@@ -285,15 +248,16 @@ def _are_indices(array, end=np.inf):
     return array.size == 0 or 0 <= array.min() <= array.max() < end
 
 
+def _are_floats(array, shape):
+    """Whether an array of a shape holds finite numbers, float32."""
+    return array.dtype == np.float32 and array.shape == shape and _are_finite(array)
+
+
 def _are_finite(array):
     if array.dtype.kind != "f":
         return False
     # No array of booleans: a bank may fill a quarter of the memory.
     return array.size == 0 or np.isfinite([array.min(), array.max()]).all()
-
-
-def _are_same(array, other):
-    return (array is None) == (other is None) and np.array_equal(array, other)
 
 
 # In this order: each relies on those before it.

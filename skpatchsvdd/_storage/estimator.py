@@ -7,8 +7,28 @@ import numpy as np
 from skpatchsvdd._learnt import describe_bank, describe_calibration, set_learnt
 from skpatchsvdd._storage.content import check_content
 from skpatchsvdd._storage.model import read_model, write_model
-from skpatchsvdd._storage.schema import LEARNT
 from skpatchsvdd._utils import check_device_name
+
+# What `fit` learns. What else a fitted estimator has is read off the last two.
+LEARNT = (
+    "encoder_",
+    "lam_",
+    "lam_results_",
+    "offset_",
+    "roi_",
+    "center_",
+    "inspected_shape_",
+    "patch_sizes_",
+    "strides_",
+    "loss_curve_",
+    "n_iter_",
+    "best_iter_",
+    "validation_steps_",
+    "validation_scores_",
+    "n_features_in_",
+    "_calibration",
+    "_fitted",
+)
 
 
 def save_estimator(estimator, path):

@@ -5,16 +5,19 @@ import json
 import numpy as np
 from torch import nn
 
-from skpatchsvdd._bank import ApproximateIndex, ExactIndex
+from skpatchsvdd._bank import ApproximateIndex, ExactIndex, PatchSample, Variation
+from skpatchsvdd._calibration import Calibration
 from skpatchsvdd._encoding import (
     ENCODERS,
+    DenseSetting,
     JointEncoder,
     ModuleEncoder,
     rebuild_encoder,
 )
+from skpatchsvdd._feedback import DefectBank, Feedback, KnownDefects
 from skpatchsvdd._parameters import Inspection, Training
+from skpatchsvdd._scoring import FittedBank
 from skpatchsvdd._storage.own_modules import GivenModules, describe_module
-from skpatchsvdd._storage.schema import OBJECTS, put_together, take_apart
 from skpatchsvdd._storage.tensors import NAMES, read_tensors, write_tensors
 from skpatchsvdd._utils import check_file_name
 from skpatchsvdd._version import __version__
@@ -24,6 +27,17 @@ _FORMAT = 1
 # Parameters that are objects: a file holds their values, by name.
 _SETTINGS = {cls.__name__: cls for cls in (Training, Inspection)}
 _CONTAINERS = {"list": list, "tuple": tuple, "set": set}
+# The classes of the package of which files hold objects, by name, besides encoders and
+# the approximate index, which is saved as the exact one and built anew. What is saved
+# of an object stands in its class: the fields of a named tuple, or what
+# `Saved.saved_names` returns, of which pickles are made as well.
+OBJECTS = {
+    cls.__name__: cls
+    for cls in (
+        *(FittedBank, ExactIndex, Variation, DenseSetting, PatchSample),
+        *(Calibration, Feedback, KnownDefects, DefectBank),
+    )
+}
 
 
 def write_model(path, parameters, learnt):
@@ -42,13 +56,10 @@ def write_model(path, parameters, learnt):
 
 
 def read_model(path, mmap=False, encoder=None):
-    """Read a model; a ValueError names the file and says what is wrong with it.
+    """Read parameters and what was learnt, as dicts, of a model.
 
-    `encoder` is what it was fitted with, if that holds modules of a user.
-
-    Returns
-    -------
-    parameters, learnt : dict
+    A ValueError names the file and says what is wrong with it. `encoder` is what it was
+    fitted with, if that holds modules of a user.
     """
     path = check_file_name(path)
     try:
@@ -137,18 +148,17 @@ class _Packer:
             return {"own": self.pack_dict(describe_module(value))}
         for kind, cls in ENCODERS.items():
             if type(value) is cls:
-                return {
-                    "encoder": kind,
-                    "config": value.config,
-                    "of": self.pack(value.weights()),
-                }
+                weights = self.pack(value.weights())
+                return {"encoder": kind, "config": value.config, "of": weights}
         if isinstance(value, nn.Module):
             self._modules.append(value)
             return {"module": len(self._modules) - 1}
         name = type(value).__name__
         if type(value) is not OBJECTS.get(name):
             raise TypeError(f"a {name} has no place in a file")
-        return {"object": name, "of": self.pack_dict(take_apart(value))}
+        is_tuple = isinstance(value, tuple)
+        fields = value._asdict() if is_tuple else value.__getstate__()
+        return {"object": name, "of": self.pack_dict(fields)}
 
 
 def _as_table(items):
@@ -182,19 +192,12 @@ class _Unpacker:
                 raise TypeError("lists carry a tag")
             return value
         kind = next(iter(value), None)
+        if kind in _CONTAINERS:
+            return _CONTAINERS[kind](map(self.unpack, value[kind]))
         return getattr(self, f"_unpack_{kind}")(value[kind], value)
 
     def _unpack_dict(self, pairs, _):
         return {key: self.unpack(value) for key, value in pairs}
-
-    def _unpack_list(self, items, _):
-        return [self.unpack(x) for x in items]
-
-    def _unpack_tuple(self, items, _):
-        return tuple(self.unpack(x) for x in items)
-
-    def _unpack_set(self, items, _):
-        return {self.unpack(x) for x in items}
 
     def _unpack_bytes(self, text, _):
         return bytes.fromhex(text)
@@ -242,8 +245,14 @@ class _Unpacker:
         return rebuild_encoder(ENCODERS[kind], config, arrays).eval()
 
     def _unpack_object(self, name, value):
-        made = put_together(name, self.unpack(value["of"]))
-        if isinstance(made, ExactIndex):
+        cls, fields = OBJECTS[name], self.unpack(value["of"])
+        if issubclass(cls, tuple):
+            if set(fields) != set(cls._fields):
+                raise ValueError(f"section {name!r} is invalid")
+            return cls(**fields)
+        made = cls.__new__(cls)
+        made.__setstate__(fields)
+        if cls is ExactIndex:
             _check_index(made)
         return made
 

@@ -39,10 +39,7 @@ def describe_module(encoder):
 class GivenModules:
     """What a user passes beside a file, for the modules that it does not hold.
 
-    Parameters
-    ----------
-    encoder : torch.nn.Module, list or None
-        As it was for the estimator; names in a list are passed over.
+    `encoder` as it was for the estimator; names in a list are passed over.
     """
 
     def __init__(self, encoder):

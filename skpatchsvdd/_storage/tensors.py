@@ -14,15 +14,8 @@ import numpy as np
 
 from skpatchsvdd._utils import map_file, replaced_when_whole
 
-_CODES = {
-    "F64": "<f8",
-    "F32": "<f4",
-    "F16": "<f2",
-    "I64": "<i8",
-    "I32": "<i4",
-    "U8": "|u1",
-    "BOOL": "|b1",
-}
+_CODES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4"}
+_CODES |= {"U8": "|u1", "BOOL": "|b1"}
 # The types of arrays that files hold, and their names there.
 NAMES = {np.dtype(dtype): code for code, dtype in _CODES.items()}
 # Bytes of a header, at most: far more than any model has, little for a memory.
@@ -66,20 +59,10 @@ def write_tensors(path, arrays, text):
 
 
 def read_tensors(path, mmap=False):
-    """Read what `write_tensors` has written; a ValueError says what is wrong with it.
+    """Read arrays and text, as dicts by name, that `write_tensors` has written.
 
-    Parameters
-    ----------
-    path : str
-        The file.
-    mmap : bool
-        Whether to map large arrays into memory, for reading only, instead of loading
-        them.
-
-    Returns
-    -------
-    arrays : dict of str to ndarray
-    text : dict of str to str
+    A ValueError says what is wrong with them. `mmap` maps large arrays into memory, for
+    reading only, instead of loading them.
     """
     with open(path, "rb") as stream:
         n_bytes = os.fstat(stream.fileno()).st_size

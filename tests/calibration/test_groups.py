@@ -11,7 +11,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from skpatchsvdd import Inspection, PatchSVDD, Training
-from skpatchsvdd._calibration.groups import check_groups, choose_aside
+from skpatchsvdd._calibration import Calibration
+from skpatchsvdd._calibration.groups import choose_aside
 from skpatchsvdd.datasets import make_textures
 from skpatchsvdd.model_selection import (
     NormalOnlyKFold,
@@ -23,15 +24,22 @@ from skpatchsvdd.model_selection import (
 pytestmark = pytest.mark.filterwarnings("ignore:images look like the ones before")
 
 QUICK = {
+    "encoder": "hierarchical",
+    "max_iter": 0,
     "embedding_dim": 8,
     "patch_size": 32,
     "training": Training(batch_size=2),
     "n_jobs": 1,
+    "strides": (8,),
+    "random_state": 0,
 }
-QUICK |= {"strides": (8,), "random_state": 0}
 N_GROUPS, N_EACH = 8, 3
 # Like no image that is trained on.
 NOISE = np.random.RandomState(0).randint(256, size=(1, 48, 48, 3)).astype(np.uint8)
+
+
+def make(**given):
+    return PatchSVDD(**QUICK | given)
 
 
 def make_lots(n_groups, n_each, random_state):
@@ -54,16 +62,7 @@ def lots():
 def trained(lots):
     """An estimator fitted to lots. Tests must not change it."""
     images, groups = lots
-    return PatchSVDD(encoder="hierarchical", max_iter=2, **QUICK).fit(
-        images, groups=groups
-    )
-
-
-def score_without(est, images, is_kept):
-    """Score images against the bank of others, by an encoder as it is."""
-    other = pickle.loads(pickle.dumps(est))
-    other.set_params(warm_start=True, max_iter=0, inspection__position_weight=0)
-    return other.fit(images[is_kept]).score_samples(images[~is_kept])
+    return make(max_iter=2).fit(images, groups=groups)
 
 
 def test_whole_groups_are_set_aside_and_calibrate(trained, lots):
@@ -72,8 +71,10 @@ def test_whole_groups_are_set_aside_and_calibrate(trained, lots):
     aside = np.unique(groups[trained.calibrates_])
     assert len(aside) == N_GROUPS // 2
     np.testing.assert_array_equal(trained.calibrates_, np.isin(groups, aside))
-    lowest = trained.training_scores_[trained.calibrates_].min()
-    assert trained.offset_ == lowest
+    assert trained.offset_ == trained.training_scores_[trained.calibrates_].min()
+    # Each group counts the same.
+    assert trained.p_values(NOISE) == 1 / (N_GROUPS // 2 + 1)
+    assert trained.predict_mask(NOISE, false_alarm_rate=0.5).any()
 
 
 def test_the_encoder_sees_no_group_that_calibrates(trained, lots):
@@ -81,10 +82,8 @@ def test_the_encoder_sees_no_group_that_calibrates(trained, lots):
     images[trained.calibrates_] = 255 - images[trained.calibrates_]
     other = clone(trained).fit(images, groups=lots[1])
     np.testing.assert_array_equal(other.calibrates_, trained.calibrates_)
-    for a, b in zip(
-        other.encoder_.parameters(), trained.encoder_.parameters(), strict=True
-    ):
-        assert (a == b).all()
+    weights = (x.encoder_.parameters() for x in (other, trained))
+    assert all((a == b).all() for a, b in zip(*weights, strict=True))
     assert other.validation_scores_.tolist() == trained.validation_scores_.tolist()
 
 
@@ -93,25 +92,22 @@ def test_the_encoder_sees_no_group_that_calibrates(trained, lots):
 )
 def test_images_are_scored_without_their_group(lots, neighbors):
     images, groups = lots
-    est = PatchSVDD(
-        encoder="hierarchical",
-        max_iter=0,
-        # What is usual is measured on all images, and changes if some are missing.
-        inspection=Inspection(position_weight=0, relative_weight=0),
-        neighbors=neighbors,
-        **QUICK,
-    ).fit(images, groups=groups)
+    # What is usual is measured on all images, and changes if some are missing.
+    inspection = Inspection(position_weight=0, relative_weight=0)
+    est = make(inspection=inspection, neighbors=neighbors).fit(images, groups=groups)
     assert est.calibrates_.all()  # an encoder that is not trained has seen none
     assert est.bank_size_ == {32: len(images) * 9}
     is_first = np.array(groups) == groups[0]
-    expected = score_without(est, images, ~is_first)
-    np.testing.assert_allclose(est.training_scores_[is_first], expected, rtol=1e-4)
     np.testing.assert_array_equal(est.score_samples(images), est.training_scores_)
+    scores = est.training_scores_[is_first]
+    est.set_params(warm_start=True).fit(images[~is_first])  # the bank of the others
+    expected = est.score_samples(images[is_first])
+    np.testing.assert_allclose(scores, expected, rtol=1e-4)
 
 
 def test_the_order_of_images_does_not_matter(lots):
     images, groups = lots[0], np.array(lots[1])
-    est = PatchSVDD(encoder="hierarchical", max_iter=0, **QUICK)
+    est = make()
     est.set_params(inspection__position_weight=0)
     scores = est.fit(images, groups=groups).training_scores_
     order = np.roll(np.random.RandomState(0).permutation(len(images)), 1)
@@ -123,9 +119,7 @@ def test_the_order_of_images_does_not_matter(lots):
 
 def test_a_small_bank_leaves_groups_out_too(lots):
     images, groups = lots
-    est = PatchSVDD(
-        encoder="hierarchical", max_iter=0, bank_size=60, **QUICK
-    ).set_params(inspection__relative_weight=0)
+    est = make(bank_size=60).set_params(inspection__relative_weight=0)
     own = clone(est).fit(images)
     est.fit(images, groups=groups)
     assert est.bank_size_ == {32: 60}
@@ -135,7 +129,7 @@ def test_a_small_bank_leaves_groups_out_too(lots):
 
 def test_groups_of_one_image_are_no_groups(lots):
     images, _ = lots
-    est = PatchSVDD(encoder="hierarchical", max_iter=0, false_alarm_rate=0.1, **QUICK)
+    est = make(false_alarm_rate=0.1)
     own = clone(est).fit(images)
     single = clone(est).fit(images, groups=np.arange(len(images)))
     np.testing.assert_array_equal(single.training_scores_, own.training_scores_)
@@ -150,36 +144,24 @@ def test_groups_of_one_image_are_no_groups(lots):
 def test_new_groups_raise_fewer_alarms_with_groups(lots):
     images, groups = lots
     new = make_lots(16, 2, 7)
-    est = PatchSVDD(
-        encoder="hierarchical", max_iter=0, false_alarm_rate=0.12, **QUICK
-    ).set_params(inspection__light=1)
+    est = make(false_alarm_rate=0.12).set_params(inspection__light=1)
     without = (clone(est).fit(images).predict(new) == -1).mean()
     with_groups = (clone(est).fit(images, groups=groups).predict(new) == -1).mean()
     assert without > 0.15
     assert with_groups < 0.7 * without
 
 
-def test_each_group_counts_the_same(trained):
-    scores = trained.training_scores_[trained.calibrates_]
-    assert trained.p_values(NOISE) == 1 / (N_GROUPS // 2 + 1)
-    mask = trained.predict_mask(NOISE, false_alarm_rate=0.5)
-    assert mask.any()
-    assert len(scores) == N_GROUPS // 2 * N_EACH
-
-
 def test_abnormal_images_go_with_their_groups(lots):
     images, groups = lots
     y = np.ones(len(images), dtype=int)
     y[[0, 1, 2, 5]] = -1
-    est = PatchSVDD(encoder="hierarchical", max_iter=0, **QUICK).fit(
-        images, y, groups=groups
-    )
+    est = make().fit(images, y, groups=groups)
     assert est.groups_.tolist() == [groups[i] for i in np.flatnonzero(y == 1)]
 
 
 def test_few_groups_for_the_false_alarm_rate_are_told(lots):
     images, groups = lots
-    est = PatchSVDD(encoder="hierarchical", max_iter=0, false_alarm_rate=0.05, **QUICK)
+    est = make(false_alarm_rate=0.05)
     with pytest.warns(UserWarning, match="needs at least 19 groups .* got 8"):
         est.fit(images, groups=groups)
     assert est.offset_ == est.training_scores_.min()
@@ -199,17 +181,23 @@ def test_few_groups_for_the_false_alarm_rate_are_told(lots):
 )
 def test_bad_groups_are_named(lots, groups, message):
     with pytest.raises(ValueError, match=message):
-        PatchSVDD(encoder="hierarchical", max_iter=0, **QUICK).fit(
-            lots[0], groups=groups
-        )
+        make().fit(lots[0], groups=groups)
 
 
-def test_labels_may_be_numbers_or_names():
-    assert check_groups([3, 1, 3], 3).tolist() == [3, 1, 3]
-    assert check_groups(("a", "b"), 2).tolist() == ["a", "b"]
-    mixed = check_groups(np.array(["a", 1], dtype=object), 2)
-    assert mixed.tolist() == ["a", "1"]
-    assert check_groups(None, 5) is None
+@pytest.mark.parametrize(
+    ("groups", "kept"),
+    [([1, 1, 2, 3], [1, 1, 2, 3, 4, 1]), (["a", "a", 1, 3], [*"aa1341"])],
+)
+def test_the_attributes_of_an_estimator_are_its_calibration(lots, groups, kept):
+    images = lots[0][::3][:6]
+    est = make(false_alarm_rate=0.25).fit(images[:4], groups=groups)
+    more = [4, 1] if groups[0] == 1 else ["4", "1"]
+    est.partial_fit(images[4:], groups=more)
+    known = Calibration(est.training_scores_, est.groups_, est.calibrates_)
+    assert est.offset_ == known.offset(0.25)
+    scores = est.score_samples(images)
+    np.testing.assert_array_equal(est.p_values(images), known.p_values(scores))
+    assert est.groups_.tolist() == kept
 
 
 @pytest.mark.parametrize("sizes", [(1, 2), (2, 1), (1, 1, 1), (5, 1), (1, 1, 1, 1)])
@@ -220,26 +208,19 @@ def test_enough_images_are_left_to_train_on(sizes):
         aside = choose_aside(owners, np.arange(len(sizes)), rng)
         assert len(aside) >= 1
         assert (~np.isin(owners, aside)).sum() >= 2
-
-
-def test_two_groups_of_one_image_leave_too_few():
     with pytest.raises(ValueError, match="fewer than 2 images to train on"):
-        choose_aside(np.arange(2), np.arange(2), np.random.RandomState(0))
+        choose_aside(np.arange(2), np.arange(2), rng)
 
 
-def test_partial_fit_lets_new_groups_calibrate(trained, lots):
+def test_partial_fit_lets_new_groups_calibrate(trained):
     est = pickle.loads(pickle.dumps(trained))
     new = make_lots(2, 2, 5)
     est.partial_fit(new, groups=["new", "new", "lot 100", "lot 100"])
     assert est.calibrates_[-4:].all()
     assert est.groups_[-4:].tolist() == ["new", "new", "lot 100", "lot 100"]
-    n_before = len(lots[0])
-    np.testing.assert_array_equal(
-        est.training_scores_[:n_before], trained.training_scores_
-    )
+    np.testing.assert_array_equal(est.training_scores_[:-4], trained.training_scores_)
     np.testing.assert_array_equal(est.score_samples(new), est.training_scores_[-4:])
-    n_groups = N_GROUPS // 2 + 2
-    assert est.p_values(NOISE) == 1 / (n_groups + 1)
+    assert est.p_values(NOISE) == 1 / (N_GROUPS // 2 + 2 + 1)
 
 
 def test_partial_fit_continues_groups(trained):
@@ -257,12 +238,10 @@ def test_partial_fit_and_fit_must_agree_about_groups(trained, lots):
     images, groups = lots
     with pytest.raises(ValueError, match="fit was given groups, and partial_fit was"):
         trained.partial_fit(images)
-    plain = PatchSVDD(encoder="hierarchical", max_iter=0, **QUICK).fit(images[:4])
+    plain = make().fit(images[:4])
     with pytest.raises(ValueError, match="partial_fit was given groups, and fit was"):
         plain.partial_fit(images, groups=groups)
-    first = PatchSVDD(encoder="hierarchical", max_iter=0, **QUICK).partial_fit(
-        images, groups=groups
-    )
+    first = make().partial_fit(images, groups=groups)
     assert first.groups_.tolist() == groups
 
 
@@ -281,8 +260,7 @@ def test_warm_start_calibrates_on_what_the_encoder_has_not_seen(trained, lots):
 
 def test_paper_training_takes_groups(lots):
     images, groups = lots
-    given = QUICK | {"training": Training(method="paper", batch_size=2)}
-    est = PatchSVDD(encoder="hierarchical", max_iter=2, **given)
+    est = make(max_iter=2, training=Training(method="paper", batch_size=2))
     est.fit(images, groups=groups)
     seen = images[~est.calibrates_] / 255
     np.testing.assert_allclose(est.center_, seen.mean(axis=0), atol=1e-5)
@@ -291,14 +269,14 @@ def test_paper_training_takes_groups(lots):
 
 def test_fit_predict_takes_groups(lots):
     images, groups = lots
-    est = PatchSVDD(encoder="hierarchical", max_iter=0, false_alarm_rate=0.3, **QUICK)
+    est = make(false_alarm_rate=0.3)
     labels = est.fit_predict(images, groups=groups)
     np.testing.assert_array_equal(labels, est.predict(images))
 
 
 def test_check_drift(lots):
     images, groups = lots
-    est = PatchSVDD(encoder="hierarchical", max_iter=0, **QUICK)
+    est = make()
     est.set_params(inspection__light=1).fit(images)
     changed = 255 - images
     result = est.check_drift(changed)
@@ -312,7 +290,7 @@ def test_check_drift(lots):
 
 def test_new_images_of_the_same_kind_have_not_drifted():
     images = make_textures(60, image_size=48, random_state=0).images
-    est = PatchSVDD(encoder="hierarchical", max_iter=0, **QUICK).fit(images[:30])
+    est = make().fit(images[:30])
     assert not est.check_drift(images[30:]).drifted
 
 
@@ -325,9 +303,7 @@ def _routing():
 @pytest.mark.usefixtures("_routing")
 def test_groups_are_routed(lots):
     images, groups = lots
-    est = PatchSVDD(encoder="hierarchical", max_iter=0, **QUICK).set_fit_request(
-        groups=True
-    )
+    est = make().set_fit_request(groups=True)
     pipe = make_pipeline(FunctionTransformer(), est).fit(images, groups=groups)
     assert pipe[-1].groups_.tolist() == groups
     y = np.tile([1, 1, -1], N_GROUPS)
@@ -346,9 +322,7 @@ def test_groups_are_routed(lots):
 
 def test_groups_reach_a_step_of_a_pipeline(lots):
     images, groups = lots
-    pipe = make_pipeline(
-        FunctionTransformer(), PatchSVDD(encoder="hierarchical", max_iter=0, **QUICK)
-    )
+    pipe = make_pipeline(FunctionTransformer(), make())
     pipe.fit(images, patchsvdd__groups=groups)
     assert pipe[-1].groups_.tolist() == groups
 
@@ -356,7 +330,7 @@ def test_groups_reach_a_step_of_a_pipeline(lots):
 def test_groups_serve_a_search_with_group_folds(lots):
     images, groups = lots
     search = GridSearchCV(
-        PatchSVDD(encoder="hierarchical", max_iter=0, **QUICK),
+        make(),
         {"embedding_dim": [4, 8]},
         cv=GroupKFold(2),
         scoring=lambda est, X: est.score_samples(X).mean(),

@@ -177,56 +177,47 @@ def test_a_reduced_bank_has_a_threshold_of_its_own(raw, raw_file, grey, tmp_path
     assert raw.bank_size_[32] > 5  # the estimator stays as it was
 
 
-def test_a_bank_that_is_reduced_already(grey, tmp_path):
-    est = fit(grey, encoder="raw", bank_size=10)
-    with pytest.raises(ValueError, match="bank_size cannot reduce a bank that holds a"):
-        est.export_onnx(tmp_path / "part.onnx", bank_size=5)
-    assert not any(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("bank_size", [0, -1, 1.5, 0.0, "many", True - 1])
-def test_bad_bank_sizes(raw, bank_size, tmp_path):
-    with pytest.raises(ValueError, match="bank_size must be a number of patches"):
-        raw.export_onnx(tmp_path / "part.onnx", bank_size=bank_size)
-    assert not any(tmp_path.iterdir())
+def refuse(est, folder, message, error=ValueError, **given):
+    """Check that nothing is written of what cannot be exported."""
+    with pytest.raises(error, match=message):
+        est.export_onnx(folder / "part.onnx", **given)
+    assert not any(folder.iterdir())
 
 
 @pytest.mark.parametrize(
-    ("input_size", "message"),
-    [((40, 41), "fit with image_size"), ((1, 2, 3), "height, width"), (0, "in pixels")],
+    ("given", "message"),
+    [
+        *(
+            ({"bank_size": x}, "bank_size must be a number of patches")
+            for x in (0, -1, 1.5, 0.0, "many", True - 1)
+        ),
+        ({"input_size": (40, 41)}, "fit with image_size"),
+        ({"input_size": (1, 2, 3)}, "height, width"),
+        ({"input_size": 0}, "in pixels"),
+    ],
 )
-def test_bad_input_sizes(raw, input_size, message, tmp_path):
-    with pytest.raises(ValueError, match=message):
-        raw.export_onnx(tmp_path / "part.onnx", input_size=input_size)
-    assert not any(tmp_path.iterdir())
+def test_bad_sizes(raw, given, message, tmp_path):
+    refuse(raw, tmp_path, message, **given)
 
 
-def test_images_that_came_in_several_sizes(grey, tmp_path):
+def test_what_cannot_be_exported(grey, tmp_path):
+    refuse(PatchSVDD(), tmp_path, "is not fitted")
     est = fit([*grey[:3], grey[3][:38]], encoder="raw", image_size=36)
-    with pytest.raises(ValueError, match="such as one of 38 x 40, 40 x 40"):
-        est.export_onnx(tmp_path / "part.onnx")
-    assert not any(tmp_path.iterdir())
-
-
-def test_an_estimator_that_is_not_fitted(tmp_path):
-    with pytest.raises(ValueError, match="is not fitted"):
-        PatchSVDD().export_onnx(tmp_path / "part.onnx")
+    refuse(est, tmp_path, "such as one of 38 x 40, 40 x 40")
+    est = fit(grey, encoder="raw", bank_size=10)
+    refuse(est, tmp_path, "bank_size cannot reduce a bank that holds a", bank_size=5)
 
 
 def test_a_function_is_no_graph(normal, tmp_path):
     encoder = Function(lambda images: images[:, :, ::4, ::4] ** 2)
     est = fit(normal[:3], encoder=encoder)
-    with pytest.raises(ValueError, match=r"cannot be exported.*Nothing was written"):
-        est.export_onnx(tmp_path / "part.onnx")
-    assert not any(tmp_path.iterdir())
+    refuse(est, tmp_path, r"cannot be exported.*Nothing was written")
     assert np.isfinite(est.score_samples(normal[3:4])).all()  # it still works
 
 
 def test_a_bank_beyond_what_a_file_holds(raw, tmp_path, monkeypatch):
     monkeypatch.setattr(onnx_file, "_MOST_BYTES", 2**20)
-    with pytest.raises(ValueError, match="Pass bank_size"):
-        raw.export_onnx(tmp_path / "part.onnx")
-    assert not any(tmp_path.iterdir())
+    refuse(raw, tmp_path, "Pass bank_size")
 
 
 def test_a_part_of_a_bank_beyond_what_a_file_holds(grey, tmp_path, monkeypatch):
@@ -246,9 +237,7 @@ def test_a_part_of_a_bank_beyond_what_a_file_holds(grey, tmp_path, monkeypatch):
 
 def test_without_the_packages(raw, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxscript", None)
-    with pytest.raises(ImportError, match=r'pip install "skpatchsvdd\[onnx\]"'):
-        raw.export_onnx(tmp_path / "part.onnx")
-    assert not any(tmp_path.iterdir())
+    refuse(raw, tmp_path, r'pip install "skpatchsvdd\[onnx\]"', ImportError)
 
 
 @pytest.mark.parametrize("moment", ["_trace", "_repeat"])

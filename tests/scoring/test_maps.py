@@ -4,7 +4,7 @@ import torch
 from reference import spread
 
 from skpatchsvdd._encoding.networks import grid_shape
-from skpatchsvdd._scoring.maps import join_maps, resize_map, spread_scores
+from skpatchsvdd._scoring.maps import join_maps, spread_scores
 
 
 @pytest.mark.parametrize(
@@ -19,41 +19,9 @@ def test_spread_equals_the_plain_loop(rng, patch_size, stride, size):
         np.testing.assert_allclose(one_map, expected, rtol=1e-5)
 
 
-def test_spread_by_hand():
-    # Two patches of 2 pixels, one pixel apart, over 4 pixels: the last is not covered.
-    scores = torch.tensor([[[1.0, 3.0]]])
-    maps = spread_scores(scores, patch_size=2, stride=1, image_size=(2, 3))
-    assert maps.tolist() == [[[1, 2, 3], [1, 2, 3]]]
-    maps = spread_scores(scores, patch_size=2, stride=3, image_size=(2, 7))
-    assert maps[0, 0].tolist() == [1, 1, 1, 3, 3, 3, 3]
-
-
-def test_uncovered_pixels_do_not_move_the_maximum(rng):
-    scores = torch.from_numpy(rng.random((1, 3, 3), dtype=np.float32))
-    covered = spread_scores(scores, 32, 16, (64, 64))
-    larger = spread_scores(scores, 32, 16, (79, 73))
-    assert larger.max() == covered.max()
-    torch.testing.assert_close(larger[:, :64, :64], covered)
-
-
-def test_spread_of_one_image_does_not_depend_on_the_others(rng):
-    scores = torch.from_numpy(rng.random((40, 5, 5), dtype=np.float32))
-    together = spread_scores(scores, 32, 4, (48, 48))
-    alone = torch.cat([spread_scores(one[None], 32, 4, (48, 48)) for one in scores])
-    assert torch.equal(together, alone)
-
-
 def test_join_maps_by_hand():
     maps = [torch.tensor([[[2.0, 3.0]]]), torch.tensor([[[5.0, 7.0]]])]
     assert join_maps(maps, "multiply", [1, 1]).tolist() == [[[10, 21]]]
     assert join_maps(maps, "sum", [1, 1]).tolist() == [[[7, 10]]]
     assert join_maps(maps, "multiply", [2, 1])[0, 0, 1] == pytest.approx(9 * 7)
     assert join_maps(maps, "sum", [0.5, 1]).tolist() == [[[6, 8.5]]]
-
-
-def test_resize_map_keeps_a_map_of_the_right_size():
-    one_map = np.arange(12, dtype=np.float32).reshape(3, 4)
-    assert resize_map(one_map, (3, 4)) is one_map
-    resized = resize_map(one_map, (6, 8))
-    assert resized.shape == (6, 8)
-    assert resized.mean() == pytest.approx(one_map.mean())

@@ -4,11 +4,11 @@ import torch
 from settings import SEED
 
 from skpatchsvdd import Inspection, PatchSVDD
-from skpatchsvdd._scoring.matches import MATCH, find_peaks, resize_boxes
-from skpatchsvdd._scoring.regions import find_regions
+from skpatchsvdd._scoring.explain import MATCH, resize_boxes
 from skpatchsvdd.datasets import make_textures
 
 PLAIN = {
+    "encoder": "hierarchical",
     "embedding_dim": 8,
     "max_iter": 0,
     "inspection": Inspection(position_weight=0),
@@ -35,9 +35,7 @@ def test():
 
 @pytest.mark.parametrize("bank_size", [None, 200])
 def test_matches_are_those_of_the_plain_way(train, test, bank_size):
-    est = PatchSVDD(
-        encoder="hierarchical", patch_size=64, bank_size=bank_size, **PLAIN
-    ).fit(train)
+    est = PatchSVDD(patch_size=64, bank_size=bank_size, **PLAIN).fit(train)
     matches = est.explain(test)
     regions, maps = est.predict_regions(test), est.anomaly_map(test)
     for scale, size in enumerate(est.patch_sizes_):
@@ -67,7 +65,7 @@ def test_matches_are_those_of_the_plain_way(train, test, bank_size):
 
 
 def test_a_training_image_is_not_compared_with_itself(train):
-    est = PatchSVDD(encoder="hierarchical", patch_size=32, **PLAIN).fit(train)
+    est = PatchSVDD(patch_size=32, **PLAIN).fit(train)
     for i, match in enumerate(est.explain(train)):
         assert match["image"] != i
     est.fit(train, groups=[0, 0, 0, 1, 1, 1])
@@ -76,7 +74,7 @@ def test_a_training_image_is_not_compared_with_itself(train):
 
 def test_a_copy_of_a_training_patch_is_found_where_it_is(train):
     given = PLAIN | {"inspection": Inspection(position_weight=0, light=1)}
-    est = PatchSVDD(encoder="hierarchical", patch_size=32, **given).fit(train)
+    est = PatchSVDD(patch_size=32, **given).fit(train)
     image = train[4].copy()
     image[:, 40:] = 0  # another image, whose left is the same
     match = est.explain(image[None])[0][0, 0]
@@ -91,7 +89,7 @@ def test_a_copy_of_a_training_patch_is_found_where_it_is(train):
 
 def test_boxes_have_the_sizes_that_images_came_in(train, test):
     large = np.repeat(np.repeat(test, 2, axis=1), 3, axis=2)
-    est = PatchSVDD(encoder="hierarchical", patch_size=32, image_size=80, **PLAIN)
+    est = PatchSVDD(patch_size=32, image_size=80, **PLAIN)
     est.fit([*train[:5], np.repeat(train[5], 2, axis=0)])
     match = est.explain(large)[-1][0, 0]
     assert match["bottom"] - match["top"] == 2 * 32
@@ -108,21 +106,10 @@ def test_boxes_have_the_sizes_that_images_came_in(train, test):
 def test_more_images_are_numbered_on(train, test):
     inspection = Inspection(position_weight=0, relative_weight=0)
     options = PLAIN | {"patch_size": 32, "inspection": inspection}
-    est = (
-        PatchSVDD(encoder="hierarchical", **options)
-        .fit(train[:3])
-        .partial_fit(train[3:])
-    )
-    whole = PatchSVDD(encoder="hierarchical", **options).fit(train)
+    est = PatchSVDD(**options).fit(train[:3]).partial_fit(train[3:])
+    whole = PatchSVDD(**options).fit(train)
     est.offset_ = whole.offset_  # former scores stay as they were: it differs
     for one, other in zip(est.explain(test), whole.explain(test), strict=True):
         np.testing.assert_array_equal(one["image"], other["image"])
         np.testing.assert_array_equal(one["image_top"], other["image_top"])
     assert est.training_files_ == [None] * 6
-
-
-def test_peaks_of_a_normal_map():
-    one_map = np.zeros((4, 8))
-    one_map[3, 6] = 1
-    regions = find_regions(np.zeros((4, 8), dtype=bool), one_map)
-    assert find_peaks(regions, one_map).tolist() == [[3, 6]]

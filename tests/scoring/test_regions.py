@@ -1,50 +1,11 @@
-import time
-
 import numpy as np
+from PIL import Image
 from scipy import ndimage
 from settings import SEED
 
 from skpatchsvdd import PatchSVDD
+from skpatchsvdd._images import files as image_files
 from skpatchsvdd._scoring.regions import find_regions, resize_regions
-
-
-def test_regions_by_hand():
-    mask = np.zeros((6, 8), dtype=bool)
-    mask[0, 0] = mask[1, 1] = True  # touching at a corner
-    mask[3:5, 4:8] = True
-    one_map = np.zeros((6, 8))
-    one_map[1, 1], one_map[3, 5] = 2, 5
-    regions = find_regions(mask, one_map)
-    assert regions.tolist() == [
-        (3, 4, 5, 8, 8, 3, 5, 5, 5 / 8),
-        (0, 0, 2, 2, 2, 1, 1, 2, 1),
-    ]
-
-
-def test_no_regions():
-    regions = find_regions(np.zeros((4, 4), dtype=bool), np.ones((4, 4)))
-    assert regions.shape == (0,)
-    assert regions["area"].tolist() == []
-
-
-def test_regions_of_an_estimator(fitted, normal, mixed):
-    images = np.concatenate([normal, mixed.images])
-    masks, regions = fitted.predict_mask(images), fitted.predict_regions(images)
-    maps = fitted.anomaly_map(images)
-    assert len(regions) == len(images)
-    for mask, one_map, found in zip(masks, maps, regions, strict=True):
-        assert found["area"].sum() == mask.sum()
-        if len(found):
-            assert found["peak"][0] == one_map[mask].max()
-            boxes = np.zeros_like(mask)
-            for region in found:
-                rows = slice(region["top"], region["bottom"])
-                boxes[rows, region["left"] : region["right"]] = True
-            assert (boxes >= mask).all()
-    assert (
-        fitted.predict_regions(images, false_alarm_rate=0.4)[-1].dtype
-        == regions[0].dtype
-    )
 
 
 def test_inspect_says_all_at_once(fitted, mixed):
@@ -57,6 +18,11 @@ def test_inspect_says_all_at_once(fitted, mixed):
     np.testing.assert_array_equal(results.masks, fitted.predict_mask(X))
     for one, other in zip(results.regions, fitted.predict_regions(X), strict=True):
         np.testing.assert_array_equal(one, other)
+    for own, mask, one_map in zip(
+        results.regions, results.masks, results.maps, strict=True
+    ):
+        assert len(own) > 0 if mask.any() else own.shape == (0,)
+        np.testing.assert_array_equal(own, find_regions(mask, one_map))
 
 
 def test_regions_are_those_of_the_plain_way(rng):
@@ -75,30 +41,6 @@ def test_regions_are_those_of_the_plain_way(rng):
         rows, cols = np.nonzero(own)
         assert (region["top"], region["bottom"]) == (rows.min(), rows.max() + 1)
         assert (region["left"], region["right"]) == (cols.min(), cols.max() + 1)
-
-
-def test_regions_of_a_photograph_take_one_pass(rng):
-    small = ndimage.gaussian_filter(rng.random((100, 100)), 4)
-    one_map = np.kron(small, np.ones((20, 20))).astype(np.float32)  # 4 megapixels
-    mask = one_map > np.quantile(small, 0.7)
-
-    def measure(function, *args, **options):
-        start = time.perf_counter()
-        function(*args, **options)
-        return time.perf_counter() - start
-
-    touching = np.ones((3, 3))
-    # One after the other, so that both meet the same load.
-    pairs = [
-        (
-            measure(ndimage.label, mask, structure=touching),
-            measure(find_regions, mask, one_map),
-        )
-        for _ in range(7)
-    ]
-    label_s, regions_s = np.min(pairs, axis=0)
-    # Several passes over all pixels, sorted each time, took over 20 times as long.
-    assert regions_s < 18 * label_s
 
 
 def test_resized_regions_by_hand():
@@ -134,10 +76,6 @@ def test_regions_are_found_at_the_size_of_inspection(normal, mixed, monkeypatch)
 def test_inspect_explains_its_alarms_from_what_it_has_at_hand(
     normal, mixed, tmp_path, monkeypatch
 ):
-    from PIL import Image
-
-    from skpatchsvdd._images import files as image_files
-
     files = [tmp_path / f"{i}.png" for i in range(len(mixed.images))]
     for file, image in zip(files, mixed.images, strict=True):
         Image.fromarray(image).save(file)
