@@ -648,12 +648,14 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             that group. Images of new groups calibrate: the encoder has not seen them.
         masks : array-like of shape (n_images, height, width) or list, default=None
             As for `fit`.
-        corrections : bool, default=False
+        corrections : bool or "similar", default=False
             Whether the normal images were chosen for their scores, as those that raised
-            a false alarm. The same pictures raise none again: their scores are 0. No
-            other picture is suppressed for them, and they join neither the bank nor
-            `training_scores_`, since the threshold promises something for images taken
-            as they come, not for those chosen for their scores.
+            a false alarm. With True the same pictures raise none again: their scores
+            are 0. No other picture is suppressed for them, and they join neither the
+            bank nor `training_scores_`. With "similar" they join both, each as a group
+            of its own, so that what looks like them is normal, too. In neither case do
+            they calibrate: the threshold promises something for images taken as
+            they come, not for those chosen for their scores.
 
         Returns
         -------
@@ -666,11 +668,15 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             that are new or withdrawn are an error. One that is not fitted yet is
             fitted; with `corrections` that is an error.
         """
+        if not (isinstance(corrections, bool) or corrections == "similar"):
+            raise ValueError(
+                f"corrections must be True, False or 'similar', got {corrections!r}."
+            )
         if not hasattr(self, "encoder_"):
             if corrections:
                 raise NotFittedError(
-                    "corrections=True is for normal images that raised a false alarm, "
-                    f"and this {type(self).__name__} is not fitted yet. Call fit, or "
+                    f"corrections={corrections!r} is for normal images that raised a "
+                    f"false alarm, and this {type(self).__name__} is not fitted yet. Call fit, or "
                     "partial_fit without corrections, first."
                 )
             groups = "auto" if groups is None else groups
@@ -680,7 +686,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         images = now._check_scored_images(X)
         labels = check_defects(y, masks, images)
         if corrections:
-            groups = None  # none of them joins the bank
+            groups = None  # they join none
         elif len(labels.normal):
             groups = check_more_groups(groups, now.groups_, len(images))
         known = now._calibration.change_rate(now.false_alarm_rate)

@@ -487,3 +487,29 @@ def test_pynndescents_bounds_are_raised_too(normal, dark):
         scores.append(est.score_samples(dark[0]))
     # The comparison sees distances that need not be exact for the others.
     np.testing.assert_allclose(*scores, rtol=2e-3)
+
+
+@pytest.mark.parametrize("groups", [None, ["a", "b"] * 6, np.arange(12) // 3])
+def test_similar_corrections_make_a_look_normal_and_keep_the_threshold(normal, groups):
+    X = np.concatenate([normal, normal[:, ::-1]])[:12]
+    est = PatchSVDD(**QUICK).fit(X, groups=groups)
+    odd = np.tile(X[:1], (3, 1, 1, 1))
+    odd[:, 10:30, 10:30] = 255
+    odd[1, 0, 0], odd[2, 1, 1] = 0, 0
+    assert (est.predict(odd) == -1).all()
+    offset, n_images = est.offset_, len(est.training_scores_)
+    est.partial_fit(odd[:1], corrections="similar")
+    assert (est.predict(odd) == 1).all()
+    assert est.offset_ == offset
+    assert len(est.training_scores_) == n_images + 1
+    assert not est.calibrates_[-1]
+    again = est.score_samples(odd)
+    est.partial_fit(odd[:1], corrections="similar")  # nothing new
+    np.testing.assert_array_equal(est.score_samples(odd), again)
+
+
+def test_corrections_of_another_kind_are_refused(est, bright):
+    with pytest.raises(
+        ValueError, match="corrections must be True, False or 'similar'"
+    ):
+        est.partial_fit(bright[0], corrections="alike")

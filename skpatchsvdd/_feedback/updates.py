@@ -35,11 +35,12 @@ class Update:
         return any(map(len, (*lists, self.corrected)))
 
 
-def find_update(images, labels, groups, fitted, calibration, are_corrections):
+def find_update(images, labels, groups, fitted, calibration, corrections):
     """Find out what images tell that a `FittedBank` and its `Calibration` do not know.
 
     `labels` say which of them are defective; the groups of these do not matter.
-    `are_corrections` says whether normal images were chosen for their scores.
+    `corrections` says whether normal images were chosen for their scores; "similar"
+    ones join the bank, and do not calibrate.
     """
     feedback = fitted.feedback or Feedback()
     stack = images.take(labels.normal).hold()
@@ -47,10 +48,10 @@ def find_update(images, labels, groups, fitted, calibration, are_corrections):
     first = {digest: i for i, digest in reversed(list(enumerate(digests)))}
     in_bank = set(fitted.known)
     new = sorted(i for digest, i in first.items() if digest not in in_bank)
-    corrected = set()
-    if are_corrections:  # none of these joins the bank
-        corrected, new = set(digests) - feedback.corrected, []
-    owners, is_seen = fitted.owners.max() + 1 + np.arange(len(new)), False
+    corrected = set(digests) - feedback.corrected if corrections else set()
+    if corrections is True:  # none of these joins the bank
+        new = []
+    owners, is_seen = fitted.owners.max() + 1 + np.arange(len(new)), bool(corrections)
     if groups is not None:
         groups = groups[labels.normal][new]
         everyone = number_owners(np.concatenate([calibration.groups, groups]))
@@ -102,8 +103,8 @@ def apply_update(fitted, calibration, update, context):
         with context.report.side_progress(label, len(new)) as progress:
             scores = context.inspect(fitted).scores_of_known(new.stack, progress)
         groups = update.groups
-        if calibration.groups is not None and groups is None:  # twins: each its own
-            groups = calibration.groups.max() + 1 + np.arange(len(new))
+        if calibration.groups is not None and groups is None:
+            groups = _make_groups(calibration.groups, new.known)
         calibration = calibration.extend(scores, groups, update.is_seen)
     defects = drop_defects(feedback.defects, update.withdrawn)
     defects = rename_defects(defects, update.renamed)
@@ -115,6 +116,13 @@ def apply_update(fitted, calibration, update, context):
     corrected = feedback.corrected.difference(update.defective.known)
     feedback = Feedback(defects=defects, corrected=corrected | update.corrected)
     return apply_feedback(fitted, calibration, feedback, context)
+
+
+def _make_groups(former, digests):
+    """Return a new group for each image, which has none of its own."""
+    if former.dtype.kind in "iu":
+        return former.max() + 1 + np.arange(len(digests))
+    return np.array([f"image {digest}" for digest in digests])
 
 
 def apply_feedback(fitted, calibration, feedback, context):
