@@ -676,8 +676,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             if corrections:
                 raise NotFittedError(
                     f"corrections={corrections!r} is for normal images that raised a "
-                    f"false alarm, and this {type(self).__name__} is not fitted yet. Call fit, or "
-                    "partial_fit without corrections, first."
+                    f"false alarm, and this {type(self).__name__} is not fitted yet. "
+                    "Call fit, or partial_fit without corrections, first."
                 )
             groups = "auto" if groups is None else groups
             return self.fit(X, y, groups=groups, masks=masks)
