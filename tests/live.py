@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 PATIENCE = 90
 
@@ -53,7 +53,9 @@ class Client:
         try:
             method = method or ("GET" if body is None else "POST")
             headers = {x.replace("_", "-"): y for x, y in headers.items()}
-            connection.request(method, path, body, headers)
+            with suppress(BrokenPipeError, ConnectionResetError):
+                # A server that refuses a body does not wait for the end of it.
+                connection.request(method, path, body, headers)
             answer = connection.getresponse()
             return answer.status, answer.headers, answer.read()
         finally:

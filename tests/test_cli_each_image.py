@@ -87,7 +87,7 @@ STEPS = {
     "scoring": (Inspector, "look"),
     "regions": (PatchSVDD, "_resize_regions"),
     "naming": (PatchSVDD, "_name"),
-    "matches": (PatchSVDD, "_match"),
+    "matches": (PatchSVDD, "_explain"),
     "picture": (display, "read_small"),
     "map": (record, "save_maps"),
     "patches": (patches, "_cut"),

@@ -359,21 +359,21 @@ class SlowEstimator:
 
 def test_simultaneous_requests_form_batches_and_a_full_queue_refuses():
     est = SlowEstimator()
-    batcher = Batcher(lambda: est, size=4)
+    batcher = Batcher(lambda: est, size=10)
     (first,) = batcher.submit(["a"])
     while batcher.n_waiting:
         time.sleep(0.001)
-    others = batcher.submit(["b", "bad", "c"])
+    others = batcher.submit(["b", "bad", *"cdefgh"])
     with pytest.raises(Busy):
-        batcher.submit(["d", "e"])
+        batcher.submit(["i", "j", "k"])
     est.go.set()
     assert first.result(30) == (est, {"labels": "a"})
     assert others[0].result(30)[1] == {"labels": "b"}
     with pytest.raises(ValueError, match="bad"):
         others[1].result(30)
-    assert others[2].result(30)[1] == {"labels": "c"}
+    assert others[-1].result(30)[1] == {"labels": "h"}
     batcher.close()
-    assert est.sizes == [1, 3, 1, 1, 1]  # each alone where all together fail
+    assert est.sizes == [1, 8, *[1] * 8]  # each alone where all together fail
 
 
 # Who may ask, and for what

@@ -42,9 +42,9 @@ def test_a_review_is_read(tmp_path):
     path.write_text(json.dumps(REVIEW))
     review = read_review(path)
     assert (review.model, review.folder) == ("3-ab", "/parts")
-    assert review.images[0] == ("a/1.png", "good", None, [], "00ff")
+    assert review.images[0] == ("a/1.png", "good", None, [], "00ff", False)
     boxes = [(0, 1, 5, 9), (2, 2, 3, 3)]
-    assert review.images[1] == ("2.png", "defective", "scratch", boxes, None)
+    assert review.images[1] == ("2.png", "defective", "scratch", boxes, None, False)
     path.write_text(change("images", 0, "file", to="caf\udce9.png"))  # no text
     assert read_review(path).images[0].file == "caf\udce9.png"
 

@@ -37,7 +37,7 @@ class Outcome(NamedTuple):
         return self._replace(reason=reason, may_pass=may_pass, results=None)
 
 
-def cut_batches(files, est, size=_BATCH):
+def cut_batches(files, est, size=None):
     """Yield lists of outcomes, with a reason where a file does not fit to a model."""
     batch, n_pixels = [], 0
     for file in map(str, files):
@@ -48,7 +48,7 @@ def cut_batches(files, est, size=_BATCH):
             n_pixels += shape[0] * shape[1]
         except Exception as error:
             batch.append(outcome.fail(error))
-        if len(batch) == size or n_pixels >= _BATCH_PIXELS:
+        if len(batch) == (size or _BATCH) or n_pixels >= _BATCH_PIXELS:
             yield batch
             batch, n_pixels = [], 0
     if batch:

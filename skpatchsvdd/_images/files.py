@@ -66,8 +66,8 @@ def read_bytes(data, name):
     with _named(name):
         if not data:
             raise _Refused("there is not a byte.")
-        module, _ = _import_pillow()
-        with module.open(io.BytesIO(data), formats=_list_formats()) as opened:
+        stream = io.BytesIO(data)
+        with _import_pillow().open(stream, formats=_list_formats()) as opened:
             _check_n_pixels(opened, find_max_pixels())
             return _to_array(opened)
 

@@ -99,6 +99,8 @@ def search(request, monkeypatch):
         if request.param == "whole":
             return GpuSearch(rows, centers, starts, owners, device)
         if request.param == "fused":
+            if len(rows) <= exact_gpu._FEW_ROWS:
+                pytest.skip("the kernels are for more rows; others search then")
             return FusedSearch(rows.to(device), centers.to(device), starts, owners)
         return ClusterSearch(rows, centers, starts, owners)
 

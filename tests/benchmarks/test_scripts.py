@@ -23,7 +23,7 @@ SCRIPTS = [path.stem for path in sorted(BENCHMARKS.glob("[!_]*.py"))]
 
 pytestmark = pytest.mark.usefixtures("benchmarks")
 # Scripts that load models in processes of their own, which know no fixtures.
-WIDE_SCRIPTS = ("bench_inspection", "bench_load", "bench_scale")
+WIDE_SCRIPTS = ("bench_inspection", "bench_load", "bench_scale", "bench_serve")
 
 
 @pytest.fixture
@@ -215,6 +215,21 @@ def test_load(run):
     for row in figures["rows"]:
         assert (row["errors"], row["other scores"]) == (0, 0)
         assert 0 < row["50% ms"] <= row["100% ms"]
+
+
+@pytest.mark.slow
+def test_serve(run):
+    pytest.importorskip("uvicorn")
+    figures = run(
+        "bench_serve",
+        *("--seconds", 2, "--clients", 1, 2, "--images", 3, "--size", 72),
+        *("--device", "cpu", "--hostile"),
+    )
+    ways = [row["way"] for row in figures["rows"]]
+    assert ways[2:] == ["1 clients", "2 clients, a crowd besides"]
+    for row in figures["rows"]:
+        assert row["errors"] == 0
+        assert row["images a s"] > 0
 
 
 @pytest.mark.slow

@@ -4,8 +4,9 @@ import queue
 import threading
 from concurrent.futures import Future
 
-# Images that are inspected together, at most.
-_BATCH = 16
+# Images that are inspected together, at most, and at least: a single one is recorded as
+# a CUDA graph, so that fewer are faster one by one.
+_MOST, _LEAST = 16, 8
 
 
 class Busy(Exception):
@@ -52,15 +53,16 @@ class Batcher:
     def _run(self):
         while True:
             batch = [self._queue.get()]
-            while len(batch) < _BATCH and batch[-1] is not None:
+            while len(batch) < _MOST and batch[-1] is not None:
                 try:
                     batch.append(self._queue.get_nowait())
                 except queue.Empty:
                     break
             is_last = batch[-1] is None
             batch = [x for x in batch if x and x[1].set_running_or_notify_cancel()]
-            if batch:
-                self._inspect(batch)
+            parts = [batch] if len(batch) >= _LEAST else [[x] for x in batch]
+            for part in parts:
+                self._inspect(part)
             if is_last:
                 return
 
