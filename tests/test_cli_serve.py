@@ -11,6 +11,7 @@ import sqlite3
 import threading
 import time
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -98,7 +99,7 @@ def test_what_arrives_is_inspected_kept_and_shown(part, photos):
         state = line.wait_for(3)
         assert state["counts"] == {"normal": 1, "abnormal": 1, "unreadable": 1}
         assert state["waiting"] == 1
-        assert sum(state["spans"]["hour"]["images"]) == 2
+        line.wait(lambda x: sum(x["spans"]["hour"]["images"]) == 2)
         shown = {x["name"]: x for x in line.get("/api/images")["images"]}
         assert set(shown) == {"a.png", "b.png", "c.png"}
         alarm = shown["b.png"]
@@ -198,6 +199,12 @@ def test_a_correction_silences_the_next_like_it_until_it_is_undone(part, photos)
         assert line.get("/api/state")["said"] == 1
         whats = [x["what"] for x in line.get("/api/history")["entries"]]
         assert whats == ["restore", "review", "begin"]
+        line.post("/api/restore", model=entry["to"])  # it knows the image again
+        assert line.get("/api/state")["said"] == 0
+        status, answer = line.post("/api/say", image=1, said=None)
+        assert status == 409
+        assert "has learnt it" in answer["error"]
+        line.post("/api/restore", model=former)
     history = folder.parent / "part.model.history"
     # The same, by the command line, of the former model and the images that were kept.
     shutil.rmtree(folder)
@@ -207,6 +214,32 @@ def test_a_correction_silences_the_next_like_it_until_it_is_undone(part, photos)
     applied = load(history / f"{entry['to']}.model")
     scores = [x.score_samples([damaged, other]) for x in (load(replayed), applied)]
     np.testing.assert_array_equal(*scores)
+
+
+def test_what_is_said_after_a_trial_is_not_taken_for_learnt(part, photos):
+    model, folder = part
+    with serve(model, "--watch", folder) as line:
+        put(folder, "a.png", photos[1])
+        line.wait_for(1)
+        review(line, 1, verdict="good")
+        trial = try_all(line)
+        review(line, 1, verdict="defective", kind="hole")
+        status, answer = line.post("/api/apply", trial=trial["number"])
+        assert status == 409
+        assert "something else was said" in answer["error"]
+        assert line.get("/api/state")["said"] == 1
+
+
+def test_a_model_written_elsewhere_is_kept_before_another_takes_its_place(part, photos):
+    model, _ = part
+    with serve(model) as line:  # which does not watch, and does not notice
+        first = line.get("/api/state")["model"]["digest"]
+        load(model).partial_fit(photos[0][1:3]).save(model)
+        written = Path(model).read_bytes()
+        status, entry = line.post("/api/restore", model=first)
+        assert status == 200
+        kept = f"{model}.history/{entry['from']}.model"
+        assert Path(kept).read_bytes() == written
 
 
 def test_a_defect_gets_a_kind_and_a_box(part, photos):
@@ -352,26 +385,30 @@ class SlowEstimator:
     def inspect(self, X, names):
         self.go.wait(30)
         self.sizes.append(len(X))
-        if "bad" in X:
+        values = [int(x[0, 0]) for x in X]
+        if 0 in values:
             raise ValueError("bad")
-        return {"labels": list(X)}
+        return {"labels": values}
 
 
-def test_simultaneous_requests_form_batches_and_a_full_queue_refuses():
+def test_simultaneous_requests_form_batches_and_a_full_queue_refuses(monkeypatch):
     est = SlowEstimator()
     batcher = Batcher(lambda: est, size=10)
-    (first,) = batcher.submit(["a"])
+    images = [np.full((2, 2), i) for i in (1, 0, *range(2, 12))]
+    (first,) = batcher.submit(images[:1])
     while batcher.n_waiting:
         time.sleep(0.001)
-    others = batcher.submit(["b", "bad", *"cdefgh"])
+    others = batcher.submit(images[1:9])
     with pytest.raises(Busy):
-        batcher.submit(["i", "j", "k"])
+        batcher.submit(images[9:])
+    monkeypatch.setattr("skpatchsvdd._cli.serve.batcher._MOST_PIXELS", 20)
+    with pytest.raises(Busy):
+        batcher.submit(images[9:10])
     est.go.set()
-    assert first.result(30) == (est, {"labels": "a"})
-    assert others[0].result(30)[1] == {"labels": "b"}
+    assert first.result(30) == (est, {"labels": 1})
     with pytest.raises(ValueError, match="bad"):
-        others[1].result(30)
-    assert others[-1].result(30)[1] == {"labels": "h"}
+        others[0].result(30)
+    assert others[-1].result(30)[1] == {"labels": 8}
     batcher.close()
     assert est.sizes == [1, 8, *[1] * 8]  # each alone where all together fail
 
@@ -389,6 +426,8 @@ def test_simultaneous_requests_form_batches_and_a_full_queue_refuses():
         ("/inspect", b"x", {"Content_Type": "multipart/form-data"}, 400, ""),
         ("/inspect", b"x", {"Origin": "http://evil.example"}, 403, "other pages"),
         ("/inspect", b"x", {"Sec_Fetch_Site": "cross-site"}, 403, "other pages"),
+        ("/inspect", b"x", {"Origin": "http://["}, 403, "other pages"),
+        ("/login", bytes(5000), {}, 413, "MiB"),
         ("/inspect", b"x", {"Host": "evil.example"}, 421, "host"),
         ("/api/state", None, {"Host": "evil.example:80"}, 421, "host"),
         ("/api/say", b"{}", {"Content_Type": "text/plain"}, 415, "application/json"),
@@ -540,9 +579,9 @@ def test_the_page_follows_the_line_and_reviews_by_keys(part, photos, tmp_path):
     images, damaged = photos
     nasty = "<img src=x onerror=alert(1)>.png"
     with serve(model, "--watch", folder) as line, open_browser(tmp_path) as tab:
-        put(folder, "good.png", images[1])
-        line.wait_for(1)
         tab.call("Page.navigate", url=line.url)
+        tab.wait("typeof run !== 'undefined' && run !== null")
+        put(folder, "good.png", images[1])
         tab.wait("document.querySelectorAll('#images .card').length === 1")
         put(folder, nasty, damaged)
         tab.wait("document.querySelectorAll('#alarms .card').length === 1")

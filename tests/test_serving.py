@@ -1,15 +1,10 @@
 """The programs of docs/serving.rst, as they stand there, run as a user would."""
 
-import io
-import json
 import os
 import runpy
 import subprocess
 import sys
 import types
-import urllib.error
-import urllib.request
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -34,67 +29,10 @@ def folder(tmp_path_factory, fitted, normal):
     (folder / "photos").mkdir()
     for i, image in enumerate(normal[:3]):
         Image.fromarray(image).save(folder / "photos" / f"{i}.png")
-    for name in ("serve", "score_folder"):
-        program = read_block("serving.rst", f"python {name}.py")
-        (folder / f"{name}.py").write_text(program)
+    program = read_block("serving.rst", "python score_folder.py")
+    (folder / "score_folder.py").write_text(program)
     (folder / "detector.py").write_text(read_block("serving.rst", "set_model"))
     return folder
-
-
-@contextmanager
-def running(folder):
-    """Run the service, at any free port; yield its address."""
-    command = [sys.executable, "serve.py", "part.model", "0"]
-    server = subprocess.Popen(
-        command, cwd=folder, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        line = server.stdout.readline()
-        assert line.startswith("ready at port")
-        yield f"http://127.0.0.1:{line.split()[-1]}/"
-    finally:
-        server.terminate()
-        server.wait()
-        server.stdout.close()
-
-
-def post(address, data):
-    """Return the status and the content of an answer."""
-    try:
-        with urllib.request.urlopen(address, data, timeout=60) as answer:
-            return answer.status, json.load(answer)
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, json.load(error)
-
-
-def encode(image, kind="PNG"):
-    stream = io.BytesIO()
-    Image.fromarray(image).save(stream, kind)
-    return stream.getvalue()
-
-
-def test_the_service_says_what_inspect_says(folder, fitted, normal):
-    hole = normal[0].copy()
-    hole[10:30, 10:30] = 0
-    with running(folder) as address:
-        status, answer = post(address, encode(hole))
-        expected = fitted.inspect(hole[None])
-        assert (status, answer["is_abnormal"]) == (200, expected.labels[0] == -1)
-        assert answer["score"] == pytest.approx(expected.scores[0], rel=1e-4)
-        assert answer["p_value"] == pytest.approx(expected.p_values[0])
-        assert len(answer["regions"]) == len(expected.regions[0])
-        status, answer = post(address, b"no image")
-        assert status == 400
-        assert "cannot identify" in answer["error"]
-        for data, reason in (
-            (encode(normal[0], "EPS"), "cannot identify"),  # pillow would run a program
-            (encode(np.zeros((7000, 7500), bool)), "50 million"),
-            (encode(np.zeros((10001, 10000), bool)), "exceeds limit"),
-        ):
-            status, answer = post(address, data)
-            assert (status, reason in answer["error"]) == (400, True)
-        assert post(address, b"")[0] == 413
 
 
 @pytest.mark.slow
@@ -132,7 +70,7 @@ def test_the_recipe_for_mlflow_is_complete(folder, fitted, normal, monkeypatch):
 
 
 def test_all_code_of_the_page_is_run():
-    run = ("python serve.py", "python score_folder.py", "set_model", "save_model(")
+    run = ("python score_folder.py", "set_model", "save_model(")
     blocks = read_blocks("serving.rst")
     assert len(blocks) == len(run)
     for block, marker in zip(blocks, run, strict=True):

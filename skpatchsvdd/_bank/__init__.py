@@ -7,21 +7,3 @@ from skpatchsvdd._bank.coreset import Coreset
 from skpatchsvdd._bank.exact import Bank, ExactIndex, as_tensor, find_needed
 from skpatchsvdd._bank.index import make_index
 from skpatchsvdd._bank.variation import PatchSample, Sampler, Variation
-
-__all__ = [
-    "ApproximateIndex",
-    "Bank",
-    "ClusterBounds",
-    "Clusters",
-    "Coreset",
-    "ExactIndex",
-    "PatchSample",
-    "Sampler",
-    "Variation",
-    "as_tensor",
-    "collect_banks",
-    "find_needed",
-    "join_banks",
-    "make_index",
-    "rows_to_keep",
-]

@@ -17,20 +17,3 @@ from skpatchsvdd._calibration.threshold import (
     warn_of_collapse,
 )
 from skpatchsvdd._calibration.twins import find_twins, warn_of_twins
-
-__all__ = [
-    "Calibration",
-    "are_tied",
-    "check_groups",
-    "check_more_groups",
-    "check_n_groups",
-    "check_scores",
-    "count_abnormality",
-    "find_twins",
-    "number_owners",
-    "p_values_from_scores",
-    "split_groups",
-    "threshold_from_scores",
-    "warn_of_collapse",
-    "warn_of_twins",
-]

@@ -1,5 +1,3 @@
 """The command line, a thin layer over the public interface."""
 
 from skpatchsvdd._cli.start import main
-
-__all__ = ["main"]

@@ -8,12 +8,3 @@ from skpatchsvdd._comparison.network import (
     fold_comparison,
     read_comparison,
 )
-
-__all__ = [
-    "STEP",
-    "Comparer",
-    "Comparison",
-    "arrange",
-    "fold_comparison",
-    "read_comparison",
-]

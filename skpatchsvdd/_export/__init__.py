@@ -1,5 +1,3 @@
 """Files that inspect images without this package."""
 
 from skpatchsvdd._export.onnx_file import export_onnx, is_onnx_file
-
-__all__ = ["export_onnx", "is_onnx_file"]

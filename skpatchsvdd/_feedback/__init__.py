@@ -13,19 +13,3 @@ from skpatchsvdd._feedback.updates import (
     learnt_more,
     take_defective,
 )
-
-__all__ = [
-    "DefectBank",
-    "Feedback",
-    "KnownDefects",
-    "apply_feedback",
-    "apply_update",
-    "check_apart",
-    "find_update",
-    "join_feedback",
-    "learn_defects",
-    "learnt_more",
-    "measure_again",
-    "name_masks",
-    "take_defective",
-]

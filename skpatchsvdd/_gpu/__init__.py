@@ -8,15 +8,3 @@ from skpatchsvdd._gpu.streams import (
     run_concurrently,
     thread_stream,
 )
-
-__all__ = [
-    "GraphedCall",
-    "KernelWithFallback",
-    "SharedGraphedCall",
-    "current_device",
-    "prefetch",
-    "run_concurrently",
-    "runs_kernels",
-    "split_halves",
-    "thread_stream",
-]

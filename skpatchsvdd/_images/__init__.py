@@ -1,5 +1,4 @@
 """What comes in: images, their files, digests and labels."""
-# ruff: noqa: F401
 
 from skpatchsvdd._images.arrays import check_image_size, check_images, list_images
 from skpatchsvdd._images.digests import KnownImages, digest_images, list_digests
@@ -8,6 +7,7 @@ from skpatchsvdd._images.files import (
     MAX_PIXELS,
     ChangedFileError,
     ImageFileError,
+    check_n_pixels,
     limited_pixels,
     read_bytes,
     read_image,

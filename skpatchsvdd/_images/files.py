@@ -61,6 +61,20 @@ def read_image(file, max_pixels=None, size=None):
         return _to_array(opened)
 
 
+def check_n_pixels(files):
+    """Raise if images, as bytes of files, have together more pixels than one may."""
+    total, limit = 0, find_max_pixels()
+    for data in files:
+        with _named("the image"):
+            opened = _import_pillow().open(io.BytesIO(data), formats=_list_formats())
+            total += math.prod(opened.size)
+    if total > limit:
+        raise ImageFileError(
+            f"the images have {total / 1e6:.0f} million pixels together, more than the "
+            f"limit of {limit / 1e6:g} million. Send fewer at a time."
+        )
+
+
 def read_bytes(data, name):
     """Return the image in the bytes of a file, as `read_image` would."""
     with _named(name):

@@ -1,5 +1,4 @@
 """Pictures of what an estimator says, and of how it was trained."""
-# ruff: noqa: F401
 
 from skpatchsvdd._plotting.axes import import_pyplot
 from skpatchsvdd._plotting.detection import DetectionCurveDisplay

@@ -12,19 +12,3 @@ from skpatchsvdd._report.review import (
     make_review,
     read_review,
 )
-
-__all__ = [
-    "DEFECTIVE",
-    "GOOD",
-    "OVERLAY_SIZE",
-    "Page",
-    "check_reviewed",
-    "digest_file",
-    "draw_overlay",
-    "fingerprint",
-    "is_of_model",
-    "make_review",
-    "read_review",
-    "save_overlay",
-    "write_report",
-]

@@ -14,23 +14,3 @@ from skpatchsvdd._scoring.inspector import Inspector
 from skpatchsvdd._scoring.joining import check_copies, find_added, join_fitted
 from skpatchsvdd._scoring.maps import find_covering, resize_map
 from skpatchsvdd._scoring.regions import DAMAGED, resize_regions
-
-__all__ = [
-    "DAMAGED",
-    "FitContext",
-    "FittedBank",
-    "Inspector",
-    "NormalImages",
-    "build_bank",
-    "check_copies",
-    "explain",
-    "extend_bank",
-    "find_added",
-    "find_covering",
-    "index_banks",
-    "join_fitted",
-    "relabel",
-    "resize_map",
-    "resize_regions",
-    "score_rows",
-]

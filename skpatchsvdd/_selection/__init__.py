@@ -7,12 +7,3 @@ from skpatchsvdd._selection.scorers import (
     pro_scorer,
     segmentation_scorer,
 )
-
-__all__ = [
-    "NormalOnlyKFold",
-    "NormalOnlyShuffleSplit",
-    "SyntheticDefectScorer",
-    "detection_scorer",
-    "pro_scorer",
-    "segmentation_scorer",
-]

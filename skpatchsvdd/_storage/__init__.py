@@ -2,5 +2,3 @@
 
 from skpatchsvdd._storage.estimator import load_estimator, save_estimator
 from skpatchsvdd._storage.tensors import is_model_file
-
-__all__ = ["is_model_file", "load_estimator", "save_estimator"]

@@ -2,5 +2,3 @@
 
 from skpatchsvdd._synthetic.defects import make_probes
 from skpatchsvdd._synthetic.surfaces import make_textures
-
-__all__ = ["make_probes", "make_textures"]

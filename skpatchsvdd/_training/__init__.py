@@ -7,11 +7,3 @@ from skpatchsvdd._training.training import (
     train_encoder,
     undo_training,
 )
-
-__all__ = [
-    "count_trainings",
-    "describe_training",
-    "resume_from",
-    "train_encoder",
-    "undo_training",
-]

@@ -1,5 +1,4 @@
 """What every room uses: devices, distances, draws, progress, warnings, files, locks."""
-# ruff: noqa: F401
 
 from skpatchsvdd._utils.callbacks import CallbackSupportMixin, open_report
 from skpatchsvdd._utils.device import check_device, check_device_name, fallback_device

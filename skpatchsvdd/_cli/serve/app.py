@@ -6,6 +6,7 @@ import functools
 import json
 import os
 import re
+import secrets
 import time
 from importlib.resources import files
 from urllib.parse import parse_qs
@@ -25,17 +26,19 @@ from starlette.routing import Route
 from skpatchsvdd._cli.maps import encode_grey
 from skpatchsvdd._cli.serve.batcher import Busy
 from skpatchsvdd._cli.serve.desk import Refused
-from skpatchsvdd._cli.serve.guard import COOKIE, Guard, is_same, make_session
+from skpatchsvdd._cli.serve.guard import Guard, is_same, make_session, name_cookie
 from skpatchsvdd._cli.serve.line import SPANS, describe_result
 from skpatchsvdd._cli.serve.openapi import OPENAPI, write_docs
 from skpatchsvdd._cli.text import printable
-from skpatchsvdd._images import read_bytes
+from skpatchsvdd._images import check_n_pixels, read_bytes
 from skpatchsvdd._version import __version__
 
 # Images of one request, at most, and bytes of what the page sends.
 _MOST_IMAGES, _MOST_JSON = 16, 2**20
 _STATIC = {"live.js": "text/javascript", "live.css": "text/css"}
 _LONGEST_NAME = 60
+# Requests whose images are decoded at a time, and seconds that plots are kept.
+_AT_A_TIME, _SPAN_SECONDS = 2, 3
 _YEAR = "private, max-age=31536000, immutable"
 
 
@@ -84,6 +87,9 @@ class _Server:
     def __init__(self, line, desk, batcher, token):
         self._line, self._desk, self._batcher = line, desk, batcher
         self._store, self._token = line.store, token
+        self._decoding = asyncio.Semaphore(_AT_A_TIME)
+        self._run = secrets.token_hex(8)  # of this process: another begins anew
+        self._spans = 0.0, None
 
     def show_page(self, request):
         return HTMLResponse(_read_own("live.html"))
@@ -99,9 +105,10 @@ class _Server:
             return RedirectResponse("/login", 303)
         answer = RedirectResponse("/", 303)
         is_secure = request.url.scheme == "https"
+        session = make_session(self._token)
         answer.set_cookie(
-            COOKIE,
-            make_session(self._token),
+            name_cookie(session),
+            session,
             max_age=30 * 86400,
             secure=is_secure,
             httponly=True,
@@ -133,7 +140,8 @@ class _Server:
         start = time.monotonic()
         bodies = await _read_images(request)
         try:
-            images = await run_in_threadpool(_decode, bodies)
+            async with self._decoding:
+                images = await run_in_threadpool(_decode, bodies)
             futures = self._batcher.submit(images)
             found = await asyncio.gather(*map(asyncio.wrap_future, futures))
         except Busy:
@@ -162,6 +170,7 @@ class _Server:
         model = line.model
         return JSONResponse(
             {
+                "run": self._run,
                 "revision": self._store.revision,
                 "version": __version__,
                 "model": {
@@ -174,11 +183,19 @@ class _Server:
                 "counts": self._store.count(),
                 "waiting": alarms,
                 "signals": signals,
-                "said": len(self._store.list_said()),
+                "said": self._store.count_said(),
                 "trial": self._desk.describe_trial(),
-                "spans": {span: self._describe_span(span, now) for span in SPANS},
+                "spans": self._describe_spans(now),
             }
         )
+
+    def _describe_spans(self, now):
+        """Return what is plotted, kept for some seconds however many pages ask."""
+        made, spans = self._spans
+        if spans is None or not made <= now < made + _SPAN_SECONDS:
+            spans = {span: self._describe_span(span, now) for span in SPANS}
+            self._spans = now, spans
+        return spans
 
     def _describe_span(self, span, now):
         seconds, length = SPANS[span]
@@ -344,7 +361,9 @@ async def _read_images(request):
 
 
 def _decode(bodies):
-    """Return images as arrays."""
+    """Return images as arrays; all of a request have the pixels that one may have."""
+    if len(bodies) > 1:
+        check_n_pixels(bodies)
     names = [
         f"image {i}" if len(bodies) > 1 else "the image" for i in range(len(bodies))
     ]

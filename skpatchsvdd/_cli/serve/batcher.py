@@ -4,6 +4,8 @@ import queue
 import threading
 from concurrent.futures import Future
 
+# Pixels that may wait, if more than one image does: each takes some bytes.
+_MOST_PIXELS = 2 * 10**8
 # Images that are inspected together, at most, and at least: a single one is recorded as
 # a CUDA graph, so that fewer are faster one by one.
 _MOST, _LEAST = 16, 8
@@ -23,6 +25,7 @@ class Batcher:
     def __init__(self, find_estimator, size=64):
         self._find_estimator = find_estimator
         self._queue = queue.Queue(size)
+        self._n_pixels, self._counting = 0, threading.Lock()
         self._thread = threading.Thread(target=self._run, daemon=True, name="batcher")
         self._thread.start()
 
@@ -34,6 +37,10 @@ class Batcher:
     def submit(self, images):
         """Return a future for each of some arrays; raise `Busy` if not all fit."""
         futures = []
+        n_pixels = sum(image.size for image in images)
+        with self._counting:
+            if self._n_pixels and self._n_pixels + n_pixels > _MOST_PIXELS:
+                raise Busy
         for image in images:
             future = Future()
             try:
@@ -42,6 +49,8 @@ class Batcher:
                 for former in futures:
                     former.cancel()
                 raise Busy from None
+            with self._counting:
+                self._n_pixels += image.size
             futures.append(future)
         return futures
 
@@ -59,6 +68,8 @@ class Batcher:
                 except queue.Empty:
                     break
             is_last = batch[-1] is None
+            with self._counting:
+                self._n_pixels -= sum(x[0].size for x in batch if x)
             batch = [x for x in batch if x and x[1].set_running_or_notify_cancel()]
             parts = [batch] if len(batch) >= _LEAST else [[x] for x in batch]
             for part in parts:

@@ -2,8 +2,10 @@
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-# Seconds until the head of a request must be there.
-_PATIENCE = 10
+# Seconds until the head of a request must be there, and until an answer is read; and
+# connections at a time.
+_PATIENCE, _UNREAD = 10, 20
+_MOST = 300
 
 
 class Connection(H11Protocol):
@@ -12,7 +14,20 @@ class Connection(H11Protocol):
     def connection_made(self, transport):
         """Begin to wait for a request."""
         super().connection_made(transport)
+        if len(self.connections) > _MOST:
+            transport.abort()
+            return
         self._watch_head()
+
+    def pause_writing(self):
+        """Wait for a client that does not read, and not for ever."""
+        super().pause_writing()
+        self._unread = self.loop.call_later(_UNREAD, self.transport.abort)
+
+    def resume_writing(self):
+        """Go on: it reads again."""
+        super().resume_writing()
+        self._unread.cancel()
 
     def data_received(self, data):
         """Take in bytes; after an answer, wait again for all of the next head."""
@@ -27,4 +42,4 @@ class Connection(H11Protocol):
 
     def _close_if(self, waiting_for):
         if self.cycle is waiting_for and not self.transport.is_closing():
-            self.transport.close()
+            self.transport.abort()

@@ -32,18 +32,28 @@ class Desk:
         self._line, self._store, self.history = line, line.store, history
         self._changing = threading.Lock()
         self._trial, self._n_trials = None, 0
-        history.begin()
+        self._begin()
+
+    def _begin(self):
+        """Note the model that is there, and which images it has learnt from."""
+        digest = self.history.begin()
+        named = {x for e in self.history.list_entries() for x in e.get("images", ())}
+        learnt = self.history.find_learnt(digest)
+        self._store.mark_applied({image: learnt.get(image) for image in named})
+        return digest
 
     def note_change(self):
         """Note that the model's file was replaced by another program."""
         with self._changing:  # not before it is noted who has
-            self.history.begin()
+            self._begin()
 
     def say(self, number, said, who):
         """Keep what somebody says of an image, with a copy of its file."""
         image = self._store.find(number)
         if image is None:
             raise Refused(f"there is no image {number}.")
+        if image["applied"] is not None:
+            raise Refused("the model has learnt it. Go back by its history, first.")
         if said is None:
             self._store.say(number, None, who)
             return
@@ -80,8 +90,7 @@ class Desk:
             if not said:
                 raise Refused("nothing was said that is not applied yet.")
             self._n_trials += 1
-            self._trial = {"number": self._n_trials, "state": "running"}
-        trial = self._trial
+            trial = self._trial = {"number": self._n_trials, "state": "running"}
         run = threading.Thread(target=self._run, args=(trial, said), daemon=True)
         run.start()
         return trial["number"]
@@ -93,7 +102,7 @@ class Desk:
             trial |= {"state": "failed", "error": printable(error)}
 
     def _try(self, said):
-        digest = self._line.model.digest
+        digest, device = self._line.model.digest, self._line.model.est.device
         path = self.history.folder / "trial.review.json"
         est = load_model(self.history.find_model(digest), None, self._line._encoder)
         images = [
@@ -112,13 +121,20 @@ class Desk:
             and x["verdict"] != "unreadable"
             and os.path.exists(x["file"])
         ]
+        own = est.device
+        est.set_params(device=device)  # that of this run
         changes = try_review(
             path, est, self._line.path, others=others[:_N_OTHERS], verbose=0
         )
+        est.set_params(device=own)
+        if changes.est is None:  # the model knows it all, and says so in its log
+            number = self.history.list_entries()[-1]["number"]
+            self._store.mark_applied({x["id"]: number for x in said})
         names = {self._name(x): os.path.basename(x["file"]) for x in said}
         return {
             "state": "ready",
             "images": [x["id"] for x in said],
+            "said": said,
             "from": digest,
             "review": review,
             "est": changes.est,
@@ -127,14 +143,18 @@ class Desk:
 
     def describe_trial(self):
         """Return the last trial: its number and state and, if ready, what changes."""
-        if self._trial is None:
+        trial = self._trial
+        if trial is None:
             return None
         shown = ("number", "state", "error", "changes", "images")
-        return {x: self._trial[x] for x in shown if x in self._trial}
+        return {x: trial[x] for x in shown if x in trial}
 
     def drop_trial(self):
-        """Forget the last trial."""
-        self._trial = None
+        """Forget the last trial, unless it is under way."""
+        with self._changing:
+            if self._trial is not None and self._trial["state"] == "running":
+                raise Refused("the trial is under way.")
+            self._trial = None
 
     def apply(self, number, who):
         """Write what a trial has learnt; the line uses it from now on."""
@@ -144,57 +164,57 @@ class Desk:
                 raise Refused("there is no such trial that is ready.")
             if trial["est"] is None:
                 raise Refused("it teaches nothing new.")
-            if trial["from"] != self._line.model.digest:
-                raise Refused("the model is another one by now. Try it again.")
+            if [_key(x) for x in self._store.list_said()] != [
+                _key(x) for x in trial["said"]
+            ]:
+                raise Refused("something else was said since. Try it again.")
             with hold_lock(self._line.path):
-                if digest_file(self._line.path) != trial["from"]:
-                    raise Refused(
-                        "the model's file has been replaced just now. Try it again."
-                    )
+                if self._begin() != trial["from"]:
+                    raise Refused("the model is another one by now. Try it again.")
+                name = self._keep_review(trial["review"])
                 save_model(trial["est"], self._line.path)
                 digest = self.history.keep_model()
-            entry = self._note(trial, who, digest)
+            entry = self.history.append(
+                "review",
+                who,
+                trial["from"],
+                digest,
+                review=name,
+                images=trial["images"],
+            )
             self._line.load()
-            self._store.mark_applied(trial["images"], entry["number"])
+            self._begin()
             self._trial = None
             return entry
 
-    def _note(self, trial, who, digest):
-        n_entries = len(self.history.list_entries())
-        name = f"{n_entries + 1:04d}.review.json"
+    def _keep_review(self, review):
+        name = f"{len(self.history.list_entries()) + 1:04d}.review.json"
         with replaced_when_whole(self.history.folder / name) as partial:
-            partial.write_text(json.dumps(trial["review"], indent=1), "utf-8")
-        images = trial["images"]
-        return self.history.append(
-            "review", who, trial["from"], digest, review=name, images=images
-        )
+            partial.write_text(json.dumps(review, indent=1), "utf-8")
+        return name
 
     def restore(self, digest, who):
         """Go back to a former model."""
         with self._changing:
-            former = self._line.model.digest
             known = {x["to"] for x in self.history.list_entries()}
             if digest not in known or not self.history.find_model(digest).exists():
                 raise Refused("there is no such model in the history.")
-            if digest == former:
-                raise Refused("that is the model in use.")
             path = self._line.path
-            with hold_lock(path), replaced_when_whole(path) as partial:
-                shutil.copyfile(self.history.find_model(digest), partial)
+            with hold_lock(path):
+                former = self._begin()  # what is there is kept, whoever wrote it
+                if digest == former:
+                    raise Refused("that is the model in use.")
+                with replaced_when_whole(path) as partial:
+                    shutil.copyfile(self.history.find_model(digest), partial)
             entry = self.history.append("restore", who, former, digest)
             self._line.load()
-            self._store.mark_applied(self._list_undone(digest), None)
+            self._begin()
             self._trial = None
             return entry
 
-    def _list_undone(self, digest):
-        """Return the images whose reviews a former model does not know."""
-        undone = []
-        for entry in reversed(self.history.list_entries()[:-1]):
-            if entry["to"] == digest:
-                break
-            undone += entry.get("images", [])
-        return undone
+
+def _key(image):
+    return image["id"], image["said"]
 
 
 def _complete(said):

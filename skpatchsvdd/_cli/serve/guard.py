@@ -3,17 +3,18 @@
 import asyncio
 import hashlib
 import hmac
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.requests import cookie_parser
 from starlette.responses import JSONResponse, RedirectResponse
 
-COOKIE = "skpatchsvdd"
 # What anybody may see, token or not: nothing of the model or of images.
 _OPEN = {"/health", "/login", "/static/live.css"}
 _LOCAL = {"localhost", "127.0.0.1", "::1"}
+# Bytes of the form in which a token comes.
+_LOGIN_BYTES = 4096
 # Seconds that a client may take to send the next part of a request.
 _PATIENCE = 20
 _HEADERS = {
@@ -35,6 +36,11 @@ def make_session(token):
     return hmac.new(token.encode(), b"session", hashlib.sha256).hexdigest()
 
 
+def name_cookie(session):
+    """Return the name of the cookie: servers at other ports have others."""
+    return f"skpatchsvdd-{session[:8]}"
+
+
 def is_local(host):
     """Whether a host is this machine alone."""
     return host in _LOCAL
@@ -50,7 +56,7 @@ class Guard:
 
     def __init__(self, app, token, hosts, max_bytes):
         self._app, self._token, self._max_bytes = app, token, max_bytes
-        self._hosts = _LOCAL | set(hosts)
+        self._hosts = _LOCAL | {x.lower() for x in hosts}
         self._session = make_session(token) if token else None
 
     async def __call__(self, scope, receive, send):
@@ -72,7 +78,11 @@ class Guard:
         if refusal is not None:
             await refusal(scope, receive, send_guarded)
             return
-        await self._app(scope, self._limit(receive), send_guarded)
+        limit = self._find_limit(scope["path"])
+        await self._app(scope, _limit(receive, limit), send_guarded)
+
+    def _find_limit(self, path):
+        return _LOGIN_BYTES if path == "/login" else self._max_bytes
 
     def _find_refusal(self, scope, headers):
         path, method = scope["path"], scope["method"]
@@ -85,8 +95,8 @@ class Guard:
             length = int(headers.get("content-length", 0))
         except ValueError:
             return _refuse(400, "Content-Length must be a number")
-        if length > self._max_bytes:
-            return _refuse(413, _describe_limit(self._max_bytes))
+        if length > self._find_limit(path):
+            return _refuse(413, _describe_limit(self._find_limit(path)))
         if self._token is None or path in _OPEN or self._is_known(headers):
             return None
         if path == "/" and method == "GET":
@@ -100,31 +110,29 @@ class Guard:
         kind, _, token = headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer" and is_same(token.strip(), self._token):
             return True
+        cookies = cookie_parser(headers.get("cookie", ""))
+        return is_same(cookies.get(name_cookie(self._session), ""), self._session)
+
+
+def _limit(receive, max_bytes):
+    """Return a `receive` that refuses bodies that are too large, or too slow."""
+    n_bytes, is_whole = 0, False
+
+    async def limited():
+        nonlocal n_bytes, is_whole
+        if is_whole:  # all that comes is the end of the connection
+            return await receive()
         try:
-            cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
-        except CookieError:
-            return False
-        return cookie is not None and is_same(cookie.value, self._session)
+            message = await asyncio.wait_for(receive(), _PATIENCE)
+        except asyncio.TimeoutError:
+            raise HTTPException(408, "the request came too slowly") from None
+        n_bytes += len(message.get("body", b""))
+        is_whole = not message.get("more_body", False)
+        if n_bytes > max_bytes:
+            raise HTTPException(413, _describe_limit(max_bytes))
+        return message
 
-    def _limit(self, receive):
-        """Return a `receive` that refuses bodies that are too large, or too slow."""
-        n_bytes, is_whole = 0, False
-
-        async def limited():
-            nonlocal n_bytes, is_whole
-            if is_whole:  # all that comes is the end of the connection
-                return await receive()
-            try:
-                message = await asyncio.wait_for(receive(), _PATIENCE)
-            except asyncio.TimeoutError:
-                raise HTTPException(408, "the request came too slowly") from None
-            n_bytes += len(message.get("body", b""))
-            is_whole = not message.get("more_body", False)
-            if n_bytes > self._max_bytes:
-                raise HTTPException(413, _describe_limit(self._max_bytes))
-            return message
-
-        return limited
+    return limited
 
 
 def is_same(given, expected):
@@ -142,7 +150,10 @@ def _name_of(host):
 def _is_own(headers, host):
     """Whether a request that writes comes from this page, or from no page at all."""
     origin = headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != host:
+    try:
+        if origin is not None and urlsplit(origin).netloc != host:
+            return False
+    except ValueError:
         return False
     return headers.get("sec-fetch-site", "none") in ("same-origin", "none")
 

@@ -36,8 +36,11 @@ class History:
 
     def keep_model(self):
         """Copy the model of the moment, unless it is there; return its digest."""
-        digest = digest_file(self._model)
-        _copy(self._model, self.find_model(digest))
+        self.folder.mkdir(parents=True, exist_ok=True)
+        copied = self.folder / f"copied{self._model.suffix}"
+        shutil.copyfile(self._model, copied)  # and named after what was copied
+        digest = digest_file(copied)
+        copied.replace(self.find_model(digest))
         return digest
 
     def find_model(self, digest):
@@ -69,6 +72,19 @@ class History:
             except ValueError:
                 continue
         return entries
+
+    def find_learnt(self, digest):
+        """Return the images that a model has learnt by reviews, with their entries."""
+        made = {}
+        for entry in self.list_entries():
+            if entry["what"] != "restore":
+                made.setdefault(entry["to"], entry)
+        learnt = {}
+        while (entry := made.pop(digest, None)) is not None:
+            for image in entry.get("images", ()):
+                learnt.setdefault(image, entry["number"])
+            digest = entry["from"]
+        return learnt
 
     def append(self, what, who, former, new, **more):
         """Add a line to the log, on the disk when this returns; return it."""

@@ -59,21 +59,18 @@ class Line:
         self._drift = {}
         self.counts, self.seconds = Counter(), [0] * (len(_SECONDS) + 1)
         self.n_seconds = self.sum_seconds = 0
-        self._counting = threading.Lock()
+        self._counting, self._loading = threading.Lock(), threading.Lock()
         self.model = self._stat = None
         self.load()
 
     def load(self):
-        """Use the model that is in the file now."""
-        stat = _find_stat(self.path)
-        est = load_model(self.path, self._device, self._encoder)
-        self.use(est, digest_file(self.path), stat)
-
-    def use(self, est, digest, stat=None):
-        """Use a model; what is being inspected is finished with the former one."""
-        self.model = Model(est, digest, Page(est, "", limit=0))
-        self._stat = _find_stat(self.path) if stat is None else stat
-        self._drift = {}
+        """Use the model that is in the file now; a batch at hand keeps the former."""
+        with self._loading:
+            stat, digest = _find_stat(self.path), None
+            while digest != (digest := digest_file(self.path)):  # as it was loaded
+                est = load_model(self.path, self._device, self._encoder)
+            self.model = Model(est, digest, Page(est, "", limit=0))
+            self._stat, self._drift = stat, {}
 
     def refresh(self):
         """Load the model again if another program has replaced its file."""
@@ -96,7 +93,7 @@ class Line:
                 if self.refresh():
                     on_change()
             except Exception as error:
-                tell(f"the former model stays in use: {error}")
+                tell(f"{self.path} has been replaced, and is not used: {error}")
                 self._stat = _find_stat(self.path)
             for batch in cut_batches(files, self.model.est, _AT_A_TIME):
                 self._take(batch)

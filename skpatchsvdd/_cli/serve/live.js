@@ -1,7 +1,7 @@
 "use strict";
 const $ = (id) => document.getElementById(id);
 const SECOND = 1000, ROOM = 600; // cards that a page holds, before older ones are asked for again
-let revision = 0, only = "", images = new Map(), waiting = new Map(), current = null;
+let revision = -1, run = null, only = "", images = new Map(), waiting = new Map(), current = null;
 let detail = null, boxes = [], drawn = null, state = null, isEnd = false, isLoading = false;
 
 const make = (tag, name, text) => {
@@ -16,7 +16,7 @@ async function ask(path, body) {
     method: "POST", headers: { "Content-Type": "application/json" },
     body: JSON.stringify({ ...body, who: $("who").value.trim() || null }),
   };
-  const answer = await fetch(path, options);
+  const answer = await fetch(path, { ...options, signal: AbortSignal.timeout(30 * SECOND) });
   if (answer.status === 401) { location.href = "/login"; throw new Error("sign in"); }
   const content = await answer.json();
   if (!answer.ok) throw new Error(content.error || answer.statusText);
@@ -108,7 +108,8 @@ async function loadOlder() {
   try {
     const last = $("images").lastElementChild;
     const before = last ? `&before=${last.dataset.id}` : "";
-    const found = (await ask(`/api/images?only=${only}${before}`)).images;
+    const which = only, found = (await ask(`/api/images?only=${which}${before}`)).images;
+    if (which !== only) return; // others were chosen meanwhile, and are loaded next
     found.forEach((x) => place($("images"), images, x));
     isEnd = found.length < 60;
   } finally { isLoading = false; }
@@ -120,7 +121,7 @@ async function choose(which) {
   document.querySelectorAll("[data-only]").forEach((x) => x.setAttribute("aria-pressed", x.dataset.only === which));
   images.clear();
   $("images").replaceChildren();
-  isEnd = false;
+  isEnd = isLoading = false;
   await loadOlder();
 }
 
@@ -128,7 +129,9 @@ async function choose(which) {
 async function follow() {
   try {
     state = await ask("/api/state");
-    if (revision === 0) {
+    if (run !== null && run !== state.run) { location.reload(); return; } // it was started again
+    run = state.run;
+    if (revision < 0) {
       revision = state.revision;
       (await ask("/api/images?only=waiting")).images.forEach((x) => place($("alarms"), waiting, x));
       await loadOlder();
@@ -139,7 +142,6 @@ async function follow() {
       changed.forEach(take);
       revision = changed[changed.length - 1].revision;
     }
-    if (state.revision < revision) { location.reload(); return; } // another line's file
     trim();
     showState();
   } catch (error) {
@@ -288,6 +290,7 @@ function showSaid() {
   $("similar").setAttribute("aria-pressed", Boolean(isGood && said.similar));
   $("defective").setAttribute("aria-pressed", Boolean(said && said.verdict === "defective"));
   $("where").hidden = !(said && said.verdict === "defective");
+  $("stage").classList.toggle("draws", !$("where").hidden);
   $("unsay").hidden = !said;
   $("seen").disabled = !waits(detail);
   const lines = [`inspected ${new Date(detail.time * SECOND).toLocaleString()}`];
@@ -306,10 +309,11 @@ async function say(verdict, similar = false) {
     said.boxes = boxes.map((x) => x.map(Math.round));
     said.kind = $("kind").value.trim() || null;
   } else boxes = [];
-  await ask("/api/say", { image: detail.id, said });
-  Object.assign(detail, { said, said_by: $("who").value.trim() || null, applied: null });
-  if (detail.seen_at === null) { detail.seen_at = Date.now() / SECOND; detail.seen_by = detail.said_by; }
-  showSaid();
+  const own = detail; // which may be another one when the answer comes
+  await ask("/api/say", { image: own.id, said });
+  Object.assign(own, { said, said_by: $("who").value.trim() || null, applied: null });
+  if (own.seen_at === null) { own.seen_at = Date.now() / SECOND; own.seen_by = own.said_by; }
+  if (detail === own) showSaid();
 }
 
 async function step(by) {
@@ -369,7 +373,12 @@ function listenForBoxes() {
     const y = ((event.clientY - place.top) * rows) / place.height, x = ((event.clientX - place.left) * cols) / place.width;
     return [Math.min(Math.max(Math.round(y), 0), rows), Math.min(Math.max(Math.round(x), 0), cols)];
   };
-  canvas.onpointerdown = (event) => { from = where(event); canvas.setPointerCapture(event.pointerId); event.preventDefault(); };
+  canvas.onpointerdown = (event) => {
+    if ($("where").hidden || event.button) return; // of what is called defective alone
+    from = where(event); canvas.setPointerCapture(event.pointerId);
+    event.preventDefault();
+  };
+  canvas.onpointercancel = () => { from = drawn = null; drawBoxes(); };
   canvas.onpointermove = (event) => {
     if (!from) return;
     const to = where(event);
@@ -379,7 +388,8 @@ function listenForBoxes() {
   canvas.onpointerup = attempt(async () => {
     const box = drawn;
     from = drawn = null;
-    if (box && box[2] - box[0] > 1 && box[3] - box[1] > 1) {
+    const least = 6 / layout(); // of the screen's pixels: less is a click
+    if (box && box[2] - box[0] > least && box[3] - box[1] > least) {
       boxes.push(box);
       await say("defective");
     } else drawBoxes();
@@ -458,12 +468,11 @@ function listen() {
   $("who").value = localStorage.getItem("who") || "";
   $("who").onchange = () => localStorage.setItem("who", $("who").value.trim());
   $("more").onclick = attempt(loadOlder);
-  new IntersectionObserver((x) => { if (x[0].isIntersecting && revision) attempt(loadOlder)(); }, { rootMargin: "600px" }).observe($("end"));
+  new IntersectionObserver((x) => { if (x[0].isIntersecting && revision >= 0) attempt(loadOlder)(); }, { rootMargin: "600px" }).observe($("end"));
   document.querySelectorAll("[data-only]").forEach((x) => { x.onclick = attempt(() => choose(x.dataset.only)); });
   document.querySelectorAll(".shut").forEach((x) => { x.onclick = () => x.closest("dialog").close(); });
   $("see-all").onclick = attempt(async () => {
-    const found = (await ask("/api/images?only=waiting")).images;
-    await ask("/api/seen", { images: found.map((x) => x.id) });
+    await ask("/api/seen", { images: [...waiting.keys()] }); // those that are shown
   });
   $("close").onclick = () => $("detail").close();
   $("detail").onclose = () => { detail = null; };
@@ -490,6 +499,7 @@ function listen() {
   document.onkeydown = (event) => {
     const isTyping = event.target.matches("input");
     if (event.ctrlKey || event.metaKey || event.altKey || isTyping) return;
+    if (event.repeat && !event.key.startsWith("Arrow")) return;
     const isButton = event.target.matches("button");
     if (event.key === "Enter" && isButton) return; // it presses the button
     const work = KEYS[event.key];

@@ -36,9 +36,15 @@ class Signals:
     def __init__(self, store, command=None, webhook=None):
         self._store, self._command, self._webhook = store, command, webhook
         self._open = urllib.request.build_opener(_NoRedirect).open
-        self._wake, self._is_closed = threading.Event(), False
-        self._thread = threading.Thread(target=self._run, daemon=True, name="signals")
-        self._thread.start()
+        self._is_closed = False
+        # Each target has its own: one that does not answer keeps no other waiting.
+        self._wakes = {target: threading.Event() for target in (COMMAND, WEBHOOK)}
+        self._threads = [
+            threading.Thread(target=self._run, args=(x,), daemon=True, name=x)
+            for x in self._wakes
+        ]
+        for thread in self._threads:
+            thread.start()
 
     @property
     def targets(self):
@@ -48,23 +54,30 @@ class Signals:
 
     def wake(self):
         """Look at the outbox: something is new."""
-        self._wake.set()
+        for wake in self._wakes.values():
+            wake.set()
 
     def close(self):
         """End after what is being sent; the rest is sent after the next start."""
         self._is_closed = True
-        self._wake.set()
-        self._thread.join(_PATIENCE + 5)
+        self.wake()
+        for thread in self._threads:
+            thread.join(_PATIENCE + 5)
 
-    def _run(self):
+    def _run(self, target):
+        wake = self._wakes[target]
         while not self._is_closed:
-            self._wake.clear()
-            signal = self._store.take_signal(time.time())
-            if signal is not None:
-                self._send(signal)
-                continue
-            due = self._store.next_signal()
-            self._wake.wait(None if due is None else max(due - time.time(), 0.01))
+            wake.clear()
+            try:
+                signal = self._store.take_signal(target)
+                wait = None if signal is None else signal["due"] - time.time()
+                if wait is not None and wait <= 0:
+                    self._send(signal)
+                    continue
+            except Exception as error:  # of the disk: the next try may succeed
+                tell(f"alarms wait: {type(error).__name__}: {error}")
+                wait = _FIRST_WAIT
+            wake.wait(wait)
 
     def _send(self, signal):
         send = {COMMAND: self._run_command, WEBHOOK: self._post}[signal["target"]]

@@ -5,6 +5,7 @@ import os
 import sqlite3
 import threading
 import time
+from collections import Counter
 from contextlib import contextmanager
 
 # Written into the file, and checked when it is opened.
@@ -21,7 +22,8 @@ CREATE TABLE IF NOT EXISTS images (
 CREATE INDEX IF NOT EXISTS images_time ON images (time);
 CREATE INDEX IF NOT EXISTS images_revision ON images (revision);
 CREATE INDEX IF NOT EXISTS images_waiting ON images (verdict, seen_at);
-CREATE INDEX IF NOT EXISTS images_said ON images (said_at) WHERE said IS NOT NULL;
+CREATE INDEX IF NOT EXISTS images_said ON images (id)
+    WHERE said IS NOT NULL AND applied IS NULL;
 CREATE TABLE IF NOT EXISTS pictures (
     image INTEGER PRIMARY KEY, thumb BLOB, overlay BLOB, details TEXT);
 CREATE TABLE IF NOT EXISTS outbox (
@@ -68,6 +70,8 @@ class Store:
         self._base.executescript(_TABLES)
         self._base.execute(f"PRAGMA user_version={_VERSION}")
         (self._revision,) = self._one("SELECT IFNULL(MAX(revision), 0) FROM images")
+        counts = "SELECT verdict, COUNT(*) FROM images GROUP BY verdict"
+        self._counts = Counter(dict(self._all(counts)))
 
     def close(self):
         """Close the file; what was written stays."""
@@ -128,6 +132,7 @@ class Store:
                     "INSERT INTO outbox (target, body, due) VALUES (?, ?, ?)",
                     (target, make_body(number), time.time()),
                 )
+            self._counts[image["verdict"]] += 1
         if number % 100 == 0:
             self._forget(number - self._n_pictures)
         return number
@@ -192,13 +197,16 @@ class Store:
         row = self._one(f"SELECT {name} FROM pictures WHERE image = ?", number)
         return None if row is None else row[0]
 
-    def count(self, since=0.0):
-        """Return how many images there are since a time, by verdict."""
-        rows = self._all(
-            "SELECT verdict, COUNT(*) FROM images WHERE time >= ? GROUP BY verdict",
-            since,
+    def count(self):
+        """Return how many images there are, by verdict."""
+        return dict(self._counts)
+
+    def count_said(self):
+        """Return of how many images something was said that is not applied."""
+        (n_said,) = self._one(
+            "SELECT COUNT(*) FROM images WHERE said IS NOT NULL AND applied IS NULL"
         )
-        return {verdict: n for verdict, n in rows}
+        return n_said
 
     def count_waiting(self):
         """Return how many alarms nobody has looked at, and signals are not sent."""
@@ -237,11 +245,12 @@ class Store:
         """Let alarms wait no longer: somebody has looked at them."""
         with self._writing() as base:
             for number in numbers:
-                base.execute(
+                done = base.execute(
                     "UPDATE images SET seen_by = ?, seen_at = ?, revision = ? WHERE "
                     "id = ? AND seen_at IS NULL",
-                    (who, time.time(), self._next(), number),
+                    (who, time.time(), self._revision + 1, number),
                 )
+                self._revision += done.rowcount
 
     def say(self, number, said, who):
         """Keep what somebody says of an image, to be applied; None takes it back."""
@@ -262,26 +271,23 @@ class Store:
         )
         return [_as_image(row) for row in rows]
 
-    def mark_applied(self, numbers, entry):
-        """Say by which entry of the history images were applied; None for none."""
+    def mark_applied(self, entries):
+        """Say by which entry of the history images were applied, or None, by number."""
         with self._writing() as base:
-            for number in numbers:
-                base.execute(
-                    "UPDATE images SET applied = ?, revision = ? WHERE id = ?",
-                    (entry, self._next(), number),
+            for number, entry in entries.items():
+                done = base.execute(
+                    "UPDATE images SET applied = ?1, revision = ?2 WHERE id = ?3 AND "
+                    "said IS NOT NULL AND applied IS NOT ?1",
+                    (entry, self._revision + 1, number),
                 )
+                self._revision += done.rowcount
 
-    def take_signal(self, now):
-        """Return the first signal that is due, or None."""
+    def take_signal(self, target):
+        """Return the next signal for a target, or None; it may not be due yet."""
         row = self._one(
-            "SELECT * FROM outbox WHERE due <= ? ORDER BY due, id LIMIT 1", now
+            "SELECT * FROM outbox WHERE target = ? ORDER BY due, id LIMIT 1", target
         )
         return None if row is None else dict(row)
-
-    def next_signal(self):
-        """Return when the next signal is due, or None."""
-        (due,) = self._one("SELECT MIN(due) FROM outbox")
-        return due
 
     def drop_signal(self, number):
         """Remove a signal that was sent, or given up."""
