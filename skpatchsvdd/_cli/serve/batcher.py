@@ -3,6 +3,7 @@
 import queue
 import threading
 from concurrent.futures import Future
+from contextlib import suppress
 
 # Pixels that may wait, if more than one image does: each takes some bytes.
 _MOST_PIXELS = 2 * 10**8
@@ -55,7 +56,10 @@ class Batcher:
         return futures
 
     def close(self):
-        """End when what waits is done."""
+        """End after the batch at hand; what waits is cancelled."""
+        with suppress(queue.Empty):
+            while True:
+                self._queue.get_nowait()[1].cancel()
         self._queue.put(None)
         self._thread.join()
 

@@ -91,7 +91,7 @@ def _serve(args, folder, token):
         app,
         http=Connection,
         ws="none",
-        log_level="error",
+        log_level="critical",
         access_log=False,
         server_header=False,
         lifespan="off",
