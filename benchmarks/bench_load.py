@@ -131,7 +131,7 @@ class Memory:
         self._every = seconds / N_SAMPLES
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch)
-        self.samples = []
+        self._samples = []
 
     def __enter__(self):
         self._thread.start()
@@ -143,7 +143,16 @@ class Memory:
 
     def _watch(self):
         while not self._done.wait(self._every):
-            self.samples.append(sum(map(read_memory, self._processes)))
+            self._samples.append(sum(map(read_memory, self._processes)))
+
+    def summarize(self):
+        """Return memory at the end, and its growth, as columns of a table."""
+        if not self._samples:
+            return {"MB": None, "growth %": None}
+        quarter = max(len(self._samples) // 4, 1)
+        first = np.median(self._samples[:quarter])
+        last = np.median(self._samples[-quarter:])
+        return {"MB": last / 1e6, "growth %": 100 * float(last / first - 1)}
 
 
 def read_memory(process):
@@ -160,9 +169,6 @@ def summarize(name, parts, memory, seconds):
     errors = [error for _, errors, _ in parts for error in errors]
     for error in sorted(set(errors)):
         print(error, file=sys.stderr)
-    samples = np.array(memory.samples)
-    quarter = max(len(samples) // 4, 1)
-    first, last = np.median(samples[:quarter]), np.median(samples[-quarter:])
     row = {
         "way": name,
         "images": len(times),
@@ -172,7 +178,7 @@ def summarize(name, parts, memory, seconds):
     }
     for percentile in PERCENTILES:
         row[f"{percentile}% ms"] = 1000 * float(np.percentile(times, percentile))
-    return row | {"MB": last / 1e6, "growth %": 100 * float(last / first - 1)}
+    return row | memory.summarize()
 
 
 if __name__ == "__main__":

@@ -5,8 +5,11 @@ server in a process of its own, asked by more and more clients at a time, each o
 sends the next image when it has an answer. "busy" are answers of 503, after which a
 client waits as long as it is told to. With --hostile a crowd is there besides, during
 the last row: connections that say nothing, half of a request, requests without end, and
-bytes that are no image. Memory is what the server has for itself, and its growth that
-from the first to the last quarter of the time. Synthetic images, without training.
+bytes that are no image. With --arrivals so many images a second are written to a
+folder that the server watches, and removed when there are 50; "lost" are those that it
+has no row of in the end, or more than one. Memory is what the server has for itself,
+and its growth that from the first to the last quarter of the time. Synthetic images,
+without training.
 
 Example: python benchmarks/bench_serve.py --seconds 30 --hostile
 """
@@ -14,6 +17,7 @@ Example: python benchmarks/bench_serve.py --seconds 30 --hostile
 import functools
 import http.client
 import io
+import json
 import os
 import signal
 import socket
@@ -22,6 +26,8 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.request
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -36,6 +42,7 @@ from skpatchsvdd import PatchSVDD
 from skpatchsvdd.datasets import make_textures
 
 PERCENTILES = (50, 99, 100)
+N_KEPT = 50  # files in the folder that is watched
 
 
 def main():
@@ -45,20 +52,24 @@ def main():
     new = make_textures(16, anomaly_fraction=0.5, random_state=1, **made).images
     device = check_device(args.device)
     est = PatchSVDD(max_iter=0, random_state=0, device=str(device)).fit(images)
-    rows = [call_plainly(est, new, n, args.seconds) for n in (1, 16)]
+    rows = [call_plainly(est, new, n, min(args.seconds, 30)) for n in (1, 16)]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "part.model"
         est.save(path)
-        with start_server(path, device) as (port, process):
+        watched = Path(folder) / "new"
+        watched.mkdir()
+        with start_server(path, device, watched) as (port, process):
             bodies = [encode(x) for x in new]
             load(port, bodies, 4, 3)  # what is made on first use
             for n in args.clients:
                 is_last = args.hostile and n == args.clients[-1]
                 crowd = harass(port) if is_last else nullcontext()
-                with crowd, Memory([process.pid], args.seconds) as memory:
+                arriving = Arrivals(watched, bodies, args.arrivals, f"{n}_clients")
+                with crowd, arriving, Memory([process.pid], args.seconds) as memory:
                     found = load(port, bodies, n, args.seconds)
                 name = f"{n} clients" + ", a crowd besides" * is_last
-                rows.append(summarize(name, *found, args.seconds, memory))
+                row = summarize(name, *found, args.seconds, memory)
+                rows.append(row | arriving.count(port))
     machine = machine_name(device)
     print(f"{machine}\n")
     print_table(rows)
@@ -71,6 +82,7 @@ def parse_arguments():
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 4, 16, 128])
     parser.add_argument("--images", type=int, default=40, help="to learn from")
     parser.add_argument("--size", type=int, default=256)
+    parser.add_argument("--arrivals", type=float, default=0, help="images a second")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--hostile", action="store_true", help="with a crowd besides")
     return parser.parse_args()
@@ -95,9 +107,10 @@ def call_plainly(est, images, n_each, seconds):
 
 
 @contextmanager
-def start_server(path, device):
+def start_server(path, device, watched):
     """Yield the port of a server, and its process."""
-    command = [sys.executable, "-m", "skpatchsvdd", "serve", str(path), "--port", "0"]
+    command = [sys.executable, "-m", "skpatchsvdd", "serve", path, "--port", "0"]
+    command += ["--watch", watched]
     process = subprocess.Popen(
         [*command, "--device", str(device)],
         stderr=subprocess.PIPE,
@@ -145,6 +158,53 @@ def keep_asking(port, bodies, end, i):
             n_errors += 1
     connection.close()
     return times, n_busy, n_errors
+
+
+class Arrivals:
+    """Writes images to a folder until the block ends, so many a second."""
+
+    def __init__(self, folder, bodies, rate, name):
+        self._folder, self._bodies, self._rate = folder, bodies, rate
+        self._name, self._files = name, []
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._write)
+
+    def __enter__(self):
+        self._thread.start()
+
+    def __exit__(self, *_):
+        self._done.set()
+        self._thread.join()
+
+    def _write(self):
+        while self._rate and not self._done.wait(1 / self._rate):
+            n = len(self._files)
+            self._files.append(self._folder / f"{self._name}_{n:06d}.png")
+            self._files[-1].write_bytes(self._bodies[n % len(self._bodies)])
+            if n >= N_KEPT:
+                self._files[n - N_KEPT].unlink()
+
+    def count(self, port):
+        """Wait until all is seen that can be; return columns of a table."""
+        names, end = Counter(), time.monotonic() + 60
+        while len(names) < len(self._files) and time.monotonic() < end:
+            time.sleep(1)
+            names = Counter(x for x in list_names(port) if x.startswith(self._name))
+        lost = sum(names[file.name] != 1 for file in self._files)
+        return {"arrived": len(self._files), "lost": lost}
+
+
+def list_names(port):
+    """Return the names of all images that the server has seen, the newest first."""
+    names, before = [], 10**17
+    while True:
+        url = f"http://127.0.0.1:{port}/api/images?before={before}"
+        with urllib.request.urlopen(url) as answer:
+            images = json.load(answer)["images"]
+        if not images:
+            return names
+        names += [x["name"] for x in images]
+        before = images[-1]["id"]
 
 
 @contextmanager
@@ -209,13 +269,9 @@ def summarize(name, times, n_busy, n_errors, seconds, memory=None, n_each=1):
     for percentile in PERCENTILES:
         value = 1000 * float(np.percentile(times, percentile)) if times else None
         row[f"{percentile}% ms"] = value
-    row |= {"busy": n_busy, "errors": n_errors, "MB": None, "growth %": None}
-    if memory is not None and memory.samples:
-        samples = np.array(memory.samples)
-        quarter = max(len(samples) // 4, 1)
-        first, last = np.median(samples[:quarter]), np.median(samples[-quarter:])
-        row |= {"MB": last / 1e6, "growth %": 100 * float(last / first - 1)}
-    return row
+    row |= {"busy": n_busy, "errors": n_errors}
+    row |= memory.summarize() if memory else {"MB": None, "growth %": None}
+    return row | {"arrived": None, "lost": None}
 
 
 if __name__ == "__main__":

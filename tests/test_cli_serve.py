@@ -1,6 +1,8 @@
 """The command serve: a line live, its reviews, signals, API, and who may ask."""
 
+import asyncio
 import base64
+import http.client
 import http.server
 import io
 import json
@@ -11,18 +13,23 @@ import sqlite3
 import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
+import uvicorn
 from browser import needs_browser, open_browser
 from live import serve
 from PIL import Image
 from settings import SEED
+from starlette.responses import PlainTextResponse
 
 from skpatchsvdd import load
 from skpatchsvdd._cli import main
+from skpatchsvdd._cli.serve import connections
 from skpatchsvdd._cli.serve.batcher import Batcher, Busy
+from skpatchsvdd._cli.serve.command import _listen
 from skpatchsvdd._cli.serve.store import Store
 from skpatchsvdd.datasets import make_textures
 
@@ -422,13 +429,13 @@ def test_simultaneous_requests_form_batches_and_a_full_queue_refuses(monkeypatch
     [
         ("/inspect", b"no image", {}, 400, "cannot be read as an image"),
         ("/inspect", b"", {}, 400, "not a byte"),
-        ("/inspect", bytes(2 * 10**6), {}, 413, "MiB"),
-        ("/inspect", iter([bytes(10**6)] * 3), {}, 413, "MiB"),
+        ("/inspect", bytes(2 * 10**6), {}, 413, "1,000,000 bytes"),
+        ("/inspect", iter([bytes(10**6)] * 3), {}, 413, "1,000,000 bytes"),
         ("/inspect", b"x", {"Content_Type": "multipart/form-data"}, 400, ""),
         ("/inspect", b"x", {"Origin": "http://evil.example"}, 403, "other pages"),
         ("/inspect", b"x", {"Sec_Fetch_Site": "cross-site"}, 403, "other pages"),
         ("/inspect", b"x", {"Origin": "http://["}, 403, "other pages"),
-        ("/login", bytes(5000), {}, 413, "MiB"),
+        ("/login", bytes(5000), {}, 413, "4,096 bytes"),
         ("/inspect", b"x", {"Host": "evil.example"}, 421, "host"),
         ("/api/state", None, {"Host": "evil.example:80"}, 421, "host"),
         ("/api/say", b"{}", {"Content_Type": "text/plain"}, 415, "application/json"),
@@ -517,6 +524,16 @@ def test_a_server_that_cannot_start_says_why(
     assert words in capsys.readouterr().err
 
 
+def test_answers_are_sent_at_once():
+    with (
+        _listen("127.0.0.1", 0) as listening,
+        socket.create_connection(listening.getsockname()),
+    ):
+        accepted, _ = listening.accept()
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        accepted.close()
+
+
 def test_without_the_extra_the_error_names_it(model, monkeypatch, capsys):
     monkeypatch.setitem(__import__("sys").modules, "uvicorn", None)
     assert main(["serve", str(model)]) == 1
@@ -544,6 +561,55 @@ def test_slow_clients_are_cut_off_and_others_are_answered(open_line):
     finally:
         for client in (*silent, half):
             client.close()
+
+
+@pytest.fixture
+def slow_port(monkeypatch):
+    """The port of a server of 8 connections that answers after 0.6 seconds."""
+    monkeypatch.setattr(connections, "MOST", 8)
+    monkeypatch.setattr(connections, "_PATIENCE", 0.2)
+
+    async def app(scope, receive, send):
+        await asyncio.sleep(0.6)
+        await PlainTextResponse("done")(scope, receive, send)
+
+    config = uvicorn.Config(
+        app, http=connections.Connection, lifespan="off", log_level="critical"
+    )
+    server = uvicorn.Server(config)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
+        thread.start()
+        yield listening.getsockname()[1]
+        server.should_exit = True
+        thread.join(10)
+
+
+def ask(client):
+    client.request("GET", "/")
+    return client.getresponse().read()
+
+
+def test_an_answer_may_take_longer_than_a_question(slow_port):
+    client = http.client.HTTPConnection("127.0.0.1", slow_port, timeout=10)
+    assert [ask(client) for _ in range(2)] == [b"done"] * 2
+    client.close()
+
+
+def test_those_who_ask_nothing_keep_nobody_out(slow_port, monkeypatch):
+    monkeypatch.setattr(connections, "_PATIENCE", 60)
+    clients = [
+        http.client.HTTPConnection("127.0.0.1", slow_port, timeout=10) for _ in range(3)
+    ]
+    assert ask(clients[0]) == b"done"  # before the crowd comes, and it stays
+    address = ("127.0.0.1", slow_port)
+    crowd = [socket.create_connection(address) for _ in range(20)]
+    with ThreadPoolExecutor(3) as pool:
+        assert list(pool.map(ask, clients)) == [b"done"] * 3
+    crowd[0].settimeout(10)
+    assert crowd[0].recv(1) == b""  # the oldest went
+    for one in (*clients, *crowd):
+        one.close()
 
 
 def test_a_foreign_file_is_not_written_to(tmp_path):

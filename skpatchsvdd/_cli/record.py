@@ -15,6 +15,7 @@ from skpatchsvdd._cli.table import (
     is_table,
 )
 from skpatchsvdd._cli.text import ListedError, printable, tell
+from skpatchsvdd._cli.watch import Later
 from skpatchsvdd._images import read_display
 from skpatchsvdd._report import OVERLAY_SIZE
 
@@ -22,9 +23,6 @@ PAGE = "report.html"
 # Seconds between two times that a page is written, at least, and as a multiple of what
 # it takes: a large one, written for each image, would wear out a disk.
 _PAGE_SECONDS, _PAGE_REST = 5.0, 20
-# Seconds until a file that has failed by no fault of its own is tried again: at first,
-# and at most; twice as long each time.
-_FIRST_WAIT, _LONGEST_WAIT = 2, 600
 _BOX = ("top", "left", "bottom", "right", "area")
 
 
@@ -44,7 +42,7 @@ class Record:
         self._goes_on = goes_on
         self._strict = strict
         self._has_begun = False
-        self._put_off = {}  # by state: when to try again, and how long that was
+        self._later = Later()
         self._n_taken = self._n_images = self._n_abnormal = 0
         self._unreadable = set()
         # Outcomes on the page as it was last written, when that was, and for how long.
@@ -67,7 +65,8 @@ class Record:
         elif self._strict:
             raise ListedError("--strict ends at what fails:", [outcome.reason])
         elif self._goes_on and outcome.may_pass:
-            self._try_later(outcome)
+            self._later.put_off(outcome)
+            self._unreadable.add(outcome.file)
         else:
             self._add_unreadable(outcome)
 
@@ -96,7 +95,7 @@ class Record:
         self._n_images += 1
         self._n_abnormal += verdict == "abnormal"
         self._unreadable.discard(outcome.file)
-        self._put_off.pop(outcome.state, None)
+        self._later.forget(outcome.state)
         if self._page is not None:
             self._page.keep(described)
         return outcome
@@ -131,16 +130,7 @@ class Record:
 
     def is_due(self, state):
         """Whether a file of a state is to be inspected now; see `states.find_state`."""
-        due, _ = self._put_off.get(state, (-math.inf, 0))
-        return state not in self.table.known and time.monotonic() >= due
-
-    def _try_later(self, outcome):
-        """Leave a file for later, twice as late as the last time."""
-        _, wait = self._put_off.get(outcome.state, (0, _FIRST_WAIT / 2))
-        wait = min(2 * wait, _LONGEST_WAIT)
-        self._put_off[outcome.state] = time.monotonic() + wait, wait
-        self._unreadable.add(outcome.file)
-        tell(f"tried again in {wait:.0f} s: {outcome.reason}")
+        return state not in self.table.known and self._later.is_due(state)
 
     def _add_unreadable(self, outcome):
         self._begin()

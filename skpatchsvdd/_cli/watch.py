@@ -1,5 +1,6 @@
 """Watching a folder for images that arrive in it."""
 
+import math
 import time
 from pathlib import Path
 
@@ -10,6 +11,31 @@ from skpatchsvdd._images import find_files
 
 # How often a watched folder is looked at.
 _WATCH_SECONDS = 1.0
+# Seconds until a file that has failed by no fault of its own is tried again: at first,
+# and at most; twice as long each time.
+_FIRST_WAIT, _LONGEST_WAIT = 2, 600
+
+
+class Later:
+    """Files that have failed by no fault of their own: when to try them again."""
+
+    def __init__(self):
+        self._waits = {}  # by state: when that is, and how long the wait was
+
+    def is_due(self, state):
+        """Whether the time of a file has come, as of those that never failed."""
+        return time.monotonic() >= self._waits.get(state, (-math.inf, 0))[0]
+
+    def put_off(self, outcome):
+        """Leave a file for later, twice as late as the last time."""
+        _, wait = self._waits.get(outcome.state, (0, _FIRST_WAIT / 2))
+        wait = min(2 * wait, _LONGEST_WAIT)
+        self._waits[outcome.state] = time.monotonic() + wait, wait
+        tell(f"tried again in {wait:.0f} s: {outcome.reason}")
+
+    def forget(self, state):
+        """Forget that a file has failed."""
+        self._waits.pop(state, None)
 
 
 def watch_folder(folder, is_due, say=print):

@@ -244,20 +244,15 @@ class Page:
 
     def _test_drift(self):
         """Test the images that may be normal: where it is known, those that are."""
-        est = self._est
         images = [x for x in self._images if x["label"] != -1]
         if not images:
             what = "all are labelled defective" if self._images else "there are none"
             return {"drift": f"No images to tell drift by: {what}.", "drifted": False}
         scores = np.array([-x["value"] for x in images])
-        share = 0.0
-        if any(x["label"] is None for x in images):
-            # A batch of many defects is no drift, but one of nothing else is.
-            share = float(np.clip(np.mean(scores < est.offset_), *_DEFECTS))
-        known, groups = est.calibration_scores_, est.calibration_groups_
-        result = drift_test(known, scores, groups, defect_fraction=share)
+        all_good = all(x["label"] is not None for x in images)
+        result, n_left_out = find_drift(self._est, scores, all_good)
         verdict = result.verdict
-        if n_left_out := int(share * len(scores)):
+        if n_left_out:
             verdict += f" (Not counted, as possibly defective: {n_left_out}.)"
         if n_defective := len(self._images) - len(images):
             verdict += f" (Not counted, as labelled defective: {n_defective}.)"
@@ -283,6 +278,20 @@ class Page:
             *((name, version(name)) for name in ("scikit-learn", "torch", "numpy")),
             ("Python", f"{platform.python_version()}, {platform.machine()}"),
         ]
+
+
+def find_drift(est, scores, all_good=False):
+    """Test new scores for drift; return the result, and how many were left out.
+
+    Unless images are `all_good`, the lowest are left out, as possibly defective: a
+    batch of many defects is no drift, but one of nothing else is.
+    """
+    share = 0.0
+    if not all_good:
+        share = float(np.clip(np.mean(scores < est.offset_), *_DEFECTS))
+    known, groups = est.calibration_scores_, est.calibration_groups_
+    result = drift_test(known, scores, groups, defect_fraction=share)
+    return result, int(share * len(scores))
 
 
 def _as_threshold(offset):

@@ -1,23 +1,41 @@
-"""Connections that ask nothing are closed."""
+"""Connections that ask nothing are closed, the first where there are too many."""
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-# Seconds until the head of a request must be there, and until an answer is read; and
-# connections at a time.
+# Connections at a time.
+MOST = 256
+# Seconds until the head of a request must be there, and until an answer is read.
 _PATIENCE, _UNREAD = 10, 20
-_MOST = 300
 
 
 class Connection(H11Protocol):
-    """A connection of uvicorn's, closed if the head of a request does not come."""
+    """A connection of uvicorn's, closed if the head of a request does not come.
+
+    Where there are too many, one goes that has not asked yet, the oldest, or one that
+    asks nothing more: they keep nobody out.
+    """
 
     def connection_made(self, transport):
         """Begin to wait for a request."""
         super().connection_made(transport)
-        if len(self.connections) > _MOST:
-            transport.abort()
-            return
+        if len(self.connections) >= MOST:
+            idle = [x for x in self.connections if x is not self and x.is_idle]
+            given_up = min(idle, key=lambda x: (x.has_asked, x.since), default=self)
+            given_up.transport.abort()
+            self.connections.discard(given_up)  # now, not when it is told
+            if given_up is self:
+                return
         self._watch_head()
+
+    @property
+    def has_asked(self):
+        """Whether there was a request."""
+        return self.cycle is not None
+
+    @property
+    def is_idle(self):
+        """Whether there is no request of which the answer is not whole."""
+        return self.cycle is None or self.cycle.response_complete
 
     def pause_writing(self):
         """Wait for a client that does not read, and not for ever."""
@@ -31,14 +49,14 @@ class Connection(H11Protocol):
 
     def data_received(self, data):
         """Take in bytes; after an answer, wait again for all of the next head."""
-        is_idle = self.cycle is not None and self.cycle.response_complete
+        former = self.cycle
         super().data_received(data)
-        if is_idle:
+        if self.has_asked and self.cycle is former and self.is_idle:
             self._watch_head()
 
     def _watch_head(self):
-        waiting_for = self.cycle
-        self.loop.call_later(_PATIENCE, self._close_if, waiting_for)
+        self.since = self.loop.time()
+        self.loop.call_later(_PATIENCE, self._close_if, self.cycle)
 
     def _close_if(self, waiting_for):
         if self.cycle is waiting_for and not self.transport.is_closing():

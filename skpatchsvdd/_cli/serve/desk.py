@@ -7,6 +7,7 @@ import threading
 
 from skpatchsvdd._cli.models import load_model, save_model
 from skpatchsvdd._cli.review import try_review
+from skpatchsvdd._cli.serve.history import name_image
 from skpatchsvdd._cli.text import printable
 from skpatchsvdd._report import DEFECTIVE, check_reviewed, digest_file, make_review
 from skpatchsvdd._utils import hold_lock, replaced_when_whole
@@ -65,21 +66,17 @@ class Desk:
             check_reviewed({"file": "image", **said}, "the image")
         except ValueError as error:
             raise Refused(str(error)) from error
-        if not (self.history.images / self._name(image)).exists():
+        if not (self.history.images / name_image(image)).exists():
             try:
                 if digest_file(image["file"]) != image["digest"]:
                     raise Refused("its file has changed since it was inspected.")
-                self.history.keep_image(image["file"], image["digest"])
+                self.history.keep_image(image)
             except OSError as error:
                 raise Refused(
                     "its file is gone, so that nothing can be learnt from it. Leave "
                     "files in the folder until they are reviewed."
                 ) from error
         self._store.say(number, said, who)
-
-    def _name(self, image):
-        suffix = os.path.splitext(image["file"])[1].lower()
-        return f"{image['digest']}{suffix if suffix.isascii() else ''}"
 
     def start_trial(self):
         """Begin to try all that was said; see `describe_trial`."""
@@ -104,9 +101,9 @@ class Desk:
     def _try(self, said):
         digest, device = self._line.model.digest, self._line.model.est.device
         path = self.history.folder / "trial.review.json"
-        est = load_model(self.history.find_model(digest), None, self._line._encoder)
+        est = load_model(self.history.find_model(digest), None, self._line.encoder)
         images = [
-            {"file": self._name(x), "digest": x["digest"], **_complete(x["said"])}
+            {"file": name_image(x), "digest": x["digest"], **_complete(x["said"])}
             for x in said
         ]
         review = make_review(est, os.path.abspath(self.history.images), images)
@@ -130,7 +127,7 @@ class Desk:
         if changes.est is None:  # the model knows it all, and says so in its log
             number = self.history.list_entries()[-1]["number"]
             self._store.mark_applied({x["id"]: number for x in said})
-        names = {self._name(x): os.path.basename(x["file"]) for x in said}
+        names = {name_image(x): os.path.basename(x["file"]) for x in said}
         return {
             "state": "ready",
             "images": [x["id"] for x in said],

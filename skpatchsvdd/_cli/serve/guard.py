@@ -159,7 +159,7 @@ def _is_own(headers, host):
 
 
 def _describe_limit(max_bytes):
-    return f"at most {max_bytes / 2**20:g} MiB are accepted; see --max-bytes"
+    return f"at most {max_bytes:,} bytes are accepted; see --max-megabytes"
 
 
 def _refuse(status, reason):

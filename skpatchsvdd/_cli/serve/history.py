@@ -47,12 +47,13 @@ class History:
         """Return where the model of a digest is, or would be."""
         return self.folder / f"{digest}{self._model.suffix}"
 
-    def keep_image(self, file, digest):
-        """Copy an image that is reviewed; return its name among the images kept."""
-        suffix = Path(file).suffix.lower()
-        name = f"{digest}{suffix if suffix.isascii() else ''}"
-        _copy(file, self.images / name)
-        return name
+    def keep_image(self, image):
+        """Copy an image that is reviewed, unless it is there."""
+        target = self.images / name_image(image)
+        if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with replaced_when_whole(target) as partial:
+                shutil.copyfile(image["file"], partial)
 
     @property
     def images(self):
@@ -107,14 +108,13 @@ class History:
         return entry
 
 
+def name_image(image):
+    """Return the name of an image among those kept: its digest, and what it is."""
+    suffix = os.path.splitext(image["file"])[1].lower()
+    return f"{image['digest']}{suffix if suffix.isascii() else ''}"
+
+
 def _ends_a_line(path):
     with path.open("rb") as stream:
         stream.seek(-1, os.SEEK_END)
         return stream.read(1) == b"\n"
-
-
-def _copy(source, target):
-    if not target.exists():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with replaced_when_whole(target) as partial:
-            shutil.copyfile(source, partial)

@@ -11,24 +11,26 @@ from typing import NamedTuple
 import numpy as np
 
 from skpatchsvdd._cli.batches import cut_batches, inspect_batch
+from skpatchsvdd._cli.maps import in_thresholds
 from skpatchsvdd._cli.models import load_model
 from skpatchsvdd._cli.states import find_state
 from skpatchsvdd._cli.text import printable, tell
-from skpatchsvdd._cli.watch import watch_folder
+from skpatchsvdd._cli.watch import Later, watch_folder
 from skpatchsvdd._images import read_display
-from skpatchsvdd._report import OVERLAY_SIZE, Page, digest_file, draw_overlay
-from skpatchsvdd.drift import drift_test
+from skpatchsvdd._report import (
+    OVERLAY_SIZE,
+    Page,
+    digest_file,
+    draw_overlay,
+    find_drift,
+)
 
 # Longest side of the pictures of maps, and images that are inspected between two looks
 # at what people and requests want.
 _PICTURE_SIZE = 640
 _AT_A_TIME = 4
-# Seconds until a file that has failed by no fault of its own is tried again.
-_FIRST_WAIT, _LONGEST_WAIT = 2, 600
 # Scores that drift is told by, at most and at least, and seconds that it is kept for.
 _N_DRIFT, _LEAST_DRIFT, _DRIFT_SECONDS = 500, 20, 15
-# Fraction of images that may be defective when it is asked whether they have drifted.
-_DEFECTS = 0.2, 0.5
 SPANS = {"hour": (3600, 60), "day": (86400, 3600)}
 # Upper ends of the spans of the histogram of seconds.
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
@@ -52,9 +54,9 @@ class Line:
     def __init__(self, path, store, device=None, encoder=None, says=False):
         self.path, self.store = path, store
         self.signals, self.has_failed = None, False
-        self._device, self._encoder, self._says = device, encoder, says
+        self.encoder, self._device, self._says = encoder, device, says
         self._known = store.list_states()
-        self._put_off = {}  # by state: when to try again, and how long that was
+        self._later = Later()
         self._is_closed = threading.Event()
         self._drift = {}
         self.counts, self.seconds = Counter(), [0] * (len(_SECONDS) + 1)
@@ -68,7 +70,7 @@ class Line:
         with self._loading:
             stat, digest = _find_stat(self.path), None
             while digest != (digest := digest_file(self.path)):  # as it was loaded
-                est = load_model(self.path, self._device, self._encoder)
+                est = load_model(self.path, self._device, self.encoder)
             self.model = Model(est, digest, Page(est, "", limit=0))
             self._stat, self._drift = stat, {}
 
@@ -105,8 +107,7 @@ class Line:
         self._is_closed.set()
 
     def _is_due(self, state):
-        due, _ = self._put_off.get(state, (0, 0))
-        return state not in self._known and time.monotonic() >= due
+        return state not in self._known and self._later.is_due(state)
 
     def _take(self, batch):
         model, start = self.model, time.monotonic()
@@ -116,15 +117,9 @@ class Line:
             if find_state(outcome.file) != outcome.state:
                 continue  # it has changed, and comes again when it is whole
             if outcome.reason is not None and outcome.may_pass:
-                self._try_later(outcome)
+                self._later.put_off(outcome)
             else:
                 self._add(outcome, model)
-
-    def _try_later(self, outcome):
-        _, wait = self._put_off.get(outcome.state, (0, _FIRST_WAIT / 2))
-        wait = min(2 * wait, _LONGEST_WAIT)
-        self._put_off[outcome.state] = time.monotonic() + wait, wait
-        tell(f"tried again in {wait:.0f} s: {outcome.reason}")
 
     def _add(self, outcome, model):
         """Keep what was found of a file, and pass an alarm on."""
@@ -150,7 +145,7 @@ class Line:
         signals = [(x, lambda i: json.dumps(told | {"image": i})) for x in targets]
         number = self.store.add(image, pictures, signals)
         self._known.add(outcome.state)
-        self._put_off.pop(outcome.state, None)
+        self._later.forget(outcome.state)
         if number is None:
             return
         self.count(image["verdict"])
@@ -182,13 +177,7 @@ class Line:
         scores = np.array(self.store.list_scores(since, model.digest, _N_DRIFT))
         found = {"verdict": "too few images to tell", "drifted": False, "p_value": None}
         if len(scores) >= _LEAST_DRIFT:
-            share = float(np.clip(np.mean(scores < model.est.offset_), *_DEFECTS))
-            test = drift_test(
-                model.est.calibration_scores_,
-                scores,
-                model.est.calibration_groups_,
-                defect_fraction=share,
-            )
+            test, _ = find_drift(model.est, scores)
             found = {
                 "verdict": test.verdict,
                 "drifted": bool(test.drifted),
@@ -264,8 +253,7 @@ def _draw(outcome, model):
     """Return thumb, overlay and details of an image, and the digest of its file."""
     image = read_display(outcome.file, OVERLAY_SIZE)
     (details,) = model.page.describe([outcome.file], outcome.results, pictures=[image])
-    threshold = max(-model.est.offset_, 1e-12)
-    one_map = outcome.results.maps[0] / np.float32(threshold)
+    one_map = in_thresholds(outcome.results.maps[0], model.est)
     overlay = draw_overlay(image, one_map, outcome.results.masks[0], _PICTURE_SIZE)
     if find_state(outcome.file) != outcome.state:
         raise OSError("it was moved or written to after it was inspected")
