@@ -25,7 +25,7 @@ from PIL import Image
 from settings import SEED
 from starlette.responses import PlainTextResponse
 
-from skpatchsvdd import load
+from skpatchsvdd import PatchSVDD, load
 from skpatchsvdd._cli import main
 from skpatchsvdd._cli.serve import connections
 from skpatchsvdd._cli.serve.batcher import Batcher, Busy
@@ -160,6 +160,7 @@ def test_a_name_that_is_no_text_and_a_model_that_is_replaced(part, photos):
         est.partial_fit(images[1:3]).save(model)
         second = line.wait(lambda x: x["model"] != first)["model"]
         assert second["n_images"] == first["n_images"] + 2
+        line.wait(lambda x: len(line.get("/api/history")["entries"]) > 1)
         entries = line.get("/api/history")["entries"]
         assert [x["what"] for x in entries] == ["elsewhere", "begin"]
 
@@ -544,6 +545,27 @@ def test_two_servers_do_not_share_what_was_seen(part):
     model, folder = part
     with serve(model, "--watch", folder):
         assert main(["serve", str(model), "--port", "0"]) == 1
+
+
+def test_grey_images_become_coloured_and_a_replaced_model_is_used(
+    model, photos, tmp_path
+):
+    coloured = make_textures(6, image_size=48, random_state=SEED + 1).images
+    est = PatchSVDD(max_iter=0, random_state=SEED, device="cpu").fit(coloured)
+    path, file = tmp_path / "part.model", tmp_path / "grey.png"
+    est.save(path)
+    file.write_bytes(to_bytes(photos[1]))
+    with serve(path) as line:
+        _, _, body = line.ask("/inspect", file.read_bytes())
+        (found,) = json.loads(body)["images"]
+        assert found["score"] == pytest.approx(float(est.score_samples([file])[0]))
+        former = line.get("/api/state")["model"]["digest"]
+        shutil.copy(model, tmp_path / "other")
+        (tmp_path / "other").replace(path)
+        line.wait(lambda x: x["model"]["digest"] != former)
+        status, _, body = line.ask("/inspect", to_bytes(coloured[0]))
+        assert status == 400
+        assert "was fitted to grey images" in body.decode()
 
 
 @pytest.mark.slow

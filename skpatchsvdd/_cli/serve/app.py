@@ -11,6 +11,7 @@ import time
 from importlib.resources import files
 from urllib.parse import parse_qs
 
+import numpy as np
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -23,6 +24,7 @@ from starlette.responses import (
 )
 from starlette.routing import Route
 
+from skpatchsvdd._cli.files import find_misfit
 from skpatchsvdd._cli.maps import encode_grey
 from skpatchsvdd._cli.serve.batcher import Busy
 from skpatchsvdd._cli.serve.desk import Refused
@@ -141,7 +143,8 @@ class _Server:
         bodies = await _read_images(request)
         try:
             async with self._decoding:
-                images = await run_in_threadpool(_decode, bodies)
+                est = self._line.model.est
+                images = await run_in_threadpool(_decode, bodies, est)
             futures = self._batcher.submit(images)
             found = await asyncio.gather(*map(asyncio.wrap_future, futures))
         except Busy:
@@ -360,11 +363,18 @@ async def _read_images(request):
         return [await x.read() for x in parts]
 
 
-def _decode(bodies):
-    """Return images as arrays; all of a request have the pixels that one may have."""
+def _decode(bodies, est):
+    """Return images as arrays; all of a request have the pixels that one may have.
+
+    As among files, grey ones become coloured where the model takes colours.
+    """
     if len(bodies) > 1:
         check_n_pixels(bodies)
-    names = [
-        f"image {i}" if len(bodies) > 1 else "the image" for i in range(len(bodies))
-    ]
-    return [read_bytes(x, name) for x, name in zip(bodies, names, strict=True)]
+    images, n_channels = [], est.inspected_shape_[2]
+    for i, body in enumerate(bodies):
+        name = f"image {i}" if len(bodies) > 1 else "the image"
+        image = np.atleast_3d(read_bytes(body, name))
+        if reason := find_misfit(name, image.shape, est):
+            raise ValueError(reason)
+        images.append(np.broadcast_to(image, (*image.shape[:2], n_channels)))
+    return images

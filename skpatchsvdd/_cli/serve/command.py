@@ -81,12 +81,10 @@ def _serve(args, folder, token):
     batcher = Batcher(lambda: line.model.est, args.queue)
     max_bytes = round(args.max_megabytes * 1e6)
     app = make_app(line, desk, batcher, token, args.allow_host, max_bytes)
-    watcher = None
-    if args.watch is not None:
-        watcher = threading.Thread(
-            target=_watch, args=(line, args.watch, desk), daemon=True, name="watch"
-        )
-        watcher.start()
+    watcher = threading.Thread(
+        target=_watch, args=(line, args.watch, desk), daemon=True, name="watch"
+    )
+    watcher.start()
     config = uvicorn.Config(
         app,
         http=Connection,
@@ -113,8 +111,7 @@ def _serve(args, folder, token):
         line.close()
         batcher.close()
         line.signals.close()
-        if watcher is not None:
-            watcher.join(30)
+        watcher.join(30)
         store.close()
     return FAILED if line.has_failed else OK
 

@@ -29,6 +29,8 @@ from skpatchsvdd._report import (
 # at what people and requests want.
 _PICTURE_SIZE = 640
 _AT_A_TIME = 4
+# How often it is looked whether there is another model, where no folder is watched.
+_LOOK_SECONDS = 1.0
 # Scores that drift is told by, at most and at least, and seconds that it is kept for.
 _N_DRIFT, _LEAST_DRIFT, _DRIFT_SECONDS = 500, 20, 15
 SPANS = {"hour": (3600, 60), "day": (86400, 3600)}
@@ -74,29 +76,33 @@ class Line:
             self.model = Model(est, digest, Page(est, "", limit=0))
             self._stat, self._drift = stat, {}
 
-    def refresh(self):
+    def _refresh(self, on_change):
         """Load the model again if another program has replaced its file."""
         stat = _find_stat(self.path)
         if stat is None or stat == self._stat:
-            return False
-        self.load()
-        tell(f"{self.path} has been replaced: it is used from now on")
-        return True
+            return
+        try:
+            self.load()
+            on_change()
+        except Exception as error:
+            tell(f"{self.path} has been replaced, and is not used: {error}")
+            self._stat = _find_stat(self.path)
+        else:
+            tell(f"{self.path} has been replaced: it is used from now on")
 
     def watch(self, folder, on_change):
-        """Inspect what arrives in a folder until `close` is called.
+        """Inspect what arrives in a folder, if any, until `close` is called.
 
         `on_change` is called when the model's file has been replaced.
         """
+        if folder is None:
+            while not self._is_closed.wait(_LOOK_SECONDS):
+                self._refresh(on_change)
+            return
         for files in watch_folder(folder, self._is_due, tell):
             if self._is_closed.is_set():
                 return
-            try:
-                if self.refresh():
-                    on_change()
-            except Exception as error:
-                tell(f"{self.path} has been replaced, and is not used: {error}")
-                self._stat = _find_stat(self.path)
+            self._refresh(on_change)
             for batch in cut_batches(files, self.model.est, _AT_A_TIME):
                 self._take(batch)
                 if self._is_closed.is_set():
