@@ -1,6 +1,8 @@
 "use strict";
 const $ = (id) => document.getElementById(id);
-const SECOND = 1000, ROOM = 600; // cards that a page holds, before older ones are asked for again
+const SECOND = 1000;
+// Cards that a page holds, before older ones are asked for again, and pixels below it for which there are some.
+const ROOM = 600, AHEAD = 600;
 let revision = -1, run = null, only = "", images = new Map(), waiting = new Map(), current = null;
 let detail = null, boxes = [], drawn = null, state = null, isEnd = false, isLoading = false;
 
@@ -76,7 +78,8 @@ function place(box, map, image) {
   if (known) { fillCard(known, image); return; }
   const card = newCard(image);
   map.set(image.id, card);
-  let next = box.firstElementChild;
+  const last = box.lastElementChild;
+  let next = last && Number(last.dataset.id) > image.id ? null : box.firstElementChild;
   while (next && Number(next.dataset.id) > image.id) next = next.nextElementSibling;
   box.insertBefore(card, next);
 }
@@ -114,7 +117,12 @@ async function loadOlder() {
     isEnd = found.length < 60;
   } finally { isLoading = false; }
   trim();
+  requestAnimationFrame(fillScreen); // a large one, or somebody has gone on to the end
 }
+
+const fillScreen = () => {
+  if (revision >= 0 && !isLoading && !isEnd && $("end").getBoundingClientRect().top < innerHeight + AHEAD) attempt(loadOlder)();
+};
 
 async function choose(which) {
   only = which;
@@ -143,6 +151,7 @@ async function follow() {
       revision = changed[changed.length - 1].revision;
     }
     trim();
+    fillScreen();
     showState();
   } catch (error) {
     $("status").textContent = `no connection: ${error.message}`;
@@ -468,7 +477,7 @@ function listen() {
   $("who").value = localStorage.getItem("who") || "";
   $("who").onchange = () => localStorage.setItem("who", $("who").value.trim());
   $("more").onclick = attempt(loadOlder);
-  new IntersectionObserver((x) => { if (x[0].isIntersecting && revision >= 0) attempt(loadOlder)(); }, { rootMargin: "600px" }).observe($("end"));
+  ["scroll", "resize"].forEach((x) => addEventListener(x, fillScreen, { passive: true }));
   document.querySelectorAll("[data-only]").forEach((x) => { x.onclick = attempt(() => choose(x.dataset.only)); });
   document.querySelectorAll(".shut").forEach((x) => { x.onclick = () => x.closest("dialog").close(); });
   $("see-all").onclick = attempt(async () => {
