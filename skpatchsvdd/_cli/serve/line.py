@@ -31,6 +31,8 @@ _PICTURE_SIZE = 640
 _AT_A_TIME = 4
 # How often it is looked whether there is another model, where no folder is watched.
 _LOOK_SECONDS = 1.0
+# States of files that are held in memory.
+_N_KNOWN = 200_000
 # Scores that drift is told by, at most and at least, and seconds that it is kept for.
 _N_DRIFT, _LEAST_DRIFT, _DRIFT_SECONDS = 500, 20, 15
 SPANS = {"hour": (3600, 60), "day": (86400, 3600)}
@@ -57,7 +59,7 @@ class Line:
         self.path, self.store = path, store
         self.signals, self.has_failed = None, False
         self.encoder, self._device, self._says = encoder, device, says
-        self._known = store.list_states()
+        self._known = set()  # states that the store knows, of those asked for
         self._later = Later()
         self._is_closed = threading.Event()
         self._drift = {}
@@ -113,6 +115,10 @@ class Line:
         self._is_closed.set()
 
     def _is_due(self, state):
+        if state not in self._known and self.store.knows(state):
+            if len(self._known) >= _N_KNOWN:  # of files that may long be gone
+                self._known.clear()
+            self._known.add(state)
         return state not in self._known and self._later.is_due(state)
 
     def _take(self, batch):
@@ -150,7 +156,6 @@ class Line:
         told = describe_event(image)
         signals = [(x, lambda i: json.dumps(told | {"image": i})) for x in targets]
         number = self.store.add(image, pictures, signals)
-        self._known.add(outcome.state)
         self._later.forget(outcome.state)
         if number is None:
             return

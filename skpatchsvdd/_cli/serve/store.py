@@ -21,7 +21,10 @@ CREATE TABLE IF NOT EXISTS images (
     revision INTEGER NOT NULL);
 CREATE INDEX IF NOT EXISTS images_time ON images (time);
 CREATE INDEX IF NOT EXISTS images_revision ON images (revision);
-CREATE INDEX IF NOT EXISTS images_waiting ON images (verdict, seen_at);
+CREATE INDEX IF NOT EXISTS images_seen ON images (seen_at)
+    WHERE verdict = 'abnormal';
+CREATE INDEX IF NOT EXISTS images_abnormal ON images (id) WHERE verdict = 'abnormal';
+CREATE INDEX IF NOT EXISTS images_reviewed ON images (id) WHERE said IS NOT NULL;
 CREATE INDEX IF NOT EXISTS images_said ON images (id)
     WHERE said IS NOT NULL AND applied IS NULL;
 CREATE TABLE IF NOT EXISTS pictures (
@@ -102,10 +105,10 @@ class Store:
         self._revision += 1
         return self._revision
 
-    def list_states(self):
-        """Return the states of all files that were taken in; see `find_state`."""
-        rows = self._all("SELECT state FROM images WHERE state IS NOT NULL")
-        return {int(x["state"], 16) for x in rows}
+    def knows(self, state):
+        """Whether a file of a state was taken in; see `states.find_state`."""
+        row = self._one("SELECT 1 FROM images WHERE state = ?", f"{state:016x}")
+        return row is not None
 
     def add(self, image, pictures=None, signals=()):
         """Take in an image, with its pictures and the signals that it raises.
@@ -234,7 +237,7 @@ class Store:
         """Return the last scores by a model since a time."""
         rows = self._all(
             "SELECT score FROM images WHERE time >= ? AND model = ? AND score IS NOT "
-            "NULL ORDER BY id DESC LIMIT ?",
+            "NULL ORDER BY time DESC LIMIT ?",
             since,
             model,
             limit,
