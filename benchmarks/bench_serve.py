@@ -27,7 +27,7 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections import Counter
+from collections import Counter, deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -43,6 +43,7 @@ from skpatchsvdd.datasets import make_textures
 
 PERCENTILES = (50, 99, 100)
 N_KEPT = 50  # files in the folder that is watched
+N_HELD = 400  # connections that the crowd holds at a time, more than a server takes
 
 
 def main():
@@ -223,24 +224,22 @@ def harass(port):
             thread.join()
 
 
-def say_nothing(port, done):
-    """Open connections, a thousand in a minute, and say nothing."""
-    held = []
-    while not done.wait(0.06):
+def say_nothing(port, done, every=0.06, said=b""):
+    """Open connections, a thousand in a minute, and say nothing more."""
+    held = deque()
+    while not done.wait(every):
         with suppress(OSError):
             held.append(socket.create_connection(("127.0.0.1", port), 5))
+            held[-1].sendall(said)
+        if len(held) > N_HELD:
+            held.popleft().close()
     for connection in held:
         connection.close()
 
 
 def send_half(port, done):
-    held = []
-    while not done.wait(0.5):
-        with suppress(OSError):
-            held.append(socket.create_connection(("127.0.0.1", port), 5))
-            held[-1].sendall(b"POST /inspect HTTP/1.1\r\nHost: localhost\r\nX-")
-    for connection in held:
-        connection.close()
+    said = b"POST /inspect HTTP/1.1\r\nHost: localhost\r\nX-"
+    say_nothing(port, done, 0.5, said)
 
 
 def send_without_end(port, done):

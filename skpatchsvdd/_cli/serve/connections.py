@@ -1,11 +1,13 @@
 """Connections that ask nothing are closed, the first where there are too many."""
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 # Connections at a time.
 MOST = 256
-# Seconds until the head of a request must be there, and until an answer is read.
-_PATIENCE, _UNREAD = 10, 20
+# Seconds until the head of a request must be there, until an answer is read, and until
+# a connection is closed whose request was answered before all of it was there.
+_PATIENCE, _UNREAD, _LINGER = 10, 20, 1
 
 
 class Connection(H11Protocol):
@@ -53,6 +55,13 @@ class Connection(H11Protocol):
         super().data_received(data)
         if self.has_asked and self.cycle is former and self.is_idle:
             self._watch_head()
+
+    def on_response_complete(self):
+        """Wait for the next request; of one that was refused nothing more is read."""
+        super().on_response_complete()
+        if self.conn.their_state is h11.SEND_BODY:
+            self.flow.pause_reading()
+            self.loop.call_later(_LINGER, self.transport.abort)
 
     def _watch_head(self):
         self.since = self.loop.time()
