@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[1] / ".ci" / "browser"
+SCRIPT = Path(__file__).parents[1] / ".ci" / "programs"
 TOOLS = ("bash", "env", "id", "tail", "timeout")
 
 pytestmark = pytest.mark.skipif(
@@ -34,21 +34,24 @@ def run(tmp_path, **scripts):
     return done.stdout
 
 
-def test_a_browser_is_installed_where_it_can_be(tmp_path):
-    target = tmp_path / "bin" / "chromium"
-    text = f'if [ "$2" = install ]; then : > {target}; /bin/chmod +x {target}; fi'
-    assert run(tmp_path, apt_get=text).endswith("chromium, installed for them\n")
+def test_programs_are_installed_where_they_can_be(tmp_path):
+    text = 'file=$(dirname "$0")/${@: -1}\n'
+    text += 'if [ "$2" = install ]; then : > "$file"; /bin/chmod +x "$file"; fi'
+    dirname = f'exec {shutil.which("dirname")} "$@"'
+    browser, broker = run(tmp_path, apt_get=text, dirname=dirname).splitlines()
+    assert browser.endswith("chromium, installed for them")
+    assert broker.startswith("MQTT tests: they run with")
 
 
 @pytest.mark.parametrize(
     ("scripts", "start", "end"),
     [
-        ({"chromium": "exit 1", "apt_get": "exit 1"}, "they run in", "/chromium\n"),
-        ({"apt_get": "echo no net >&2; exit 100"}, "SKIPPED", "no net\n"),
-        ({}, "SKIPPED", "there is no apt-get\n"),
+        ({"chromium": "exit 1", "apt_get": "exit 1"}, "they run with", "/chromium"),
+        ({"apt_get": "echo no net >&2; exit 100"}, "SKIPPED", "no net"),
+        ({}, "SKIPPED", "there is no apt-get"),
     ],
 )
 def test_a_browser_that_is_there_or_cannot_be_is_said(tmp_path, scripts, start, end):
-    said = run(tmp_path, **scripts)
+    said = run(tmp_path, **scripts).splitlines()[0]
     assert said.startswith(f"browser tests: {start}")
     assert said.endswith(end)

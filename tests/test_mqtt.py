@@ -1,38 +1,28 @@
 """The program of docs/live.rst that publishes by MQTT, with a real broker."""
 
-import importlib.util
 import json
 import runpy
 import shutil
 import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
 mqtt = pytest.importorskip("paho.mqtt.client")
+BROKER = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")
 PROGRAM = Path(__file__).parents[1] / "docs" / "examples" / "run_mqtt.py"
 
 
 @pytest.fixture
-def port(tmp_path):
-    """The port of a broker: mosquitto, or amqtt, if one of them is installed."""
+def port():
+    """The port of a broker."""
+    if BROKER is None:
+        pytest.skip("mosquitto is not installed")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    if path := shutil.which("mosquitto"):
-        command = [path, "-p", str(port)]
-    elif importlib.util.find_spec("amqtt"):
-        listener = f"listeners: {{default: {{type: tcp, bind: '127.0.0.1:{port}'}}}}\n"
-        config = "plugins:\n  amqtt.plugins.authentication.AnonymousAuthPlugin:\n"
-        (tmp_path / "broker.yaml").write_text(
-            f"{listener}{config}    allow_anonymous: true\n"
-        )
-        code = "from amqtt.scripts.broker_script import main; main()"
-        command = [sys.executable, "-c", code, "-c", str(tmp_path / "broker.yaml")]
-    else:
-        pytest.skip("neither mosquitto nor amqtt is installed")
+    command = [BROKER, "-p", str(port)]
     broker = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
         for _ in range(600):

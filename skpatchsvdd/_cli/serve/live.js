@@ -96,9 +96,9 @@ function take(image) {
 
 function trim() {
   const box = $("images");
-  while (box.children.length > ROOM && scrollY < innerHeight) {
-    images.delete(Number(box.lastElementChild.dataset.id));
-    box.lastElementChild.remove();
+  if (box.children.length > ROOM && scrollY < innerHeight) {
+    const older = [...box.children].slice(ROOM);
+    older.forEach((x) => { images.delete(Number(x.dataset.id)); x.remove(); });
     isEnd = false;
   }
   $("empty").hidden = box.children.length > 0;
