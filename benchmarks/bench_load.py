@@ -25,7 +25,8 @@ import skpatchsvdd
 from skpatchsvdd.datasets import make_textures
 
 PERCENTILES = (50, 90, 99, 100)
-N_SAMPLES = 200  # of memory, about
+N_SAMPLES = 200  # of memory, at most
+LEAST_SECONDS = 0.5  # between two of them: each takes the process some milliseconds
 
 
 def main():
@@ -128,7 +129,7 @@ class Memory:
 
     def __init__(self, processes, seconds):
         self._processes = processes
-        self._every = seconds / N_SAMPLES
+        self._every = max(seconds / N_SAMPLES, LEAST_SECONDS)
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch)
         self._samples = []

@@ -708,3 +708,30 @@ def test_the_page_follows_the_line_and_reviews_by_keys(part, photos, tmp_path):
         tab.wait("state.said === 1")
         tab.press("2")
         tab.wait("document.querySelectorAll('#images .card').length === 1")
+
+
+@needs_browser
+@pytest.mark.slow
+def test_thousands_of_images_do_not_slow_the_page(part, tmp_path):
+    model, folder = part
+    lines = tmp_path / "lines"
+    lines.mkdir()
+    store = Store(lines / "line.sqlite")
+    for i in range(3000):
+        image = {"state": f"{i:016x}", "file": b"x.png", "time": time.time()}
+        scores = {"score": -1.0, "threshold": -2.0, "p_value": 0.5}
+        store.add({**image, **scores, "verdict": "normal"})
+    store.close()
+    count = "document.querySelectorAll('#images .card').length"
+    with (
+        serve(model, "--watch", folder, "-o", lines) as line,
+        open_browser(tmp_path) as tab,
+    ):
+        tab.call("Page.navigate", url=line.url)
+        tab.wait(f"{count} >= 60")
+        tab.wait(f"scrollTo(0, document.body.scrollHeight), {count} === 3000")
+        start = time.monotonic()
+        tab.run("scrollTo(0, 0)")
+        tab.wait(f"{count} <= 600")  # those that are far away go
+        assert time.monotonic() - start < 10
+        tab.wait(f"scrollTo(0, document.body.scrollHeight), {count} > 600")
