@@ -422,6 +422,23 @@ def test_simultaneous_requests_form_batches_and_a_full_queue_refuses(monkeypatch
     assert est.sizes == [1, 8, *[1] * 8]  # each alone where all together fail
 
 
+def test_a_batch_waits_for_images_that_are_being_decoded_if_they_are_many(monkeypatch):
+    monkeypatch.setattr("skpatchsvdd._cli.serve.batcher._PATIENCE", 30)
+    est = SlowEstimator()
+    est.go.set()
+    batcher = Batcher(lambda: est)
+    one = np.ones((2, 2))
+    for n in (8, 4):  # so few are inspected one by one, and do not wait
+        with batcher.expecting(n):
+            first = batcher.submit([one])
+            time.sleep(0.01)
+            others = batcher.submit([one] * (n - 1))
+        for future in (*first, *others):
+            future.result(30)
+    batcher.close()
+    assert est.sizes == [8, *[1] * 4]
+
+
 # Who may ask, and for what
 
 

@@ -39,8 +39,9 @@ from skpatchsvdd._version import __version__
 _MOST_IMAGES, _MOST_JSON = 16, 2**20
 _STATIC = {"live.js": "text/javascript", "live.css": "text/css"}
 _LONGEST_NAME = 60
-# Requests whose images are decoded at a time, and seconds that plots are kept.
-_AT_A_TIME, _SPAN_SECONDS = 2, 3
+# Requests whose images are decoded at a time, each of which takes a core and memory, and
+# seconds that plots are kept.
+_AT_A_TIME, _SPAN_SECONDS = min(max((os.cpu_count() or 1) // 2, 2), 8), 3
 _YEAR = "private, max-age=31536000, immutable"
 
 
@@ -142,10 +143,11 @@ class _Server:
         start = time.monotonic()
         bodies = await _read_images(request)
         try:
-            async with self._decoding:
-                est = self._line.model.est
-                images = await run_in_threadpool(_decode, bodies, est)
-            futures = self._batcher.submit(images)
+            with self._batcher.expecting(len(bodies)):
+                async with self._decoding:
+                    est = self._line.model.est
+                    images = await run_in_threadpool(_decode, bodies, est)
+                futures = self._batcher.submit(images)
             found = await asyncio.gather(*map(asyncio.wrap_future, futures))
         except Busy:
             self._line.count(("api", "busy"), len(bodies))

@@ -2,14 +2,18 @@
 
 import queue
 import threading
+import time
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 # Pixels that may wait, if more than one image does: each takes some bytes.
 _MOST_PIXELS = 2 * 10**8
 # Images that are inspected together, at most, and at least: a single one is recorded as
 # a CUDA graph, so that fewer are faster one by one.
 _MOST, _LEAST = 16, 8
+# Seconds that the first image of a batch waits for those that are being decoded, at
+# most, and between two looks whether there still are any.
+_PATIENCE, _LOOK = 0.03, 0.002
 
 
 class Busy(Exception):
@@ -26,7 +30,8 @@ class Batcher:
     def __init__(self, find_estimator, size=64):
         self._find_estimator = find_estimator
         self._queue = queue.Queue(size)
-        self._n_pixels, self._counting = 0, threading.Lock()
+        self._n_pixels = self._n_expected = 0
+        self._counting = threading.Lock()
         self._thread = threading.Thread(target=self._run, daemon=True, name="batcher")
         self._thread.start()
 
@@ -34,6 +39,19 @@ class Batcher:
     def n_waiting(self):
         """Images in the queue, about."""
         return self._queue.qsize()
+
+    @contextmanager
+    def expecting(self, n_images):
+        """Let a batch wait a moment for images that are submitted in the block."""
+        self._expect(n_images)
+        try:
+            yield
+        finally:
+            self._expect(-n_images)
+
+    def _expect(self, n_images):
+        with self._counting:
+            self._n_expected += n_images
 
     def submit(self, images):
         """Return a future for each of some arrays; raise `Busy` if not all fit."""
@@ -65,12 +83,7 @@ class Batcher:
 
     def _run(self):
         while True:
-            batch = [self._queue.get()]
-            while len(batch) < _MOST and batch[-1] is not None:
-                try:
-                    batch.append(self._queue.get_nowait())
-                except queue.Empty:
-                    break
+            batch = self._collect()
             is_last = batch[-1] is None
             with self._counting:
                 self._n_pixels -= sum(x[0].size for x in batch if x)
@@ -80,6 +93,19 @@ class Batcher:
                 self._inspect(part)
             if is_last:
                 return
+
+    def _collect(self):
+        """Wait for an image; return it and others that are there, or about to be."""
+        batch, start = [self._queue.get()], time.monotonic()
+        while len(batch) < _MOST and batch[-1] is not None:
+            n = self._n_expected if time.monotonic() < start + _PATIENCE else 0
+            waits = n > 0 and len(batch) + n >= _LEAST
+            try:
+                batch.append(self._queue.get(timeout=_LOOK if waits else 0))
+            except queue.Empty:
+                if not waits:
+                    break
+        return batch
 
     def _inspect(self, batch):
         """Answer a batch: each image alone where all together fail."""
