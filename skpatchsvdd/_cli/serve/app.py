@@ -39,7 +39,7 @@ from skpatchsvdd._version import __version__
 _MOST_IMAGES, _MOST_JSON = 16, 2**20
 _STATIC = {"live.js": "text/javascript", "live.css": "text/css"}
 _LONGEST_NAME = 60
-# Requests whose images are decoded at a time, each of which takes a core and memory, and
+# Requests whose images are decoded at a time, each of which takes memory, too, and
 # seconds that plots are kept.
 _AT_A_TIME, _SPAN_SECONDS = min(max((os.cpu_count() or 1) // 2, 2), 8), 3
 _YEAR = "private, max-age=31536000, immutable"
