@@ -41,7 +41,7 @@ _STATIC = {"live.js": "text/javascript", "live.css": "text/css"}
 _LONGEST_NAME = 60
 # Requests whose images are decoded at a time, each of which takes memory, too, and
 # seconds that plots are kept.
-_AT_A_TIME, _SPAN_SECONDS = min(max((os.cpu_count() or 1) // 2, 2), 8), 3
+_AT_A_TIME, _SPAN_SECONDS = min(max((os.cpu_count() or 1) // 4, 2), 8), 3
 _YEAR = "private, max-age=31536000, immutable"
 
 
