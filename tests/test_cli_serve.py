@@ -722,7 +722,10 @@ def test_the_page_follows_the_line_and_reviews_by_keys(part, photos, tmp_path):
         tab.wait("document.querySelectorAll('#images .card').length === 3")
         assert tab.run("state.waiting") == 0
         tab.press("u")
+        tab.wait("document.activeElement.id === 'undo'")
+        tab.click("#undo")
         tab.wait("state.said === 1")
+        tab.run("document.getElementById('history').close()")
         tab.press("2")
         tab.wait("document.querySelectorAll('#images .card').length === 1")
 

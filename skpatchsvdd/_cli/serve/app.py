@@ -250,10 +250,12 @@ class _Server:
         )
 
     def list_history(self, request):
+        history, model = self._desk.history, self._line.model.digest
         return JSONResponse(
             {
-                "entries": self._desk.history.list_entries()[::-1][:200],
-                "model": self._line.model.digest,
+                "entries": history.list_entries()[::-1][:200],
+                "model": model,
+                "former": history.find_former(model),
             }
         )
 
@@ -274,8 +276,9 @@ class _Server:
         return JSONResponse({"image": number})
 
     async def start_trial(self, request):
-        await _read_json(request)
-        return JSONResponse({"trial": await run_in_threadpool(self._desk.start_trial)})
+        who = _who(await _read_json(request))
+        number = await run_in_threadpool(self._desk.start_trial, who)
+        return JSONResponse({"trial": number})
 
     async def drop_trial(self, request):
         await _read_json(request)

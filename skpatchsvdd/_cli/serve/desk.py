@@ -1,8 +1,8 @@
 """Reviews from the page: tried first, then written, and taken back."""
 
 import json
+import math
 import os
-import shutil
 import threading
 
 from skpatchsvdd._cli.models import load_model, save_model
@@ -39,8 +39,12 @@ class Desk:
         """Note the model that is there, and which images it has learnt from."""
         digest = self.history.begin()
         named = {x for e in self.history.list_entries() for x in e.get("images", ())}
-        learnt = self.history.find_learnt(digest)
-        self._store.mark_applied({image: learnt.get(image) for image in named})
+        learnt, entries = self.history.find_learnt(digest), dict.fromkeys(named)
+        for number, (said, entry) in learnt.items():
+            image = self._store.find(number)
+            if image is not None and image["said"] == said:
+                entries[number] = entry
+        self._store.mark_applied(entries)
         return digest
 
     def note_change(self):
@@ -50,6 +54,10 @@ class Desk:
 
     def say(self, number, said, who):
         """Keep what somebody says of an image, with a copy of its file."""
+        with self._changing:  # not while the model learns something else of it
+            self._say(number, said, who)
+
+    def _say(self, number, said, who):
         image = self._store.find(number)
         if image is None:
             raise Refused(f"there is no image {number}.")
@@ -64,21 +72,29 @@ class Desk:
         said = {x: said[x] for x in names if x in said}
         try:
             check_reviewed({"file": "image", **said}, "the image")
+            self._check_boxes(number, said.get("boxes") or [])
         except ValueError as error:
             raise Refused(str(error)) from error
         if not (self.history.images / name_image(image)).exists():
             try:
-                if digest_file(image["file"]) != image["digest"]:
-                    raise Refused("its file has changed since it was inspected.")
-                self.history.keep_image(image)
+                digest = digest_file(image["file"])
             except OSError as error:
                 raise Refused(
                     "its file is gone, so that nothing can be learnt from it. Leave "
                     "files in the folder until they are reviewed."
                 ) from error
+            if digest != image["digest"]:
+                raise Refused("its file has changed since it was inspected.")
+            self.history.keep_image(image)
         self._store.say(number, said, who)
 
-    def start_trial(self):
+    def _check_boxes(self, number, boxes):
+        details = json.loads(self._store.read_picture(number, "details") or "{}")
+        height, width = details.get("size", (math.inf, math.inf))
+        if any(x[2] > height or x[3] > width for x in boxes):
+            raise ValueError(f"boxes must be within its {height} x {width} pixels.")
+
+    def start_trial(self, who):
         """Begin to try all that was said; see `describe_trial`."""
         with self._changing:
             if self._trial is not None and self._trial["state"] == "running":
@@ -88,17 +104,17 @@ class Desk:
                 raise Refused("nothing was said that is not applied yet.")
             self._n_trials += 1
             trial = self._trial = {"number": self._n_trials, "state": "running"}
-        run = threading.Thread(target=self._run, args=(trial, said), daemon=True)
-        run.start()
+        args = trial, said, who
+        threading.Thread(target=self._run, args=args, daemon=True).start()
         return trial["number"]
 
-    def _run(self, trial, said):
+    def _run(self, trial, said, who):
         try:
-            trial |= self._try(said)
+            trial |= self._try(said, who)
         except Exception as error:
             trial |= {"state": "failed", "error": printable(error)}
 
-    def _try(self, said):
+    def _try(self, said, who):
         digest, device = self._line.model.digest, self._line.model.est.device
         path = self.history.folder / "trial.review.json"
         est = load_model(self.history.find_model(digest), None, self._line.encoder)
@@ -124,9 +140,8 @@ class Desk:
             path, est, self._line.path, others=others[:_N_OTHERS], verbose=0
         )
         est.set_params(device=own)
-        if changes.est is None:  # the model knows it all, and says so in its log
-            number = self.history.list_entries()[-1]["number"]
-            self._store.mark_applied({x["id"]: number for x in said})
+        if changes.est is None:
+            self._note_known(said, digest, who)
         names = {name_image(x): os.path.basename(x["file"]) for x in said}
         return {
             "state": "ready",
@@ -137,6 +152,15 @@ class Desk:
             "est": changes.est,
             "changes": _describe(changes, names),
         }
+
+    def _note_known(self, said, digest, who):
+        """Note that the model knows all that was said, unless that has changed."""
+        with self._changing:
+            keys = [_key(x) for x in said]
+            same = [x for x in self._store.list_said() if _key(x) in keys]
+            if same and digest == self._line.model.digest:
+                self.history.note_known(who, digest, **_name_said(same))
+                self._begin()
 
     def describe_trial(self):
         """Return the last trial: its number and state and, if ready, what changes."""
@@ -165,24 +189,22 @@ class Desk:
                 _key(x) for x in trial["said"]
             ]:
                 raise Refused("something else was said since. Try it again.")
-            with hold_lock(self._line.path):
+            path, est = self._line.path, trial["est"]
+            with hold_lock(path):
                 if self._begin() != trial["from"]:
                     raise Refused("the model is another one by now. Try it again.")
                 name = self._keep_review(trial["review"])
-                save_model(trial["est"], self._line.path)
-                digest = self.history.keep_model()
-            entry = self.history.append(
-                "review",
-                who,
-                trial["from"],
-                digest,
-                review=name,
-                images=trial["images"],
-            )
-            self._line.load()
-            self._begin()
-            self._trial = None
+                digest = self.history.keep_model(lambda file: save_model(est, file))
+                more = {"review": name} | _name_said(trial["said"])
+                entry = self.history.use("review", who, trial["from"], digest, **more)
+            self._take_up()
             return entry
+
+    def _take_up(self):
+        """Use the model that was written."""
+        self._line.load()
+        self._begin()
+        self._trial = None
 
     def _keep_review(self, review):
         name = f"{len(self.history.list_entries()) + 1:04d}.review.json"
@@ -201,17 +223,18 @@ class Desk:
                 former = self._begin()  # what is there is kept, whoever wrote it
                 if digest == former:
                     raise Refused("that is the model in use.")
-                with replaced_when_whole(path) as partial:
-                    shutil.copyfile(self.history.find_model(digest), partial)
-            entry = self.history.append("restore", who, former, digest)
-            self._line.load()
-            self._begin()
-            self._trial = None
+                entry = self.history.use("restore", who, former, digest)
+            self._take_up()
             return entry
 
 
 def _key(image):
     return image["id"], image["said"]
+
+
+def _name_said(images):
+    """Return images, and what was said of each, as an entry of the history has them."""
+    return {"images": [x["id"] for x in images], "said": [x["said"] for x in images]}
 
 
 def _complete(said):

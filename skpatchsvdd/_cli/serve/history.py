@@ -3,13 +3,14 @@
 import json
 import os
 import shutil
+from collections import defaultdict
 from datetime import datetime, timezone
 from pathlib import Path
 
 from skpatchsvdd._report import digest_file
 from skpatchsvdd._utils import replaced_when_whole
 
-_LOG = "history.jsonl"
+_LOG, _INTENDED = "history.jsonl", "intended.json"
 
 
 class History:
@@ -27,21 +28,49 @@ class History:
 
     def begin(self):
         """Keep the model as it is; note it if it is not what the log ends with."""
-        digest = self.keep_model()
+        digest = self.keep_model(lambda file: shutil.copyfile(self._model, file))
         entries = self.list_entries()
         last = entries[-1]["to"] if entries else None
         if digest != last:
-            self.append("elsewhere" if entries else "begin", None, last, digest)
+            entry = {"what": "elsewhere" if entries else "begin", "who": None}
+            intended = self._read_intended()  # what a kill has kept from the log
+            if intended and (intended["from"], intended["to"]) == (last, digest):
+                entry = intended
+            self._append({**entry, "from": last, "to": digest})
+        (self.folder / _INTENDED).unlink(missing_ok=True)
         return digest
 
-    def keep_model(self):
-        """Copy the model of the moment, unless it is there; return its digest."""
+    def keep_model(self, write):
+        """Keep the model that a function writes to a file; return its digest."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        copied = self.folder / f"copied{self._model.suffix}"
-        shutil.copyfile(self._model, copied)  # and named after what was copied
-        digest = digest_file(copied)
-        copied.replace(self.find_model(digest))
+        written = self.folder / f"written{self._model.suffix}"
+        write(written)
+        _put_on_disk(written)
+        digest = digest_file(written)
+        written.replace(self.find_model(digest))  # named after what was written
         return digest
+
+    def use(self, what, who, former, digest, **more):
+        """Replace the model by one that is kept, and note it; return the entry.
+
+        If a kill comes between, `begin` notes it.
+        """
+        entry = {"what": what, "who": who, "from": former, "to": digest, **more}
+        with replaced_when_whole(self.folder / _INTENDED) as partial:
+            partial.write_text(json.dumps(entry), "utf-8")
+        with replaced_when_whole(self._model) as partial:
+            shutil.copyfile(self.find_model(digest), partial)
+            if digest_file(partial) != digest:
+                raise OSError(f"{self.find_model(digest)} is damaged: it is not used.")
+            _put_on_disk(partial)
+        entry = self._append(entry)
+        (self.folder / _INTENDED).unlink()
+        return entry
+
+    def note_known(self, who, digest, **more):
+        """Note that a model knows what it was to learn; return the entry."""
+        entry = {"what": "known", "who": who, "from": digest, "to": digest}
+        return self._append(entry | more)
 
     def find_model(self, digest):
         """Return where the model of a digest is, or would be."""
@@ -51,9 +80,9 @@ class History:
         """Copy an image that is reviewed, unless it is there."""
         target = self.images / name_image(image)
         if not target.exists():
-            target.parent.mkdir(parents=True, exist_ok=True)
             with replaced_when_whole(target) as partial:
                 shutil.copyfile(image["file"], partial)
+                _put_on_disk(partial)
 
     @property
     def images(self):
@@ -75,37 +104,57 @@ class History:
         return entries
 
     def find_learnt(self, digest):
-        """Return the images that a model has learnt by reviews, with their entries."""
-        made = {}
+        """Return by image what was said when a model has learnt it, and its entry."""
+        made, known = self._find_makers(), defaultdict(list)
         for entry in self.list_entries():
-            if entry["what"] != "restore":
-                made.setdefault(entry["to"], entry)
+            if entry["what"] == "known":
+                known[entry["to"]].append(entry)
         learnt = {}
-        while (entry := made.pop(digest, None)) is not None:
-            for image in entry.get("images", ()):
-                learnt.setdefault(image, entry["number"])
-            digest = entry["from"]
+        while (maker := made.pop(digest, None)) is not None:
+            for entry in (maker, *known[digest]):
+                images, said = entry.get("images", ()), entry.get("said", ())
+                for image, own in zip(images, said, strict=True):
+                    learnt.setdefault(image, (own, entry["number"]))
+            digest = maker["from"]
         return learnt
 
-    def append(self, what, who, former, new, **more):
+    def find_former(self, digest):
+        """Return the model of which another was first made, or None."""
+        return self._find_makers().get(digest, {}).get("from")
+
+    def _find_makers(self):
+        """Return the entries by which models were first made, by model."""
+        made = {}
+        for entry in self.list_entries():
+            if entry["what"] not in ("restore", "known"):
+                made.setdefault(entry["to"], entry)
+        return made
+
+    def _append(self, entry):
         """Add a line to the log, on the disk when this returns; return it."""
-        entry = {
+        head = {
             "number": len(self.list_entries()) + 1,
             "time": f"{datetime.now(timezone.utc):%Y-%m-%dT%H:%M:%SZ}",
-            "who": who,
-            "what": what,
-            "from": former,
-            "to": new,
-            **more,
         }
         path = self.folder / _LOG
         with path.open("ab") as stream:
             if stream.tell() and not _ends_a_line(path):
                 stream.write(b"\n")
-            stream.write(json.dumps(entry).encode() + b"\n")
+            stream.write(json.dumps(head | entry).encode() + b"\n")
             stream.flush()
             os.fsync(stream.fileno())
-        return entry
+        return head | entry
+
+    def _read_intended(self):
+        try:
+            return json.loads((self.folder / _INTENDED).read_text("utf-8"))
+        except (OSError, ValueError):
+            return None
+
+
+def _put_on_disk(file):
+    with open(file, "rb") as stream:
+        os.fsync(stream.fileno())
 
 
 def name_image(image):

@@ -20,13 +20,14 @@ async function ask(path, body) {
   };
   const answer = await fetch(path, { ...options, signal: AbortSignal.timeout(30 * SECOND) });
   if (answer.status === 401) { location.href = "/login"; throw new Error("sign in"); }
-  const content = await answer.json();
+  const content = await answer.json().catch(() => ({}));
   if (!answer.ok) throw new Error(content.error || answer.statusText);
   return content;
 }
 
 let toasting;
 function toast(text) {
+  (document.querySelector("dialog[open]") || document.body).append($("toast")); // above it
   $("toast").textContent = text;
   $("toast").hidden = false;
   clearTimeout(toasting);
@@ -37,8 +38,11 @@ const attempt = (work) => async (...args) => {
 };
 
 // ---------------------------------------------------------------- cards
-const percent = (p) => (p === null ? "" : `p ${p < 0.001 ? p.toExponential(0) : p.toFixed(3)}`);
-const clock = (t) => new Date(t * SECOND).toLocaleTimeString();
+const percent = (p) => (p === null ? "" : `p\u00a0${p < 0.001 ? p.toExponential(0) : p.toFixed(3)}`);
+function clock(t) {
+  const then = new Date(t * SECOND), isToday = then.toDateString() === new Date().toDateString();
+  return isToday ? then.toLocaleTimeString() : then.toLocaleString([], { dateStyle: "short", timeStyle: "short" });
+}
 const waits = (image) => image.verdict === "abnormal" && image.seen_at === null;
 
 function fillCard(card, image) {
@@ -408,9 +412,13 @@ function listenForBoxes() {
 }
 
 // ---------------------------------------------------------------- models
-const WHAT = { begin: "first model", review: "review applied", restore: "went back", elsewhere: "replaced by another program" };
+const WHAT = {
+  begin: "first model", review: "review applied", restore: "went back", elsewhere: "replaced by another program", known: "reviewed, and known already",
+};
+let former = null; // the model of which the one in use was made
 async function showHistory() {
-  const { entries, model } = await ask("/api/history");
+  const { entries, model, former: before } = await ask("/api/history");
+  former = before;
   const list = $("entries");
   list.replaceChildren();
   list.setAttribute("reversed", "");
@@ -421,35 +429,22 @@ async function showHistory() {
     if (n) item.append(`, ${n} image${n > 1 ? "s" : ""}`);
     item.append(make("br"), make("code", "quiet", entry.to.slice(0, 12)));
     if (entry.to === model) item.append(make("span", "mark", " in use"));
-    else {
+    else if (entry.what !== "known") {
       const back = make("button", "", "Go back to it");
       back.onclick = attempt(() => restore(entry.to));
       item.append(" ", back);
     }
     list.append(item);
   });
-  const before = findFormer(entries, model);
-  $("undo").disabled = !before;
+  $("undo").disabled = !former;
   if (!$("history").open) $("history").showModal();
-}
-
-// The model before the one in use was first made.
-function findFormer(entries, model) {
-  const made = [...entries].reverse().find((x) => x.to === model);
-  return made && made.from;
+  if (former) $("undo").focus();
 }
 
 async function restore(digest) {
   await ask("/api/restore", { model: digest });
   toast("went back to the former model");
   if ($("history").open) await showHistory();
-}
-
-async function undo() {
-  const { entries, model } = await ask("/api/history");
-  const former = findFormer(entries, model);
-  if (former) await restore(former);
-  else toast("there is nothing to undo");
 }
 
 async function apply() {
@@ -464,8 +459,8 @@ const KEYS = {
   m: () => $("map").click(), a: () => detail && $("detail").open && see(),
   g: () => $("detail").open && say("good"), n: () => $("detail").open && say("good", true),
   d: () => $("detail").open && say("defective"),
-  z: () => $("detail").open && say(null), t: () => ask("/api/try", {}), w: apply, u: undo,
-  h: showHistory, "?": () => $("help").showModal(),
+  z: () => $("detail").open && say(null), t: () => ask("/api/try", {}), w: apply,
+  u: showHistory, h: showHistory, "?": () => $("help").showModal(),
   1: () => choose(""), 2: () => choose("abnormal"), 3: () => choose("said"),
   Enter: () => {
     const first = [...waiting.keys()].sort((a, b) => b - a)[0];
@@ -501,7 +496,7 @@ function listen() {
   $("try").onclick = attempt(() => ask("/api/try", {}));
   $("drop").onclick = attempt(() => ask("/api/drop", {}));
   $("apply").onclick = attempt(apply);
-  $("undo").onclick = attempt(undo);
+  $("undo").onclick = attempt(() => restore(former));
   $("show-history").onclick = attempt(showHistory);
   $("show-help").onclick = () => $("help").showModal();
   listenForBoxes();
