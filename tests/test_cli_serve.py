@@ -2,11 +2,13 @@
 
 import asyncio
 import base64
+import errno
 import http.client
 import http.server
 import io
 import json
 import os
+import pkgutil
 import shutil
 import socket
 import sqlite3
@@ -14,6 +16,7 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +33,9 @@ from skpatchsvdd._cli import main
 from skpatchsvdd._cli.serve import connections
 from skpatchsvdd._cli.serve.batcher import Batcher, Busy
 from skpatchsvdd._cli.serve.command import _listen
+from skpatchsvdd._cli.serve.history import History
+from skpatchsvdd._cli.serve.line import Line
+from skpatchsvdd._cli.serve.signals import Lines, Signals
 from skpatchsvdd._cli.serve.store import Store
 from skpatchsvdd.datasets import make_textures
 
@@ -239,6 +245,85 @@ def test_what_is_said_after_a_trial_is_not_taken_for_learnt(part, photos):
         assert line.get("/api/state")["said"] == 1
 
 
+def test_what_is_said_while_the_model_learns_waits_and_is_not_learnt(part, photos):
+    model, folder = part
+    with serve(model, "--watch", folder) as line:
+        put(folder, "a.png", photos[1])
+        line.wait_for(1)
+        review(line, 1, verdict="good")
+        trial = try_all(line)["number"]
+        with ThreadPoolExecutor(2) as pool:
+            writing = pool.submit(line.post, "/api/apply", trial=trial, who="Ann")
+            saying = pool.submit(
+                line.post, "/api/say", image=1, said={"verdict": "defective"}
+            )
+            statuses = {writing.result()[0], saying.result()[0]}
+        assert statuses == {200, 409}  # the first of them was served
+        image = line.get("/api/images/1")
+        assert (image["applied"] is not None) == (image["said"]["verdict"] == "good")
+
+
+def test_what_a_model_knows_is_noted_and_can_be_undone(part, photos):
+    model, folder = part
+    with serve(model, "--watch", folder) as line:
+        former = line.get("/api/state")["model"]["digest"]
+        put(folder, "a.png", photos[1])
+        put(folder, "twin.png", photos[1])
+        line.wait_for(2)
+        review(line, 1, verdict="good")
+        line.post("/api/apply", trial=try_all(line)["number"])
+        review(line, 2, verdict="good")
+        assert not try_all(line)["changes"]["is_new"]
+        found = line.get("/api/history")
+        assert [x["what"] for x in found["entries"]] == ["known", "review", "begin"]
+        assert found["former"] == former
+        assert line.get("/api/state")["said"] == 0
+        line.post("/api/restore", model=former)
+        assert line.get("/api/state")["said"] == 2
+        assert line.post("/api/say", image=2, said=None)[0] == 200
+        line.post("/api/restore", model=found["model"])
+        assert line.get("/api/state")["said"] == 0
+
+
+def test_a_damaged_former_model_is_not_used(part):
+    model, _ = part
+    with serve(model) as line:
+        former = line.get("/api/state")["model"]["digest"]
+        load(model).set_params(verbose=1).save(model)
+        line.wait(lambda x: x["model"]["digest"] != former)
+        written = Path(model).read_bytes()
+        kept = Path(f"{model}.history", f"{former}.model")
+        kept.write_bytes(kept.read_bytes()[:1000])
+        status, answer = line.post("/api/restore", model=former)
+        assert status == 409
+        assert "is damaged" in answer["error"]
+        assert Path(model).read_bytes() == written
+
+
+def test_a_change_that_a_kill_came_into_is_noted_as_what_it_was(tmp_path):
+    model = tmp_path / "part.model"
+    model.write_bytes(b"first")
+    history = History(model)
+    first = history.begin()
+    second = history.keep_model(lambda file: file.write_bytes(b"second"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(history, "_append", interrupt)  # between the model and the log
+        with pytest.raises(KeyboardInterrupt):
+            history.use("review", "Ann", first, second)
+    assert model.read_bytes() == b"second"
+    assert history.begin() == second
+    assert [(x["what"], x["who"]) for x in history.list_entries()] == [
+        ("begin", None),
+        ("review", "Ann"),
+    ]
+    assert history.begin() == second
+    assert len(history.list_entries()) == 2
+
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+
 def test_a_model_written_elsewhere_is_kept_before_another_takes_its_place(part, photos):
     model, _ = part
     with serve(model) as line:  # which does not watch, and does not notice
@@ -357,6 +442,101 @@ def test_alarms_are_passed_on_and_outlive_a_kill(part, photos):
     assert not (folder / "x").exists()
 
 
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="no processes in files")
+def test_a_program_that_hangs_is_ended_with_what_it_has_started(tmp_path, monkeypatch):
+    monkeypatch.setattr("skpatchsvdd._cli.serve.signals._PATIENCE", 1)
+    monkeypatch.setattr("skpatchsvdd._cli.serve.signals._MOST_RUNS", 1)
+    store, file = Store(tmp_path / "line.sqlite"), tmp_path / "number"
+    image = {"state": "0" * 16, "file": b"x", "time": 1.0, "verdict": "abnormal"}
+    store.add(image, None, [("command", lambda i: "{}")])
+    text = 'sleep 60 & echo $! > "$0".part; mv "$0".part "$0"; wait'
+    signals = Signals(store, ["sh", "-c", text, str(file)])
+    end = time.monotonic() + 60
+    while store.count_waiting()[1] and time.monotonic() < end:
+        time.sleep(0.05)
+    signals.close()
+    with suppress(FileNotFoundError):  # it is gone, or nobody has asked for its end
+        while (
+            Path(f"/proc/{file.read_text().strip()}/stat").read_text().split()[2] != "Z"
+        ):
+            assert time.monotonic() < end
+            time.sleep(0.05)
+    assert store.count_waiting()[1] == 0
+
+
+@contextmanager
+def piped(monkeypatch):
+    """Let what is printed go to a pipe; yield what it is read from."""
+    target, source = os.pipe()
+    with os.fdopen(target, "rb") as read, os.fdopen(source, "w") as written:
+        monkeypatch.setattr("sys.stdout", written)
+        yield read
+
+
+def test_lines_that_nobody_reads_hold_up_nothing(monkeypatch, capsys):
+    monkeypatch.setattr("skpatchsvdd._cli.serve.signals._MOST_LINES", 100)
+    with piped(monkeypatch) as read:
+        lines = Lines(pytest.fail)
+        for i in range(2000):  # more than the pipe and the queue hold
+            lines.say(f"{i} {'x' * 1000}")
+        found = [int(read.readline().split()[0]) for _ in range(100)]
+        assert found == list(range(100))
+        threading.Thread(target=read.read, daemon=True).start()
+        lines.close()
+    assert capsys.readouterr().err.count("nobody reads") == 1
+
+
+def test_a_reader_that_ends_is_noticed(monkeypatch):
+    reasons = []
+    with piped(monkeypatch) as read:
+        lines = Lines(reasons.append)
+        read.close()
+        lines.say("{}")
+        lines.close()
+    assert isinstance(reasons[0], BrokenPipeError)
+
+
+@pytest.mark.parametrize(
+    ("place", "error"),
+    [
+        ("store.Store.add", sqlite3.OperationalError("database or disk is full")),
+        ("line._draw", OSError(errno.EMFILE, "Too many open files")),
+    ],
+)
+def test_a_fault_of_the_machine_is_shown_and_waited_for(
+    part, photos, tmp_path, monkeypatch, place, error
+):
+    model, folder = part
+    monkeypatch.setattr("skpatchsvdd._cli.watch._LONGEST_OF_MACHINE", 1)
+    name, is_over = f"skpatchsvdd._cli.serve.{place}", threading.Event()
+    function = pkgutil.resolve_name(
+        name.replace(".Store", ":Store").replace("._d", ":_d")
+    )
+
+    def fail_at_first(*args):
+        if not is_over.is_set():
+            raise error
+        return function(*args)
+
+    monkeypatch.setattr(name, fail_at_first)
+    put(folder, "a.png", photos[1])
+    store = Store(tmp_path / "line.sqlite")
+    line = Line(model, store)
+    watch = threading.Thread(target=line.watch, args=(folder, None), daemon=True)
+    watch.start()
+    end = time.monotonic() + 60
+    while line.trouble is None and time.monotonic() < end:
+        time.sleep(0.02)
+    assert str(error) in line.trouble
+    is_over.set()
+    while not store.count() and time.monotonic() < end:
+        time.sleep(0.02)
+    line.close()
+    watch.join(30)
+    assert line.trouble is None
+    assert store.read_picture(1, "thumb")
+
+
 # The API
 
 
@@ -462,6 +642,8 @@ def test_a_batch_waits_for_images_that_are_being_decoded_if_they_are_many(monkey
         ("/api/images?before=-1", None, {}, 400, "before"),
         ("/api/images?only=1;DROP", None, {}, 400, "only"),
         ("/images/1/thumb", None, {}, 404, "no such picture"),
+        ("/images/" + "9" * 5000 + "/thumb", None, {}, 404, "no such picture"),
+        ("/api/images/x", None, {}, 404, "no such image"),
         ("/images/1/..%2f..%2fpart.model", None, {}, 404, ""),
         ("/static/..%2fcommand.py", None, {}, 404, ""),
         ("/static/command.py", None, {}, 404, "no such file"),
@@ -526,8 +708,17 @@ def test_the_token_opens_by_header_and_by_cookie(closed_line, photos):
         (["--host", "0.0.0.0"], "takes a token"),
         (["--token-file", "short"], "at least 16 characters"),
         (["--token-file", "missing"], "missing"),
-        (["--watch", "nowhere"], "there is no folder nowhere"),
+        (["--watch", "nowhere"], "nowhere is no folder"),
+        (["--watch", "short"], "short is a file"),
         (["--port", "TAKEN"], "nothing can listen"),
+        (["--webhook", "host/hook"], "--webhook must be an address"),
+        (["--on-alarm", "./nothing", "-x"], "there is no such program"),
+        (["--on-alarm"], "--on-alarm needs the program"),
+        (["--key", "short"], "pass both"),
+        (
+            ["--certificate", "short"],
+            "no certificate and its key can be read",
+        ),
     ],
 )
 def test_a_server_that_cannot_start_says_why(
@@ -646,7 +837,10 @@ def test_nothing_is_read_of_a_request_that_was_answered(slow_port, monkeypatch):
     client.close()
 
 
-def test_those_who_ask_nothing_keep_nobody_out(slow_port, monkeypatch):
+@pytest.mark.parametrize(
+    "said", [b"", b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nx"]
+)
+def test_those_who_ask_nothing_keep_nobody_out(slow_port, monkeypatch, said):
     monkeypatch.setattr(connections, "_PATIENCE", 60)
     clients = [
         http.client.HTTPConnection("127.0.0.1", slow_port, timeout=10) for _ in range(3)
@@ -654,10 +848,14 @@ def test_those_who_ask_nothing_keep_nobody_out(slow_port, monkeypatch):
     assert ask(clients[0]) == b"done"  # before the crowd comes, and it stays
     address = ("127.0.0.1", slow_port)
     crowd = [socket.create_connection(address) for _ in range(20)]
+    for one in crowd:
+        with suppress(ConnectionError):
+            one.sendall(said)
     with ThreadPoolExecutor(3) as pool:
         assert list(pool.map(ask, clients)) == [b"done"] * 3
-    crowd[0].settimeout(10)
-    assert crowd[0].recv(1) == b""  # the oldest went
+    if not said:
+        crowd[0].settimeout(10)
+        assert crowd[0].recv(1) == b""  # the oldest went
     for one in (*clients, *crowd):
         one.close()
 

@@ -1,5 +1,6 @@
 """Files inspected batch by batch, so that none takes others with it."""
 
+import errno
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,8 @@ from skpatchsvdd._utils import is_out_of_memory
 _BATCH, _BATCH_PIXELS = 16, 2**24
 # What says itself which file is at fault.
 _OF_FILES = (FileNotFoundError, ImageFileError, ChangedFileError)
+# What is wrong with the machine, and may be over at any moment.
+_OF_MACHINE = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC}
 
 
 class Outcome(NamedTuple):
@@ -24,6 +27,7 @@ class Outcome(NamedTuple):
     state: int | None  # before it was read; see `states.find_state`
     reason: str | None = None  # why it cannot be inspected
     may_pass: bool = False  # that is no fault of the file: try again later
+    passes_soon: bool = False  # nor of its folder, but of the machine
     results: Bunch | None = None  # what `PatchSVDD.inspect` says of it alone
 
     def fail(self, error):
@@ -34,7 +38,15 @@ class Outcome(NamedTuple):
         )
         if not isinstance(error, (*_OF_FILES, MemoryError)):
             reason = f"{self.file} cannot be inspected: {reason}"
-        return self._replace(reason=reason, may_pass=may_pass, results=None)
+        passes_soon = may_pass and is_of_machine(error)
+        return self._replace(
+            reason=reason, may_pass=may_pass, passes_soon=passes_soon, results=None
+        )
+
+
+def is_of_machine(error):
+    """Whether an exception says that the machine has no memory, disk or files left."""
+    return is_out_of_memory(error) or getattr(error, "errno", None) in _OF_MACHINE
 
 
 def cut_batches(files, est, size=None):

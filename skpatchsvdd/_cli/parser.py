@@ -8,7 +8,9 @@ from skpatchsvdd._cli.values import (
     parse_factor,
     parse_fraction,
     parse_kinds,
+    parse_megabytes,
     parse_part,
+    parse_port,
     parse_size,
     parse_working_size,
 )
@@ -375,7 +377,12 @@ def _add_serve(commands):
         default="127.0.0.1",
         help="address to listen at; others than this machine's own need a token",
     )
-    add("--port", type=int, default=8000, help="port to listen at; 0 is any free one")
+    add(
+        "--port",
+        type=parse_port,
+        default=8000,
+        help="port to listen at; 0 is any free one",
+    )
     add(
         "--token-file",
         metavar="FILE",
@@ -394,10 +401,10 @@ def _add_serve(commands):
     add("--json", action="store_true", help="print a line of JSON for each image")
     add(
         "--on-alarm",
-        nargs="+",
-        metavar="ARGUMENT",
-        help="program to run at each "
-        "alarm, with its arguments; it gets the alarm as JSON on its standard input",
+        nargs=argparse.REMAINDER,
+        metavar="PROGRAM",
+        help="program to run at each alarm, with its arguments: all that follows, so "
+        "this comes last; it gets the alarm as JSON on its standard input",
     )
     add(
         "--webhook",
@@ -413,7 +420,7 @@ def _add_serve(commands):
     )
     add(
         "--max-megabytes",
-        type=float,
+        type=parse_megabytes,
         default=32.0,
         metavar="MB",
         help="largest request",

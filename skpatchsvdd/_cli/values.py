@@ -29,6 +29,21 @@ def parse_count(text):
     return int(text)
 
 
+def parse_port(text):
+    """Read the number of a port."""
+    if not text.isdecimal() or int(text) > 65535:
+        raise _refuse("must be a number from 0 to 65535", text)
+    return int(text)
+
+
+def parse_megabytes(text):
+    """Read a size above 0."""
+    value = _parse_number(text)
+    if not 0 < value < math.inf:
+        raise _refuse("must be above 0, such as 32", text)
+    return value
+
+
 def parse_part(text):
     """Read a number above 0, or a fraction of at most 1."""
     if text.isdecimal():

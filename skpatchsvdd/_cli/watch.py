@@ -12,8 +12,8 @@ from skpatchsvdd._images import find_files
 # How often a watched folder is looked at.
 _WATCH_SECONDS = 1.0
 # Seconds until a file that has failed by no fault of its own is tried again: at first,
-# and at most; twice as long each time.
-_FIRST_WAIT, _LONGEST_WAIT = 2, 600
+# and at most; twice as long each time. At most, too, where the machine was at fault.
+_FIRST_WAIT, _LONGEST_WAIT, _LONGEST_OF_MACHINE = 2, 600, 4
 
 
 class Later:
@@ -29,7 +29,8 @@ class Later:
     def put_off(self, outcome):
         """Leave a file for later, twice as late as the last time."""
         _, wait = self._waits.get(outcome.state, (0, _FIRST_WAIT / 2))
-        wait = min(2 * wait, _LONGEST_WAIT)
+        longest = _LONGEST_OF_MACHINE if outcome.passes_soon else _LONGEST_WAIT
+        wait = min(2 * wait, longest)
         self._waits[outcome.state] = time.monotonic() + wait, wait
         tell(f"tried again in {wait:.0f} s: {outcome.reason}")
 

@@ -65,25 +65,19 @@ def check_n_pixels(files):
     """Raise if images, as bytes of files, have together more pixels than one may."""
     total, limit = 0, find_max_pixels()
     for data in files:
-        with _named("the image"):
-            opened = _import_pillow().open(io.BytesIO(data), formats=_list_formats())
-            total += math.prod(opened.size)
+        total += math.prod(read_shape(data, "the image")[:2])
     if total > limit:
         raise ImageFileError(
-            f"the images have {total / 1e6:.0f} million pixels together, more than the "
-            f"limit of {limit / 1e6:g} million. Send fewer at a time."
+            f"{total / 1e6:.0f} million pixels came at a time, more than the limit of "
+            f"{limit / 1e6:g} million. Send fewer or smaller images."
         )
 
 
 def read_bytes(data, name):
     """Return the image in the bytes of a file, as `read_image` would."""
-    with _named(name):
-        if not data:
-            raise _Refused("there is not a byte.")
-        stream = io.BytesIO(data)
-        with _import_pillow().open(stream, formats=_list_formats()) as opened:
-            _check_n_pixels(opened, find_max_pixels())
-            return _to_array(opened)
+    with _named(name), _open(data) as opened:
+        _check_n_pixels(opened, find_max_pixels())
+        return _to_array(opened)
 
 
 def read_known(file, shape, size):
@@ -159,9 +153,9 @@ def _check_n_pixels(image, limit):
         )
 
 
-def read_shape(file):
-    """Read the (height, width, n_channels) of a file, but not its pixels."""
-    with _named(file), _open(file) as opened:
+def read_shape(file, name=None):
+    """Read the (height, width, n_channels) of a file, or of its bytes, no pixels."""
+    with _named(name or file), _open(file) as opened:
         _check_one_frame(opened)
         width, height = opened.size
         # PNG's own method would read the whole file.
@@ -212,6 +206,9 @@ def _named(name):
         reason, way_out = str(error) or type(error).__name__, ""
         if isinstance(error, module.DecompressionBombError):
             way_out = f" {_ALLOW_MORE}."
+        elif isinstance(error, module.UnidentifiedImageError):
+            reason = "it is of no format that is known here, or damaged"
+            way_out = ". Leave it out, or save it again."
         elif isinstance(error, PermissionError):
             reason, way_out = error.strerror, ". Allow it to be read, or leave it out."
         elif not isinstance(error, _Refused):
@@ -234,6 +231,10 @@ class _Refused(ValueError):
 
 
 def _open(file):
+    if isinstance(file, bytes):
+        if not file:
+            raise _Refused("there is not a byte.")
+        return _import_pillow().open(io.BytesIO(file), formats=_list_formats())
     found = os.stat(file)
     if stat.S_ISDIR(found.st_mode):
         raise _Refused(

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import secrets
+import sqlite3
 import time
 from importlib.resources import files
 from urllib.parse import parse_qs
@@ -31,14 +32,14 @@ from skpatchsvdd._cli.serve.desk import Refused
 from skpatchsvdd._cli.serve.guard import Guard, is_same, make_session, name_cookie
 from skpatchsvdd._cli.serve.line import SPANS, describe_result
 from skpatchsvdd._cli.serve.openapi import OPENAPI, write_docs
-from skpatchsvdd._cli.text import printable
-from skpatchsvdd._images import check_n_pixels, read_bytes
+from skpatchsvdd._cli.text import printable, tell
+from skpatchsvdd._images import check_n_pixels, read_bytes, read_shape
 from skpatchsvdd._version import __version__
 
 # Images of one request, at most, and bytes of what the page sends.
 _MOST_IMAGES, _MOST_JSON = 16, 2**20
 _STATIC = {"live.js": "text/javascript", "live.css": "text/css"}
-_LONGEST_NAME = 60
+_LONGEST_NAME, _DIGITS = 60, r"[0-9]{1,18}"
 # Requests whose images are decoded at a time, each of which takes memory, too, and
 # seconds that plots are kept.
 _AT_A_TIME, _SPAN_SECONDS = min(max((os.cpu_count() or 1) // 4, 2), 8), 3
@@ -61,8 +62,8 @@ def make_app(line, desk, batcher, token=None, hosts=(), max_bytes=2**25):
         Route("/api/state", server.send_state),
         Route("/api/images", server.list_images),
         Route("/api/changes", server.list_changes),
-        Route("/api/images/{number:int}", server.send_image),
-        Route("/images/{number:int}/{name}", server.send_picture),
+        Route("/api/images/{number}", server.send_image),
+        Route("/images/{number}/{name}", server.send_picture),
         Route("/api/history", server.list_history),
         Route("/api/seen", server.see, methods=["POST"]),
         Route("/api/say", server.say, methods=["POST"]),
@@ -72,6 +73,8 @@ def make_app(line, desk, batcher, token=None, hosts=(), max_bytes=2**25):
         Route("/api/restore", server.restore, methods=["POST"]),
     ]
     handlers = {HTTPException: _answer_error, Refused: _answer_refusal}
+    handlers |= dict.fromkeys((OSError, sqlite3.Error), _answer_trouble)
+    handlers[Exception] = _answer_fault
     app = Starlette(routes=routes, exception_handlers=handlers)
     return Guard(app, token, hosts, max_bytes)
 
@@ -82,6 +85,16 @@ def _answer_error(request, error):
 
 def _answer_refusal(request, error):
     return JSONResponse({"error": str(error)}, 409)
+
+
+def _answer_trouble(request, error):
+    """Answer where the machine does not let something be done."""
+    return JSONResponse({"error": printable(error)}, 503)
+
+
+def _answer_fault(request, error):
+    tell(f"fault: {request.url.path}: {type(error).__name__}: {error}")
+    return JSONResponse({"error": "a fault of the server, which has noted it"}, 500)
 
 
 class _Server:
@@ -190,6 +203,7 @@ class _Server:
                 "signals": signals,
                 "said": self._store.count_said(),
                 "trial": self._desk.describe_trial(),
+                "trouble": line.trouble,
                 "spans": self._describe_spans(now),
             }
         )
@@ -231,18 +245,18 @@ class _Server:
         return JSONResponse(_show_all(self._store.list_changes(since)))
 
     def send_image(self, request):
-        number = request.path_params["number"]
-        image = self._store.find(min(number, 2**62))
+        number = _path_number(request)
+        image = self._store.find(number)
         if image is None:
             raise HTTPException(404, "there is no such image")
         details = self._store.read_picture(number, "details")
         return JSONResponse(_show(image) | json.loads(details or "{}"))
 
     def send_picture(self, request):
-        number, name = request.path_params["number"], request.path_params["name"]
+        number, name = _path_number(request), request.path_params["name"]
         picture = None
         if name in ("thumb", "overlay"):
-            picture = self._store.read_picture(min(number, 2**62), name)
+            picture = self._store.read_picture(number, name)
         if picture is None:
             raise HTTPException(404, "there is no such picture")
         return Response(
@@ -299,7 +313,7 @@ class _Server:
 
 
 async def _change(function, *arguments):
-    """Change the model; what is in the way, as a lock or a full disk, is said."""
+    """Change the model; what is in the way, as a lock or a damaged file, is said."""
     try:
         return await run_in_threadpool(function, *arguments)
     except OSError as error:
@@ -315,9 +329,14 @@ def _number(request, name):
     text = request.query_params.get(name)
     if text is None:
         return None
-    if not re.fullmatch(r"\d{1,18}", text):
+    if not re.fullmatch(_DIGITS, text):
         raise HTTPException(400, f"{name} must be a number")
     return int(text)
+
+
+def _path_number(request):
+    text = request.path_params["number"]
+    return int(text) if re.fullmatch(_DIGITS, text) else -1  # no image
 
 
 def _is_number(x):
@@ -373,13 +392,12 @@ def _decode(bodies, est):
 
     As among files, grey ones become coloured where the model takes colours.
     """
-    if len(bodies) > 1:
-        check_n_pixels(bodies)
+    check_n_pixels(bodies)
     images, n_channels = [], est.inspected_shape_[2]
     for i, body in enumerate(bodies):
         name = f"image {i}" if len(bodies) > 1 else "the image"
-        image = np.atleast_3d(read_bytes(body, name))
-        if reason := find_misfit(name, image.shape, est):
+        if reason := find_misfit(name, read_shape(body, name), est):
             raise ValueError(reason)
+        image = np.atleast_3d(read_bytes(body, name))
         images.append(np.broadcast_to(image, (*image.shape[:2], n_channels)))
     return images

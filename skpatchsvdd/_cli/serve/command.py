@@ -1,10 +1,15 @@
 """The command serve."""
 
+import logging
 import os
+import shutil
 import signal
 import socket
+import ssl
 import threading
+import time
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from skpatchsvdd._cli.files import make_folder
 from skpatchsvdd._cli.models import check_exists
@@ -29,12 +34,53 @@ def run(args):
             f"serve needs {error.name}: pip install starlette uvicorn python-multipart"
         ) from error
     check_exists(args.model)
-    if args.watch is not None and not Path(args.watch).is_dir():
-        raise FileNotFoundError(f"there is no folder {args.watch} to watch.")
+    _check_options(args)
     token = _find_token(args)
     folder = make_folder(args.output or f"{args.model}.line")
-    with hold_lock(folder / _BASE):
-        return _serve(args, folder, token)
+    try:
+        with hold_lock(folder / _BASE):
+            return _serve(args, folder, token)
+    except BlockingIOError as error:
+        if error.errno is not None:
+            raise
+        raise ValueError(
+            f"another server keeps what it sees in {folder} ({error}). End it, or pass "
+            "another folder to -o."
+        ) from error
+
+
+def _check_options(args):
+    """Raise, before anything is made, if an option names nothing that there is."""
+    if args.watch is not None and not Path(args.watch).is_dir():
+        what = "is a file, no folder" if Path(args.watch).exists() else "is no folder"
+        raise FileNotFoundError(
+            f"--watch {args.watch} {what}: pass the one in which images arrive."
+        )
+    if args.on_alarm is not None and not args.on_alarm:
+        raise ValueError("--on-alarm needs the program that is to be run.")
+    if args.on_alarm and shutil.which(args.on_alarm[0]) is None:
+        raise FileNotFoundError(
+            f"--on-alarm {args.on_alarm[0]}: there is no such program. Pass its path."
+        )
+    if args.webhook is not None:
+        found = urlsplit(args.webhook)
+        if found.scheme not in ("http", "https") or not found.hostname:
+            raise ValueError(
+                f"--webhook must be an address as in http://host/path, got "
+                f"{args.webhook!r}."
+            )
+    if args.key is not None and args.certificate is None:
+        raise ValueError("--key is that of a --certificate: pass both.")
+    if args.certificate is not None:
+        try:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(args.certificate, args.key)
+        except OSError as error:
+            files = " and ".join(filter(None, (args.certificate, args.key)))
+            raise ValueError(
+                f"no certificate and its key can be read from {files} ({error}). Both "
+                "must be PEM; the key can be in the file of the certificate."
+            ) from error
 
 
 def _find_token(args):
@@ -43,7 +89,10 @@ def _find_token(args):
 
     token = os.environ.get(_TOKEN)
     if args.token_file is not None:
-        token = Path(args.token_file).read_text("utf-8")
+        try:
+            token = Path(args.token_file).read_text("utf-8")
+        except OSError as error:
+            raise ValueError(f"--token-file cannot be read: {error}.") from error
     token = token.strip() if token else None
     if token is None and not is_local(args.host):
         raise ValueError(
@@ -70,13 +119,21 @@ def _serve(args, folder, token):
     from skpatchsvdd._cli.serve.desk import Desk
     from skpatchsvdd._cli.serve.history import History
     from skpatchsvdd._cli.serve.line import Line
-    from skpatchsvdd._cli.serve.signals import Signals
+    from skpatchsvdd._cli.serve.signals import Lines, Signals
     from skpatchsvdd._cli.serve.store import Store
 
     listening = _listen(args.host, args.port)
     store = Store(folder / _BASE, args.keep)
-    line = Line(args.model, store, args.device, args.encoder, args.json)
-    desk = Desk(line, History(args.model))
+    line = Line(args.model, store, args.device, args.encoder)
+    lines = Lines(lambda error: _end(line, f"nobody reads --json: {error}"))
+    line.say = lines.say if args.json else None
+    try:
+        desk = Desk(line, History(args.model))
+    except OSError as error:
+        raise OSError(
+            f"the history of the model cannot be kept beside it ({error}). Make room, "
+            "or let its folder be written to."
+        ) from error
     line.signals = Signals(store, args.on_alarm, args.webhook)
     batcher = Batcher(lambda: line.model.est, args.queue)
     max_bytes = round(args.max_megabytes * 1e6)
@@ -84,7 +141,6 @@ def _serve(args, folder, token):
     watcher = threading.Thread(
         target=_watch, args=(line, args.watch, desk), daemon=True, name="watch"
     )
-    watcher.start()
     config = uvicorn.Config(
         app,
         http=Connection,
@@ -100,10 +156,12 @@ def _serve(args, folder, token):
         ssl_keyfile=args.key,
         proxy_headers=False,
     )
-    _announce(args, listening, token)
-    # uvicorn sends itself what has ended it, when all is closed.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    logging.getLogger("asyncio").addFilter(_Seldom())
     try:
+        # uvicorn sends itself what has ended it, when all is closed.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        watcher.start()
+        _announce(args, listening, token)
         uvicorn.Server(config).run(sockets=[listening])
     except KeyboardInterrupt:
         pass
@@ -112,6 +170,7 @@ def _serve(args, folder, token):
         batcher.close()
         line.signals.close()
         watcher.join(30)
+        lines.close()
         store.close()
     return FAILED if line.has_failed else OK
 
@@ -121,9 +180,27 @@ def _watch(line, folder, desk):
     try:
         line.watch(folder, desk.note_change)
     except BaseException as error:
-        tell(f"error: the watch has ended: {type(error).__name__}: {error}")
-        line.has_failed = True
-        os.kill(os.getpid(), signal.SIGTERM)  # rather than a page that stands still
+        _end(line, f"the watch has ended: {type(error).__name__}: {error}")
+
+
+def _end(line, reason):
+    """End the server, rather than let a page stand still."""
+    tell(f"error: {reason}")
+    line.has_failed = True
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+class _Seldom(logging.Filter):
+    """One message a minute: asyncio has one for each connection it cannot accept."""
+
+    _last = -60.0
+
+    def filter(self, record):
+        """Whether to print a message."""
+        is_due = time.monotonic() - self._last >= 60
+        if is_due:
+            self._last = time.monotonic()
+        return is_due
 
 
 def _listen(host, port):

@@ -13,16 +13,16 @@ _PATIENCE, _UNREAD, _LINGER = 10, 20, 1
 class Connection(H11Protocol):
     """A connection of uvicorn's, closed if the head of a request does not come.
 
-    Where there are too many, one goes that has not asked yet, the oldest, or one that
-    asks nothing more: they keep nobody out.
+    Where there are too many, the oldest goes of those that have not asked yet, or else
+    that ask nothing more, or that have not sent all of a request: they keep nobody out.
     """
 
     def connection_made(self, transport):
         """Begin to wait for a request."""
         super().connection_made(transport)
         if len(self.connections) >= MOST:
-            idle = [x for x in self.connections if x is not self and x.is_idle]
-            given_up = min(idle, key=lambda x: (x.has_asked, x.since), default=self)
+            others = [x for x in self.connections if x is not self and x.stage < 3]
+            given_up = min(others, key=lambda x: (x.stage, x.since), default=self)
             given_up.transport.abort()
             self.connections.discard(given_up)  # now, not when it is told
             if given_up is self:
@@ -30,14 +30,13 @@ class Connection(H11Protocol):
         self._watch_head()
 
     @property
-    def has_asked(self):
-        """Whether there was a request."""
-        return self.cycle is not None
-
-    @property
-    def is_idle(self):
-        """Whether there is no request of which the answer is not whole."""
-        return self.cycle is None or self.cycle.response_complete
+    def stage(self):
+        """0 before any request, 1 after one, 2 while one comes, 3 until answered."""
+        if self.cycle is None:
+            return 0
+        if self.cycle.response_complete:
+            return 1
+        return 2 if self.cycle.more_body else 3
 
     def pause_writing(self):
         """Wait for a client that does not read, and not for ever."""
@@ -53,7 +52,7 @@ class Connection(H11Protocol):
         """Take in bytes; after an answer, wait again for all of the next head."""
         former = self.cycle
         super().data_received(data)
-        if self.has_asked and self.cycle is former and self.is_idle:
+        if self.cycle is former and self.stage == 1:
             self._watch_head()
 
     def on_response_complete(self):

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import hmac
+import time
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -15,8 +16,9 @@ _OPEN = {"/health", "/login", "/static/live.css"}
 _LOCAL = {"localhost", "127.0.0.1", "::1"}
 # Bytes of the form in which a token comes.
 _LOGIN_BYTES = 4096
-# Seconds that a client may take to send the next part of a request.
-_PATIENCE = 20
+# Seconds that a client may take to send the next part of a request, and bytes a second
+# that all of them must have.
+_PATIENCE, _SLOWEST = 20, 50_000
 _HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -117,13 +119,15 @@ class Guard:
 def _limit(receive, max_bytes):
     """Return a `receive` that refuses bodies that are too large, or too slow."""
     n_bytes, is_whole = 0, False
+    end = time.monotonic() + _PATIENCE + max_bytes / _SLOWEST
 
     async def limited():
         nonlocal n_bytes, is_whole
         if is_whole:  # all that comes is the end of the connection
             return await receive()
         try:
-            message = await asyncio.wait_for(receive(), _PATIENCE)
+            patience = min(_PATIENCE, max(end - time.monotonic(), 0))
+            message = await asyncio.wait_for(receive(), patience)
         except asyncio.TimeoutError:
             raise HTTPException(408, "the request came too slowly") from None
         n_bytes += len(message.get("body", b""))

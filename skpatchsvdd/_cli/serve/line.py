@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import sqlite3
 import threading
 import time
 from collections import Counter
@@ -10,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skpatchsvdd._cli.batches import cut_batches, inspect_batch
+from skpatchsvdd._cli.batches import cut_batches, inspect_batch, is_of_machine
 from skpatchsvdd._cli.maps import in_thresholds
 from skpatchsvdd._cli.models import load_model
 from skpatchsvdd._cli.states import find_state
@@ -31,6 +32,8 @@ _PICTURE_SIZE = 640
 _AT_A_TIME = 4
 # How often it is looked whether there is another model, where no folder is watched.
 _LOOK_SECONDS = 1.0
+# Seconds without a look at the folder after which something must be wrong.
+_STANDS_STILL = 60
 # States of files that are held in memory.
 _N_KNOWN = 200_000
 # Scores that drift is told by, at most and at least, and seconds that it is kept for.
@@ -51,14 +54,15 @@ class Model(NamedTuple):
 class Line:
     """Inspects what arrives in a folder with the model of the moment, and keeps it.
 
-    `says` prints a line of JSON for each image, if it is True. All methods can be
-    called from any thread; the model is replaced as a whole.
+    `say`, if it is set, is called with a line of JSON for each image. All methods can
+    be called from any thread; the model is replaced as a whole.
     """
 
-    def __init__(self, path, store, device=None, encoder=None, says=False):
+    def __init__(self, path, store, device=None, encoder=None):
         self.path, self.store = path, store
-        self.signals, self.has_failed = None, False
-        self.encoder, self._device, self._says = encoder, device, says
+        self.signals, self.say, self.has_failed = None, None, False
+        self.encoder, self._device = encoder, device
+        self._trouble, self._looked_at = None, None
         self._known = set()  # states that the store knows, of those asked for
         self._later = Later()
         self._is_closed = threading.Event()
@@ -102,13 +106,31 @@ class Line:
                 self._refresh(on_change)
             return
         for files in watch_folder(folder, self._is_due, tell):
+            self._looked_at = time.monotonic()
             if self._is_closed.is_set():
                 return
             self._refresh(on_change)
             for batch in cut_batches(files, self.model.est, _AT_A_TIME):
                 self._take(batch)
+                self._looked_at = time.monotonic()
                 if self._is_closed.is_set():
                     return
+                if self._trouble:  # the rest at another look
+                    break
+
+    @property
+    def seconds_since_look(self):
+        """Seconds since the folder was looked at; None where none is watched."""
+        looked_at = self._looked_at
+        return None if looked_at is None else time.monotonic() - looked_at
+
+    @property
+    def trouble(self):
+        """What keeps images from being kept, as a text, or None."""
+        seconds = self.seconds_since_look
+        if seconds is not None and seconds > _STANDS_STILL:
+            return f"the folder was not looked at for {seconds:.0f} seconds"
+        return self._trouble
 
     def close(self):
         """Let `watch` end."""
@@ -128,10 +150,17 @@ class Line:
         for outcome in outcomes:
             if find_state(outcome.file) != outcome.state:
                 continue  # it has changed, and comes again when it is whole
-            if outcome.reason is not None and outcome.may_pass:
-                self._later.put_off(outcome)
-            else:
-                self._add(outcome, model)
+            if outcome.reason is None or not outcome.may_pass:
+                try:
+                    self._add(outcome, model)
+                    self._trouble = None
+                    continue
+                except (OSError, sqlite3.OperationalError) as error:
+                    reason = f"{outcome.file} cannot be kept: {error}"
+                    outcome = outcome._replace(reason=reason, passes_soon=True)
+            if outcome.passes_soon:
+                self._trouble = printable(outcome.reason)
+            self._later.put_off(outcome)
 
     def _add(self, outcome, model):
         """Keep what was found of a file, and pass an alarm on."""
@@ -148,6 +177,8 @@ class Line:
             try:
                 pictures, image["digest"] = _draw(outcome, model)
             except Exception as error:  # half of another file makes decoders raise any
+                if is_of_machine(error):
+                    raise
                 tell(f"no picture of {outcome.file}: {error}")
         else:
             image |= {"verdict": "unreadable", "reason": printable(outcome.reason)}
@@ -160,8 +191,8 @@ class Line:
         if number is None:
             return
         self.count(image["verdict"])
-        if self._says:
-            print(json.dumps(told | {"image": number}), flush=True)
+        if self.say is not None:
+            self.say(json.dumps(told | {"image": number}))
         if targets:
             self.signals.wake()
 
@@ -226,6 +257,9 @@ class Line:
         drifts = [(x, self.find_drift(x)["p_value"]) for x in SPANS]
         drifts = [f'{{span="{x}"}} {p:.6g}' for x, p in drifts if p is not None]
         add("drift_p_value", "gauge", "Small if scores have drifted.", *drifts)
+        if (seconds := self.seconds_since_look) is not None:
+            name, text = "seconds_since_look", "Since the folder was looked at."
+            add(name, "gauge", text, f" {seconds:.1f}")
         add("model_info", "gauge", "The model.", f'{{digest="{self.model.digest}"}} 1')
         return "\n".join(lines) + "\n"
 

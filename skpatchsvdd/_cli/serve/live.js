@@ -1,8 +1,9 @@
 "use strict";
 const $ = (id) => document.getElementById(id);
 const SECOND = 1000;
-// Cards that a page holds, before older ones are asked for again, and pixels below it for which there are some.
-const ROOM = 600, AHEAD = 600;
+// Cards that a page holds, before older ones are asked for again, of images and of alarms that wait, and pixels
+// below it for which there are some.
+const ROOM = 600, STRIP = 120, AHEAD = 600;
 let revision = -1, run = null, only = "", images = new Map(), waiting = new Map(), current = null;
 let detail = null, boxes = [], drawn = null, state = null, isEnd = false, isLoading = false;
 
@@ -98,13 +99,18 @@ function take(image) {
   if (detail && detail.id === image.id) { Object.assign(detail, image); showSaid(); }
 }
 
+function drop(box, map, room) {
+  const older = [...box.children].slice(room);
+  older.forEach((x) => { map.delete(Number(x.dataset.id)); x.remove(); });
+}
+
 function trim() {
   const box = $("images");
   if (box.children.length > ROOM && scrollY < innerHeight) {
-    const older = [...box.children].slice(ROOM);
-    older.forEach((x) => { images.delete(Number(x.dataset.id)); x.remove(); });
+    drop(box, images, ROOM);
     isEnd = false;
   }
+  drop($("alarms"), waiting, STRIP);
   $("empty").hidden = box.children.length > 0;
   $("more").hidden = isEnd || box.children.length === 0;
 }
@@ -170,6 +176,8 @@ function showState() {
   $("status").textContent = `${total.toLocaleString()} images, ${(counts.abnormal || 0).toLocaleString()} alarms`
     + (counts.unreadable ? `, ${counts.unreadable} unreadable` : "")
     + (state.signals ? `, ${state.signals} signals wait` : "");
+  $("trouble").hidden = !state.trouble;
+  $("trouble").textContent = state.trouble || "";
   $("waiting").hidden = state.waiting === 0;
   $("n-waiting").textContent = state.waiting === 1 ? "1 alarm" : `${state.waiting} alarms`;
   if (state.waiting > waiting.size && waiting.size < 60) refillAlarms();

@@ -1,11 +1,16 @@
-"""Alarms passed on: a command that is run, an address that is posted to."""
+"""Alarms passed on: a command that is run, an address that is posted to, lines."""
 
 import json
+import os
+import queue
+import signal as signals
 import subprocess
+import sys
 import threading
 import time
 import urllib.error
 import urllib.request
+from contextlib import suppress
 
 from skpatchsvdd._cli.text import tell
 
@@ -16,7 +21,51 @@ _FIRST_WAIT, _LONGEST_WAIT = 1, 300
 # A command that fails is run so often; an address is tried for as long as there are
 # signals for it.
 _MOST_RUNS = 5
+# Lines of JSON that wait until they are read.
+_MOST_LINES = 10_000
+# Seconds that they have at the end.
+_LAST_WAIT = 2
 COMMAND, WEBHOOK = "command", "webhook"
+
+
+class Lines:
+    """Prints lines from a thread of its own, so that who does not read holds up nobody.
+
+    `on_end` is called with what has ended it: there is nobody who could read.
+    """
+
+    def __init__(self, on_end):
+        self._on_end, self._has_dropped = on_end, False
+        self._queue = queue.Queue(_MOST_LINES)
+        self._thread = threading.Thread(target=self._run, daemon=True, name="lines")
+        self._thread.start()
+
+    def say(self, line):
+        """Print a line soon, or tell that it is lost."""
+        try:
+            self._queue.put_nowait(line)
+            self._has_dropped = False
+        except queue.Full:
+            if not self._has_dropped:
+                tell("--json: nobody reads the lines, and further ones are lost.")
+            self._has_dropped = True
+
+    def close(self):
+        """Print what is left, unless nobody reads it."""
+        with suppress(queue.Full):
+            self._queue.put_nowait(None)
+        self._thread.join(_LAST_WAIT)
+
+    def _run(self):
+        try:
+            # Past Python's own buffer, which the end of the process would wait for.
+            descriptor = sys.stdout.fileno()
+            while (line := self._queue.get()) is not None:
+                data = line.encode() + b"\n"
+                while data:
+                    data = data[os.write(descriptor, data) :]
+        except OSError as error:
+            self._on_end(error)
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -101,13 +150,19 @@ class Signals:
     def _run_command(self, signal):
         if not self._command:
             raise ValueError("there is no --on-alarm any more")
-        subprocess.run(
+        process = subprocess.Popen(
             self._command,
-            input=signal["body"].encode(),
-            timeout=_PATIENCE,
-            check=True,
+            stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
+            start_new_session=True,
         )
+        try:
+            process.communicate(signal["body"].encode(), _PATIENCE)
+        except subprocess.TimeoutExpired:
+            _end_group(process)
+            raise
+        if process.returncode:
+            raise subprocess.CalledProcessError(process.returncode, self._command)
 
     def _post(self, signal):
         if not self._webhook:
@@ -123,3 +178,11 @@ class Signals:
         )
         with self._open(request, timeout=_PATIENCE) as answer:
             answer.read(1)
+
+
+def _end_group(process):
+    """Kill a process and those that it has started, where the system can."""
+    if hasattr(os, "killpg"):
+        os.killpg(process.pid, signals.SIGKILL)
+    process.kill()
+    process.wait()

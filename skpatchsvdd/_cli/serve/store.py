@@ -6,7 +6,7 @@ import sqlite3
 import threading
 import time
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 # Written into the file, and checked when it is opened.
 _VERSION = 1
@@ -88,10 +88,11 @@ class Store:
             self._base.execute("BEGIN IMMEDIATE")
             try:
                 yield self._base
+                self._base.execute("COMMIT")
             except BaseException:
-                self._base.execute("ROLLBACK")
+                if self._base.in_transaction:  # a full disk may have ended it
+                    self._base.execute("ROLLBACK")
                 raise
-            self._base.execute("COMMIT")
 
     def _all(self, query, *values):
         with self._lock:
@@ -135,9 +136,10 @@ class Store:
                     "INSERT INTO outbox (target, body, due) VALUES (?, ?, ?)",
                     (target, make_body(number), time.time()),
                 )
-            self._counts[image["verdict"]] += 1
+        self._counts[image["verdict"]] += 1
         if number % 100 == 0:
-            self._forget(number - self._n_pictures)
+            with suppress(sqlite3.Error):  # there will be another time
+                self._forget(number - self._n_pictures)
         return number
 
     def _forget(self, number):
