@@ -851,6 +851,7 @@ def test_those_who_ask_nothing_keep_nobody_out(slow_port, monkeypatch, said):
     for one in crowd:
         with suppress(ConnectionError):
             one.sendall(said)
+    time.sleep(0.3)  # until all of it is taken in
     with ThreadPoolExecutor(3) as pool:
         assert list(pool.map(ask, clients)) == [b"done"] * 3
     if not said:
