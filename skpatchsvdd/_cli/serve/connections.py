@@ -13,15 +13,15 @@ _PATIENCE, _UNREAD, _LINGER = 10, 20, 1
 class Connection(H11Protocol):
     """A connection of uvicorn's, closed if the head of a request does not come.
 
-    Where there are too many, the oldest goes of those that have not asked yet, or else
-    that ask nothing more, or that have not sent all of a request: they keep nobody out.
+    Where there are too many, the oldest goes of those that have not sent all of a
+    request, or else of those that ask nothing more: they keep nobody out.
     """
 
     def connection_made(self, transport):
         """Begin to wait for a request."""
         super().connection_made(transport)
         if len(self.connections) >= MOST:
-            others = [x for x in self.connections if x is not self and x.stage < 3]
+            others = [x for x in self.connections if x is not self and x.stage < 2]
             given_up = min(others, key=lambda x: (x.stage, x.since), default=self)
             given_up.transport.abort()
             self.connections.discard(given_up)  # now, not when it is told
@@ -31,12 +31,15 @@ class Connection(H11Protocol):
 
     @property
     def stage(self):
-        """0 before any request, 1 after one, 2 while one comes, 3 until answered."""
-        if self.cycle is None:
+        """0 until a request is whole, 2 until it is answered, then 1."""
+        if self.cycle is None or (self.cycle.more_body and not self.has_answered):
             return 0
-        if self.cycle.response_complete:
-            return 1
-        return 2 if self.cycle.more_body else 3
+        return 1 if self.has_answered else 2
+
+    @property
+    def has_answered(self):
+        """Whether there was a request, and the last one is answered."""
+        return self.cycle is not None and self.cycle.response_complete
 
     def pause_writing(self):
         """Wait for a client that does not read, and not for ever."""
@@ -52,7 +55,9 @@ class Connection(H11Protocol):
         """Take in bytes; after an answer, wait again for all of the next head."""
         former = self.cycle
         super().data_received(data)
-        if self.cycle is former and self.stage == 1:
+        if self.cycle is not former:
+            self.since = self.loop.time()
+        elif self.has_answered:
             self._watch_head()
 
     def on_response_complete(self):
