@@ -69,7 +69,7 @@ def main():
                 with crowd, arriving, Memory([process.pid], args.seconds) as memory:
                     found = load(port, bodies, n, args.seconds)
                 name = f"{n} clients" + ", a crowd besides" * is_last
-                row = summarize(name, *found, args.seconds, memory)
+                row = summarize(name, *found, memory)
                 rows.append(row | arriving.count(port))
     machine = machine_name(device)
     print(f"{machine}\n")
@@ -127,14 +127,16 @@ def start_server(path, device, watched):
 
 
 def load(port, bodies, n_clients, seconds):
-    """Let clients ask; return seconds of answers, and how many were busy or failed."""
-    end = time.perf_counter() + seconds
+    """Let clients ask; return seconds of answers, busy, failed, and of all of it."""
+    start = time.perf_counter()
+    end = start + seconds
     with ThreadPoolExecutor(n_clients) as pool:
         ask = functools.partial(keep_asking, port, bodies, end)
         calls = [pool.submit(ask, i) for i in range(n_clients)]
         parts = [call.result() for call in calls]
     times = [x for own, _, _ in parts for x in own]
-    return times, sum(x for _, x, _ in parts), sum(x for _, _, x in parts)
+    n_busy, n_errors = (sum(part[i] for part in parts) for i in (1, 2))
+    return times, n_busy, n_errors, time.perf_counter() - start
 
 
 def keep_asking(port, bodies, end, i):
