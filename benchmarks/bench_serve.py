@@ -6,7 +6,7 @@ sends the next image when it has an answer. "busy" are answers of 503, after whi
 client waits as long as it is told to. With --hostile a crowd is there besides, during
 the last row: connections that say nothing, half of a request, requests without end, and
 bytes that are no image. With --arrivals so many images a second are written to a
-folder that the server watches, and removed when there are 50; "lost" are those that it
+folder that the server watches, and removed after 100 seconds; "lost" are those that it
 has no row of in the end, or more than one. Memory is what the server has for itself,
 and its growth that from the first to the last quarter of the time. Synthetic images,
 without training.
@@ -42,7 +42,7 @@ from skpatchsvdd import PatchSVDD
 from skpatchsvdd.datasets import make_textures
 
 PERCENTILES = (50, 99, 100)
-N_KEPT = 50  # files in the folder that is watched
+KEPT_SECONDS = 100  # that a file stays in the folder that is watched
 N_HELD = 400  # connections that the crowd holds at a time, more than a server takes
 
 
@@ -169,6 +169,7 @@ class Arrivals:
     def __init__(self, folder, bodies, rate, name):
         self._folder, self._bodies, self._rate = folder, bodies, rate
         self._name, self._files = name, []
+        self._n_kept = round(rate * KEPT_SECONDS)
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._write)
 
@@ -184,8 +185,8 @@ class Arrivals:
             n = len(self._files)
             self._files.append(self._folder / f"{self._name}_{n:06d}.png")
             self._files[-1].write_bytes(self._bodies[n % len(self._bodies)])
-            if n >= N_KEPT:
-                self._files[n - N_KEPT].unlink()
+            if n >= self._n_kept:
+                self._files[n - self._n_kept].unlink()
 
     def count(self, port):
         """Wait until all is seen that can be; return columns of a table."""
