@@ -125,8 +125,10 @@ def _serve(args, folder, token):
     listening = _listen(args.host, args.port)
     store = Store(folder / _BASE, args.keep)
     line = Line(args.model, store, args.device, args.encoder)
-    lines = Lines(lambda error: _end(line, f"nobody reads --json: {error}"))
-    line.say = lines.say if args.json else None
+    lines = None
+    if args.json:
+        lines = Lines(lambda error: _end(line, f"nobody reads --json: {error}"))
+        line.say = lines.say
     try:
         desk = Desk(line, History(args.model))
     except OSError as error:
@@ -170,7 +172,8 @@ def _serve(args, folder, token):
         batcher.close()
         line.signals.close()
         watcher.join(30)
-        lines.close()
+        if lines is not None:
+            lines.close()
         store.close()
     return FAILED if line.has_failed else OK
 

@@ -44,7 +44,7 @@ class Lines:
         """Print a line soon, or tell that it is lost."""
         try:
             self._queue.put_nowait(line)
-            self._has_dropped = False
+            self._has_dropped &= self._queue.qsize() > _MOST_LINES // 2
         except queue.Full:
             if not self._has_dropped:
                 tell("--json: nobody reads the lines, and further ones are lost.")
