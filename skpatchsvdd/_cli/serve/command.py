@@ -171,7 +171,8 @@ def _serve(args, folder, token):
         line.close()
         batcher.close()
         line.signals.close()
-        watcher.join(30)
+        if watcher.ident is not None:
+            watcher.join(30)
         if lines is not None:
             lines.close()
         store.close()
