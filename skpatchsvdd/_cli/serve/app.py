@@ -89,7 +89,7 @@ def _answer_refusal(request, error):
 
 def _answer_trouble(request, error):
     """Answer where the machine does not let something be done."""
-    return JSONResponse({"error": printable(error)}, 503)
+    return JSONResponse({"error": _describe_trouble(error)}, 503)
 
 
 def _answer_fault(request, error):
@@ -317,7 +317,12 @@ async def _change(function, *arguments):
     try:
         return await run_in_threadpool(function, *arguments)
     except OSError as error:
-        raise HTTPException(409, printable(error)) from error
+        raise HTTPException(409, _describe_trouble(error)) from error
+
+
+def _describe_trouble(error):
+    """Return what is wrong, without names of files."""
+    return printable(getattr(error, "strerror", None) or error)
 
 
 @functools.cache

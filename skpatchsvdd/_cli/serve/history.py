@@ -61,7 +61,8 @@ class History:
         with replaced_when_whole(self._model) as partial:
             shutil.copyfile(self.find_model(digest), partial)
             if digest_file(partial) != digest:
-                raise OSError(f"{self.find_model(digest)} is damaged: it is not used.")
+                name = self.find_model(digest).name
+                raise OSError(f"{name} is damaged: it is not used.")
             _put_on_disk(partial)
         entry = self._append(entry)
         (self.folder / _INTENDED).unlink()
