@@ -16,8 +16,8 @@ from skpatchsvdd._utils import is_out_of_memory
 _BATCH, _BATCH_PIXELS = 16, 2**24
 # What says itself which file is at fault.
 _OF_FILES = (FileNotFoundError, ImageFileError, ChangedFileError)
-# What is wrong with the machine, and may be over at any moment.
-_OF_MACHINE = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC}
+# What no file can have caused, and may be over at any moment.
+_OF_MACHINE = {errno.EMFILE, errno.ENFILE, errno.ENOSPC}
 
 
 class Outcome(NamedTuple):
@@ -38,15 +38,13 @@ class Outcome(NamedTuple):
         )
         if not isinstance(error, (*_OF_FILES, MemoryError)):
             reason = f"{self.file} cannot be inspected: {reason}"
-        passes_soon = may_pass and is_of_machine(error)
-        return self._replace(
-            reason=reason, may_pass=may_pass, passes_soon=passes_soon, results=None
-        )
+        passes = {"may_pass": may_pass, "passes_soon": is_of_machine(error)}
+        return self._replace(reason=reason, results=None, **passes)
 
 
 def is_of_machine(error):
-    """Whether an exception says that the machine has no memory, disk or files left."""
-    return is_out_of_memory(error) or getattr(error, "errno", None) in _OF_MACHINE
+    """Whether an exception says that the disk is full, or too many files are open."""
+    return getattr(error, "errno", None) in _OF_MACHINE
 
 
 def cut_batches(files, est, size=None):
