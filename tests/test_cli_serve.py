@@ -907,8 +907,11 @@ def test_the_page_follows_the_line_and_reviews_by_keys(part, photos, tmp_path):
         assert tab.run("document.querySelector('#images img[onerror]')") is None
         tab.press("Enter")
         tab.wait("document.getElementById('detail').open")
+        tab.press("b")
+        tab.wait("detail.said && detail.said.boxes.length === detail.regions.length")
+        assert tab.run("detail.said.boxes.length > 0 && !document.all.clear.hidden")
         tab.press("n")
-        tab.wait("state.said === 1")
+        tab.wait("state.said === 1 && detail.said.similar")
         tab.run("document.getElementById('detail').close()")
         tab.press("t")
         tab.wait("state.trial && state.trial.state === 'ready'")

@@ -313,6 +313,8 @@ function showSaid() {
   $("where").hidden = !(said && said.verdict === "defective");
   $("stage").classList.toggle("draws", !$("where").hidden);
   $("unsay").hidden = !said;
+  $("found").hidden = !(detail.regions || []).length;
+  $("clear").hidden = !boxes.length;
   $("seen").disabled = !waits(detail);
   const lines = [`inspected ${new Date(detail.time * SECOND).toLocaleString()}`];
   if (detail.reason) lines.push(detail.reason);
@@ -335,6 +337,11 @@ async function say(verdict, similar = false) {
   Object.assign(own, { said, said_by: $("who").value.trim() || null, applied: null });
   if (own.seen_at === null) { own.seen_at = Date.now() / SECOND; own.seen_by = own.said_by; }
   if (detail === own) showSaid();
+}
+
+async function boxFound() {
+  boxes = (detail.regions || []).map((x) => x.slice(0, 4));
+  await say("defective");
 }
 
 async function step(by) {
@@ -467,6 +474,7 @@ const KEYS = {
   m: () => $("map").click(), a: () => detail && $("detail").open && see(),
   g: () => $("detail").open && say("good"), n: () => $("detail").open && say("good", true),
   d: () => $("detail").open && say("defective"),
+  b: () => $("detail").open && boxFound(),
   z: () => $("detail").open && say(null), t: () => ask("/api/try", {}), w: apply,
   u: showHistory, h: showHistory, "?": () => $("help").showModal(),
   1: () => choose(""), 2: () => choose("abnormal"), 3: () => choose("said"),
@@ -499,6 +507,7 @@ function listen() {
   $("similar").onclick = attempt(() => say("good", true));
   $("defective").onclick = attempt(() => say("defective"));
   $("unsay").onclick = attempt(() => say(null));
+  $("found").onclick = attempt(boxFound);
   $("clear").onclick = attempt(() => { boxes = []; return say("defective"); });
   $("kind").onchange = attempt(() => say("defective"));
   $("try").onclick = attempt(() => ask("/api/try", {}));
