@@ -122,7 +122,8 @@ async function loadOlder() {
     const last = $("images").lastElementChild;
     const before = last ? `&before=${last.dataset.id}` : "";
     const which = only, found = (await ask(`/api/images?only=${which}${before}`)).images;
-    if (which !== only) return; // others were chosen meanwhile, and are loaded next
+    // Others were chosen meanwhile, or those that it was asked from have gone: they are loaded next.
+    if (which !== only || last !== $("images").lastElementChild) return;
     found.forEach((x) => place($("images"), images, x));
     isEnd = found.length < 60;
   } finally { isLoading = false; }
