@@ -483,7 +483,8 @@ def test_lines_that_nobody_reads_hold_up_nothing(monkeypatch, capsys):
         assert found == list(range(100))
         threading.Thread(target=read.read, daemon=True).start()
         lines.close()
-    assert capsys.readouterr().err.count("nobody reads") == 1
+    # Once, and again if the pipe has taken half of them meanwhile.
+    assert 1 <= capsys.readouterr().err.count("nobody reads") <= 5
 
 
 def test_a_reader_that_ends_is_noticed(monkeypatch):
