@@ -22,7 +22,7 @@ from torch import nn
 
 from skpatchsvdd._encoding.formulas import FormulaEncoder
 from skpatchsvdd._encoding.known import LENGTH, STAGES, KnownNetwork, fold_norms
-from skpatchsvdd._storage.tensors import write_tensors
+from skpatchsvdd._utils import write_tensors
 
 # Cosines are divided by this before they are compared.
 _TEMPERATURE = 0.1

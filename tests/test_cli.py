@@ -143,7 +143,7 @@ def test_evaluate_prints_figures_of_each_defect(photos, model, tmp_path, capsys)
     ("args", "message"),
     [
         ("inspect nowhere x -o y", "there is no model nowhere"),
-        ("inspect NO_MODEL x -o y", "no file of PatchSVDD.save"),
+        ("inspect NO_MODEL x -o y", "not a PatchSVDD model file"),
         ("inspect BROKEN x -o y", "is no model that can be loaded here"),
         ("update UNFITTED x", "holds an estimator that is not fitted"),
         ("fit GOOD -o NEW", "it is a folder"),

@@ -15,7 +15,7 @@ from test_contributing import ROOT
 
 from skpatchsvdd import Inspection, PatchSVDD, Training, load
 from skpatchsvdd._options import resolve_options
-from skpatchsvdd._storage.tensors import read_tensors, write_tensors
+from skpatchsvdd._utils import read_tensors, write_tensors
 
 CPU = torch.device("cpu")
 INSPECTION = ["light", "position_weight", "relative_weight", "score_pixels"]

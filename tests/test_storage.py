@@ -14,10 +14,11 @@ import pytest
 from settings import SEED
 
 from skpatchsvdd import Inspection, PatchSVDD, Training, load
-from skpatchsvdd._storage import tensors
+from skpatchsvdd._comparison import network
+from skpatchsvdd._encoding import known
 from skpatchsvdd._storage.estimator import LEARNT
 from skpatchsvdd._storage.model import read_model, write_model
-from skpatchsvdd._storage.tensors import read_tensors, write_tensors
+from skpatchsvdd._utils import read_tensors, tensors, write_tensors
 from skpatchsvdd.datasets import make_textures
 
 QUICK = {
@@ -181,19 +182,37 @@ def test_a_header_that_could_not_be_read_is_not_written(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_safetensors_would_read_it(path):
-    """The layout, by hand: a length, a header in JSON, and arrays without gaps."""
-    data = path.read_bytes()
-    length = int.from_bytes(data[:8], "little")
-    header = json.loads(data[8 : 8 + length])
-    assert all(isinstance(x, str) for x in header.pop("__metadata__").values())
-    ends = sorted(entry["data_offsets"] for entry in header.values())
-    assert ends[0][0] == 0
-    assert ends[-1][1] == len(data) - 8 - length
-    assert (8 + length) % 8 == 0
-    assert {entry["dtype"] for entry in header.values()} <= {
-        *("F64", "F32", "I64", "I32", "U8", "BOOL")
+def test_safetensors_reads_what_is_written_and_the_reverse(tmp_path, rng):
+    package = pytest.importorskip("safetensors")
+    numpy = pytest.importorskip("safetensors.numpy")
+    shapes = [(0, 3), (5,), (2, 3, 4)]
+    arrays = {
+        f"{dtype} {i}": (100 * rng.random(shape)).astype(dtype)
+        for i, shape in enumerate(shapes)
+        for dtype in tensors.NAMES
     }
+    write_tensors(tmp_path / "own", arrays, {"format": "é"})
+    with package.safe_open(tmp_path / "own", "numpy") as file:
+        text = file.metadata()
+        theirs = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    assert_same(dict(sorted(theirs.items())), dict(sorted(arrays.items())))
+    assert set(text) == {"format", "checksums"}
+    numpy.save_file(theirs, tmp_path / "theirs", text)
+    for mmap in (False, True):
+        read, text = read_tensors(tmp_path / "theirs", mmap)
+        assert text == {"format": "é"}
+        for name in arrays:
+            np.testing.assert_array_equal(read[name], arrays[name], strict=True)
+
+
+def test_models_and_shipped_weights_are_files_of_safetensors(path):
+    package = pytest.importorskip("safetensors")
+    for file in (path, known.WEIGHTS, network.WEIGHTS):
+        arrays, text = read_tensors(file)
+        with package.safe_open(file, "numpy") as theirs:
+            assert text.items() <= theirs.metadata().items()
+            for name in arrays:
+                np.testing.assert_array_equal(theirs.get_tensor(name), arrays[name])
 
 
 def test_no_pickle_is_ever_loaded(path, tmp_path, monkeypatch):
@@ -290,10 +309,10 @@ def find_encoder(content):
 
 def test_files_of_others_say_so(tmp_path):
     write_tensors(tmp_path / "other", {"x": np.zeros(3)}, {})
-    with pytest.raises(ValueError, match="no model of skpatchsvdd"):
+    with pytest.raises(ValueError, match="not a PatchSVDD model file"):
         load(tmp_path / "other")
     (tmp_path / "empty").touch()
-    with pytest.raises(ValueError, match=r"no file of PatchSVDD\.save"):
+    with pytest.raises(ValueError, match="not a PatchSVDD model file"):
         load(tmp_path / "empty")
     with pytest.raises(FileNotFoundError):
         load(tmp_path / "none")
@@ -308,8 +327,8 @@ def test_a_deep_header_is_refused(tmp_path):
 
 def test_what_has_no_place_in_a_file_is_named(images, tmp_path):
     est = PatchSVDD(**QUICK | {"max_iter": 0}).fit(images)
-    est.lam_results_ = {"x": object()}
-    with pytest.raises(TypeError, match="lam_results_ cannot be saved"):
+    est.loss_curve_ = {"x": object()}
+    with pytest.raises(TypeError, match="loss_curve_ cannot be saved"):
         est.save(tmp_path / "a.model")
     assert not list(tmp_path.iterdir())
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import skpatchsvdd
-from skpatchsvdd._storage.tensors import read_tensors, write_tensors
+from skpatchsvdd._utils import read_tensors, write_tensors
 
 MODELS = sorted((Path(__file__).parent / "data").glob("part-*.model"))
 

@@ -6,7 +6,7 @@ from skpatchsvdd._encoding.dense import DenseSetting
 from skpatchsvdd._encoding.dry_run import copy_frozen, run_module, weights_digest
 from skpatchsvdd._encoding.formulas import FormulaEncoder, largest_patch
 from skpatchsvdd._encoding.illumination import REACH, damp_windows
-from skpatchsvdd._encoding.known import Layer, fold_norms, read_known
+from skpatchsvdd._encoding.known import Layer, fold_norms
 from skpatchsvdd._encoding.modules import LARGEST_MULTIPLE, ModuleEncoder
 from skpatchsvdd._encoding.networks import reset_parameters
 from skpatchsvdd._encoding.pictures import keep_pictures, show_pictures

@@ -113,10 +113,6 @@ class PatchEncoder(nn.Module):
         """Return the parameters that training changes."""
         return list(self.parameters())
 
-    def complete_weights(self, arrays):
-        """Return the weights of a file with those that former releases had not."""
-        return arrays
-
     def encode_patches(self, batches):
         """Return features of batches of patches, as if these were whole images."""
         features = []
@@ -147,7 +143,6 @@ def grid_shape(image_size, patch_size, stride):
 def rebuild_encoder(cls, config, arrays):
     """Make an encoder of a class and its configuration with these weights."""
     encoder = cls(*config)
-    arrays = encoder.complete_weights(arrays)
     for parameter, array in zip(encoder.parameters(), arrays, strict=True):
         if parameter.shape != array.shape:
             raise ValueError(f"weights of {array.shape} are not {parameter.shape}")

@@ -11,8 +11,9 @@ from torch import nn
 from skpatchsvdd._encoding.base import PatchEncoder, grid_shape
 from skpatchsvdd._encoding.cache import remember
 from skpatchsvdd._encoding.dry_run import weights_digest
-from skpatchsvdd._encoding.known import LENGTH, STAGES, KnownNetwork, read_known
+from skpatchsvdd._encoding.known import LENGTH, STAGES, WEIGHTS, KnownNetwork
 from skpatchsvdd._encoding.networks import EmptyConv2d
+from skpatchsvdd._utils import read_tensors
 
 # Pixels that a feature of each stage speaks for, no size of another encoder, and pixels
 # from one to the next. A patch of 24 or 48 lies between two cells of its stage: their
@@ -110,13 +111,6 @@ class FormulaEncoder(PatchEncoder):
         if not 1 <= config[1] <= LENGTH:
             raise ValueError("its encoder does not fit its weights")
 
-    def complete_weights(self, arrays):
-        """Return weights of a file from before there was an embedding with one."""
-        n_scales = len(self.embedding)
-        if len(arrays) + n_scales == len(list(self.parameters())):
-            arrays = [*arrays, *[np.eye(LENGTH, dtype=np.float32)] * n_scales]
-        return arrays
-
     def prepare(self):
         """Lay weights out as images are, which is twice as fast."""
         self.to(memory_format=torch.channels_last)
@@ -182,7 +176,7 @@ def _at_patches(x, size, grid):
 
 @functools.lru_cache(maxsize=1)
 def _read_shipped():
-    arrays, _ = read_known()
+    arrays, _ = read_tensors(WEIGHTS)
     return arrays
 
 

@@ -1,10 +1,8 @@
 """The network that has learnt from formulas alone, and its weights."""
 
 import itertools
-import json
 from importlib.resources import files
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -19,7 +17,7 @@ N_BLOCKS = 2
 # enough to search fast.
 LENGTH = 64
 # Weights that come with the package. How they were made: docs/user_guide/formulas.rst.
-WEIGHTS = "known.safetensors"
+WEIGHTS = files("skpatchsvdd._encoding") / "known.safetensors"
 _MID_GREY = 0.5
 
 
@@ -109,22 +107,3 @@ def fold_norms(network, folded=None):
 
 def _layers(network):
     return [x for x in network.modules() if isinstance(x, Layer)]
-
-
-def read_known(path=None):
-    """Read weights and the page about them, by default those of the package.
-
-    Weights are float16, by the name of a parameter of `FormulaEncoder`; the page says
-    how they were made.
-    """
-    file = files("skpatchsvdd._encoding").joinpath(WEIGHTS) if path is None else path
-    content = file.read_bytes()
-    start = 8 + int.from_bytes(content[:8], "little")
-    header = json.loads(content[8:start])
-    page = header.pop("__metadata__", {})
-    arrays = {}
-    for name, entry in header.items():
-        first, last = (start + x for x in entry["data_offsets"])
-        array = np.frombuffer(content[first:last], np.float16)
-        arrays[name] = array.reshape(entry["shape"])
-    return arrays, page

@@ -18,12 +18,18 @@ from skpatchsvdd._feedback import DefectBank, Feedback, KnownDefects
 from skpatchsvdd._parameters import Inspection, Training
 from skpatchsvdd._scoring import FittedBank
 from skpatchsvdd._storage.own_modules import GivenModules, describe_module
-from skpatchsvdd._storage.tensors import NAMES, read_tensors, write_tensors
-from skpatchsvdd._utils import check_file_name
+from skpatchsvdd._utils import check_file_name, read_tensors, write_tensors
+from skpatchsvdd._utils.tensors import NAMES
 from skpatchsvdd._version import __version__
 
 # Counts up when files change so that an older package cannot read them.
 _FORMAT = 1
+# Numbers of float32 in files, in 128 of whose squares there is no overflow.
+_LARGEST = 1e15
+_UNUSABLE = (
+    "it holds NaN, infinite or huge numbers, with which scores would be NaN. Fit "
+    "again, on images whose values are about 0..1"
+)
 # Parameters that are objects: a file holds their values, by name.
 _SETTINGS = {cls.__name__: cls for cls in (Training, Inspection)}
 _CONTAINERS = {"list": list, "tuple": tuple, "set": set}
@@ -66,7 +72,7 @@ def read_model(path, mmap=False, encoder=None):
         arrays, text = read_tensors(path, mmap)
         name, _, number = text.get("format", "").partition(" ")
         if name != "skpatchsvdd":
-            raise ValueError("it is no model of skpatchsvdd")
+            raise ValueError("it is not a PatchSVDD model file")
         if number != str(_FORMAT):
             raise ValueError(
                 f"it was written by skpatchsvdd {text.get('version')}, which is newer. "
@@ -97,8 +103,8 @@ class _Packer:
         for key, value in values.items():
             try:
                 pairs.append([key, self.pack(value)])
-            except TypeError as error:
-                raise TypeError(f"{key} cannot be saved: {error}") from error
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"{key} cannot be saved: {error}") from error
         return {"dict": pairs}
 
     def pack(self, value):
@@ -132,6 +138,8 @@ class _Packer:
             raise TypeError(f"arrays of {array.dtype} have no place in a file")
         if array.dtype.newbyteorder("<") not in NAMES:
             array = array.astype(np.float64 if array.dtype.kind == "f" else np.int64)
+        if not are_usable(array):
+            raise ValueError(_UNUSABLE)
         name = f"array {len(self.arrays)}"
         self.arrays[name] = array
         return {"array": name}
@@ -219,6 +227,8 @@ class _Unpacker:
         return _CONTAINERS[value["in"]](texts)
 
     def _unpack_array(self, name, _):
+        if not are_usable(self._arrays[name]):
+            raise ValueError(_UNUSABLE)
         return self._arrays[name]
 
     def _unpack_approximate(self, index, _):
@@ -255,6 +265,17 @@ class _Unpacker:
         if cls is ExactIndex:
             _check_index(made)
         return made
+
+
+def are_usable(array):
+    """Whether the numbers of an array are finite, and so are squares of float32."""
+    if array.dtype.kind != "f" or array.size == 0:
+        return True
+    # No array of booleans: a bank may fill a quarter of the memory.
+    ends = np.array([array.min(), array.max()])
+    return bool(np.isfinite(ends).all()) and (
+        array.dtype != np.float32 or abs(ends).max() < _LARGEST
+    )
 
 
 def _check_index(index):

@@ -20,6 +20,7 @@ from skpatchsvdd._utils.precision import (
 from skpatchsvdd._utils.progress import Report
 from skpatchsvdd._utils.random import Draws, draw_seed
 from skpatchsvdd._utils.saved import Saved
+from skpatchsvdd._utils.tensors import is_model_file, read_tensors, write_tensors
 from skpatchsvdd._utils.threads import (
     count_threads,
     make_lock,

@@ -15,7 +15,7 @@ from settings import SEED
 from skpatchsvdd import PatchSVDD, Training
 from skpatchsvdd._comparison import read_comparison
 from skpatchsvdd._encoding import FormulaEncoder, networks
-from skpatchsvdd._encoding.known import read_known
+from skpatchsvdd._utils import read_tensors
 from skpatchsvdd.datasets import make_textures
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -397,7 +397,7 @@ def test_pretraining_goes_on_where_it_was(
     assert all(np.isfinite(x) for x in figures["losses"].values())
     assert torch.load(restart, weights_only=True)["step"] == 3
     if script == "pretrain":
-        arrays, page = read_known(output)
+        arrays, page = read_tensors(output)
         expected = FormulaEncoder(3).state_dict()
         assert {k: v.shape for k, v in arrays.items()} == {
             k: v.shape for k, v in expected.items()

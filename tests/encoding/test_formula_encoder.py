@@ -1,6 +1,5 @@
 import hashlib
 import pickle
-from importlib.resources import files
 
 import numpy as np
 import pytest
@@ -11,7 +10,8 @@ import skpatchsvdd
 from skpatchsvdd import Inspection, PatchSVDD, Training
 from skpatchsvdd._encoding import JointEncoder
 from skpatchsvdd._encoding.formulas import PATCHES, FormulaEncoder
-from skpatchsvdd._encoding.known import KnownNetwork, fold_norms, read_known
+from skpatchsvdd._encoding.known import WEIGHTS, KnownNetwork, fold_norms
+from skpatchsvdd._utils import read_tensors
 from skpatchsvdd.datasets import make_textures
 from skpatchsvdd.metrics import detection_auroc, segmentation_auroc
 
@@ -41,10 +41,10 @@ def make_images(n, size=96, channels=3):
 
 
 def test_weights_are_those_the_page_is_about():
-    content = files("skpatchsvdd._encoding").joinpath("known.safetensors").read_bytes()
+    content = WEIGHTS.read_bytes()
     assert hashlib.sha256(content).hexdigest() == SHA256
     assert len(content) < 6e6
-    arrays, page = read_known()
+    arrays, page = read_tensors(WEIGHTS)
     assert page["command"].startswith("benchmarks/pretrain.py --steps")
     own = {x for x in FormulaEncoder(3).state_dict() if "embedding" not in x}
     assert set(arrays) == own

@@ -12,7 +12,8 @@ import zlib
 
 import numpy as np
 
-from skpatchsvdd._utils import map_file, replaced_when_whole
+from skpatchsvdd._utils.files import replaced_when_whole
+from skpatchsvdd._utils.mapped import map_file
 
 _CODES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4"}
 _CODES |= {"U8": "|u1", "BOOL": "|b1"}
@@ -69,7 +70,7 @@ def read_tensors(path, mmap=False):
         length = int.from_bytes(stream.read(8), "little")
         if n_bytes < 8 or not 2 <= length <= min(_MAX_HEADER, n_bytes - 8):
             raise ValueError(
-                "it is no file of PatchSVDD.save; joblib.load reads those of joblib"
+                "it is not a PatchSVDD model file; joblib.load reads those of joblib"
             )
         header = _parse(stream.read(length))
         text = header.pop(_TEXT, {})
