@@ -20,7 +20,6 @@ _DENSE = {
     "comparison_weight": 0.2,
     # 20 x 20 pixels: what a defect smaller than a patch lights up in a map.
     "score_pixels": 400,
-    "aggregation": "multiply",
 }
 _PAPER = {"lam": 1e-3, "damage_weight": 0.0, **PAPER_INSPECTION}
 
@@ -48,12 +47,12 @@ class Options:
     """Parameters of the estimator with what "auto" means filled in.
 
     What they mean is in the docstrings of `PatchSVDD`, `Training` and `Inspection`;
-    `training` is the `method` of the `Training`. Three can still be "auto": `lam`,
-    until trials have chosen it; `position_weight`, which depends on the features of
-    training images; and `neighbors`, which depends on the size of a bank.
+    `training` is the `method` of the `Training`. Two can still be "auto":
+    `position_weight`, which depends on the features of training images, and
+    `neighbors`, which depends on the size of a bank.
     """
 
-    lam: float | str
+    lam: float
     embedding_dim: int
     patch_size: int
     bank_size: int | float | None
@@ -71,9 +70,7 @@ class Options:
     neighbors: str
     n_jobs: int | None
     training: str
-    loss: str
     encoder: str | None
-    aggregation: str
     frozen: tuple = ()
 
     @property
@@ -91,8 +88,7 @@ class Options:
     @property
     def damages(self):
         """Whether training draws synthetic defects."""
-        separates = self.training == "dense" and self.loss == "patch_svdd"
-        return self.trains and separates and self.damage_weight > 0
+        return self.trains and self.training == "dense" and self.damage_weight > 0
 
 
 def resolve_options(parameters, device):
@@ -110,8 +106,6 @@ def resolve_options(parameters, device):
         auto = auto | {"comparison_weight": 0.0}
     if given["encoder"] is None:
         auto = auto | _EMBEDDING
-    elif ENCODERS[given["encoder"]].is_plain and not given["frozen"]:
-        auto = auto | PAPER_INSPECTION
     if given["lam"] is None:
         given["lam"] = auto["lam"]
     for name in auto.keys() - {"lam"}:
@@ -122,24 +116,7 @@ def resolve_options(parameters, device):
             "inspection__comparison_weight must be 'auto' or 0 with training='paper', "
             f"which subtracts a mean image, got {given['comparison_weight']!r}."
         )
-    options = Options(**given)
-    if options.trains and options.embeds and options.loss == "svdd":
-        raise ValueError(
-            "training__loss='svdd' needs an encoder that is trained from random "
-            "weights, with a centre of its own. Pass encoder='hierarchical'."
-        )
-    return options
-
-
-def default_lam(training):
-    """Return what None means for `lam`; it is the same on all devices."""
-    return _AUTO[training, "cpu"]["lam"]
-
-
-def list_trial_lams(training):
-    """Return the values tried for "auto", a factor of ten around the default."""
-    lam = default_lam(training)
-    return lam / 10, lam, 10 * lam
+    return Options(**given)
 
 
 def _resolve_encoder(given):

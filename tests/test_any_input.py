@@ -171,9 +171,7 @@ VALUES = {
     "training": ["dense", "paper"],
     "training__method": ["dense", "paper", "x"],
     "inspection": ["default", "paper"],
-    "training__loss": ["patch_svdd", "svdd_prime", "svdd", "x"],
-    "encoder": ["auto", "hierarchical", "raw", "flat", ["raw", "formulas"], "x"],
-    "inspection__aggregation": ["auto", "multiply", "sum", "x"],
+    "encoder": ["auto", "hierarchical", "formulas", ["hierarchical", "formulas"], "x"],
 }
 SETTINGS = st.lists(st.sampled_from(sorted(VALUES)), max_size=5, unique=True).flatmap(
     lambda names: st.fixed_dictionaries(

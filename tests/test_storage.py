@@ -63,10 +63,10 @@ def assert_same(value, other):
     "options",
     [
         {},
-        {"encoder": "flat"},
-        {"encoder": "raw", "patch_size": 32, "bank_size": 50},
+        {"encoder": "formulas"},
+        {"max_iter": 0, "patch_size": 32, "bank_size": 50},
         {"training": PAPER, "image_size": (80, 72)},
-        {"lam": "auto", "inspection": Inspection(relative_weight=0)},
+        {"inspection": Inspection(relative_weight=0)},
         {"roi": np.triu(np.ones((80, 80), dtype=bool)), "strides": [8, 16]},
     ],
 )
@@ -316,6 +316,22 @@ def test_files_of_others_say_so(tmp_path):
         load(tmp_path / "empty")
     with pytest.raises(FileNotFoundError):
         load(tmp_path / "none")
+
+
+def test_a_file_says_what_it_is(path):
+    data = path.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    text = json.loads(data[8 : 8 + length])["__metadata__"]
+    assert text["format"] == "skpatchsvdd 1"
+    assert set(text) == {"format", "version", "content", "checksums"}
+
+
+def test_a_file_of_a_newer_format_says_so(path, tmp_path):
+    arrays, text = read_tensors(path)
+    newer = {"format": "skpatchsvdd 2", "version": "7.0"}
+    write_tensors(tmp_path / "newer", arrays, text | newer)
+    with pytest.raises(ValueError, match=r"skpatchsvdd 7\.0, which is newer"):
+        load(tmp_path / "newer")
 
 
 def test_a_deep_header_is_refused(tmp_path):

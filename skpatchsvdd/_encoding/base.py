@@ -26,8 +26,7 @@ class PatchEncoder(nn.Module):
 
     A subclass has `encode_images`, and `encode_patches` unless a patch is encoded as a
     whole image; one that is frozen also ``make_frozen(n_channels, image_size)``, which
-    makes it with its weights, and `strides`, one for each scale. The shortest one is
-    `RawEncoder`.
+    makes it with its weights, and `strides`, one for each scale.
     """
 
     name = None  # what the parameter `encoder` calls it
@@ -35,7 +34,6 @@ class PatchEncoder(nn.Module):
     # not there is one at most.
     is_frozen = False
     is_trainable = True  # whether it has weights that training changes
-    is_plain = False  # whether it is inspected as in the paper if it is alone
     # Whether images are encoded as they are, on the 0..1 scale, or centred and with
     # slow changes of light damped.
     sees_light = False

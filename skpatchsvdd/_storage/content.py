@@ -110,7 +110,6 @@ def _is_bank_right(parameters, learnt):
         and {len(x) for x in (*by_image, fitted.owners)} == {n_known}
         and {len(fitted.indexes), len(fitted.units), len(variations)} == {n_scales}
         and 0 <= fitted.n_averaged <= n_known
-        and fitted.aggregation in ("multiply", "sum")
         and 0 <= fitted.relative_weight <= 1
         and _is_number(fitted.comparison_weight)
         and fitted.comparison_weight >= 0

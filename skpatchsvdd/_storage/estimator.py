@@ -13,7 +13,6 @@ from skpatchsvdd._utils import check_device_name
 LEARNT = (
     "encoder_",
     "lam_",
-    "lam_results_",
     "offset_",
     "roi_",
     "center_",

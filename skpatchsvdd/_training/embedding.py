@@ -9,7 +9,7 @@ import math
 import numpy as np
 import torch
 
-from skpatchsvdd._encoding import grid_shape, remember, reset_parameters
+from skpatchsvdd._encoding import grid_shape, remember
 from skpatchsvdd._training.dense_losses import (
     DAMAGED,
     DenseLoss,
@@ -17,7 +17,6 @@ from skpatchsvdd._training.dense_losses import (
     damaged_fraction,
     describe_pairs,
     seen_cells,
-    weigh_terms,
 )
 from skpatchsvdd._training.measures import look_up
 from skpatchsvdd._training.pairs import draw_pairs
@@ -128,8 +127,8 @@ class EmbeddingLoss(DenseLoss):
     decay = 0.0
     scale_weight = 0.0
 
-    def __init__(self, encoder, position_weight, lam, damage_weight, n_pairs, tables):
-        super().__init__(encoder, position_weight, lam, damage_weight, n_pairs)
+    def __init__(self, encoder, lam, damage_weight, n_pairs, tables):
+        super().__init__(encoder, lam, damage_weight, n_pairs)
         self.strides, self.tables = encoder.strides, tables
 
     def draw(self, sampler, n_steps=1):
@@ -155,16 +154,6 @@ class EmbeddingLoss(DenseLoss):
         own = zip(self.tables, encoder.embedding, pairs, strict=True)
         trios = [look_up(table, x.cells.T) @ matrix.T for table, matrix, x in own]
         return self._measure_all(trios, pairs)
-
-
-def make_embedding_objective(
-    loss, lam, damage_weight, encoder, sampler, n_pairs, generator
-):
-    """Make the objective that a `loss` parameter names."""
-    weights = weigh_terms(loss, lam, damage_weight)
-    objective = EmbeddingLoss(encoder, *weights, n_pairs, sampler.tables)
-    reset_parameters(objective, generator)
-    return objective.to(sampler.device)
 
 
 def _describe(encoder, crops, center):

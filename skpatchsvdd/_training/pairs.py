@@ -3,7 +3,7 @@
 import torch
 
 from skpatchsvdd._training.crops import Sampler, add_noise
-from skpatchsvdd._training.directions import DIRECTIONS
+from skpatchsvdd._training.measures import DIRECTIONS
 
 # Pairs per step and scale, about, and the fewest and the most per crop. More pairs cost
 # little, since the features are computed anyway, and help where crops are few.
@@ -84,10 +84,6 @@ class PairSampler(Sampler):
         moved = self._clip(corner + grid_steps(shift, width), patch_size)
         first, second = (self.crop(index, x, patch_size) for x in (corner, moved))
         return first, second
-
-    def patches(self, n_patches, patch_size):
-        """Draw patches anywhere, shape (n_patches, n_channels, K, K)."""
-        return self.crop(*self._draw_corners(n_patches, patch_size), patch_size)
 
     def crop(self, index, corner, size):
         """Cut patches out of the images `index` at their top left `corner`."""
