@@ -30,7 +30,6 @@ from skpatchsvdd._encoding import (
     DEFAULT_STRIDES,
     DenseSetting,
     check_strides,
-    is_trained,
     make_frozen,
     remembers,
 )
@@ -1323,7 +1322,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             return None
         if self._unfinished is not None:
             return self._unfinished
-        if not hasattr(self, "encoder_") or not is_trained(self.encoder_):
+        if not hasattr(self, "encoder_") or not self.encoder_.members[0].is_trainable:
             return None
         return resume_from(self.encoder_, self.lam_)
 

@@ -15,7 +15,7 @@ from settings import SEED
 
 from skpatchsvdd import Inspection, PatchSVDD, Training, load
 from skpatchsvdd._comparison import network
-from skpatchsvdd._encoding import known
+from skpatchsvdd._encoding import formulas
 from skpatchsvdd._storage.estimator import LEARNT
 from skpatchsvdd._storage.model import read_model, write_model
 from skpatchsvdd._utils import read_tensors, tensors, write_tensors
@@ -207,7 +207,7 @@ def test_safetensors_reads_what_is_written_and_the_reverse(tmp_path, rng):
 
 def test_models_and_shipped_weights_are_files_of_safetensors(path):
     package = pytest.importorskip("safetensors")
-    for file in (path, known.WEIGHTS, network.WEIGHTS):
+    for file in (path, formulas.WEIGHTS, network.WEIGHTS):
         arrays, text = read_tensors(file)
         with package.safe_open(file, "numpy") as theirs:
             assert text.items() <= theirs.metadata().items()
@@ -285,9 +285,9 @@ def test_damaged_files_are_refused(path, tmp_path, rng):
         lambda content: content["learnt"]["dict"][-1].__setitem__(1, 5),
         lambda content: content.update(parameters={"dict": 5}),
         lambda content: content.update(learnt={"bytes": "zz"}),
-        lambda content: content.update(learnt={"texts": {"array": "array 0"}}),
-        lambda content: content.update(learnt={"digests": 5, "in": "list"}),
-        lambda content: content.update(learnt={"sizes": {"list": []}, "in": "exec"}),
+        lambda content: content.update(learnt={"long": {"array": "array 0"}}),
+        lambda content: content.update(learnt={"long": 5, "in": "list"}),
+        lambda content: content.update(learnt={"long": {"list": []}, "in": "exec"}),
         lambda content: find_encoder(content).update(config=[3, 10**9, 64]),
         lambda content: find_encoder(content).update(config=[10**9, 8, 64]),
         lambda content: find_encoder(content).update(config=[3, 8, 2**30]),

@@ -65,7 +65,6 @@ class FlatEncoder(PatchEncoder):
 
     name = "flat"
     dense_stride = 8
-    sizes = (FLAT_PATCH,)
 
     def __init__(self, n_channels, embedding_dim, patch_size=FLAT_PATCH):
         super().__init__(n_channels, embedding_dim, patch_size)

@@ -43,7 +43,6 @@ class PatchEncoder(nn.Module):
     # How much the maps of its scales count beside those of other encoders.
     exponent = 1 / 32
     dense_stride = 2  # where features over whole images cost least
-    sizes = tuple(DEFAULT_STRIDES)  # of largest patches, those it can have
 
     def __init__(self, n_channels, embedding_dim, patch_size):
         super().__init__()
@@ -72,16 +71,16 @@ class PatchEncoder(nn.Module):
     @classmethod
     def check_size(cls, patch_size, image_size):
         """Raise if patches of this size cannot be cut out of images."""
-        for name, length in zip(("height", "width"), image_size, strict=True):
-            if length < patch_size:
-                fitting = [x for x in DEFAULT_STRIDES if x <= min(image_size)]
-                way_out = "Pass larger images, or image_size to have them resized"
-                if fitting and fitting[-1] in cls.sizes:
-                    way_out += f", or patch_size={fitting[-1]}"
-                raise ValueError(
-                    f"image {name} {length} is smaller than patch_size={patch_size}. "
-                    f"{way_out}."
-                )
+        name, length = ("height", "width")[np.argmin(image_size)], min(image_size)
+        if length >= patch_size:
+            return
+        way_out = "Pass larger images, or image_size to have them resized"
+        fitting = [x for x in DEFAULT_STRIDES if x <= length]
+        if fitting:
+            way_out += f", or patch_size={fitting[-1]}"
+        raise ValueError(
+            f"image {name} {length} is smaller than patch_size={patch_size}. {way_out}."
+        )
 
     @classmethod
     def default_strides(cls, patch_size):

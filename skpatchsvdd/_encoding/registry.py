@@ -102,11 +102,6 @@ def join_encoders(members):
     return members[0] if len(members) == 1 else JointEncoder(members)
 
 
-def is_trained(encoder):
-    """Whether an encoder has weights that came from training, or could have."""
-    return encoder.members[0].is_trainable
-
-
 class JointEncoder(PatchEncoder):
     """Several encoders, whose scales, all named differently, are side by side."""
 

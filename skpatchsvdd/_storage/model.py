@@ -33,6 +33,9 @@ _UNUSABLE = (
 # Parameters that are objects: a file holds their values, by name.
 _SETTINGS = {cls.__name__: cls for cls in (Training, Inspection)}
 _CONTAINERS = {"list": list, "tuple": tuple, "set": set}
+# From so many items on, text is an array of its own, and not part of a header: there
+# may be a hundred thousand images.
+_LONG = 16
 # The classes of the package of which files hold objects, by name, besides encoders and
 # the approximate index, which is saved as the exact one and built anew. What is saved
 # of an object stands in its class: the fields of a named tuple, or what
@@ -124,12 +127,11 @@ class _Packer:
 
     def _pack_items(self, value):
         kind = type(value).__name__
-        items = sorted(value) if kind == "set" else list(value)
-        table = _as_table(items)
-        if table is not None:
-            of, array = table
-            return {of: self._pack_array(array), "in": kind}
-        return {kind: [self.pack(x) for x in items]}
+        items = [self.pack(x) for x in (sorted(value) if kind == "set" else value)]
+        if len(items) < _LONG:
+            return {kind: items}
+        text = json.dumps(items, separators=(",", ":")).encode()
+        return {"long": self._pack_array(np.frombuffer(text, np.uint8)), "in": kind}
 
     def _pack_array(self, array):
         if array.dtype.kind in "OU":  # names of groups
@@ -169,24 +171,6 @@ class _Packer:
         return {"object": name, "of": self.pack_dict(fields)}
 
 
-def _as_table(items):
-    """Return what there is one of for each image as (kind, array), or None.
-
-    Digests, sizes and names of files: a hundred thousand of them are arrays of their
-    own, not part of a header.
-    """
-    if not items:
-        return None
-    if all(type(x) is bytes for x in items) and len(set(map(len, items))) == 1:
-        rows = np.frombuffer(b"".join(items), np.uint8).reshape(len(items), -1)
-        return "digests", rows
-    if all(type(x) is tuple and list(map(type, x)) == [int, int] for x in items):
-        return "sizes", np.array(items, dtype=np.int64).reshape(-1, 2)
-    if all(x is None or type(x) is str for x in items):
-        return "texts", np.frombuffer(json.dumps(items).encode(), np.uint8)
-    return None
-
-
 class _Unpacker:
     """The reverse of `_Packer`."""
 
@@ -213,18 +197,9 @@ class _Unpacker:
     def _unpack_objects(self, items, _):
         return np.array(self.unpack(items))
 
-    def _unpack_digests(self, rows, value):
-        rows = np.asarray(self.unpack(rows))  # mapped ones are slow one by one
-        return _CONTAINERS[value["in"]](x.tobytes() for x in rows)
-
-    def _unpack_sizes(self, rows, value):
-        return _CONTAINERS[value["in"]](map(tuple, self.unpack(rows).tolist()))
-
-    def _unpack_texts(self, letters, value):
-        texts = json.loads(self.unpack(letters).tobytes())
-        if not all(x is None or isinstance(x, str) for x in texts):
-            raise TypeError("texts have to be texts")
-        return _CONTAINERS[value["in"]](texts)
+    def _unpack_long(self, letters, value):
+        items = json.loads(self.unpack(letters).tobytes())
+        return _CONTAINERS[value["in"]](map(self.unpack, items))
 
     def _unpack_array(self, name, _):
         if not are_usable(self._arrays[name]):

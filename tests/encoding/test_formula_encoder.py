@@ -9,8 +9,13 @@ from settings import SEED
 import skpatchsvdd
 from skpatchsvdd import Inspection, PatchSVDD, Training
 from skpatchsvdd._encoding import JointEncoder
-from skpatchsvdd._encoding.formulas import PATCHES, FormulaEncoder
-from skpatchsvdd._encoding.known import WEIGHTS, KnownNetwork, fold_norms
+from skpatchsvdd._encoding.formulas import (
+    PATCHES,
+    WEIGHTS,
+    FormulaEncoder,
+    KnownNetwork,
+    fold_norms,
+)
 from skpatchsvdd._utils import read_tensors
 from skpatchsvdd.datasets import make_textures
 from skpatchsvdd.metrics import detection_auroc, segmentation_auroc
