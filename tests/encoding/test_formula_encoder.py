@@ -162,7 +162,7 @@ def test_models_survive(parts, tmp_path, encoder):
         ({"max_iter": 1, "encoder": "hierarchical"}, (32, 64)),
         ({"max_iter": 1, "training": Training(method="paper", batch_size=1)}, (32, 64)),
         (
-            {"encoder": ["hierarchical", "formulas"], "patch_size": 32, "max_iter": 0},
+            {"encoder": ["formulas", "hierarchical"], "max_iter": 0, "patch_size": 32},
             (32, 16, 24, 48),
         ),
         ({"encoder": ("formulas",)}, (16, 24, 48)),
