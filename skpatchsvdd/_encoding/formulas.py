@@ -264,7 +264,7 @@ class Stage(nn.Module):
 def fold_norms(network, folded=None):
     """Return a network without batch norm that gives the same features.
 
-    `folded` is one of the same kind to write into, a new `KnownNetwork` if not given.
+    `folded` is one to write into, a new `KnownNetwork` if it is not given.
     """
     folded = KnownNetwork() if folded is None else folded
     pairs = zip(_layers(network), _layers(folded), strict=True)
