@@ -1,4 +1,4 @@
-"""Training of an embedding of features that are known beforehand.
+"""Training of an embedding of pretrained features.
 
 The losses are those of dense training, on features that are encoded once: two views of
 some crops, from which every step draws pairs of patches.

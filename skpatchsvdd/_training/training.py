@@ -50,8 +50,8 @@ class TrainedEncoder(NamedTuple):
 def train_encoder(images, context, former=None, frozen=(), defective=None):
     """Train an encoder on a stack of images; return a `TrainedEncoder`.
 
-    `former` is a training to go on from. Encoders that are known beforehand, `frozen`,
-    join the trained one; of formulas alone, an embedding is trained, see `Options`.
+    `former` is a training to go on from. Encoders of `frozen` join the trained one; if
+    formulas are alone, their embedding is trained, see `Options`.
     Defective images with a mask fill some of the synthetic defects that dense training
     draws. An interrupt ends the training early.
     """

@@ -1,4 +1,4 @@
-"""The default training: an embedding of features that are known beforehand."""
+"""The default training: an embedding of pretrained features."""
 
 import numpy as np
 import pytest

@@ -32,7 +32,7 @@ def make_small_encoder():
 
 @pytest.mark.parametrize(("weight", "score"), [(0.0, 0.5), (torch.nan, 0.0)])
 def test_an_encoder_that_tells_nothing_scores_little(weight, score):
-    assert make_check()(make_small_encoder()) > 0.6
+    assert make_check()(make_small_encoder()) > 0.5
     encoder = make_small_encoder().requires_grad_(False)
     assert make_check()(encoder) == make_check()(encoder)
     encoder.small[-1].weight.fill_(weight)
