@@ -134,15 +134,15 @@ class DenseEncoder:
         is_whole = math.prod(self.image_size) <= _WHOLE_PIXELS
         features = []
         for member, scales in self._members:
-            own = images
+            x = images
             if member.sees_light:
-                own = images + self._center.permute(2, 0, 1)  # as they came in
+                x = images + self._center.permute(2, 0, 1)  # as they came in
             if not is_whole:
-                features += self._encode_tiles(member, scales, own, choose)
+                features += self._encode_tiles(member, scales, x, choose)
                 continue
             if not member.sees_light:
-                own = damp_light(own, self.light)
-            features += member.encode_images(own, self.strides[scales])
+                x = damp_light(x, self.light)
+            features += member.encode_images(x, self.strides[scales])
         return features
 
     def _encode_tiles(self, member, scales, images, choose):
@@ -179,7 +179,7 @@ class DenseEncoder:
                 self.strides[scales], self.grids[scales], strict=True
             ):
                 axes = zip(tiles, grid, strict=True)
-                places.append([_list_starts(own, stride, n) for own, n in axes])
+                places.append([_list_starts(x, stride, n) for x, n in axes])
         return places
 
     def _encode_tile(self, member, scales, images, tile):
@@ -206,8 +206,8 @@ class DenseEncoder:
     def _cut_tile(self, scales, features, tile, corner):
         """Return the features of the patches of a tile, of those of a window."""
         parts = []
-        own = zip(features, self.strides[scales], self.grids[scales], strict=True)
-        for x, stride, grid in own:
+        grids = self.grids[scales]
+        for x, stride, grid in zip(features, self.strides[scales], grids, strict=True):
             spans = []
             for (start, stop), begin, n in zip(tile, corner, grid, strict=True):
                 first = (start - begin) // stride

@@ -96,8 +96,8 @@ class FormulaEncoder(PatchEncoder):
     def embed(self, matrices):
         """Return a copy with another embedding, a matrix (D, 64) for each scale."""
         copied = copy.deepcopy(self)
-        for own, given in zip(copied.embedding, matrices, strict=True):
-            own.data = given.detach().float().cpu().clone()
+        for parameter, matrix in zip(copied.embedding, matrices, strict=True):
+            parameter.data = matrix.detach().float().cpu().clone()
         return copied
 
     @classmethod

@@ -155,7 +155,7 @@ class _Packer:
         if isinstance(value, JointEncoder):
             return {"joint": [self.pack(x) for x in value.members]}
         if isinstance(value, ModuleEncoder):
-            return {"own": self.pack_dict(describe_module(value))}
+            return {"module_encoder": self.pack_dict(describe_module(value))}
         for kind, cls in ENCODERS.items():
             if type(value) is cls:
                 weights = self.pack(value.weights())
@@ -216,7 +216,7 @@ class _Unpacker:
     def _unpack_module(self, number, _):
         return self.modules.parameter(number)
 
-    def _unpack_own(self, fields, _):
+    def _unpack_module_encoder(self, fields, _):
         return self.modules.make_encoder(self.unpack(fields))
 
     def _unpack_settings(self, name, value):

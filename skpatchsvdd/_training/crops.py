@@ -74,7 +74,7 @@ class Sampler:
 
 
 def relight(images, draws):
-    """Make each of some images (n, n_channels, height, width) lighter or darker.
+    """Make each image (n, n_channels, height, width) lighter or darker.
 
     Contrast stays as it is: features that do not see it take a dull image for one that
     is only lit differently.

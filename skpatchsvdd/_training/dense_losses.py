@@ -120,7 +120,7 @@ class DenseLoss(Objective):
     def forward(self, encoder, batch):
         """Return the loss terms."""
         first, second, pairs = batch
-        pairs = [Pairs(*own) for own in pairs]
+        pairs = [Pairs(*x) for x in pairs]
         maps = encoder.encode_images(torch.cat([first, second]), self.strides)
         tables = [x.permute(0, 2, 3, 1).float().flatten(0, 2) for x in maps]
         trios = [look_up(x, y.cells.T) for x, y in zip(tables, pairs, strict=True)]
@@ -129,8 +129,8 @@ class DenseLoss(Objective):
     def _measure_all(self, trios, pairs):
         """Return the loss terms of all scales."""
         calls = [
-            functools.partial(self._measure, *own)
-            for own in zip(trios, pairs, self.classifiers, strict=True)
+            functools.partial(self._measure, *scale)
+            for scale in zip(trios, pairs, self.classifiers, strict=True)
         ]
         losses = run_concurrently(calls, trios[0].device)
         return self._name(itertools.chain(*losses))
@@ -171,8 +171,8 @@ def describe_pairs(first, second, direction, grid, damaged, seen, n_cells):
     """
     here, there = number_cells(first, grid), number_cells(second, grid)
     is_seen, is_other_seen = (None if seen is None else seen[x] for x in (here, there))
-    own, other = here % n_cells, there % n_cells
-    cells = torch.stack([own, own + n_cells, other + n_cells], dim=1)
+    cell, neighbour = here % n_cells, there % n_cells
+    cells = torch.stack([cell, cell + n_cells, neighbour + n_cells], dim=1)
     return Pairs(cells, direction, damaged[here], is_seen, is_other_seen)
 
 

@@ -64,8 +64,8 @@ class FeaturePool:
         area under the ROC curve, and its mean over the scales.
         """
         scores = []
-        own = zip(self.tables, self.damaged, encoder.embedding, strict=True)
-        for i, (table, damaged, matrix) in enumerate(own):
+        scales = zip(self.tables, self.damaged, encoder.embedding, strict=True)
+        for i, (table, damaged, matrix) in enumerate(scales):
             plain, second = (
                 self._drop_unseen(i, x).to(matrix.device) for x in table.chunk(2)
             )
@@ -142,17 +142,18 @@ class EmbeddingLoss(DenseLoss):
             grid = grid_shape((size, size), patch_size, stride)
             crop = draws.integers(0, len(damaged) // math.prod(grid), (n_pairs,))
             ends[0][:, 0] = ends[1][:, 0] = crop
-            own = describe_pairs(*ends, grid, damaged, seen, len(damaged))
+            described = describe_pairs(*ends, grid, damaged, seen, len(damaged))
             if math.prod(grid) == 1:  # there are no directions to learn
-                own = own._replace(is_other_seen=torch.zeros_like(own.damaged))
-            pairs.append(own)
+                unseen = torch.zeros_like(described.damaged)
+                described = described._replace(is_other_seen=unseen)
+            pairs.append(described)
         return pairs
 
     def forward(self, encoder, batch):
         """Return the loss terms."""
         pairs = [Pairs(*x) for x in batch]
-        own = zip(self.tables, encoder.embedding, pairs, strict=True)
-        trios = [look_up(table, x.cells.T) @ matrix.T for table, matrix, x in own]
+        scales = zip(self.tables, encoder.embedding, pairs, strict=True)
+        trios = [look_up(table, x.cells.T) @ matrix.T for table, matrix, x in scales]
         return self._measure_all(trios, pairs)
 
 

@@ -18,7 +18,7 @@ DIRECTIONS = ((-1, -1), (-1, 0), (-1, 1), (0, -1), (0, 1), (1, -1), (1, 0), (1, 
 
 @torch.no_grad()
 def find_nearest(x, others, is_exact=False):
-    """Return the index of the nearest of some others for each row, (n,)."""
+    """Return the index of the nearest of `others` for each row, (n,)."""
     with torch.autocast(x.device.type, enabled=False):
         # In a fifth of the time, or one that is hardly farther.
         if x.is_cuda and not is_exact:

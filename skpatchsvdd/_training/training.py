@@ -229,7 +229,7 @@ def _make_fillings(masked, context):
 
 
 def _choose_images(images, indices, rng):
-    """Choose as many of some images as there is memory to train on."""
+    """Choose as many images as there is memory to train on."""
     n_bytes = images.take(indices[:1]).pixels.nbytes
     n_images = max(_TRAINING_BYTES // n_bytes, 2)
     if len(indices) <= n_images:
