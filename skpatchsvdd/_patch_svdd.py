@@ -109,8 +109,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     formulas, and on no photograph, turns patches into features. An embedding of these
     features is trained without labels on the images of `fit`: patches a pixel or two
     apart are pulled together, while a classifier must recognise, from the embedded
-    features of two neighbouring patches, in which direction one lies from the other
-    [1]_:
+    features of two patches that overlap in part, in which direction one lies from the
+    other [1]_:
 
     .. math:: L = \lambda \, L_{SVDD'} + L_{SSL}.
 
