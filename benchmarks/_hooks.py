@@ -33,7 +33,7 @@ from skpatchsvdd._encoding.networks import conv_stack, run_stack, standardize_st
 from skpatchsvdd._encoding.positions import find_units
 from skpatchsvdd._encoding.registry import ENCODERS, make_encoder
 from skpatchsvdd._images.arrays import check_images
-from skpatchsvdd._learnt import describe_bank, set_learnt
+from skpatchsvdd._learnt import describe_learnt, set_learnt
 from skpatchsvdd._options import resolve_options
 from skpatchsvdd._scoring.context import FitContext
 from skpatchsvdd._scoring.fitted import FittedBank
@@ -164,7 +164,7 @@ def rebuild_bank(est, images, bank_size, method, device):
     fitted = est._fitted.change(
         indexes=indexes, known=[], owners=None, variations=variations
     )
-    set_learnt(model, describe_bank(fitted, est.encoder_))
+    set_learnt(model, describe_learnt(est.encoder_, fitted, est._calibration))
     return model
 
 

@@ -40,9 +40,10 @@ class Training(_Settings):
         "dense" encodes crops of 128 x 128 pixels as whole maps and draws all pairs from
         them; each crop is seen in two views under different light, of which the second
         has synthetic defects and may be shifted. "paper" is the paper's training, on
-        pairs of patches cut out one by one, in float32: it needs many more steps, and
-        collapses on some images. The :ref:`user guide <paper_training>` lists what
-        differs from the authors' code.
+        pairs of patches cut out one by one, in float32, of which the neighbours lie
+        3K/4 to K - 1 pixels apart; of "formulas" they lie nearer, see
+        :ref:`embedding`. It needs many more steps, and collapses on some images. The
+        :ref:`user guide <paper_training>` lists what differs from the authors' code.
 
     damage_weight : "auto" or float, default="auto"
         Weight of the term that, in dense training, pushes patches with synthetic

@@ -31,7 +31,7 @@ from skpatchsvdd._encoding import (
     DenseSetting,
     check_strides,
     make_frozen,
-    remembers,
+    remembering,
 )
 from skpatchsvdd._export import export_onnx
 from skpatchsvdd._feedback import (
@@ -54,8 +54,7 @@ from skpatchsvdd._images import (
     list_digests,
 )
 from skpatchsvdd._learnt import (
-    describe_bank,
-    describe_calibration,
+    describe_learnt,
     on_snapshot,
     set_learnt,
     take_snapshot,
@@ -89,8 +88,8 @@ from skpatchsvdd._utils import (
     computes,
     fallback_device,
     map_in_threads,
+    normal_mode,
     open_report,
-    safe_after_fork,
     warn,
 )
 from skpatchsvdd.drift import drift_test
@@ -108,8 +107,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     formulas, and on no photograph, turns patches into features. An embedding of these
     features is trained without labels on the images of `fit`: patches a pixel or two
     apart are pulled together, while a classifier must recognise, from the embedded
-    features of two neighbouring patches, in which direction one lies from the other
-    [1]_:
+    features of two patches that overlap in part, in which direction one lies from the
+    other [1]_:
 
     .. math:: L = \lambda \, L_{SVDD'} + L_{SSL}.
 
@@ -488,9 +487,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         make_inspection(self.inspection).check()
 
     @_fit_context(prefer_skip_nested_validation=True)
-    @safe_after_fork
     @computes
-    @remembers
     def fit(self, X, y=None, groups="auto", masks=None):
         """Learn from normal images what normal patches look like.
 
@@ -550,6 +547,10 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         self : PatchSVDD
             The fitted estimator.
         """
+        with remembering():  # images are encoded again and again
+            return self._fit(X, y, groups, masks)
+
+    def _fit(self, X, y, groups, masks):
         is_auto = isinstance(groups, str) and groups == "auto"
         groups = None if is_auto else groups
         images, groups, defective = self._check_training_images(X, y, groups, masks)
@@ -592,21 +593,22 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
                     fitted, calibration, feedback, context
                 )
             fitted = fitted.change(seen=self._list_seen(training, normal, defective))
-            calibrated = describe_calibration(calibration)
-        n_values = int(np.prod([*images.sizes[0], images.image_shape[2]]))
-        set_learnt(
-            self,
-            calibrated
-            | {"inspected_shape_": tuple(images.image_shape), "center_": center}
-            | {"n_features_in_": n_values, "strides_": strides, "roi_": roi}
-            | describe_training(training)
-            | describe_bank(fitted, training.encoder),
-        )
+            learnt = describe_learnt(
+                training.encoder.eval(),
+                fitted,
+                calibration,
+                inspected_shape_=tuple(images.image_shape),
+                n_features_in_=int(np.prod([*images.sizes[0], images.image_shape[2]])),
+                center_=center,
+                strides_=strides,
+                roi_=roi,
+                **describe_training(training),
+            )
+        set_learnt(self, learnt)
         report.end()
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
-    @safe_after_fork
     @computes
     def partial_fit(self, X, y=None, groups=None, masks=None, corrections=False):
         """Let what more images tell join what is known, without training.
@@ -692,7 +694,6 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         report.end()
         return self
 
-    @safe_after_fork
     @computes
     def join(self, others):
         """Let what copies of this estimator have learnt by `partial_fit` join it.
@@ -740,7 +741,6 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         self._set_learnt(fitted, calibration, now)
         return self
 
-    @safe_after_fork
     @computes
     def calibrate(self, X, groups=None):
         """Set the threshold anew, by normal images that are not learnt from.
@@ -780,8 +780,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
 
     def _set_learnt(self, fitted, calibration, former):
         """Set what goes on from a former state, a snapshot that must still be it."""
-        learnt = describe_calibration(calibration)
-        learnt |= describe_bank(fitted, former.encoder_)
+        learnt = describe_learnt(former.encoder_, fitted, calibration)
         set_learnt(self, learnt, former._fitted)
 
     def _calibrate_on(self, X, groups):
@@ -808,7 +807,6 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             raised if feedback.defects is not None else None,
         )
 
-    @safe_after_fork
     @computes
     def fit_predict(self, X, y=None, groups="auto", masks=None):
         """Fit to images and label each of them as normal or abnormal.
@@ -1499,7 +1497,8 @@ def load(path, mmap=False, encoder=None):
     >>> bool((loaded.score_samples(X) == est.score_samples(X)).all())
     True
     """
-    return load_estimator(PatchSVDD, path, mmap, encoder)
+    with normal_mode():
+        return load_estimator(PatchSVDD, path, mmap, encoder)
 
 
 def _center_of(images, training):

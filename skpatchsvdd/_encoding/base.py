@@ -6,6 +6,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from skpatchsvdd._utils import normal_mode
+
 # Sizes of the largest patches, and the strides of all scales; those of 32 and 64 are
 # the paper's.
 DEFAULT_STRIDES = {32: 4, 64: 16, 128: 16}
@@ -137,6 +139,7 @@ def grid_shape(image_size, patch_size, stride):
     return tuple((length - patch_size) // stride + 1 for length in image_size)
 
 
+@normal_mode()
 def rebuild_encoder(cls, config, arrays):
     """Make an encoder of a class and its configuration with these weights."""
     encoder = cls(*config)

@@ -135,10 +135,9 @@ def resume_from(encoder, lam):
 
 
 def describe_training(training):
-    """Return what a training has taught, by attribute of the estimator."""
+    """Return what there is to say of a training, by attribute of the estimator."""
     watch = training.watch
     return {
-        "encoder_": training.encoder.eval(),
         "patch_sizes_": training.encoder.patch_sizes,
         "lam_": training.lam,
         "loss_curve_": training.curve,
