@@ -87,7 +87,7 @@ def parse_arguments():
     parser.add_argument(
         "--bank-size", type=int, nargs="*", default=[100_000], help="of reduced banks"
     )
-    parser.add_argument("--batch", type=int, default=32, help="images searched at once")
+    parser.add_argument("--batch", type=int, default=32, help="images of a search")
     parser.add_argument("--many", type=int, default=64, help="images scored in a call")
     parser.add_argument(
         "--rounds", type=int, default=5, help="of which the best counts"
@@ -132,9 +132,8 @@ def time_searches(model, test, device, args):
     dense, units, indexes = parts_of(model)
     _, batch = next(iter(check_images(test[: args.batch]).batches(args.batch)))
     scales = dense.add_positions(dense.encode(dense.move(batch)), units)
-    chosen = {
-        k: v for k, v in WAYS[device.type].items() if k in (args.ways or WAYS_ALL)
-    }
+    ways = WAYS[device.type]
+    chosen = {name: ways[name] for name in args.ways or ways}
     rows, made = [], {name: {} for name in chosen}
     for i, (index, features) in enumerate(zip(indexes, scales, strict=True)):
         x = features.flatten(1, 2)
@@ -374,7 +373,6 @@ WAYS = {
         "kernels": Kernels,
     },
 }
-WAYS_ALL = {name for ways in WAYS.values() for name in ways}
 
 
 if __name__ == "__main__":
