@@ -4,15 +4,15 @@ For the banks of one category, by scale, all ways of this device find the neares
 of the same patches, those of one image and of a batch. The plain way compares every
 patch with every row: products in float32 tell which rows may be the nearest, and
 differences decide. On a GPU it is also measured with products in TF32, with bounds of
-the error that go with them, and as operations that a CUDA graph can hold. On a CPU, the
-search by clusters is measured with sketches of rows and without.
+the error that go with them. Beside it stands the search of the package.
 
 For each way: the seconds to make it, the milliseconds for the patches of one image, and
 of a batch for each image, and how far distances are from those of the plain way,
 relative to these, at most. Then what a user waits for: the milliseconds of
 `score_samples` for one image, and of 64 in a call for each image; on a GPU also with
-local normal variation found by a kernel and by plain torch. All of it is repeated with
-a reduced bank.
+local normal variation found by a kernel and by plain torch, and how much the score of
+an image alone differs from that in a call, at most. All of it is repeated with a
+reduced bank.
 
 Times are the best of several calls, ways in turn, so that a machine that is shared
 slows all of them alike.
@@ -36,9 +36,7 @@ from _hooks import check_device, check_images, parts_of
 from skpatchsvdd import PatchSVDD
 from skpatchsvdd._bank import join_banks, make_index
 from skpatchsvdd._bank.distances import Nearest, product_error
-from skpatchsvdd._bank.exact_cpu import ClusterSearch
-from skpatchsvdd._bank.exact_gpu import GpuSearch
-from skpatchsvdd._bank.regression import make_regression, regress_images
+from skpatchsvdd._bank.regression import make_regression, regress, regress_images
 from skpatchsvdd._bank.variation import _OnDevice
 from skpatchsvdd._learnt import describe_bank, set_learnt
 from skpatchsvdd.datasets import load_mvtec_ad
@@ -47,15 +45,13 @@ from skpatchsvdd.datasets import load_mvtec_ad
 TILE_ROWS = 256
 # Products held at a time.
 CPU_PRODUCTS, GPU_PRODUCTS = 2**22, 2**27
-# Tiles and rows that the capturable way looks at.
-N_TILES, N_ROWS = 8, 16
 # TF32 has ten bits behind the point, and some hardware cuts the others off.
 TF32_ERROR = 1.01 * 2.0**-10
 
 
 def main():
     args = parse_arguments()
-    device = check_device(args.device)
+    device = torch.zeros(0, device=check_device(args.device)).device  # with a number
     start = time.perf_counter()
     test = load_mvtec_ad(
         args.data, args.category, split="test", image_size=args.image_size
@@ -189,22 +185,23 @@ def time_scores(model, made, test, device, args):
     """Time `score_samples` with all ways; return rows of a table."""
     images = np.resize(test, (args.many, *test.shape[1:]))
     _, _, indexes = parts_of(model)
-    regressions = {"": None}
+    regressions = ["package"]
     if device.type == "cuda" and model._fitted.variations is not None:
-        regressions = {"kernel": True, "plain": False}
+        regressions = ["kernel", "plain", "plain, each"]
     rows = []
     for name, by_scale in made.items():
-        for label, has_kernel in regressions.items():
+        for label in regressions:
+            model._fitted = model._fitted.change()  # another inspector and graph
             for i, index in enumerate(indexes):
                 index._searches = {device: AsSearch(by_scale[i])}
-            set_regressions(model, has_kernel, device)
-            model._fitted = model._fitted.change()  # another inspector and graph
+            if label != "package":
+                set_regressions(model, label, device)
             for _ in range(6 if device.type == "cuda" else 1):
                 model.score_samples(images[:1])
-            one = np.inf
+            one, alone = np.inf, []
             for i in range(args.rounds):
                 with stopwatch(device) as seconds:
-                    model.score_samples(images[i][None])
+                    alone.append(model.score_samples(images[i][None])[0])
                 one = min(one, seconds[0])
             many = np.inf
             for _ in range(3 if device.type == "cuda" else 1):
@@ -219,22 +216,36 @@ def time_scores(model, made, test, device, args):
                     "ms alone": 1000 * one,
                     "ms in a call": 1000 * many / len(images),
                     "mean score": float(np.mean(scores)),
+                    "differs": float(np.abs(scores[: len(alone)] / alone - 1).max()),
                 }
             )
             print_table(rows[-1:])
+            check_used(indexes, by_scale, device)
     return rows
 
 
-def set_regressions(model, has_kernel, device):
-    """Find local normal variation by a kernel or not; None as it is."""
-    if has_kernel is None:
-        return
+def check_used(indexes, by_scale, device):
+    """Raise if scoring used another search than the one that is measured."""
+    for i, index in enumerate(indexes):
+        if index._search_on(device).query is not by_scale[i]:
+            raise RuntimeError("another search was used")
+
+
+def set_regressions(model, label, device):
+    """Find local normal variation by a kernel, by plain torch, or image by image."""
     for variation in model._fitted.variations:
         own, rows = variation._make_model(device)
-        regress = functools.partial(regress_images, own)
-        if has_kernel:
-            regress = make_regression(own, rows)
-        variation._on_device = _OnDevice(device, regress, own.typical)
+        made = functools.partial(regress_images, own)
+        if label == "kernel":
+            made = make_regression(own, rows)
+        if label == "plain, each":
+            made = functools.partial(regress_each, own)
+        variation._on_device = _OnDevice(device, made, own.typical)
+
+
+def regress_each(model, features, left_out):
+    """Find what is usual image by image, so that no other image matters."""
+    return torch.stack([regress(model, x) for x in features])
 
 
 class AsSearch:
@@ -304,55 +315,13 @@ class Plain:
         return found.distances()
 
 
-class CapturablePlain(Plain):
-    """The same in operations that wait for nothing: a few nearest rows are decided.
-
-    What may be nearer for all that the error allows would have to be looked for
-    afterwards, which is not done here, nor measured.
-    """
-
-    is_capturable = True
-
-    def _query(self, queries):
-        _, products, smallest = self._multiply(queries)
-        n_tiles = min(N_TILES, smallest.shape[1])
-        _, tile = smallest.topk(n_tiles, dim=1, largest=False)
-        query = torch.arange(len(queries), device=queries.device)
-        some = products[query[:, None], tile].flatten(1)
-        _, place = some.topk(min(N_ROWS, some.shape[1]), dim=1, largest=False)
-        row = tile.gather(1, place // TILE_ROWS) * TILE_ROWS + place % TILE_ROWS
-        away = queries[:, None] - self._rows[row]
-        return away.square().sum(dim=2).amin(dim=1).sqrt()
-
-
-class ClustersOnly:
-    """The search by clusters of a CPU without sketches."""
+class Package:
+    """The search of the package."""
 
     def __init__(self, index, device):
-        self._search = with_clusters(index)
-        self._search._sketches.is_vague[:] = True
-
-    def __call__(self, features, left_out):
-        """Return distances."""
-        return self._search.query(features, left_out)
-
-
-def with_clusters(index):
-    rows, starts, owners = index._take_needed()
-    tensors = (torch.from_numpy(np.array(x)) for x in (rows, index.centers))
-    return ClusterSearch(*tensors, starts, owners)
-
-
-class Kernels:
-    """The search by kernels."""
-
-    def __init__(self, index, device):
-        rows, starts, owners = index._take_needed()
-        tensors = (torch.from_numpy(np.array(x)) for x in (rows, index.centers))
-        self._search = GpuSearch(*tensors, starts, owners, device)
-        self.is_capturable = self._search.is_capturable
-        if not self.is_capturable:
-            print("kernels do not run here")
+        index._searches = {}
+        self._search = index._search_on(device)
+        self.is_capturable = getattr(self._search, "is_capturable", False)
 
     def __call__(self, features, left_out):
         """Return distances."""
@@ -360,17 +329,11 @@ class Kernels:
 
 
 WAYS = {
-    "cpu": {
-        "plain": Plain,
-        "clusters": ClustersOnly,
-        "clusters, sketches": lambda index, device: with_clusters(index).query,
-    },
+    "cpu": {"plain": Plain, "package": Package},
     "cuda": {
         "plain": Plain,
         "plain, TF32": functools.partial(Plain, is_tf32=True),
-        "plain, capturable": CapturablePlain,
-        "plain, TF32, capturable": functools.partial(CapturablePlain, is_tf32=True),
-        "kernels": Kernels,
+        "package": Package,
     },
 }
 
