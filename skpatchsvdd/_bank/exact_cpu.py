@@ -17,7 +17,7 @@ _PRODUCTS = 18_000
 _PAIRS, _QUERIES = 2**12, 2**13
 # The fraction of rows that sketches may leave. From about there on comparing all rows
 # is faster than looking at those.
-_MANY = 1 / 32
+_MANY = 1 / 8
 
 
 class ClusterSearch:
