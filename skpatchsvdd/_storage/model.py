@@ -19,7 +19,6 @@ from skpatchsvdd._parameters import Inspection, Training
 from skpatchsvdd._scoring import FittedBank
 from skpatchsvdd._storage.own_modules import GivenModules, describe_module
 from skpatchsvdd._utils import check_file_name, read_tensors, write_tensors
-from skpatchsvdd._utils.tensors import NAMES
 from skpatchsvdd._version import __version__
 
 # Counts up when files change so that an older package cannot read them.
@@ -138,8 +137,6 @@ class _Packer:
             return {"objects": self.pack(array.tolist())}
         if array.dtype.kind not in "biuf":
             raise TypeError(f"arrays of {array.dtype} have no place in a file")
-        if array.dtype.newbyteorder("<") not in NAMES:
-            array = array.astype(np.float64 if array.dtype.kind == "f" else np.int64)
         if not are_usable(array):
             raise ValueError(_UNUSABLE)
         name = f"array {len(self.arrays)}"

@@ -32,9 +32,10 @@ def write_tensors(path, arrays, text):
 
     The file is whole, or as it was before.
     """
+    arrays = {name: _in_file_order(array) for name, array in arrays.items()}
     # The widest first, so that each begins at a multiple of its width.
     names = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))
-    arrays = {name: _in_file_order(arrays[name]) for name in names}
+    arrays = {name: arrays[name] for name in names}
     header, start = {}, 0
     for name, array in arrays.items():
         header[name] = {
@@ -104,8 +105,11 @@ def is_model_file(path):
 
 
 def _in_file_order(array):
-    array = np.ascontiguousarray(array)
-    return array.astype(array.dtype.newbyteorder("<"), copy=False)
+    """Return an array as files hold it, of a wider type where they lack its own."""
+    dtype = array.dtype.newbyteorder("<")
+    if dtype not in NAMES:
+        dtype = np.float64 if dtype.kind == "f" else np.int64
+    return np.ascontiguousarray(array).astype(dtype, copy=False)
 
 
 def _parse(data):
