@@ -84,7 +84,8 @@ def sleeping_teams():
     nothing. OMP_WAIT_POLICY=passive means the same, but only before torch is loaded.
     """
     n_threads, n_cores = torch.get_num_threads(), _count_cores()
-    if _IS_SET or n_threads == 1 or getattr(_SLEEPING, "is_on", False):
+    is_on = _IS_SET or getattr(_SLEEPING, "is_on", False)
+    if is_on or n_threads == 1 or torch.cuda.is_initialized():  # a GPU computes
         yield
         return
     # A team is a thread of ours and n_threads - 1 others. Few threads on many cores
