@@ -2,6 +2,7 @@
 
 import contextvars
 import functools
+import math
 import os
 import sys
 import threading
@@ -83,28 +84,27 @@ def sleeping_teams():
     threads than cores they sleep, almost at once: so it gets more here, which do
     nothing. OMP_WAIT_POLICY=passive means the same, but only before torch is loaded.
     """
-    n_threads, n_cores = torch.get_num_threads(), _count_cores()
-    if _IS_SET or n_threads == 1 or getattr(_SLEEPING, "is_on", False):
-        yield
-        return
-    # A team is a thread of ours and n_threads - 1 others. Few threads on many cores
-    # would need many teams, and have the cores that they need.
-    n_teams = -(-n_cores // (n_threads - 1)) - 1
+    n_threads = torch.get_num_threads()
     with ExitStack() as stack:
-        for _ in range(max(n_teams, 1) if n_teams <= _MOST_TEAMS else 0):
+        for _ in range(_count_teams(n_threads)):
             pool = stack.enter_context(ThreadPoolExecutor(1))
             # As many numbers as torch shares among all threads of a team.
             pool.submit(torch.ones, n_threads * _SHARED).result()
-        _SLEEPING.is_on = True
-        try:
-            yield
-        finally:
-            _SLEEPING.is_on = False
+            stack.callback(setattr, _SLEEPING, "are_there", False)
+            _SLEEPING.are_there = True
+        yield
 
 
-def _count_cores():
-    """Return the cores that libgomp counts; 1 where other libraries are used."""
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
+def _count_teams(n_threads):
+    """Return how many teams make threads more than cores, 0 if none need be there."""
+    are_there = _IS_SET or getattr(_SLEEPING, "are_there", False)
+    is_gpu = torch.cuda.is_initialized()  # it computes, and steps are short
+    if are_there or is_gpu or n_threads == 1 or sys.platform != "linux":
+        return 0
+    # With that of the caller: each is a thread of Python and n_threads - 1 others.
+    n_teams = math.ceil(len(os.sched_getaffinity(0)) / (n_threads - 1)) - 1
+    # Few threads on many cores would need many teams, and have the cores they need.
+    return max(n_teams, 1) if n_teams <= _MOST_TEAMS else 0
 
 
 @contextmanager
