@@ -70,10 +70,15 @@ from skpatchsvdd._scoring import (
     check_copies,
     explain,
     find_added,
+    inspect_images,
     join_fitted,
+    make_maps,
     relabel,
     resize_map,
     resize_regions,
+    score_images,
+    score_memorized,
+    score_new,
 )
 from skpatchsvdd._storage import load_estimator, save_estimator
 from skpatchsvdd._training import (
@@ -810,7 +815,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
                     "and tells nothing of new normal images. Leave it out."
                 )
         with self._start_bar("scoring images", len(images)) as progress:
-            lowered, raised = self._inspector().read_scores(images, progress)
+            lowered, raised = score_new(images, self._on_device(), progress)
         check_scores(lowered)
         return Calibration(
             lowered,
@@ -855,7 +860,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         is_new = np.isnan(scores)
         if is_new.any():
             new = images.take(np.flatnonzero(is_new))
-            scores[is_new] = self._inspector().scores(new)
+            scores[is_new] = score_images(new, self._on_device())
         return _labels(scores - self.offset_)
 
     @on_snapshot
@@ -875,7 +880,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             `relative_weight` of :class:`~skpatchsvdd.Inspection`. At most 0.
         """
         images = self._check_scored_images(X)
-        return self._inspector().scores(images)
+        return score_images(images, self._on_device())
 
     @on_snapshot
     def decision_function(self, X):
@@ -1098,7 +1103,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
 
     def _explain(self, images, chosen, seen, regions):
         sizes = self._fitted.sizes
-        return explain(self._inspector(), images, chosen, seen, regions, sizes)
+        return explain(self._on_device(), images, chosen, seen, regions, sizes)
 
     @on_snapshot
     def name_regions(self, X, false_alarm_rate=None):
@@ -1131,12 +1136,12 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         offset = self._offset_at(false_alarm_rate)
         images = self._check_scored_images(X)
         images = images.hold() if holds else images
-        return images, self._inspector().look(images), offset
+        return images, inspect_images(images, self._on_device()), offset
 
     def _name(self, images, seen, offset):
         masks = [x.split(offset) for x in seen]
         feedback = self._fitted.feedback or Feedback()
-        return name_masks(images, masks, self._inspector(), feedback.defects)
+        return name_masks(images, masks, self._on_device(), feedback.defects)
 
     @on_snapshot
     def check_training_files(self, indices=None):
@@ -1212,7 +1217,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         images = self._check_scored_images(X)
         if scale is not None:
             scale = self._check_scale(scale, "scale")
-        batches = self._inspector().maps(images, scale)
+        batches = make_maps(images, self._on_device(), scale)
         maps = (one_map for batch in batches for one_map in batch)
         pairs = zip(maps, images.sizes, strict=True)
         maps = (resize_map(x, size, self.roi_) for x, size in pairs)
@@ -1242,7 +1247,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         """
         images = self._check_scored_images(X)
         scale = self._check_scale(patch_size, "patch_size")
-        dense = self._inspector().encoder
+        dense = self._on_device().encoder
         batches = images.batches(dense.batch_size)
         features = [dense.encode(batch)[scale].cpu() for _, batch in batches]
         return torch.cat(features).numpy()
@@ -1365,7 +1370,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         fitted = build_bank(normal, context)
         label = "scoring images, each without its own patches"
         with context.report.progress(label, len(normal)) as progress:
-            scores = context.inspect(fitted).scores_of_known(normal.stack, progress)
+            scores = score_memorized(normal.stack, context.load(fitted), progress)
         # Where every image has a copy, all of them find it, at a distance of 0.
         is_collapsed = are_tied(scores) and min(Counter(normal.known).values()) == 1
         if not training.curve or not is_collapsed or training.watch.kept == 0:
@@ -1386,7 +1391,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         calibration = calibration.change(groups=twins)
         fitted = relabel(fitted, calibration.owners, context)
         with self._start_bar("scoring images without twins", len(normal)) as progress:
-            scores = context.inspect(fitted).scores_of_known(normal.stack, progress)
+            scores = score_memorized(normal.stack, context.load(fitted), progress)
         return fitted, calibration.change(plain=scores)
 
     def _start_bar(self, label, total):
@@ -1446,9 +1451,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             raise ValueError(f"{name} must be one of {self.scales_}, got {value!r}.")
         return self.scales_.index(value)
 
-    def _inspector(self):
-        """Return what inspects images."""
-        return self._fitted.inspector(self.encoder_, fallback_device(self.device))
+    def _on_device(self):
+        """Return what inspects images, a `DeviceBank`."""
+        return self._fitted.on_device(self.encoder_, fallback_device(self.device))
 
     @property
     def classes_(self):

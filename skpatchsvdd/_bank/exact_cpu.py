@@ -16,6 +16,8 @@ from skpatchsvdd._utils import as_columns, expand, halve_squares
 _PRODUCTS, _FEW_PRODUCTS = 2**19, 18_000
 # Pairs of a query and a cluster, and queries, held at a time.
 _PAIRS, _QUERIES = 2**12, 2**13
+# Proposed distances are multiplied by this, which is more than a search may miss.
+_MORE = 1 + 1e-4
 # Nearest clusters tried one after the other for patches that have found nothing yet.
 _N_TRIES = 4
 
@@ -41,23 +43,28 @@ class ClusterSearch:
         self._sketches = Sketches(rows, self._centers, self._starts)
         self._error = product_error(rows.shape[1])
 
-    def query(self, features, left_out):
+    def query(self, features, left_out, proposed=None):
         """Return distances to the nearest rows, (n_images, n_patches).
 
         Features are (n_images, n_patches, n_features). For each image `left_out` has
-        the owner whose rows are left out, or -1.
+        the owner whose rows are left out, or -1. Where `proposed` has the distance of a
+        row, (n_images, n_patches), and is not infinite, the search begins with that.
         """
+        if proposed is None:
+            proposed = torch.full_like(features[..., 0], torch.inf)
         # Image by image, so that no other image matters.
-        pairs = zip(features, left_out, strict=True)
-        return torch.stack([self._query_image(*pair) for pair in pairs])
+        images = zip(features, left_out, proposed, strict=True)
+        return torch.stack([self._query_image(*image) for image in images])
 
-    def _query_image(self, queries, owner):
+    def _query_image(self, queries, owner, proposed):
         skipped = _Skipped(self._owners, owner, self._starts)
-        parts = queries.split(_QUERIES)
-        return torch.cat([self._query_some(part, skipped) for part in parts])
+        pairs = zip(queries.split(_QUERIES), proposed.split(_QUERIES), strict=True)
+        return torch.cat([self._query_some(*pair, skipped) for pair in pairs])
 
-    def _query_some(self, queries, skipped):
+    def _query_some(self, queries, proposed, skipped):
         found = Nearest(queries, self._rows)
+        # A little more, so that the row that it is of is found again.
+        found.half_squares.copy_((_MORE * proposed).square() / 2)
         # numpy finds the smallest, and the few, faster than torch.
         squares, bounds = (x.numpy() for x in self._bounds(queries))
         self._guess(found, squares, skipped)
