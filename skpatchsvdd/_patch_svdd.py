@@ -215,13 +215,12 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         is searched faster and saved in a smaller file. None keeps everything up to
         1 GiB a scale, which is four million patches, and a covering part beyond.
     neighbors : {"auto", "exact", "pynndescent"}, default="auto"
-        How the nearest normal patch is found. "exact" sorts the bank into clusters and
-        skips those that cannot hold the nearest one. The distances pynndescent finds
-        are never too small, but some are too large; those that could raise the score of
-        an image are made exact, so that it is the score of exact search, and smaller
-        pixels of the map may be too large. It compiles for about a minute in each new
-        process. "auto" is "pynndescent" on a CPU for banks of more than two million
-        patches per scale, and "exact" otherwise.
+        How the nearest normal patch is found; scores and maps are the same. "exact"
+        sorts the bank into clusters and skips those that cannot hold the nearest one.
+        "pynndescent" asks that package for a near one first, so that more clusters can
+        be skipped; it compiles for about a minute in each new process. "auto" is
+        "pynndescent" on a CPU for banks of more than two million patches per scale, and
+        "exact" otherwise.
     inspection : {"default", "paper"} or Inspection, default="default"
         How scores are read. "default" counts positions where images are aligned, and
         distances relative to what is usual, and takes the mean of the largest pixels.

@@ -192,6 +192,12 @@ def test_metrics(run):
     assert min(figures["sklearn_s"], figures["auroc_s"], figures["pro_s"]) > 0
 
 
+def test_structure(run):
+    figures = run("bench_structure", "--longest 3 --files")
+    assert 0 < figures["entered"]["score_samples"] < figures["entered"]["fit"]
+    assert figures["lines"] > 1000
+
+
 def test_files(run):
     figures = run("bench_files", "--images 3 --size 72 --repeats 1")
     [saved, mapped, pickled] = figures["rows"]
