@@ -215,12 +215,11 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         is searched faster and saved in a smaller file. None keeps everything up to
         1 GiB a scale, which is four million patches, and a covering part beyond.
     neighbors : {"auto", "exact", "pynndescent"}, default="auto"
-        How the nearest normal patch is found; scores and maps are the same. "exact"
-        sorts the bank into clusters and skips those that cannot hold the nearest one.
-        "pynndescent" asks that package for a near one first, so that more clusters can
-        be skipped; it compiles for about a minute in each new process. "auto" is
-        "pynndescent" on a CPU for banks of more than two million patches per scale, and
-        "exact" otherwise.
+        How the nearest normal patch is found; scores and maps are the same. "exact",
+        which "auto" is, sorts the bank into clusters and skips those that cannot hold
+        the nearest one. "pynndescent" asks that package for a near one first, on a CPU,
+        so that more clusters can be skipped. It compiles for about a minute in each new
+        process, and has not been found to save time, see :ref:`memory_and_speed`.
     inspection : {"default", "paper"} or Inspection, default="default"
         How scores are read. "default" counts positions where images are aligned, and
         distances relative to what is usual, and takes the mean of the largest pixels.
@@ -988,10 +987,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         -------
         masks : ndarray of bool of shape (n_images, height, width) or list of ndarray
             True at abnormal pixels, at the size of the images that came in: in images
-            that are abnormal, those of which the comparison is more sure than not that
-            they are damaged, and which reach half the threshold; without a comparison,
-            or if there are none, those above the threshold. An image is abnormal if and
-            only if a pixel of it is.
+            that are abnormal, those with positive logits of damage that reach half the
+            threshold; without a comparison, or if there are none, those above the
+            threshold. An image is abnormal if and only if a pixel of it is.
         """
         images, seen, offset = self._look(X, false_alarm_rate)
         pairs = zip(seen, images.sizes, strict=True)

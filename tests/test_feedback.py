@@ -447,7 +447,7 @@ def test_copies_tell_each_other_of_defects(est, dark, bright, others):
     [
         (defect_patches, "find_decisive"),
         (updates, "score_memorized"),
-        (fitted_bank, "measure_abnormality"),
+        (fitted_bank, "score_features"),
     ],
 )
 def test_an_interrupted_call_changes_nothing(

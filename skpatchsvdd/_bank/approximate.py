@@ -70,10 +70,12 @@ class ApproximateIndex(Saved):
 
     def query(self, features, left_out=None):
         """Return distances to the nearest rows; see `ExactIndex.query`."""
+        if features.device.type != "cpu":
+            return self._exact.query(features, left_out)
         left_out = [-1] * len(features) if left_out is None else left_out
         # Image by image: pynndescent's random start depends on the order in a call.
         proposed = [
-            self._propose(image.cpu(), owner)
+            self._propose(image, owner)
             for image, owner in zip(features, left_out, strict=True)
         ]
         return self._exact.query(features, left_out, torch.stack(proposed))
@@ -93,7 +95,7 @@ class ApproximateIndex(Saved):
 
     def is_capturable(self, device):
         """Whether a CUDA graph can hold `query`: no host synchronisation."""
-        return False
+        return self._exact.is_capturable(device)
 
     def query_exactly(self, features, left_out):
         """Return the exact distances; parameters are those of `query`."""

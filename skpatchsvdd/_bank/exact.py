@@ -68,15 +68,13 @@ class ExactIndex(Saved):
 
         Features are float32, (n_images, n_patches, n_features), on any device. For each
         image `left_out` has the owner whose rows are left out, or -1. They are not if
-        there are no others. `proposed` distances to rows, (n_images, n_patches), are
-        where a search on a CPU begins.
+        there are no others. On a CPU a search can begin with `proposed` distances
+        to rows, (n_images, n_patches).
         """
         if left_out is None or not self._has_others:
             left_out = [-1] * len(features)
-        search = self._search_on(features.device)
-        if proposed is None or features.device.type != "cpu":
-            return search.query(features, left_out)
-        return search.query(features, left_out, proposed)
+        begin = () if proposed is None else (proposed,)
+        return self._search_on(features.device).query(features, left_out, *begin)
 
     def is_capturable(self, device):
         """Whether a CUDA graph can hold `query`: no host synchronisation."""

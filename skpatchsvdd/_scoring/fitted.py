@@ -9,7 +9,7 @@ import torch
 
 from skpatchsvdd._bank import Bank, Sampler, Variation, collect_banks, make_index
 from skpatchsvdd._encoding import DenseSetting, find_units
-from skpatchsvdd._scoring.inspect import DeviceBank, Encoded, measure_abnormality
+from skpatchsvdd._scoring.inspect import DeviceBank, score_features
 from skpatchsvdd._utils import Saved, draw_seed
 
 
@@ -228,40 +228,36 @@ def score_rows(fitted, bank, report):
     of whose patches are not there.
     """
     dense, n_images = bank.encoder, len(fitted.known)
-    rows = [_Rows(index.view_bank(), n_images) for index in fitted.indexes]
-    pairs = zip(rows, dense.cells, strict=True)
-    are_whole = [np.diff(own.starts) == len(cells) for own, cells in pairs]
+    banks = [index.view_bank() for index in fitted.indexes]
+    orders = [np.lexsort((x.places[:, 1], x.places[:, 0])) for x in banks]
+    counts = [np.bincount(x.places[:, 0], minlength=n_images) for x in banks]
+    starts = [np.append(0, np.cumsum(count)) for count in counts]
+    pairs = zip(counts, dense.cells, strict=True)
+    are_whole = [count == len(cells) for count, cells in pairs]
     whole = np.flatnonzero(np.all(are_whole, axis=0))
     scores = np.full((2, n_images), np.nan)
     with report.side_progress("scoring images learnt from", len(whole)) as progress:
         for start in range(0, len(whole), dense.batch_size):
-            numbers = whole[start : start + dense.batch_size]
-            features = [own.lay_out(numbers, dense, k) for k, own in enumerate(rows)]
-            owners, n = fitted.owners[numbers].tolist(), len(numbers)
+            some = whole[start : start + dense.batch_size]
+            features = []
+            for k, own in enumerate(zip(banks, orders, starts, strict=True)):
+                rows, order, at = own[0].rows, *own[1:]
+                rows = [rows[order[at[i] : at[i + 1]]] for i in some]
+                features.append(_lay_out(np.stack(rows), dense, k))
+            owners = [int(fitted.owners[i]) for i in some]
             pictures = None
             if fitted.pictures is not None:
-                pictures = dense.move(fitted.pictures[numbers])
-            encoded = Encoded(features, owners, [-1] * n, [False] * n, pictures)
-            scores[:, numbers] = measure_abnormality(encoded, bank)
-            progress(start + n)
+                pictures = dense.move(fitted.pictures[some])
+            scores[:, some] = score_features(features, owners, pictures, bank)
+            progress(start + len(some))
     return scores
 
 
-class _Rows:
-    """The rows of a scale, image by image."""
-
-    def __init__(self, bank, n_images):
-        images, cells = bank.places.T
-        self._rows, self._order = bank.rows, np.lexsort((cells, images))
-        self.starts = np.append(0, np.bincount(images, minlength=n_images).cumsum())
-
-    def lay_out(self, numbers, dense, scale):
-        """Return the features of images' patches on their grid, (n, rows, cols, D)."""
-        height, width = dense.grids[scale]
-        shape = len(numbers), height * width, self._rows.shape[1]
-        features = np.zeros(shape, dtype=np.float32)
-        for k, i in enumerate(numbers):
-            rows = self._order[self.starts[i] : self.starts[i + 1]]
-            features[k, dense.cells[scale]] = self._rows[rows]
-        features = torch.from_numpy(features).to(dense.device)
-        return features.unflatten(1, (height, width))
+def _lay_out(rows, dense, scale):
+    """Return the features of images' patches on their grid, (n, rows, cols, D)."""
+    height, width = dense.grids[scale]
+    shape = len(rows), height * width, rows.shape[2]
+    features = np.zeros(shape, dtype=np.float32)
+    features[:, dense.cells[scale]] = rows
+    features = torch.from_numpy(features).to(dense.device)
+    return features.unflatten(1, (height, width))

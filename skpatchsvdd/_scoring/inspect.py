@@ -142,14 +142,20 @@ def score_new(images, bank, progress):
     """
     found = []
     for start, batch in images.batches(bank.encoder.batch_size):
-        encoded = encode(bank.encoder.move(batch), [-1] * len(batch), bank)
-        found.append(measure_abnormality(encoded, bank))
+        new = encode(bank.encoder.move(batch), [-1] * len(batch), bank)
+        found.append(score_features(new.features, new.owners, new.pictures, bank))
         progress(start + len(batch))
     return -np.concatenate(found, axis=1)
 
 
-def measure_abnormality(encoded, bank):
-    """Return how abnormal images are, without feedback and by what it raises, (n,)."""
+def score_features(features, owners, pictures, bank):
+    """Score images of known owners whose features are known, with positions.
+
+    Returns arrays of shape (n,): how abnormal they are, without feedback and by what it
+    raises.
+    """
+    n = len(owners)
+    encoded = Encoded(features, owners, [-1] * n, [False] * n, pictures)
     found = search(encoded, bank, bank.scales)
     readings = read_distances(found, find_logits(encoded, found, bank), bank)
     scores = [x.abnormality.double().cpu().numpy() for x in readings]
