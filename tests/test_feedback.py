@@ -487,18 +487,6 @@ def test_other_ways_through(normal, faint, params):
     assert np.isfinite(est.training_scores_).all()
 
 
-@pytest.mark.slow
-def test_pynndescents_bounds_are_raised_too(normal, dark):
-    """Its scores are those of exact search, also where patches are raised."""
-    scores = []
-    for neighbors in ("exact", "pynndescent"):
-        est = PatchSVDD(neighbors=neighbors, **QUICK).fit(normal)
-        est.partial_fit(dark[0][:2], [-1, -1], masks=dark[1][:2])
-        scores.append(est.score_samples(dark[0]))
-    # The comparison sees distances that need not be exact for the others.
-    np.testing.assert_allclose(*scores, rtol=2e-3)
-
-
 @pytest.mark.parametrize("groups", [None, ["a", "b"] * 6, np.arange(12) // 3])
 def test_similar_corrections_make_a_look_normal_and_keep_the_threshold(normal, groups):
     X = np.concatenate([normal, normal[:, ::-1]])[:12]
