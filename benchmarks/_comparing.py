@@ -5,7 +5,7 @@ import math
 import torch
 
 from skpatchsvdd._bank.variation import _NARROWEST, _WIDTH
-from skpatchsvdd._comparison.inputs import arrange
+from skpatchsvdd._comparison import arrange
 from skpatchsvdd._encoding.formulas import PATCHES
 from skpatchsvdd._encoding.positions import (
     _BEGIN,

@@ -37,7 +37,8 @@ from skpatchsvdd._learnt import describe_learnt, set_learnt
 from skpatchsvdd._options import resolve_options
 from skpatchsvdd._scoring.context import FitContext
 from skpatchsvdd._scoring.fitted import FittedBank
-from skpatchsvdd._scoring.inspector import Inspector
+from skpatchsvdd._scoring.inspect import DeviceBank, encode_each, score_images
+from skpatchsvdd._scoring.maps import Found, read_distances
 from skpatchsvdd._training import training
 from skpatchsvdd._training.crops import crop_size
 from skpatchsvdd._training.dense_losses import DenseLoss
@@ -133,12 +134,12 @@ def score_with(encoder, train, test, center, options, strides, device):
     banks = collect_banks(dense, train, units, None, rng)
     indexes = [make_index(bank, "exact", device, None, 0) for bank in banks]
     bank = FittedBank(setting=None, indexes=indexes, units=units)
-    return Inspector(dense, bank).scores(test)
+    return score_images(test, DeviceBank(dense, bank))
 
 
 def parts_of(est):
     """Return the dense encoder of a fitted estimator, its units and its indexes."""
-    return est._inspector().encoder, est._fitted.units, est._fitted.indexes
+    return est._on_device().encoder, est._fitted.units, est._fitted.indexes
 
 
 def encoder_of(dense):
@@ -170,23 +171,23 @@ def rebuild_bank(est, images, bank_size, method, device):
 
 def score_distances(est, features, distances):
     """Score images by the distances of their patches, by scale, found in any way."""
-    inspector = est._inspector()
-    usual, owners = None, [-1] * len(features[0])
-    if inspector.variations is not None:
-        pairs = enumerate(features)
-        usual = {i: inspector._find_usual(i, x, owners) for i, x in pairs}
-    maps = inspector._join_all(dict(enumerate(distances)), usual)
-    return -inspector._find_largest(maps).cpu().numpy()
+    bank, variation = est._on_device(), None
+    if bank.variations is not None:
+        owners, variation = [-1] * len(features[0]), {}
+        for i, x in enumerate(features):
+            usual = bank.variations[i].usual(x.flatten(1, 2), owners)
+            variation[i] = usual.view(x.shape[:3])
+    found = Found(dict(enumerate(distances)), variation, None)
+    return -read_distances(found, None, bank)[0].abnormality.cpu().numpy()
 
 
 def share_patches(est, images, originals):
     """Return the fraction of images' patches whose nearest one is in their original."""
-    inspector = est._inspector()
-    index, shares = inspector.indexes[len(inspector.indexes) // 2], []
-    for encoded, original in zip(
-        inspector.encode_each(check_images(images)), originals, strict=True
-    ):
-        (features,) = encoded.features[len(inspector.indexes) // 2]
+    bank, shares = est._on_device(), []
+    middle = len(bank.indexes) // 2
+    index, each = bank.indexes[middle], encode_each(check_images(images), bank)
+    for encoded, original in zip(each, originals, strict=True):
+        (features,) = encoded.features[middle]
         (number,) = encoded.numbers
         own = index.view_bank()
         others = torch.tensor(own.rows[own.places[:, 0] != number]).to(features.device)

@@ -138,12 +138,12 @@ class Inspection(_Settings):
 
     comparison_weight : "auto" or float, default="auto"
         How much the comparison counts that was learnt on formulas: a network that sees
-        how patches compare with normal ones, and the image, and says for every pixel
-        how sure it is that there is damage. With the weight w and the logit l, a pixel
-        of the anomaly map is multiplied by exp(w l), the score is the geometric mean of
-        that without it and that of this map, and masks are where l > 0. 0 leaves it
-        out, as the paper does. "auto" is 0.2 with features from formulas, on whose
-        distances it was trained, and 0 with other encoders alone.
+        how patches compare with normal ones, and the image, and gives logits of damage
+        for every pixel. With the weight w and the logit l, a pixel of the anomaly map
+        is multiplied by exp(w l), the score is the geometric mean of that without it
+        and that of this map, and masks are where l > 0. 0 leaves it out, as the paper
+        does. "auto" is 0.2 with features from formulas, on whose distances it was
+        trained, and 0 with other encoders alone.
 
     score_pixels : "auto" or int, default="auto"
         How many of the largest pixels of a map the score of an image is the mean of; no

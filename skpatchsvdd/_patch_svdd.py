@@ -68,10 +68,15 @@ from skpatchsvdd._scoring import (
     check_copies,
     explain,
     find_added,
+    inspect_images,
     join_fitted,
+    make_maps,
     relabel,
     resize_map,
     resize_regions,
+    score_images,
+    score_memorized,
+    score_new,
 )
 from skpatchsvdd._storage import load_estimator, save_estimator
 from skpatchsvdd._training import (
@@ -202,13 +207,11 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         is searched faster and saved in a smaller file. None keeps everything up to
         1 GiB a scale, which is four million patches, and a covering part beyond.
     neighbors : {"auto", "exact", "pynndescent"}, default="auto"
-        How the nearest normal patch is found. "exact" sorts the bank into clusters and
-        skips those that cannot hold the nearest one. The distances pynndescent finds
-        are never too small, but some are too large; those that could raise the score of
-        an image are made exact, so that it is the score of exact search, and smaller
-        pixels of the map may be too large. It compiles for about a minute in each new
-        process. "auto" is "pynndescent" on a CPU for banks of more than two million
-        patches per scale, and "exact" otherwise.
+        How the nearest normal patch is found; scores and maps are the same. "exact",
+        which "auto" is, sorts the bank into clusters and skips those that cannot hold
+        the nearest one. "pynndescent" asks that package for a near one first, on a CPU,
+        so that more clusters can be skipped. It compiles for about a minute in each new
+        process, and has not been found to save time, see :ref:`memory_and_speed`.
     inspection : {"default", "paper"} or Inspection, default="default"
         How scores are read. "default" counts positions where images are aligned, and
         distances relative to what is usual, and takes the mean of the largest pixels.
@@ -797,7 +800,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
                     "and tells nothing of new normal images. Leave it out."
                 )
         with self._start_bar("scoring images", len(images)) as progress:
-            lowered, raised = self._inspector().read_scores(images, progress)
+            lowered, raised = score_new(images, self._on_device(), progress)
         check_scores(lowered)
         return Calibration(
             lowered,
@@ -841,7 +844,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         is_new = np.isnan(scores)
         if is_new.any():
             new = images.take(np.flatnonzero(is_new))
-            scores[is_new] = self._inspector().scores(new)
+            scores[is_new] = score_images(new, self._on_device())
         return _labels(scores - self.offset_)
 
     @on_snapshot
@@ -861,7 +864,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             `relative_weight` of :class:`~skpatchsvdd.Inspection`. At most 0.
         """
         images = self._check_scored_images(X)
-        return self._inspector().scores(images)
+        return score_images(images, self._on_device())
 
     @on_snapshot
     def decision_function(self, X):
@@ -970,10 +973,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         -------
         masks : ndarray of bool of shape (n_images, height, width) or list of ndarray
             True at abnormal pixels, at the size of the images that came in: in images
-            that are abnormal, those of which the comparison is more sure than not that
-            they are damaged, and which reach half the threshold; without a comparison,
-            or if there are none, those above the threshold. An image is abnormal if and
-            only if a pixel of it is.
+            that are abnormal, those with positive logits of damage that reach half the
+            threshold; without a comparison, or if there are none, those above the
+            threshold. An image is abnormal if and only if a pixel of it is.
         """
         images, seen, offset = self._look(X, false_alarm_rate)
         pairs = zip(seen, images.sizes, strict=True)
@@ -1084,7 +1086,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
 
     def _explain(self, images, chosen, seen, regions):
         sizes = self._fitted.sizes
-        return explain(self._inspector(), images, chosen, seen, regions, sizes)
+        return explain(self._on_device(), images, chosen, seen, regions, sizes)
 
     @on_snapshot
     def name_regions(self, X, false_alarm_rate=None):
@@ -1117,12 +1119,12 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         offset = self._offset_at(false_alarm_rate)
         images = self._check_scored_images(X)
         images = images.hold() if holds else images
-        return images, self._inspector().look(images), offset
+        return images, inspect_images(images, self._on_device()), offset
 
     def _name(self, images, seen, offset):
         masks = [x.split(offset) for x in seen]
         feedback = self._fitted.feedback or Feedback()
-        return name_masks(images, masks, self._inspector(), feedback.defects)
+        return name_masks(images, masks, self._on_device(), feedback.defects)
 
     @on_snapshot
     def check_training_files(self, indices=None):
@@ -1198,7 +1200,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         images = self._check_scored_images(X)
         if scale is not None:
             scale = self._check_scale(scale, "scale")
-        batches = self._inspector().maps(images, scale)
+        batches = make_maps(images, self._on_device(), scale)
         maps = (one_map for batch in batches for one_map in batch)
         pairs = zip(maps, images.sizes, strict=True)
         maps = (resize_map(x, size, self.roi_) for x, size in pairs)
@@ -1228,7 +1230,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         """
         images = self._check_scored_images(X)
         scale = self._check_scale(patch_size, "patch_size")
-        dense = self._inspector().encoder
+        dense = self._on_device().encoder
         batches = images.batches(dense.batch_size)
         features = [dense.encode(batch)[scale].cpu() for _, batch in batches]
         return torch.cat(features).numpy()
@@ -1351,7 +1353,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         fitted = build_bank(normal, context)
         label = "scoring images, each without its own patches"
         with context.report.progress(label, len(normal)) as progress:
-            scores = context.inspect(fitted).scores_of_known(normal.stack, progress)
+            scores = score_memorized(normal.stack, context.load(fitted), progress)
         # Where every image has a copy, all of them find it, at a distance of 0.
         is_collapsed = are_tied(scores) and min(Counter(normal.known).values()) == 1
         if not training.curve or not is_collapsed or training.watch.kept == 0:
@@ -1372,7 +1374,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         calibration = calibration.change(groups=twins)
         fitted = relabel(fitted, calibration.owners, context)
         with self._start_bar("scoring images without twins", len(normal)) as progress:
-            scores = context.inspect(fitted).scores_of_known(normal.stack, progress)
+            scores = score_memorized(normal.stack, context.load(fitted), progress)
         return fitted, calibration.change(plain=scores)
 
     def _start_bar(self, label, total):
@@ -1432,9 +1434,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             raise ValueError(f"{name} must be one of {self.scales_}, got {value!r}.")
         return self.scales_.index(value)
 
-    def _inspector(self):
-        """Return what inspects images."""
-        return self._fitted.inspector(self.encoder_, fallback_device(self.device))
+    def _on_device(self):
+        """Return what inspects images, a `DeviceBank`."""
+        return self._fitted.on_device(self.encoder_, fallback_device(self.device))
 
     @property
     def classes_(self):

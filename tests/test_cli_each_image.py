@@ -11,12 +11,11 @@ from conftest import make_untrained
 from PIL import Image
 from settings import SEED
 
-from skpatchsvdd import PatchSVDD
+from skpatchsvdd import PatchSVDD, _patch_svdd
 from skpatchsvdd._cli import batches, record
 from skpatchsvdd._cli.table import Table
 from skpatchsvdd._images import ImageStack, display, stack
 from skpatchsvdd._report import Page, patches
-from skpatchsvdd._scoring import Inspector
 from skpatchsvdd.datasets import make_textures
 
 # The size of the image that fails, by which what knows no file knows it.
@@ -84,7 +83,7 @@ STEPS = {
     "shape": (batches, "read_shape"),
     "reading": (stack, "read_known"),
     "resizing": (stack, "resize_image"),
-    "scoring": (Inspector, "look"),
+    "scoring": (_patch_svdd, "inspect_images"),
     "regions": (PatchSVDD, "_resize_regions"),
     "naming": (PatchSVDD, "_name"),
     "matches": (PatchSVDD, "_explain"),
@@ -131,7 +130,7 @@ def test_tiny_and_thin_images_are_inspected(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("owner", "name"), [(stack, "read_known"), (Inspector, "look")]
+    ("owner", "name"), [(stack, "read_known"), (_patch_svdd, "inspect_images")]
 )
 @pytest.mark.parametrize(
     "error",

@@ -13,12 +13,11 @@ from conftest import make_untrained
 from PIL import Image
 from settings import SEED
 
-from skpatchsvdd import PatchSVDD, load
+from skpatchsvdd import PatchSVDD, _patch_svdd, load
 from skpatchsvdd._cli import batches, watch
 from skpatchsvdd._cli.states import find_state
 from skpatchsvdd._cli.table import COLUMNS, Table
 from skpatchsvdd._report import Page
-from skpatchsvdd._scoring import Inspector
 from skpatchsvdd.datasets import make_textures
 
 N_KILLS = 5
@@ -154,7 +153,7 @@ def test_a_model_that_fails_leaves_all_files_to_be_inspected(line, monkeypatch, 
 
     line.put("00.png")
     with monkeypatch.context() as patch:
-        patch.setattr(Inspector, "look", fail)
+        patch.setattr(_patch_svdd, "inspect_images", fail)
         patch.setattr(PatchSVDD, "score_samples", fail)
         assert line.watch(look) == 1
     assert "error: a bank of NaN" in capsys.readouterr().err

@@ -16,7 +16,6 @@ import skpatchsvdd
 from skpatchsvdd import PatchSVDD, Training, _patch_svdd
 from skpatchsvdd._bank import ExactIndex
 from skpatchsvdd._bank.exact import Bank
-from skpatchsvdd._scoring import Inspector
 from skpatchsvdd.datasets import make_textures
 
 QUICK = {"patch_size": 32, "embedding_dim": 4, "max_iter": 0, "random_state": SEED}
@@ -49,7 +48,7 @@ def all_at_once(calls):
 
 def test_threads_score_as_one(est, images):
     scores, maps = est.score_samples(images), est.anomaly_map(images)
-    est = copy.deepcopy(est)  # all threads begin without an inspector
+    est = copy.deepcopy(est)  # all threads begin without a bank on a device
     calls = [lambda: est.score_samples(images), lambda: est.anomaly_map(images)]
     found = all_at_once(3 * calls)
     for i in range(0, 6, 2):
@@ -165,7 +164,7 @@ def test_an_inspection_that_partial_fit_overtakes_is_of_the_former_state(
     est, images, halted, method
 ):
     former = est.inspect(images)
-    arrived, go_on = halted(Inspector, "look")
+    arrived, go_on = halted(_patch_svdd, "inspect_images")
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(est.inspect, images)
         assert arrived.wait(WAIT)

@@ -11,7 +11,8 @@ from sklearn.exceptions import NotFittedError
 
 import skpatchsvdd
 from skpatchsvdd import Inspection, PatchSVDD
-from skpatchsvdd._scoring import Inspector
+from skpatchsvdd._feedback import defect_patches, updates
+from skpatchsvdd._scoring import fitted as fitted_bank
 from skpatchsvdd.datasets import make_textures
 
 QUICK = {"encoder": "formulas", "random_state": SEED, "device": "cpu"}
@@ -95,7 +96,7 @@ def test_what_is_not_needed_any_more_is_freed_at_once(normal, dark):
     gc.collect()
     gc.disable()
     try:
-        former = weakref.ref(est._inspector())
+        former = weakref.ref(est._on_device())
         bank = weakref.ref(est._fitted)
         est.partial_fit(dark[0][:2], [-1, -1], masks=dark[1][:2])
         assert former() is None
@@ -441,13 +442,22 @@ def test_copies_tell_each_other_of_defects(est, dark, bright, others):
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
-@pytest.mark.parametrize("step", ["find_decisive", "scores_of_known", "score_features"])
-def test_an_interrupted_call_changes_nothing(taught, dark, monkeypatch, step, error):
+@pytest.mark.parametrize(
+    ("where", "step"),
+    [
+        (defect_patches, "find_decisive"),
+        (updates, "score_memorized"),
+        (fitted_bank, "score_features"),
+    ],
+)
+def test_an_interrupted_call_changes_nothing(
+    taught, dark, monkeypatch, where, step, error
+):
     def fail(*args, **kwargs):
         raise error
 
     before = dict(vars(taught))
-    monkeypatch.setattr(Inspector, step, fail)
+    monkeypatch.setattr(where, step, fail)
     with pytest.raises(error):
         taught.partial_fit(dark[0][3:5], ["dark", "good"])
     assert vars(taught) == before
@@ -475,18 +485,6 @@ def test_other_ways_through(normal, faint, params):
     before = est.score_samples(X)
     assert est.partial_fit(X, [-1], masks=masks).score_samples(X) < before
     assert np.isfinite(est.training_scores_).all()
-
-
-@pytest.mark.slow
-def test_pynndescents_bounds_are_raised_too(normal, dark):
-    """Its scores are those of exact search, also where patches are raised."""
-    scores = []
-    for neighbors in ("exact", "pynndescent"):
-        est = PatchSVDD(neighbors=neighbors, **QUICK).fit(normal)
-        est.partial_fit(dark[0][:2], [-1, -1], masks=dark[1][:2])
-        scores.append(est.score_samples(dark[0]))
-    # The comparison sees distances that need not be exact for the others.
-    np.testing.assert_allclose(*scores, rtol=2e-3)
 
 
 @pytest.mark.parametrize("groups", [None, ["a", "b"] * 6, np.arange(12) // 3])

@@ -57,7 +57,7 @@ def test_the_paper_s_training_subtracts_the_mean_image(quick, normal):
     quick.set_params(training__method="paper").fit(normal)
     np.testing.assert_allclose(quick.center_, normal.mean(axis=0) / 255, rtol=1e-5)
     assert set(quick.loss_curve_) == {"position_32", "svdd_32"}
-    assert quick._inspector().encoder.light == 1
+    assert quick._on_device().encoder.light == 1
 
 
 def test_an_interrupted_training_leaves_a_usable_estimator(

@@ -15,7 +15,7 @@ from settings import SEED
 
 import skpatchsvdd
 from skpatchsvdd import PatchSVDD, Training
-from skpatchsvdd._scoring import Inspector
+from skpatchsvdd._scoring import inspect
 from skpatchsvdd._training import loop
 from skpatchsvdd._utils import exact_convolutions
 from skpatchsvdd._utils.threads import torch_threads
@@ -123,7 +123,7 @@ def test_nothing_global_changes_in_a_call_that_fails(
     before = read_state()
     with monkeypatch.context() as patch:
         patch.setattr(loop, "descend", fail)
-        patch.setattr(Inspector, "_make_maps", fail)
+        patch.setattr(inspect, "search", fail)
         with pytest.raises(MemoryError):
             ACTIONS[action](est, images, tmp_path)
     assert read_state() == before

@@ -7,7 +7,7 @@ from sklearn.base import clone
 from sklearn.utils._param_validation import InvalidParameterError
 
 from skpatchsvdd import Inspection, PatchSVDD
-from skpatchsvdd._scoring import Inspector
+from skpatchsvdd._feedback import updates
 from skpatchsvdd.datasets import make_textures
 
 QUICK = {"encoder": "hierarchical", "embedding_dim": 8, "patch_size": 32}
@@ -104,7 +104,7 @@ def test_a_call_that_fails_changes_nothing(images, monkeypatch):
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr(Inspector, "scores_of_known", fail)
+        patch.setattr(updates, "score_memorized", fail)
         with pytest.raises(MemoryError):
             est.partial_fit(images[8:])
     assert est.bank_size_ == {32: 8 * 81}

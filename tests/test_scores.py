@@ -237,18 +237,6 @@ def test_without_slow_changes_an_even_change_of_light_changes_nothing(
         assert (np.abs(change).max() < 1e-3) == is_blind
 
 
-@pytest.mark.slow
-def test_pynndescent_agrees_with_exact_search(untrained, normal, mixed):
-    exact = clone(untrained).set_params(neighbors="exact").fit(normal)
-    approximate = clone(untrained).set_params(neighbors="pynndescent").fit(normal)
-    np.testing.assert_allclose(
-        approximate.score_samples(mixed.images),
-        exact.score_samples(mixed.images),
-        rtol=0.02,
-    )
-    assert approximate.offset_ == pytest.approx(exact.offset_, rel=0.02)
-
-
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_gpu_and_cpu_score_alike(quick, normal, mixed, tmp_path):
     quick.set_params(device="cuda").fit(normal)

@@ -41,7 +41,7 @@ def _indexes_of(est, images):
     from skpatchsvdd._bank.exact import ExactIndex
 
     stack = check_images(images)
-    dense = est._inspector().encoder
+    dense = est._on_device().encoder
     banks = collect_banks(dense, stack, est._fitted.units, None, np.random)
     return [ExactIndex(bank) for bank in banks]
 

@@ -1,4 +1,4 @@
-"""Search with pynndescent: fast on large banks, upper bounds of the distances."""
+"""Search with pynndescent, which proposes rows; exact search has the last word."""
 
 import os
 import pickle
@@ -18,12 +18,13 @@ _built_in = None  # the process in which an index was built first
 
 
 class ApproximateIndex(Saved):
-    """pynndescent's search: its distances are never too small, but some are too large.
+    """Exact search that begins with the distances that pynndescent finds.
 
-    The same seed and number of threads, for building, give the same index.
+    Some of those are too large. The comparison looks at the distances of all patches
+    together, so that none of them may be. The same seed and number of threads, for
+    building, give the same index.
     """
 
-    gives_bounds = True
     # In a model file, which must not run code, there is the exact index alone.
     _saved = ("_exact", "_owners", "_index")
 
@@ -68,31 +69,25 @@ class ApproximateIndex(Saved):
         return self._exact.view_bank()
 
     def query(self, features, left_out=None):
-        """Return distances to about the nearest rows; see `ExactIndex.query`."""
+        """Return distances to the nearest rows; see `ExactIndex.query`."""
+        if features.device.type != "cpu":
+            return self._exact.query(features, left_out)
         left_out = [-1] * len(features) if left_out is None else left_out
         # Image by image: pynndescent's random start depends on the order in a call.
-        distances = [
-            self._query_image(image.cpu(), owner)
+        proposed = [
+            self._propose(image, owner)
             for image, owner in zip(features, left_out, strict=True)
         ]
-        return torch.stack(distances).to(features.device)
+        return self._exact.query(features, left_out, torch.stack(proposed))
 
-    def _query_image(self, features, owner):
+    def _propose(self, features, owner):
+        """Return distances to rows that are near, or infinite ones, (n_patches,)."""
         k = min(_N_NEIGHBORS, len(self._owners))
         with _QUERYING:
             rows, distances = self._load().query(features.numpy(), k=k, epsilon=0.0)
         distances = torch.from_numpy(distances.astype(np.float32))
         distances[torch.from_numpy(self._owners[rows] == owner)] = torch.inf
-        distances = distances.amin(dim=1)
-        # Where all neighbours found are left out there is no bound.
-        lost = torch.isinf(distances)
-        if lost.any():
-            distances[lost] = self.decide(features[lost], owner)
-        return distances
-
-    def decide(self, features, owner):
-        """Return the exact distances of patches (n, n_features) of one image."""
-        return self._exact.query(features[None], [owner])[0]
+        return distances.amin(dim=1)
 
     def find_nearest(self, features, owner):
         """Find the nearest rows of a few patches; see `ExactIndex.find_nearest`."""
@@ -100,7 +95,7 @@ class ApproximateIndex(Saved):
 
     def is_capturable(self, device):
         """Whether a CUDA graph can hold `query`: no host synchronisation."""
-        return False
+        return self._exact.is_capturable(device)
 
     def query_exactly(self, features, left_out):
         """Return the exact distances; parameters are those of `query`."""

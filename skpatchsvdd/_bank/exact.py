@@ -35,7 +35,6 @@ class ExactIndex(Saved):
     which change how fast a search is, not what it finds.
     """
 
-    gives_bounds = False
     _saved = ("rows", "owners", "places", "centers", "starts", "_seed", "_has_others")
 
     def __init__(self, bank, seed=0):
@@ -64,16 +63,18 @@ class ExactIndex(Saved):
         """Raise if the file that the rows are mapped from has been cut off."""
         check_mapped(self.rows, "the bank")
 
-    def query(self, features, left_out=None):
+    def query(self, features, left_out=None, proposed=None):
         """Return distances to the nearest rows, (n_images, n_patches).
 
         Features are float32, (n_images, n_patches, n_features), on any device. For each
         image `left_out` has the owner whose rows are left out, or -1. They are not if
-        there are no others.
+        there are no others. On a CPU a search can begin with `proposed` distances
+        to rows, (n_images, n_patches).
         """
         if left_out is None or not self._has_others:
             left_out = [-1] * len(features)
-        return self._search_on(features.device).query(features, left_out)
+        begin = () if proposed is None else (proposed,)
+        return self._search_on(features.device).query(features, left_out, *begin)
 
     def is_capturable(self, device):
         """Whether a CUDA graph can hold `query`: no host synchronisation."""

@@ -1,7 +1,6 @@
-"""A comparison learnt on formulas: where distances mean damage, pixel by pixel."""
+"""A comparison learnt on procedural images: where distances mean damage."""
 
-from skpatchsvdd._comparison.comparer import Comparer
-from skpatchsvdd._comparison.inputs import arrange
+from skpatchsvdd._comparison.compare import arrange, compare
 from skpatchsvdd._comparison.network import (
     STEP,
     Comparison,

@@ -23,8 +23,8 @@ STEP = 8
 # Cells of a picture around one that the answer there depends on, at most; a multiple of
 # the largest stride.
 REACH = 160
-# Numbers that say how a patch compares: the logarithm of its distance, of what is
-# usual, of both's ratio, and of its size.
+# Numbers that say how a patch compares: the logarithm of its distance, of local
+# normal variation, of both's ratio, and of its size.
 N_INPUTS = 4
 _MID_GREY = 0.5
 # Weights that come with the package.
@@ -60,7 +60,7 @@ class Comparison(nn.Module):
         self.tell = nn.Conv2d(e, 1, 1)
 
     def forward(self, pictures, scales):
-        """Return how sure it is that there is damage, logits (n, 1, rows, cols).
+        """Return logits of damage, (n, 1, rows, cols).
 
         Of pictures (n, 3, rows, cols) as `show_pictures` returns them, in 0..1, and of
         what `arrange` returns, for each scale.

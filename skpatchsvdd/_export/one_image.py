@@ -7,24 +7,24 @@ from torch import nn
 
 from skpatchsvdd._export.search import GraphIndex
 from skpatchsvdd._images import enlarge_roi, pixels_to_float
-from skpatchsvdd._scoring import DAMAGED, Inspector
+from skpatchsvdd._scoring import DAMAGED, DeviceBank, inspect_new
 
 
 class OneImage(nn.Module):
     """Bytes of an image in; score, p-value, verdict, map and mask out.
 
-    The `Inspector` has indexes and variations that a graph can hold, see
-    `make_inspector`; images come in, and maps out, in the `input_size`.
+    The `DeviceBank` has indexes and variations that a graph can hold, see
+    `make_graph_bank`; images come in, and maps out, in the `input_size`.
     """
 
-    def __init__(self, inspector, calibration, offset, input_size):
+    def __init__(self, bank, calibration, offset, input_size):
         super().__init__()
-        self._inspector = inspector
+        self._bank = bank
         self._offset = offset
-        size = inspector.encoder.image_size
+        size = bank.encoder.image_size
         self._shrink = _Resize(input_size, size)
         self._enlarge = _Resize(size, input_size)
-        roi = inspector.encoder.roi
+        roi = bank.encoder.roi
         self._roi = None
         if roi is not None and tuple(size) != tuple(input_size):
             self._roi = torch.from_numpy(enlarge_roi(roi, input_size))
@@ -35,7 +35,7 @@ class OneImage(nn.Module):
     def forward(self, image):
         """Inspect an image, (height, width, n_channels)."""
         pixels = self._shrink(pixels_to_float(image[None]), channels_last=True)
-        (one_map,), (score,), *logits = self._inspector.inspect_new(pixels)
+        (one_map,), (score,), *logits = inspect_new(pixels, self._bank)
         score = score.double()
         p_value = self._p_values[(self._scores <= score).sum()]
         verdict = torch.where(score >= self._offset, 1, -1)
@@ -79,7 +79,7 @@ def _resize_axis(old, new):
 
 
 class _GraphVariation:
-    """What is usual, compared with all rows, in place of `Variation`."""
+    """Local normal variation, compared with all rows, in place of `Variation`."""
 
     def __init__(self, variation):
         self._regress, self.typical = variation.make_plain(), variation.typical
@@ -88,16 +88,16 @@ class _GraphVariation:
         return self._regress(features.flatten(0, 1)).view(features.shape[:2])
 
 
-def make_inspector(fitted, encoder):
-    """Return an `Inspector` on the CPU whose operations a graph can hold."""
+def make_graph_bank(fitted, encoder):
+    """Return a `DeviceBank` on the CPU whose operations a graph can hold."""
     variations = fitted.variations
     if variations is not None:
         variations = [_GraphVariation(x) for x in variations]
     bank = fitted.change(
         indexes=[GraphIndex(index.bank()) for index in fitted.indexes],
         variations=variations,
-        known=[],  # no image is a known one
+        known=[],  # no image is recognized
         pictures=None,
     )
     setting = fitted.setting._replace(device=torch.device("cpu"))
-    return Inspector(setting.make(encoder), bank)
+    return DeviceBank(setting.make(encoder), bank)

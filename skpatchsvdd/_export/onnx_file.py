@@ -9,7 +9,7 @@ from numbers import Integral, Real
 
 import torch
 
-from skpatchsvdd._export.one_image import OneImage, make_inspector
+from skpatchsvdd._export.one_image import OneImage, make_graph_bank
 from skpatchsvdd._export.reducing import holds_all, reduce_bank
 from skpatchsvdd._export.search import OPSET, make_function
 from skpatchsvdd._utils import check_file_name, replaced_when_whole
@@ -39,8 +39,8 @@ def export_onnx(est, path, bank_size, input_size, context):
         if fitted is not est._fitted:
             offset = calibration.offset()
     _check_file_size(fitted, calibration, context)
-    inspector = make_inspector(fitted, est.encoder_)
-    module = OneImage(inspector, calibration, offset, input_size).eval()
+    bank = make_graph_bank(fitted, est.encoder_)
+    module = OneImage(bank, calibration, offset, input_size).eval()
     shape = (*input_size, est.inspected_shape_[2])
     facts = {
         "version": __version__,

@@ -47,8 +47,7 @@ def reduce_bank(fitted, calibration, bank_size, context):
     whole = fitted.change(feedback=None)
     reduced = whole.change(indexes=indexes, variations=variations)
     before, after = (
-        score_rows(whole, context.inspect(x), context.report)[0]
-        for x in (whole, reduced)
+        score_rows(whole, context.load(x), context.report)[0] for x in (whole, reduced)
     )
     # Those of which not all patches are there do not calibrate.
     factors = np.where(before > 0, after / before, 1.0)
@@ -63,7 +62,7 @@ def reduce_bank(fitted, calibration, bank_size, context):
 
 def holds_all(fitted, calibration, context):
     """Whether a bank holds all patches of the images that calibrate."""
-    dense = context.inspect(fitted).encoder
+    dense = context.load(fitted).encoder
     scored = calibration.calibrates
     for index, cells in zip(fitted.indexes, dense.cells, strict=True):
         held = np.bincount(index.view_bank().places[:, 0], minlength=len(scored))

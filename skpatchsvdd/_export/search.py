@@ -63,8 +63,6 @@ class GraphIndex:
     Nobody's features are ever left out.
     """
 
-    gives_bounds = False
-
     def __init__(self, bank):
         is_needed = find_needed(bank.rows, np.zeros(len(bank.rows), dtype=int))
         rows = bank.rows if is_needed is None else bank.rows[is_needed]

@@ -9,7 +9,7 @@ from scipy import ndimage
 from skpatchsvdd._bank import Coreset, as_tensor
 from skpatchsvdd._feedback.known_defects import KnownDefects, measure_limits
 from skpatchsvdd._images import ImageStack
-from skpatchsvdd._scoring import find_covering
+from skpatchsvdd._scoring import find_covering, find_decisive
 
 # Rows of known defects of each scale, at most: comparing all patches of an image with
 # them takes no longer than the search in the bank of normal ones.
@@ -47,17 +47,17 @@ class DefectiveImages:
 def learn_defects(former, defective, fitted, context):
     """Let patches of `DefectiveImages` join `KnownDefects`, or begin with None.
 
-    The inspector of the bank of normal patches encodes the images, and says where
-    defects are if nobody does.
+    The bank of normal patches encodes the images, and says where defects are if nobody
+    does.
     """
-    inspector = context.inspect(fitted)
+    bank = context.load(fitted)
     parts, lists = [[] for _ in fitted.indexes], ([], [], [])
     if former is not None:
         parts = [[(bank.rows, bank.places)] for bank in former.banks]
         lists = former.known, former.kinds, former.files
     with context.report.progress("learning defects", len(defective)) as progress:
         for i in range(len(defective)):
-            found = _find_rows(defective.take([i]), inspector, context.report)
+            found = _find_rows(defective.take([i]), bank, context.report)
             for part, (rows, cells) in zip(parts, found, strict=True):
                 part.append((rows, _make_places(len(lists[0]) + i, cells)))
             progress(i + 1)
@@ -138,12 +138,12 @@ def _measure(kept, lists, indexes, context):
     return KnownDefects(banks, *lists)
 
 
-def _find_rows(image, inspector, report):
+def _find_rows(image, bank, report):
     """Return features and cells of the patches of one defective image, by scale."""
-    dense = inspector.encoder
+    dense = bank.encoder
     (mask,), (kind,), (file,) = image.masks, image.kinds, image.stack.files
     if mask is None:
-        mask = inspector.find_decisive(image.stack)
+        mask = find_decisive(image.stack, bank)
         where = "" if file is None else f" in {file}"
         report.log(f"{kind}{where}: no mask, so where the map is highest")
     if dense.roi is not None:
@@ -154,7 +154,7 @@ def _find_rows(image, inspector, report):
             "of roi. Pass a mask of what roi looks at."
         )
     (_, batch), *_ = image.stack.batches(1)
-    features = dense.add_positions(dense.encode(batch), inspector.units)
+    features = dense.add_positions(dense.encode(batch), bank.units)
     found = []
     for i, x in enumerate(features):
         size, stride = dense.patch_sizes[i], dense.strides[i]

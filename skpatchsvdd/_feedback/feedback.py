@@ -11,7 +11,7 @@ from skpatchsvdd._utils import Saved
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Feedback(Saved):
-    """Known defects and corrected false alarms, as an `Inspector` asks for them.
+    """Known defects and corrected false alarms, as inspection asks for them.
 
     Nothing here knows of thresholds. Distances are raised by known defects; what is
     raised counts up to a little more than a level. A corrected picture counts as normal
@@ -49,7 +49,6 @@ class Feedback(Saved):
         return near
 
     # Distances, and how far patches are from known defects, in; raised distances out.
-    # A larger distance stays larger, so that bounds stay bounds.
     apply = staticmethod(raise_distances)
 
     count = staticmethod(count_abnormality)

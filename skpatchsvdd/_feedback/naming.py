@@ -8,6 +8,7 @@ import torch
 from skpatchsvdd._bank import as_tensor
 from skpatchsvdd._feedback.defect_patches import choose_patches
 from skpatchsvdd._images import UNKNOWN_KIND
+from skpatchsvdd._scoring import encode_each
 
 # The least ratio of distances, so that a copy of a known defect does not outweigh all
 # other scales.
@@ -19,7 +20,7 @@ _LEAST = 1e-3
 _CHANCE, _FALL = 0.9, -0.1
 
 
-def name_masks(images, masks, inspector, defects):
+def name_masks(images, masks, normal, defects):
     """Say which kind of known defects parts of images resemble.
 
     The distance to a kind is that of a patch of the part to a patch of that kind, in
@@ -28,10 +29,10 @@ def name_masks(images, masks, inspector, defects):
     not resemble it. It is the least of all pairs, the geometric mean over the scales,
     in units of what unlike defects reach by chance.
 
-    `masks` holds, for each image, those of its parts, at the size of inspection.
-    Returns, for each image, an array of its parts, with the fields `kind`, that of the
-    smallest distance if that is below 1, or "unknown", and `distance`, the smallest
-    one; infinite if nothing is known.
+    `masks` holds, for each image, those of its parts, at the size of inspection, and
+    `normal` is the `DeviceBank`. Returns, for each image, an array of its parts, with
+    the fields `kind`, that of the smallest distance if that is below 1, or "unknown",
+    and `distance`, the smallest one; infinite if nothing is known.
     """
     counts = Counter([] if defects is None else defects.kinds)
     kinds = sorted(counts)
@@ -43,8 +44,8 @@ def name_masks(images, masks, inspector, defects):
     if not kinds or not chosen:
         return names
     chance = np.log([_CHANCE * counts[kind] ** _FALL for kind in kinds])
-    known = [_Known(i, inspector, defects, kinds) for i in range(len(defects.banks))]
-    encoded = inspector.encode_each(images.take(chosen))
+    known = [_Known(i, normal, defects, kinds) for i in range(len(defects.banks))]
+    encoded = encode_each(images.take(chosen), normal)
     for i, image in zip(chosen, encoded, strict=True):
         (owner,) = image.owners
         for row, mask in zip(names[i], masks[i], strict=True):
@@ -61,13 +62,13 @@ def name_masks(images, masks, inspector, defects):
 class _Known:
     """Known defects of one scale, by kind, and how far they are from what is normal."""
 
-    def __init__(self, scale, inspector, defects, kinds):
-        dense, bank = inspector.encoder, defects.banks[scale]
+    def __init__(self, scale, normal, defects, kinds):
+        dense, bank = normal.encoder, defects.banks[scale]
         of_row = np.array(defects.kinds)[bank.places[:, 0]]
         self._groups = [np.flatnonzero(of_row == kind) for kind in kinds]
         self._grid = dense.grids[scale]
         self._cut = dense.patch_sizes[scale], dense.strides[scale]
-        self._index = inspector.indexes[scale]
+        self._index = normal.indexes[scale]
         self._rows = as_tensor(bank.rows).to(dense.device)
         self._normal = self._find_normal(self._rows, -1)
 

@@ -15,7 +15,12 @@ from skpatchsvdd._feedback.defect_patches import (
 )
 from skpatchsvdd._feedback.feedback import Feedback
 from skpatchsvdd._images import list_digests
-from skpatchsvdd._scoring import NormalImages, extend_bank, score_rows
+from skpatchsvdd._scoring import (
+    NormalImages,
+    extend_bank,
+    score_memorized,
+    score_rows,
+)
 
 
 @dataclass(frozen=True)
@@ -101,7 +106,7 @@ def apply_update(fitted, calibration, update, context):
         fitted = extend_bank(fitted, new, context)
         label = "scoring images, each without its own patches"
         with context.report.side_progress(label, len(new)) as progress:
-            scores = context.inspect(fitted).scores_of_known(new.stack, progress)
+            scores = score_memorized(new.stack, context.load(fitted), progress)
         groups = update.groups
         if calibration.groups is not None and groups is None:
             groups = _make_groups(calibration.groups, new.known)
@@ -149,22 +154,22 @@ def _raise_scores(plain, fitted, context):
     no more is known than by how much the patches that the bank has kept are raised at
     most: their scores are lowered by that, so that thresholds stay on the safe side.
     """
-    inspector = context.inspect(fitted)
-    abnormal, raised = score_rows(fitted, inspector, context.report)
+    bank = context.load(fitted)
+    abnormal, raised = score_rows(fitted, bank, context.report)
     # Where patches give the plain scores, what they give is raised to the last bit.
     is_same = np.isclose(-abnormal, plain, rtol=1e-5)
     with np.errstate(divide="ignore", invalid="ignore"):
         factors = np.where(abnormal > 0, raised / abnormal, 1.0)
-    factors = np.where(np.isnan(abnormal), _bound_raises(fitted, inspector), factors)
+    factors = np.where(np.isnan(abnormal), _bound_raises(fitted, bank), factors)
     scores = np.where(is_same, -raised, plain * factors)
     return np.minimum(scores, plain)
 
 
-def _bound_raises(fitted, inspector):
+def _bound_raises(fitted, bank):
     """Return by which factor the scores of images are raised at most, (n_images,)."""
     by_owner = fitted.feedback.defects.bound_raises(fitted.owners.max() + 1)
     raises = by_owner[:, fitted.owners]  # (n_scales, n_images)
-    weights = np.array(inspector.encoder.scale_weights)[:, None]
+    weights = np.array(bank.encoder.scale_weights)[:, None]
     return (raises**weights).prod(axis=0)
 
 

@@ -1,4 +1,4 @@
-"""From features to maps, regions and scores."""
+"""From images to maps, regions and scores."""
 
 from skpatchsvdd._scoring.context import FitContext, NormalImages
 from skpatchsvdd._scoring.explain import explain
@@ -10,7 +10,17 @@ from skpatchsvdd._scoring.fitted import (
     relabel,
     score_rows,
 )
-from skpatchsvdd._scoring.inspector import Inspector
+from skpatchsvdd._scoring.inspect import (
+    DeviceBank,
+    encode_each,
+    find_decisive,
+    inspect_images,
+    inspect_new,
+    make_maps,
+    score_images,
+    score_memorized,
+    score_new,
+)
 from skpatchsvdd._scoring.joining import check_copies, find_added, join_fitted
 from skpatchsvdd._scoring.maps import find_covering, resize_map
 from skpatchsvdd._scoring.regions import DAMAGED, resize_regions

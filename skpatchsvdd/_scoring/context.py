@@ -26,9 +26,9 @@ class FitContext:
         """Where to compute."""
         return self.setting.device
 
-    def inspect(self, fitted):
-        """Return an `Inspector` of a `FittedBank`."""
-        return fitted.inspector(self.encoder, self.device)
+    def load(self, fitted):
+        """Return a `FittedBank` on the device, a `DeviceBank`."""
+        return fitted.on_device(self.encoder, self.device)
 
 
 @dataclass(frozen=True)

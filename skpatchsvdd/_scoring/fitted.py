@@ -9,23 +9,24 @@ import torch
 
 from skpatchsvdd._bank import Bank, Sampler, Variation, collect_banks, make_index
 from skpatchsvdd._encoding import DenseSetting, find_units
-from skpatchsvdd._scoring.inspector import Inspector
+from skpatchsvdd._scoring.inspect import DeviceBank, score_features
 from skpatchsvdd._utils import Saved, draw_seed
 
 
-class _Memory:
-    """Holds the last inspector and encoder, each with what it was made for."""
+class _OnDevice:
+    """The last encoder and bank on a device, each with what it was made for."""
 
-    inspector = encoder = None
+    encoder = bank = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FittedBank(Saved):
     """The indexed bank of a fitted estimator, and all that inspection needs besides.
 
-    `inspector` makes it work on a device, and remembers the last inspector for as long
-    as nothing changes. Deep copies and pickles hold nothing of a device. Threads may
-    share one object: at worst two of them make the same inspector.
+    What lives on a device, the last `DeviceBank` that was asked for and its encoder,
+    is kept in `_on_device`; indexes and variations keep their own. Deep copies and
+    pickles hold nothing of a device. Threads may share one object: at worst two of them
+    make the same bank.
     """
 
     setting: DenseSetting  # how images are encoded, on no device
@@ -46,29 +47,29 @@ class FittedBank(Saved):
     sizes: list = ()  # the size that each known image came in, (height, width)
     files: list = ()  # and its path or None
     feedback: Any = None  # what people have said, which changes how distances count
-    _memory: _Memory = field(default_factory=_Memory, init=False, repr=False)
+    _on_device: _OnDevice = field(default_factory=_OnDevice, init=False, repr=False)
 
-    def inspector(self, encoder, device):
-        """Return an `Inspector` on a device, the last one if nothing has changed.
+    def on_device(self, encoder, device):
+        """Return the `DeviceBank`, the last one if nothing has changed.
 
         The weights of the encoder may have been changed since.
         """
         self.check_file()
         versions = [p._version for p in encoder.parameters()]  # count changes
-        made_for, memory = (encoder, versions, device), self._memory
-        last = memory.inspector
+        made_for, kept = (encoder, versions, device), self._on_device
+        last = kept.bank
         if last is None or last[0] != made_for:
-            dense = memory.encoder
+            dense = kept.encoder
             if dense is None or dense[0] != made_for:
                 setting = self.setting._replace(device=device)
-                memory.encoder = dense = made_for, setting.make(encoder)
-            memory.inspector = last = made_for, Inspector(dense[1], self)
+                kept.encoder = dense = made_for, setting.make(encoder)
+            kept.bank = last = made_for, DeviceBank(dense[1], self)
         return last[1]
 
     def change(self, **changes):
         """Return one with other values of some parameters, which shares the encoder."""
         changed = replace(self, **changes)
-        changed._memory.encoder = self._memory.encoder
+        changed._on_device.encoder = self._on_device.encoder
         return changed
 
     def check_file(self):
@@ -82,7 +83,7 @@ class FittedBank(Saved):
         return tuple(x.name for x in fields(cls) if x.init)
 
     def _unsaved(self):
-        return {"_memory": _Memory()}
+        return {"_on_device": _OnDevice()}
 
 
 def build_bank(normal, context):
@@ -150,7 +151,7 @@ def extend_bank(fitted, new, context):
         samplers = [Sampler(len(images), sampler_rng, n) for n in n_each]
     with context.report.progress("adding images", len(images)) as progress:
         banks = collect_banks(
-            context.inspect(fitted).encoder,
+            context.load(fitted).encoder,
             images,
             fitted.units,
             context.options.bank_size,
@@ -217,14 +218,14 @@ def index_banks(banks, context):
     return indexes
 
 
-def score_rows(fitted, inspector, report):
+def score_rows(fitted, bank, report):
     """Score the images all of whose patches a bank holds, each without its own ones.
 
-    The inspector is that of this bank, or of a part of it. Returns, (2, n_images), how
+    By the `DeviceBank` of this bank, or of a part of it. Returns, (2, n_images), how
     abnormal each image is, without feedback and by what it raises; NaN for images some
     of whose patches are not there.
     """
-    dense, n_images = inspector.encoder, len(fitted.known)
+    dense, n_images = bank.encoder, len(fitted.known)
     banks = [index.view_bank() for index in fitted.indexes]
     orders = [np.lexsort((x.places[:, 1], x.places[:, 0])) for x in banks]
     counts = [np.bincount(x.places[:, 0], minlength=n_images) for x in banks]
@@ -238,14 +239,14 @@ def score_rows(fitted, inspector, report):
             some = whole[start : start + dense.batch_size]
             features = []
             for k, own in enumerate(zip(banks, orders, starts, strict=True)):
-                bank, order, at = own
-                rows = [bank.rows[order[at[i] : at[i + 1]]] for i in some]
+                rows, order, at = own[0].rows, *own[1:]
+                rows = [rows[order[at[i] : at[i + 1]]] for i in some]
                 features.append(_lay_out(np.stack(rows), dense, k))
             owners = [int(fitted.owners[i]) for i in some]
             pictures = None
             if fitted.pictures is not None:
                 pictures = dense.move(fitted.pictures[some])
-            scores[:, some] = inspector.score_features(features, owners, pictures)
+            scores[:, some] = score_features(features, owners, pictures, bank)
             progress(start + len(some))
     return scores
 

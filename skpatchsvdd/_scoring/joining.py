@@ -107,7 +107,7 @@ def join_fitted(fitted, others, added, owners, context):
         files.extend(other.files[i] for i in new)
         pictures.append(None if other.pictures is None else other.pictures[new])
     joined = []
-    for parts, cells in zip(banks, context.inspect(fitted).encoder.cells, strict=True):
+    for parts, cells in zip(banks, context.load(fitted).encoder.cells, strict=True):
         n_features, n_rows = parts[0].rows.shape[1], len(known) * len(cells)
         size = rows_to_keep(context.options.bank_size, n_rows, n_features)
         joined.append(join_banks(parts, size, rng, device))

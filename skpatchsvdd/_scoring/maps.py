@@ -1,12 +1,103 @@
-"""From one score a patch to one value a pixel, and from several maps to one."""
+"""From distances of patches to one map of pixels, and to the score of an image."""
 
 import functools
+from typing import NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
 from skpatchsvdd._images import enlarge_roi
+
+# Logits of damage of what is not looked at.
+_UNDAMAGED = -1.0
+# By how much a pixel is raised, at least, that is like a known defect.
+_RAISED = 1.05
+
+
+class Found(NamedTuple):
+    """How the patches of some images compare, by scale, (n_images, rows, cols) each."""
+
+    distances: dict  # to the nearest normal patches
+    variation: dict | None  # local normal variation: the distances that are usual
+    near: dict | None  # to known defects, times their limits; see `Feedback.measure`
+
+
+class Reading(NamedTuple):
+    """Maps of images, (n_images, height, width), and how abnormal these are, (n,)."""
+
+    maps: torch.Tensor
+    abnormality: torch.Tensor
+
+
+def join(found, logits, encoded, bank):
+    """Return maps, scores and logits of images; see `Inspected`.
+
+    Of a `DeviceBank`. What its `feedback` raises counts up to a level, and alarms of
+    corrected pictures not at all.
+    """
+    (maps, abnormality), *raised = read_distances(found, logits, bank)
+    for reading in raised:
+        levels = bank.levels[-1:].expand(len(encoded.numbers))  # that of new images
+        if max(encoded.numbers) >= 0:  # else without asking the host
+            levels = bank.levels[encoded.numbers]
+        maps = bank.feedback.count(maps, reading.maps, levels[:, None, None])
+        abnormality = bank.feedback.count(abnormality, reading.abnormality, levels)
+    for k in np.flatnonzero(encoded.is_corrected):
+        maps[k], abnormality[k] = 0.0, 0.0
+    if logits is not None and bank.roi is not None:
+        logits = torch.where(bank.roi, logits, _UNDAMAGED)
+    return maps, -abnormality, logits
+
+
+def read_distances(found, logits, bank):
+    """Return a `Reading` of distances, and one of those that feedback raises, if any.
+
+    With variations there are two maps, of distances as they are and in units of what is
+    usual for such patches; a pixel, and the score of an image, is the geometric mean of
+    both. With a comparison, pixels are multiplied by a power of the odds of damage, and
+    the score is the geometric mean of those without it and with it: it tells small
+    damage apart from what varies, and knows less of large changes.
+    """
+    distances = [found.distances]
+    if found.near is not None:
+        raise_them, near = bank.feedback.apply, found.near
+        distances.append({i: raise_them(x, near[i]) for i, x in distances[0].items()})
+    factors = [_make_maps(x, found.variation, bank) for x in distances]
+    maps = [geometric_mean(x, bank.weights) for x in factors]
+    largest = [[mean_of_largest(y, bank.score_pixels) for y in x] for x in factors]
+    abnormality = [geometric_mean(x, bank.weights) for x in largest]
+    if logits is not None:
+        odds = [torch.exp(bank.comparison_weight * logits)]
+        # What a known defect raises counts, whatever the comparison takes it for.
+        for raised in maps[1:]:
+            is_raised = raised > _RAISED * maps[0]
+            odds.append(torch.where(is_raised, odds[0].clamp(min=1), odds[0]))
+        maps = [x * y for x, y in zip(maps, odds, strict=True)]
+        compared = [mean_of_largest(x, bank.score_pixels) for x in maps]
+        pairs = zip(abnormality, compared, strict=True)
+        abnormality = [(x * y).sqrt() for x, y in pairs]
+    return [Reading(*x) for x in zip(maps, abnormality, strict=True)]
+
+
+def _make_maps(distances, variation, bank):
+    """Return maps of distances and, with a variation, of these in units of it."""
+    maps = [_join_scales(distances, bank)]
+    if variation is not None:
+        relative = {i: x / variation[i] for i, x in distances.items()}
+        maps.append(_join_scales(relative, bank))
+    return maps
+
+
+def _join_scales(distances, bank):
+    dense = bank.encoder
+    maps = [
+        spread_scores(x, dense.patch_sizes[i], dense.strides[i], dense.image_size)
+        for i, x in distances.items()
+    ]
+    weights = [dense.scale_weights[i] for i in distances]
+    joined = join_maps(maps, weights)
+    return joined if bank.roi is None else torch.where(bank.roi, joined, 0.0)
 
 
 def spread_scores(scores, patch_size, stride, image_size):

@@ -1,4 +1,4 @@
-"""What there is to see in an image: its score, its map, and its abnormal regions."""
+"""One inspected image: its score, its map, and its abnormal regions."""
 
 from typing import NamedTuple
 
@@ -17,19 +17,18 @@ REGION = np.dtype(
 _TOUCHING = np.ones((3, 3))  # pixels that touch at a corner belong together
 
 
-class Sight(NamedTuple):
+class InspectedImage(NamedTuple):
     """One inspected image."""
 
     score: float  # high is normal
     map: np.ndarray  # high is abnormal, (height, width)
-    logits: np.ndarray | None = None  # how sure the comparison is of damage
+    logits: np.ndarray | None = None  # of damage, as the map
 
     def mask(self, offset):
         """Return which pixels are abnormal, none of an image with a higher score.
 
-        Those of which the comparison is more sure than not that they are damaged, and
-        which reach half the threshold; if there are none, those above it; the largest
-        one at least.
+        Those whose logits of damage are positive, and which reach half the threshold;
+        if there are none, those above it; the largest one at least.
         """
         if self.score >= offset:
             return np.zeros(self.map.shape, dtype=bool)
@@ -54,7 +53,7 @@ class Sight(NamedTuple):
     def resize(self, size, roi):
         """Return the same image at another size, with nothing outside of a roi."""
         parts = (x if x is None else resize_map(x, size, roi) for x in self[1:])
-        return Sight(self.score, *parts)
+        return InspectedImage(self.score, *parts)
 
 
 def find_regions(mask, one_map):

@@ -8,7 +8,7 @@ import torch
 from skpatchsvdd._bank import collect_banks, make_index
 from skpatchsvdd._encoding import find_units, largest_patch
 from skpatchsvdd._images import pixels_to_float, stack_images
-from skpatchsvdd._scoring import FittedBank, Inspector
+from skpatchsvdd._scoring import DeviceBank, FittedBank, score_images
 from skpatchsvdd._training.crops import relight
 from skpatchsvdd._training.defects import damage_images
 from skpatchsvdd._utils import Draws
@@ -63,7 +63,7 @@ class DefectCheck:
         banks = collect_banks(dense, self._bank, units, None, rng)
         indexes = [make_index(x, "exact", dense.device, None, 0) for x in banks]
         bank = FittedBank(setting=self._setting, indexes=indexes, units=units)
-        scores = Inspector(dense, bank).scores(self._images)
+        scores = score_images(self._images, DeviceBank(dense, bank))
         if not np.isfinite(scores).all():
             return 0.0
         return detection_auroc(self._labels, scores)

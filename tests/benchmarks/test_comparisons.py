@@ -12,6 +12,7 @@ from skpatchsvdd import PatchSVDD
 from skpatchsvdd._comparison import arrange
 from skpatchsvdd._encoding import FormulaEncoder
 from skpatchsvdd._encoding.formulas import PATCHES
+from skpatchsvdd._scoring.inspect import encode_each, search
 
 
 @pytest.fixture(scope="module")
@@ -52,15 +53,12 @@ def test_images_are_compared_as_the_estimator_does(drawn):
             for x in (drawn.normal[:, i], drawn.query[i : i + 1])
         )
         est = PatchSVDD(encoder="formulas", random_state=SEED, device="cpu")
-        inspector = est.fit(normal, groups=None)._inspector()
-        encoded = next(inspector.encode_each(est._check_scored_images(query)))
+        bank = est.fit(normal, groups=None)._on_device()
+        encoded = next(encode_each(est._check_scored_images(query), bank))
+        found = search(encoded, bank, bank.scales)
         for k, (patch_size, stride) in enumerate(PATCHES.items()):
-            measured = k, encoded.features[k], encoded.owners
-            distances = inspector._measure(*measured)
-            usual = inspector._find_usual(*measured)
-            typical = inspector.variations[k].typical
-            size = query.shape[1:3]
-            found = arrange(distances, usual, typical, patch_size, stride, size)
+            measures = found.distances[k], found.variation[k], bank.typical[k]
+            inputs = arrange(*measures, patch_size, stride, query.shape[1:3])
             # The estimator compares with a sample of the patches.
-            apart = (found - told[k][i : i + 1]).abs()
+            apart = (inputs - told[k][i : i + 1]).abs()
             assert np.quantile(apart.numpy(), 0.99) < 0.05

@@ -192,6 +192,21 @@ def test_metrics(run):
     assert min(figures["sklearn_s"], figures["auroc_s"], figures["pro_s"]) > 0
 
 
+@pytest.mark.slow
+def test_pynndescent(run, root):
+    sizes = "--n-train 4 --n-test 2 --image-size 64 --copies 1 2 --repeats 1"
+    figures = run("bench_pynndescent", "--data", root, "--category", "bottle", sizes)
+    first, second = figures["rows"]
+    assert second["rows"] == 2 * first["rows"]
+    check_rates(first["too large"], second["too large"])
+
+
+def test_structure(run):
+    figures = run("bench_structure", "--longest 3 --files")
+    assert 0 < figures["entered"]["score_samples"] < figures["entered"]["fit"]
+    assert figures["lines"] > 1000
+
+
 def test_files(run):
     figures = run("bench_files", "--images 3 --size 72 --repeats 1")
     [saved, mapped, pickled] = figures["rows"]

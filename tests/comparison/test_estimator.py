@@ -15,6 +15,7 @@ from torch import nn
 from skpatchsvdd import Inspection, PatchSVDD, load
 from skpatchsvdd._comparison import arrange, read_comparison
 from skpatchsvdd._encoding import formulas
+from skpatchsvdd._scoring.inspect import encode_each, search
 from skpatchsvdd.datasets import make_textures
 
 SHA256 = "37d5ad0a4060074dd2382cbf8c5f6989ad913fdc12c347d521cb2f9a85f4e4cb"
@@ -72,18 +73,16 @@ def test_answers_about_a_fixed_picture():
         assert float(logits[0, 0, 32, 32]) == pytest.approx(expected, abs=0.02)
 
 
-def test_a_map_is_multiplied_by_how_sure_the_comparison_is(est, images, damaged):
+def test_a_map_is_multiplied_by_a_power_of_the_odds_of_damage(est, images, damaged):
     plain = make(0).fit(images)
-    inspector, image = est._inspector(), damaged.images[-1:]
-    encoded = next(inspector.encode_each(est._check_scored_images(image)))
+    bank, image = est._on_device(), damaged.images[-1:]
+    encoded = next(encode_each(est._check_scored_images(image), bank))
+    compared = search(encoded, bank, bank.scales)
     scales = []
     cuts = zip(est.patch_sizes_, est.strides_, strict=True)
     for k, (size, stride) in enumerate(cuts):
-        measured = k, encoded.features[k], encoded.owners
-        distances = inspector._measure(*measured)
-        usual = inspector._find_usual(*measured)
-        typical = inspector.variations[k].typical
-        scales.append(arrange(distances, usual, typical, size, stride, (64, 64)))
+        measures = compared.distances[k], compared.variation[k], bank.typical[k]
+        scales.append(arrange(*measures, size, stride, (64, 64)))
     pixels = torch.from_numpy(image).permute(0, 3, 1, 2) / 255
     picture = (255 * F.avg_pool2d(pixels, 2) + 0.01).round() / 255
     with torch.inference_mode():

@@ -1,5 +1,6 @@
 """The network that compares, and what it is told."""
 
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -7,9 +8,11 @@ import pytest
 import torch
 from settings import SEED
 
-from skpatchsvdd._comparison import Comparison, arrange, comparer, fold_comparison
+from skpatchsvdd._comparison import Comparison, arrange, compare, fold_comparison
 from skpatchsvdd._comparison.network import N_INPUTS, REACH
 from skpatchsvdd._encoding import keep_pictures, show_pictures
+
+MODULE = sys.modules[compare.__module__]
 
 
 @pytest.fixture
@@ -96,7 +99,7 @@ def test_the_answer_depends_on_no_more_than_its_reach(network):
 
 
 def test_tiles_tell_what_whole_pictures_do(network, monkeypatch):
-    monkeypatch.setattr(comparer, "load_shipped", lambda device: network)
+    monkeypatch.setattr(MODULE, "load_shipped", lambda device: network)
     rng = np.random.default_rng(SEED)
     size, patch_size, stride = (702, 431), 16, 8
     dense = SimpleNamespace(
@@ -109,10 +112,10 @@ def test_tiles_tell_what_whole_pictures_do(network, monkeypatch):
     grid = tuple((x - patch_size) // stride + 1 for x in size)
     distances, usual = torch.from_numpy(rng.random((2, 1, *grid)).astype(np.float32))
     pictures = torch.from_numpy(rng.integers(256, size=(1, 1, 351, 216), dtype="uint8"))
-    compare = comparer.Comparer(dense, [0.5])
-    expected = compare(pictures, [distances], [usual])
+    told = pictures, [distances], [usual], [0.5], dense
+    expected = compare(*told)
     assert expected.shape == (1, *size)
-    monkeypatch.setattr(comparer, "_WHOLE_CELLS", 1000)
-    monkeypatch.setattr(comparer, "_TILE", 96)
-    found = compare(pictures, [distances], [usual])
+    monkeypatch.setattr(MODULE, "_WHOLE_CELLS", 1000)
+    monkeypatch.setattr(MODULE, "_TILE", 96)
+    found = compare(*told)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)

@@ -119,7 +119,7 @@ def test_maps_of_a_graph_are_those_of_a_batch():
     ).fit(images[:20])
     expected, scores = est.anomaly_map(images[20:]), est.score_samples(images[20:])
     one_by_one = [est.anomaly_map(x[None]) for x in images[20:]]
-    assert est._inspector()._inspect_graphed.is_recorded
+    assert est._on_device().inspect_graphed.is_recorded
     np.testing.assert_allclose(np.concatenate(one_by_one), expected, rtol=1e-4)
     one_by_one = [est.score_samples(x[None]) for x in images[20:]]
     np.testing.assert_allclose(np.concatenate(one_by_one), scores, rtol=1e-4)

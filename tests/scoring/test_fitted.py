@@ -15,12 +15,12 @@ def est(untrained, normal):
 
 def test_scoring_changes_no_attribute(est, mixed):
     est.score_samples(mixed.images)
-    before, kept = dict(vars(est)), est._inspector()
+    before, kept = dict(vars(est)), est._on_device()
     state = pickle.dumps(est)
     est.anomaly_map(mixed.images)
     assert vars(est) == before
     assert pickle.dumps(est) == state
-    assert est._inspector() is kept
+    assert est._on_device() is kept
 
 
 @pytest.mark.parametrize(
@@ -29,8 +29,8 @@ def test_scoring_changes_no_attribute(est, mixed):
 def test_copies_score_the_same_and_are_their_own(est, mixed, duplicate):
     scores = est.score_samples(mixed.images)
     other = duplicate(est)
-    memory = other._fitted._memory  # nothing of a device travels
-    assert memory.inspector is memory.encoder is None
+    kept = other._fitted._on_device  # nothing of a device travels
+    assert kept.bank is kept.encoder is None
     np.testing.assert_array_equal(other.score_samples(mixed.images), scores)
     with torch.no_grad():
         other.encoder_.small[0].weight *= 2
