@@ -55,12 +55,12 @@ def describe_calibration(calibration, name="false_alarm_rate"):
 
     `name` is that of the parameter in warnings; without one, there are none.
     """
-    groups, is_used = calibration.groups, calibration.held_out is None
+    is_used = calibration.held_out is None
     return {
         "offset_": calibration.offset(name=name),
         "training_scores_": calibration.scores,
-        "groups_": groups if calibration.are_given else None,
-        "twins_": None if calibration.are_given else groups,
+        "groups_": calibration.groups,
+        "twins_": calibration.twins,
         "calibrates_": calibration.calibrates & is_used,
         "calibration_scores_": calibration.used_scores,
         "calibration_groups_": calibration.used_groups,

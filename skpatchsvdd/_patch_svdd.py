@@ -22,6 +22,7 @@ from skpatchsvdd._calibration import (
     check_n_groups,
     check_scores,
     find_twins,
+    number_owners,
     split_groups,
     warn_of_collapse,
     warn_of_twins,
@@ -43,7 +44,7 @@ from skpatchsvdd._feedback import (
     find_update,
     join_feedback,
     learn_defects,
-    learnt_more,
+    measure_again,
     name_masks,
     take_defective,
 )
@@ -68,10 +69,10 @@ from skpatchsvdd._scoring import (
     NormalImages,
     build_bank,
     check_copies,
+    encode_images,
     explain,
     find_added,
     join_fitted,
-    relabel,
     resize_map,
     resize_regions,
 )
@@ -591,17 +592,23 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             training, fitted, scores = self._build(normal, training, context)
             context = replace(context, encoder=training.encoder)
             rate = self.false_alarm_rate
-            calibration = Calibration(scores, groups, calibrates, rate)
+            calibration = Calibration(
+                plain=scores,
+                calibrates=calibrates,
+                owners=owners,
+                groups=groups,
+                rate=rate,
+            )
             if is_auto:
                 fitted, calibration = self._part_twins(
-                    normal, fitted, calibration, context
+                    normal, training, fitted, calibration, context
                 )
             check_scores(calibration.plain)
             if len(defective):
                 defects = learn_defects(None, defective, fitted, context)
                 feedback = Feedback(defects=defects)
                 fitted, calibration = apply_feedback(
-                    fitted, calibration, feedback, context
+                    fitted, fitted, calibration, feedback, context
                 )
             fitted = fitted.change(seen=self._list_seen(training, normal, defective))
             calibrated = describe_calibration(calibration)
@@ -690,11 +697,10 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         elif len(labels.normal):
             groups = check_more_groups(groups, now.groups_, len(images))
         known = now._calibration.change_rate(now.false_alarm_rate)
-        groups = groups if known.are_given else None
+        groups = groups if known.groups is not None else None
         update = find_update(images, labels, groups, now._fitted, known, corrections)
         if not update:
             return self
-        _check_raisable(known, len(update.defective) or update.withdrawn)
         n_tasks = (len(update.normal) > 0) + (len(update.defective) > 0)
         report = open_report(self, X, y, n_tasks)
         context = now._make_context(fallback_device(now.device), report)
@@ -737,18 +743,23 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         check_copies(now, others)
         former = now._fitted
         others_know = [x._fitted for x in others]
+        feedback = join_feedback(former, others_know)
         added = find_added(former, others_know)
-        if sum(map(len, added)) == 0 and not learnt_more(former, others_know):
+        known = (former.feedback or Feedback()).corrected
+        if sum(map(len, added)) == 0 and feedback.corrected == known:
             return self
-        known = now._calibration.change_rate(now.false_alarm_rate)
-        calibration = known.join([x._calibration for x in others], added)
+        calibration = now._calibration.change_rate(now.false_alarm_rate)
+        calibration = calibration.join([x._calibration for x in others], added)
         report = Report(type(self).__name__, self.verbose)
         context = now._make_context(fallback_device(now.device), report)
-        fitted = join_fitted(former, others_know, added, calibration.owners, context)
-        feedback = join_feedback(former, others_know, fitted, context)
-        own = former.feedback or Feedback()
-        _check_raisable(known, feedback.kinds.keys() != own.kinds.keys())
-        fitted, calibration = apply_feedback(fitted, calibration, feedback, context)
+        former = former.change(feedback=None)
+        fitted = join_fitted(former, others_know, added, calibration, context)
+        if feedback.defects is not None:
+            defects = measure_again(feedback.defects, fitted, context)
+            feedback = feedback.change(defects=defects)
+        fitted, calibration = apply_feedback(
+            former, fitted, calibration, feedback, context
+        )
         self._set_learnt(fitted, calibration, now)
         return self
 
@@ -801,7 +812,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         images = self._check_scored_images(X).hold()
         groups = check_groups(groups, len(images))
         feedback = self._fitted.feedback or Feedback()
-        for i, digest in enumerate(list_digests(images)):
+        digests = list_digests(images)
+        for i, digest in enumerate(digests):
             is_defective = digest in feedback.kinds
             if digest in self._fitted.known or is_defective:
                 is_what = "defective" if is_defective else "a training image"
@@ -810,14 +822,19 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
                     "and tells nothing of new normal images. Leave it out."
                 )
         with self._start_bar("scoring images", len(images)) as progress:
-            lowered, raised = self._inspector().read_scores(images, progress)
-        check_scores(lowered)
+            (plain, raised), encoded = encode_images(
+                images, digests, self._inspector(), progress
+            )
+        check_scores(-plain)
+        n = len(images)
         return Calibration(
-            lowered,
-            groups,
-            np.ones(len(images), dtype=bool),
-            self.false_alarm_rate,
-            raised if feedback.defects is not None else None,
+            plain=-plain,
+            calibrates=np.ones(n, dtype=bool),
+            owners=np.arange(n) if groups is None else number_owners(groups),
+            groups=groups,
+            rate=self.false_alarm_rate,
+            raised=None if feedback.defects is None else -raised,
+            images=encoded,
         )
 
     @safe_after_fork
@@ -1375,19 +1392,17 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         quiet = replace(context, report=Report(type(self).__name__, self.verbose))
         return self._build(normal, undo_training(training), quiet)
 
-    def _part_twins(self, normal, fitted, calibration, context):
+    def _part_twins(self, normal, training, fitted, calibration, context):
         """Score images without those that show the same piece, if there are any."""
-        calibration = calibration.change(are_given=False)
         middle = fitted.indexes[len(fitted.indexes) // 2]
         twins = find_twins(middle.view_bank(), context.device)
         if twins is None:
             return fitted, calibration
         warn_of_twins(twins)
-        calibration = calibration.change(groups=twins)
-        fitted = relabel(fitted, calibration.owners, context)
-        with self._start_bar("scoring images without twins", len(normal)) as progress:
-            scores = context.inspect(fitted).scores_of_known(normal.stack, progress)
-        return fitted, calibration.change(plain=scores)
+        # Callbacks have seen the tasks they were told of, and hear nothing of this.
+        quiet = replace(context, report=Report(type(self).__name__, self.verbose))
+        _, fitted, scores = self._build(replace(normal, owners=twins), training, quiet)
+        return fitted, calibration.change(owners=twins, plain=scores)
 
     def _start_bar(self, label, total):
         """Return a bar of a step that callbacks are not told of."""
@@ -1519,18 +1534,6 @@ def _center_of(images, training):
     if training == "paper":
         return images.mean_image()
     return np.full((1, 1, 1), _MID_GREY, dtype=np.float32)
-
-
-def _check_raisable(calibration, are_other_defects):
-    """Raise if images that calibrate would have to be looked at again."""
-    if calibration.held_out is not None and are_other_defects:
-        raise ValueError(
-            "after calibrate, partial_fit and join cannot take or drop defects: the "
-            "images that calibrate are not kept, and what defects make of their scores "
-            "is not known. Call calibrate(None), or skpatchsvdd calibrate --training, "
-            "to go back to the training images, then partial_fit or join, then "
-            "calibrate again."
-        )
 
 
 def _check_are_estimators(others):

@@ -191,7 +191,14 @@ def simulate(n, k, tail, size=1, n_draws=2000):
             shared = np.append(rng.random(n).repeat(size), rng.random()) + 0.5
             plain, raised = plain * shared, raised * shared
         is_used = np.ones(n * size, dtype=bool)
-        known = Calibration(plain[:-1], groups, is_used, k / (n + 1), raised[:-1])
+        known = Calibration(
+            plain=plain[:-1],
+            calibrates=is_used,
+            owners=np.arange(n) if groups is None else groups,
+            groups=groups,
+            rate=k / (n + 1),
+            raised=raised[:-1],
+        )
         new = count_scores(plain[-1:], raised[-1:], known.levels[-1:])
         n_alarms += new[0] < known.offset()
     return n_alarms

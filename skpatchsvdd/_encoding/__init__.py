@@ -2,7 +2,7 @@
 
 from skpatchsvdd._encoding.base import DEFAULT_STRIDES, grid_shape, rebuild_encoder
 from skpatchsvdd._encoding.cache import clear_cache, remember, remembers
-from skpatchsvdd._encoding.dense import DenseSetting
+from skpatchsvdd._encoding.dense import DenseSetting, find_cells
 from skpatchsvdd._encoding.dry_run import copy_frozen, run_module, weights_digest
 from skpatchsvdd._encoding.formulas import FormulaEncoder, largest_patch
 from skpatchsvdd._encoding.illumination import REACH, damp_windows

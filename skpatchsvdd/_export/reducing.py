@@ -56,9 +56,9 @@ def reduce_bank(fitted, calibration, bank_size, context):
     if feedback is None:
         return reduced, calibration
     if feedback.defects is not None:
-        defects = measure_again(feedback.defects, indexes, context)
+        defects = measure_again(feedback.defects, reduced, context)
         feedback = feedback.change(defects=defects)
-    return apply_feedback(reduced, calibration, feedback, context)
+    return apply_feedback(reduced, reduced, calibration, feedback, context)
 
 
 def holds_all(fitted, calibration, context):

@@ -3,11 +3,13 @@
 from skpatchsvdd._scoring.context import FitContext, NormalImages
 from skpatchsvdd._scoring.explain import explain
 from skpatchsvdd._scoring.fitted import (
+    EncodedImages,
     FittedBank,
     build_bank,
+    encode_images,
     extend_bank,
     index_banks,
-    relabel,
+    score_encoded,
     score_rows,
 )
 from skpatchsvdd._scoring.inspector import Inspector

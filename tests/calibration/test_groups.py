@@ -11,7 +11,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from skpatchsvdd import Inspection, PatchSVDD, Training
-from skpatchsvdd._calibration import Calibration
+from skpatchsvdd._calibration import Calibration, number_owners
 from skpatchsvdd._calibration.groups import choose_aside
 from skpatchsvdd.datasets import make_textures
 from skpatchsvdd.model_selection import (
@@ -193,7 +193,11 @@ def test_the_attributes_of_an_estimator_are_its_calibration(lots, groups, kept):
     est = make(false_alarm_rate=0.25).fit(images[:4], groups=groups)
     more = [4, 1] if groups[0] == 1 else ["4", "1"]
     est.partial_fit(images[4:], groups=more)
-    known = Calibration(est.training_scores_, est.groups_, est.calibrates_)
+    known = Calibration(
+        plain=est.training_scores_,
+        calibrates=est.calibrates_,
+        owners=number_owners(est.groups_),
+    )
     assert est.offset_ == known.offset(0.25)
     scores = est.score_samples(images)
     np.testing.assert_array_equal(est.p_values(images), known.p_values(scores))
@@ -218,7 +222,7 @@ def test_partial_fit_lets_new_groups_calibrate(trained):
     est.partial_fit(new, groups=["new", "new", "lot 100", "lot 100"])
     assert est.calibrates_[-4:].all()
     assert est.groups_[-4:].tolist() == ["new", "new", "lot 100", "lot 100"]
-    np.testing.assert_array_equal(est.training_scores_[:-4], trained.training_scores_)
+    assert (est.training_scores_[:-4] >= trained.training_scores_ * (1 + 1e-5)).all()
     np.testing.assert_array_equal(est.score_samples(new), est.training_scores_[-4:])
     assert est.p_values(NOISE) == 1 / (N_GROUPS // 2 + 2 + 1)
 
