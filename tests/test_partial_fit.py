@@ -73,11 +73,10 @@ def test_images_that_have_changed_become_normal(images):
 @pytest.mark.wide
 def test_the_bank_keeps_its_size(images):
     est = PatchSVDD(bank_size=100, **QUICK).fit(images[:8])
-    owners = est._fitted.indexes[0].owners
-    assert owners.max() < 8
+    assert est._fitted.indexes[0].places[:, 0].max() < 8
     est.partial_fit(images[8:] // 2)
     assert est.bank_size_ == {32: 100}
-    assert est._fitted.indexes[0].owners.max() >= 8
+    assert est._fitted.indexes[0].places[:, 0].max() >= 8
 
 
 def test_known_images_and_copies_are_left_out(images):
