@@ -208,8 +208,10 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         Number or fraction of the normal patches of each scale that are kept. Those kept
         cover all others: patches are chosen one by one, always the one farthest from
         those chosen so far (greedy k-centre), while the images stream by. A small bank
-        is searched faster and saved in a smaller file. None keeps everything up to
-        1 GiB a scale, which is four million patches, and a covering part beyond.
+        is searched faster and saved in a smaller file. They are chosen in ten folds of
+        the images, and a training image is scored without its fold. None keeps
+        everything up to 1 GiB a scale, which is four million patches, and a covering
+        part beyond.
     neighbors : {"auto", "exact", "pynndescent"}, default="auto"
         How the nearest normal patch is found. "exact" sorts the bank into clusters and
         skips those that cannot hold the nearest one. The distances pynndescent finds
@@ -276,7 +278,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         `groups`; with them, those of the groups that the encoder was not trained on;
         none after `calibrate`.
     groups_ : ndarray of shape (n_images,) or None
-        The group of each training image, if `fit` was given groups.
+        The group of each training image, if `fit` was given groups; None for corrected
+        images, which have no label.
     twins_ : ndarray of int of shape (n_images,) or None
         A label of each training image, the same for those that look like pictures of
         one piece, which are left out together. None if `fit` has found none, or was
@@ -546,7 +549,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             come from these scores alone; each group counts the same. All images join
             the bank. Without training (``max_iter=0``) all groups calibrate. Those of
             abnormal images do not matter. "auto" looks for images that show the same
-            piece, if there are 24 or more: where a tenth of them or more do, they are
+            piece, if there are four or more: where a tenth of them or more do, they are
             groups when scores are computed, though the encoder is trained on all; a
             warning names them, and `twins_` has them. None takes each image by itself.
         masks : array-like of shape (n_images, height, width) or list, default=None
@@ -651,8 +654,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             As for `fit`: normal images join the bank, the others the known defects.
         groups : array-like of shape (n_images,), default=None
             As for `fit`; needed for normal images if, and only if, `fit` was given
-            groups, and not for corrections. A label that the estimator knows continues
-            that group. Images of new groups calibrate: the encoder has not seen them.
+            groups, and not for corrections. A label that the estimator knows, 1 and "1"
+            alike, continues that group. Images of new groups calibrate: the encoder has
+            not seen them.
         masks : array-like of shape (n_images, height, width) or list, default=None
             As for `fit`.
         corrections : bool or "similar", default=False
@@ -660,9 +664,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             a false alarm. With True the same pictures raise none again: their scores
             are 0. No other picture is suppressed for them, and they join neither the
             bank nor `training_scores_`. With "similar" they join both, each as a group
-            of its own, so that what looks like them is normal, too. In neither case do
-            they calibrate: the threshold promises something for images taken as
-            they come, not for those chosen for their scores.
+            of its own without a label, so that what looks like them is normal, too. In
+            neither case do they calibrate: the threshold promises something for images
+            taken as they come, not for those chosen for their scores.
 
         Returns
         -------
@@ -670,10 +674,11 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             The estimator: `bank_size_`, `training_scores_`, to which the scores of the
             new images are appended, `calibrates_`, `groups_`, `twins_`, `offset_`,
             `calibration_scores_`, `calibration_groups_`, `defect_kinds_` and
-            `defect_bank_size_` have changed. Former scores stay, unless defects are
-            known. After `calibrate` the threshold stays that of its images, and defects
-            that are new or withdrawn are an error. One that is not fitted yet is
-            fitted; with `corrections` that is an error.
+            `defect_bank_size_` have changed. Where the bank or a known defect has
+            changed, former images, and those of `calibrate`, are scored again, which
+            takes about as long as inspecting them; of a reduced bank, training images
+            are not. One that is not fitted yet is fitted; with `corrections` that is an
+            error.
         """
         if not (isinstance(corrections, bool) or corrections == "similar"):
             raise ValueError(
@@ -724,7 +729,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         Parameters
         ----------
         others : list of PatchSVDD
-            Copies of this estimator to which `partial_fit` has added images. An image
+            Copies of this estimator to which `partial_fit` has added normal images, and
+            that know the same defects. An image
             that several have joins once. One that was fitted differently, so that its
             features or scores mean something else, is refused; parameters such as
             `device`, `n_jobs`, `verbose` or `bank_size` may differ.
@@ -732,9 +738,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         Returns
         -------
         self : PatchSVDD
-            The estimator: what `partial_fit` changes has changed. The scores of images
-            are those that the copies gave them, against what they had learnt, unless
-            defects are known. A defect that one of them knows all know.
+            The estimator: what `partial_fit` changes has changed. All images are scored
+            again, against all that was learnt; of a reduced bank, the scores are those
+            that the copies gave them.
         """
         check_is_fitted(self)
         self._validate_params()
@@ -771,7 +777,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         For images in a new light, of a new lot or from another camera, on which more
         of the good ones raise an alarm than should: the threshold and p-values then
         come from these images alone, and hold for images taken as they were. What is
-        normal stays what it was; `partial_fit` changes that.
+        normal stays what it was; `partial_fit` changes that, and scores these images
+        again, whose features are kept up to 512 MiB.
 
         Parameters
         ----------

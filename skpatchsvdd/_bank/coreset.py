@@ -100,11 +100,10 @@ class FoldedCoreset:
     def __init__(self, size, n_images, n_expected, n_features, rng, device):
         ends = np.cumsum(n_images)
         sizes = np.diff(ends * size // ends[-1], prepend=0)
-        rows = np.diff(ends * n_expected // ends[-1], prepend=0)
         self._parts = {
-            fold: Coreset(*numbers, n_features, rng, device, len(sizes) - 1)
-            for fold, numbers in enumerate(zip(sizes, rows, strict=True))
-            if numbers[0] > 0
+            fold: Coreset(own, n_expected, n_features, rng, device, len(sizes) - 1)
+            for fold, own in enumerate(sizes.tolist())
+            if own > 0
         }
 
     def add(self, rows, labels):

@@ -26,8 +26,9 @@ _MIN_IMAGES = 4
 # measured from two thirds of these on, and twins are at most half of them.
 _N_NEAREST, _N_LEFT_OUT = 20, 12
 # What leaving out a twin must add, in logarithms: so many times what the law says, and
-# two percent.
+# two percent. Of few images, less than so many, b is known roughly: more is needed.
 _FACTOR, _MARGIN = 1.5, 0.02
+_FEW, _FACTOR_OF_FEW = 24, 2.5
 # The least fraction of images that have twins: if fewer have, a rate of false alarms is
 # at most 1 / (1 - fraction) times what it should be.
 _HARMFUL = 0.1
@@ -59,7 +60,8 @@ def find_twins(bank, device):
     slopes = np.maximum(slopes, np.median(slopes))[:, None]
     law = slopes / np.arange(1, max_twins + 1)
     more = np.diff(rises[:, :max_twins], axis=1, prepend=0)
-    are_twins = np.logical_and.accumulate(more > _FACTOR * law + _MARGIN, axis=1)
+    factor = _FACTOR_OF_FEW if n_images < _FEW else _FACTOR
+    are_twins = np.logical_and.accumulate(more > factor * law + _MARGIN, axis=1)
     first, k = np.nonzero(are_twins)
     links = csr_matrix(
         (np.ones(len(first)), (first, left_out[first, k])), shape=(n_images, n_images)

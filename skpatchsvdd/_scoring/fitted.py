@@ -205,7 +205,7 @@ def fold_bank(fitted, new_owners, context):
     if fitted.n_folds:
         return fitted
     dense = context.inspect(fitted).encoder
-    everyone = np.concatenate([fitted.owners, new_owners])
+    everyone = np.append(fitted.owners, new_owners)
     n_features = [index.view_bank().rows.shape[1] for index in fitted.indexes]
     n_folds = _count_folds(dense, everyone, n_features, context.options.bank_size)
     if not n_folds:
