@@ -207,6 +207,22 @@ def simulate(n, k, tail, size=1, n_draws=2000):
     return n_alarms
 
 
+def test_a_reduced_bank_calls_nothing_drift_that_has_not_changed():
+    n_drifts, n_alarms, n_changed = 0, 0, 0
+    for seed in range(6):
+        rng = np.random.default_rng([SEED, seed])
+        est = make_estimator("module", bank_size=0.1, inspection="paper")
+        est.fit(make_images(40, rng), groups=None)
+        new = make_images(30, rng)
+        n_drifts += est.check_drift(new).drifted
+        n_alarms += (est.predict(new) == -1).sum()
+        rougher = (128 + 1.6 * (new - 128.0)).clip(0, 255).astype(np.uint8)
+        n_changed += est.check_drift(rougher).drifted
+    assert n_drifts == 0
+    assert n_alarms <= binom.ppf(0.99, 180, RATE)
+    assert n_changed >= 4
+
+
 TAILS = ["light", "heavy", "one like a defect"]
 
 

@@ -28,7 +28,7 @@ _N_NEAREST, _N_LEFT_OUT = 20, 12
 # What leaving out a twin must add, in logarithms: so many times what the law says, and
 # two percent. Of few images, less than so many, b is known roughly: more is needed.
 _FACTOR, _MARGIN = 1.5, 0.02
-_FEW, _FACTOR_OF_FEW = 24, 2.5
+_FEW, _FACTOR_OF_FEW = 6, 2.5
 # The least fraction of images that have twins: if fewer have, a rate of false alarms is
 # at most 1 / (1 - fraction) times what it should be.
 _HARMFUL = 0.1

@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 import sklearn
+from scipy.ndimage import gaussian_filter
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, GroupKFold
 from sklearn.pipeline import make_pipeline
@@ -268,6 +269,21 @@ def test_paper_training_takes_groups(lots):
     est.fit(images, groups=groups)
     seen = images[~est.calibrates_] / 255
     np.testing.assert_allclose(est.center_, seen.mean(axis=0), atol=1e-5)
+    np.testing.assert_array_equal(est.score_samples(images), est.training_scores_)
+
+
+@pytest.mark.parametrize("n_pieces", [2, 3])
+def test_pictures_of_one_piece_are_found_among_few(n_pieces):
+    noise = np.random.default_rng(0).normal(size=(n_pieces, 57, 57, 3))
+    noise = gaussian_filter(noise, (0, 2, 2, 0))
+    pieces = np.clip(128 + 50 * noise / noise.std(), 0, 255).astype(np.uint8)
+    images = np.concatenate([pieces[:, 4:52, 4:52], pieces[:, 1:49, 2:50]])
+    est = PatchSVDD(encoder="formulas", max_iter=0, random_state=0)
+    with pytest.warns(UserWarning, match="several pictures of one piece"):
+        est.fit(images)
+    twins = est.twins_[:n_pieces] == est.twins_[n_pieces:]
+    assert twins.all()
+    assert len(np.unique(est._fitted.owners)) == n_pieces
     np.testing.assert_array_equal(est.score_samples(images), est.training_scores_)
 
 
