@@ -38,11 +38,10 @@ def describe_learnt(encoder, fitted, calibration, name="false_alarm_rate", **oth
     learnt = SimpleNamespace()
     learnt.encoder_, names = encoder, encoder.scale_names
     learnt._fitted, learnt._calibration = fitted, calibration
-    groups = calibration.groups
     learnt.offset_ = calibration.offset(name=name)
     learnt.training_scores_ = calibration.scores
-    learnt.groups_ = groups if calibration.are_given else None
-    learnt.twins_ = None if calibration.are_given else groups
+    learnt.groups_ = calibration.groups
+    learnt.twins_ = calibration.twins
     learnt.calibrates_ = calibration.calibrates & (calibration.held_out is None)
     learnt.calibration_scores_ = calibration.used_scores
     learnt.calibration_groups_ = calibration.used_groups

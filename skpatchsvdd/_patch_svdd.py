@@ -22,6 +22,7 @@ from skpatchsvdd._calibration import (
     check_n_groups,
     check_scores,
     find_twins,
+    number_owners,
     split_groups,
     warn_of_collapse,
     warn_of_twins,
@@ -42,7 +43,7 @@ from skpatchsvdd._feedback import (
     find_update,
     join_feedback,
     learn_defects,
-    learnt_more,
+    measure_again,
     name_masks,
     take_defective,
 )
@@ -66,17 +67,16 @@ from skpatchsvdd._scoring import (
     NormalImages,
     build_bank,
     check_copies,
+    encode_images,
     explain,
     find_added,
     inspect_images,
     join_fitted,
     make_maps,
-    relabel,
     resize_map,
     resize_regions,
     score_images,
     score_memorized,
-    score_new,
 )
 from skpatchsvdd._storage import load_estimator, save_estimator
 from skpatchsvdd._training import (
@@ -204,8 +204,10 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         Number or fraction of the normal patches of each scale that are kept. Those kept
         cover all others: patches are chosen one by one, always the one farthest from
         those chosen so far (greedy k-centre), while the images stream by. A small bank
-        is searched faster and saved in a smaller file. None keeps everything up to
-        1 GiB a scale, which is four million patches, and a covering part beyond.
+        is searched faster and saved in a smaller file. They are chosen in ten folds of
+        the images, and a training image is scored without its fold. None keeps
+        everything up to 1 GiB a scale, which is four million patches, and a covering
+        part beyond.
     neighbors : {"auto", "exact", "pynndescent"}, default="auto"
         How the nearest normal patch is found; scores and maps are the same. "exact",
         which "auto" is, sorts the bank into clusters and skips those that cannot hold
@@ -266,7 +268,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         `groups`; with them, those of the groups that the encoder was not trained on;
         none after `calibrate`.
     groups_ : ndarray of shape (n_images,) or None
-        The group of each training image, if `fit` was given groups.
+        The group of each training image, if `fit` was given groups; None for corrected
+        images, which have no label.
     twins_ : ndarray of int of shape (n_images,) or None
         A label of each training image, the same for those that look like pictures of
         one piece, which are left out together. None if `fit` has found none, or was
@@ -534,7 +537,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             come from these scores alone; each group counts the same. All images join
             the bank. Without training (``max_iter=0``) all groups calibrate. Those of
             abnormal images do not matter. "auto" looks for images that show the same
-            piece, if there are 24 or more: where a tenth of them or more do, they are
+            piece, if there are four or more: where a tenth of them or more do, they are
             groups when scores are computed, though the encoder is trained on all; a
             warning names them, and `twins_` has them. None takes each image by itself.
         masks : array-like of shape (n_images, height, width) or list, default=None
@@ -583,17 +586,23 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             training, fitted, scores = self._build(normal, training, context)
             context = replace(context, encoder=training.encoder)
             rate = self.false_alarm_rate
-            calibration = Calibration(scores, groups, calibrates, rate)
+            calibration = Calibration(
+                plain=scores,
+                calibrates=calibrates,
+                owners=owners,
+                groups=groups,
+                rate=rate,
+            )
             if is_auto:
                 fitted, calibration = self._part_twins(
-                    normal, fitted, calibration, context
+                    normal, training, fitted, calibration, context
                 )
             check_scores(calibration.plain)
             if len(defective):
                 defects = learn_defects(None, defective, fitted, context)
                 feedback = Feedback(defects=defects)
                 fitted, calibration = apply_feedback(
-                    fitted, calibration, feedback, context
+                    fitted, fitted, calibration, feedback, context
                 )
             fitted = fitted.change(seen=self._list_seen(training, normal, defective))
             learnt = describe_learnt(
@@ -637,8 +646,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             As for `fit`: normal images join the bank, the others the known defects.
         groups : array-like of shape (n_images,), default=None
             As for `fit`; needed for normal images if, and only if, `fit` was given
-            groups, and not for corrections. A label that the estimator knows continues
-            that group. Images of new groups calibrate: the encoder has not seen them.
+            groups, and not for corrections. A label that the estimator knows, 1 and "1"
+            alike, continues that group. Images of new groups calibrate: the encoder has
+            not seen them.
         masks : array-like of shape (n_images, height, width) or list, default=None
             As for `fit`.
         corrections : bool or "similar", default=False
@@ -646,9 +656,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             a false alarm. With True the same pictures raise none again: their scores
             are 0. No other picture is suppressed for them, and they join neither the
             bank nor `training_scores_`. With "similar" they join both, each as a group
-            of its own, so that what looks like them is normal, too. In neither case do
-            they calibrate: the threshold promises something for images taken as
-            they come, not for those chosen for their scores.
+            of its own without a label, so that what looks like them is normal, too. In
+            neither case do they calibrate: the threshold promises something for images
+            taken as they come, not for those chosen for their scores.
 
         Returns
         -------
@@ -656,10 +666,11 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             The estimator: `bank_size_`, `training_scores_`, to which the scores of the
             new images are appended, `calibrates_`, `groups_`, `twins_`, `offset_`,
             `calibration_scores_`, `calibration_groups_`, `defect_kinds_` and
-            `defect_bank_size_` have changed. Former scores stay, unless defects are
-            known. After `calibrate` the threshold stays that of its images, and defects
-            that are new or withdrawn are an error. One that is not fitted yet is
-            fitted; with `corrections` that is an error.
+            `defect_bank_size_` have changed. Where the bank or a known defect has
+            changed, former images, and those of `calibrate`, are scored again, which
+            takes about as long as inspecting them; of a reduced bank, training images
+            are not. One that is not fitted yet is fitted; with `corrections` that is an
+            error.
         """
         if not (isinstance(corrections, bool) or corrections == "similar"):
             raise ValueError(
@@ -683,11 +694,10 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         elif len(labels.normal):
             groups = check_more_groups(groups, now.groups_, len(images))
         known = now._calibration.change_rate(now.false_alarm_rate)
-        groups = groups if known.are_given else None
+        groups = groups if known.groups is not None else None
         update = find_update(images, labels, groups, now._fitted, known, corrections)
         if not update:
             return self
-        _check_raisable(known, len(update.defective) or update.withdrawn)
         n_tasks = (len(update.normal) > 0) + (len(update.defective) > 0)
         report = open_report(self, X, y, n_tasks)
         context = now._make_context(fallback_device(now.device), report)
@@ -710,7 +720,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         Parameters
         ----------
         others : list of PatchSVDD
-            Copies of this estimator to which `partial_fit` has added images. An image
+            Copies of this estimator to which `partial_fit` has added normal images, and
+            that know the same defects. An image
             that several have joins once. One that was fitted differently, so that its
             features or scores mean something else, is refused; parameters such as
             `device`, `n_jobs`, `verbose` or `bank_size` may differ.
@@ -718,9 +729,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         Returns
         -------
         self : PatchSVDD
-            The estimator: what `partial_fit` changes has changed. The scores of images
-            are those that the copies gave them, against what they had learnt, unless
-            defects are known. A defect that one of them knows all know.
+            The estimator: what `partial_fit` changes has changed. All images are scored
+            again, against all that was learnt; of a reduced bank, the scores are those
+            that the copies gave them.
         """
         check_is_fitted(self)
         self._validate_params()
@@ -729,18 +740,23 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         check_copies(now, others)
         former = now._fitted
         others_know = [x._fitted for x in others]
+        feedback = join_feedback(former, others_know)
         added = find_added(former, others_know)
-        if sum(map(len, added)) == 0 and not learnt_more(former, others_know):
+        known = (former.feedback or Feedback()).corrected
+        if sum(map(len, added)) == 0 and feedback.corrected == known:
             return self
-        known = now._calibration.change_rate(now.false_alarm_rate)
-        calibration = known.join([x._calibration for x in others], added)
+        calibration = now._calibration.change_rate(now.false_alarm_rate)
+        calibration = calibration.join([x._calibration for x in others], added)
         report = Report(type(self).__name__, self.verbose)
         context = now._make_context(fallback_device(now.device), report)
-        fitted = join_fitted(former, others_know, added, calibration.owners, context)
-        feedback = join_feedback(former, others_know, fitted, context)
-        own = former.feedback or Feedback()
-        _check_raisable(known, feedback.kinds.keys() != own.kinds.keys())
-        fitted, calibration = apply_feedback(fitted, calibration, feedback, context)
+        former = former.change(feedback=None)
+        fitted = join_fitted(former, others_know, added, calibration, context)
+        if feedback.defects is not None:
+            defects = measure_again(feedback.defects, fitted, context)
+            feedback = feedback.change(defects=defects)
+        fitted, calibration = apply_feedback(
+            former, fitted, calibration, feedback, context
+        )
         self._set_learnt(fitted, calibration, now)
         return self
 
@@ -751,7 +767,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         For images in a new light, of a new lot or from another camera, on which more
         of the good ones raise an alarm than should: the threshold and p-values then
         come from these images alone, and hold for images taken as they were. What is
-        normal stays what it was; `partial_fit` changes that.
+        normal stays what it was; `partial_fit` changes that, and scores these images
+        again, whose features are kept up to 512 MiB.
 
         Parameters
         ----------
@@ -791,7 +808,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         images = self._check_scored_images(X).hold()
         groups = check_groups(groups, len(images))
         feedback = self._fitted.feedback or Feedback()
-        for i, digest in enumerate(list_digests(images)):
+        digests = list_digests(images)
+        for i, digest in enumerate(digests):
             is_defective = digest in feedback.kinds
             if digest in self._fitted.known or is_defective:
                 is_what = "defective" if is_defective else "a training image"
@@ -800,14 +818,19 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
                     "and tells nothing of new normal images. Leave it out."
                 )
         with self._start_bar("scoring images", len(images)) as progress:
-            lowered, raised = score_new(images, self._on_device(), progress)
-        check_scores(lowered)
+            (plain, raised), encoded = encode_images(
+                images, digests, self._on_device(), progress
+            )
+        check_scores(-plain)
+        n = len(images)
         return Calibration(
-            lowered,
-            groups,
-            np.ones(len(images), dtype=bool),
-            self.false_alarm_rate,
-            raised if feedback.defects is not None else None,
+            plain=-plain,
+            calibrates=np.ones(n, dtype=bool),
+            owners=np.arange(n) if groups is None else number_owners(groups),
+            groups=groups,
+            rate=self.false_alarm_rate,
+            raised=None if feedback.defects is None else -raised,
+            images=encoded,
         )
 
     @computes
@@ -1363,19 +1386,17 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         quiet = replace(context, report=Report(type(self).__name__, self.verbose))
         return self._build(normal, undo_training(training), quiet)
 
-    def _part_twins(self, normal, fitted, calibration, context):
+    def _part_twins(self, normal, training, fitted, calibration, context):
         """Score images without those that show the same piece, if there are any."""
-        calibration = calibration.change(are_given=False)
         middle = fitted.indexes[len(fitted.indexes) // 2]
         twins = find_twins(middle.view_bank(), context.device)
         if twins is None:
             return fitted, calibration
         warn_of_twins(twins)
-        calibration = calibration.change(groups=twins)
-        fitted = relabel(fitted, calibration.owners, context)
-        with self._start_bar("scoring images without twins", len(normal)) as progress:
-            scores = score_memorized(normal.stack, context.load(fitted), progress)
-        return fitted, calibration.change(plain=scores)
+        # Callbacks have seen the tasks they were told of, and hear nothing of this.
+        quiet = replace(context, report=Report(type(self).__name__, self.verbose))
+        _, fitted, scores = self._build(replace(normal, owners=twins), training, quiet)
+        return fitted, calibration.change(owners=twins, plain=scores)
 
     def _start_bar(self, label, total):
         """Return a bar of a step that callbacks are not told of."""
@@ -1508,18 +1529,6 @@ def _center_of(images, training):
     if training == "paper":
         return images.mean_image()
     return np.full((1, 1, 1), _MID_GREY, dtype=np.float32)
-
-
-def _check_raisable(calibration, are_other_defects):
-    """Raise if images that calibrate would have to be looked at again."""
-    if calibration.held_out is not None and are_other_defects:
-        raise ValueError(
-            "after calibrate, partial_fit and join cannot take or drop defects: the "
-            "images that calibrate are not kept, and what defects make of their scores "
-            "is not known. Call calibrate(None), or skpatchsvdd calibrate --training, "
-            "to go back to the training images, then partial_fit or join, then "
-            "calibrate again."
-        )
 
 
 def _check_are_estimators(others):

@@ -93,6 +93,17 @@ def test_good_images_are_corrections(photos, model, review, capsys):
     assert model.with_name("part.model.bak").read_bytes() == former
 
 
+def test_a_calibrated_model_learns_a_review(photos, model, review):
+    files = [photos / f"new/day 1/{i}.png" for i in (0, 1)]
+    load(model).calibrate(files).save(model)
+    said = [good(0), defective(2, "dent", [[0, 0, 40, 40]])]
+    assert update(model, "--review", review(said), "--yes") == 0
+    est = load(model)
+    assert est.defect_kinds_.tolist() == ["dent"]
+    assert not est.calibrates_.any()
+    assert len(est.calibration_scores_) == 2
+
+
 def test_a_model_that_has_learnt_a_review_takes_the_next_and_no_copy(
     photos, model, review, capsys
 ):

@@ -152,3 +152,43 @@ def test_parameters_that_change_no_score_may_differ(images):
     other.set_params(device="cpu", verbose=0, n_jobs=1, false_alarm_rate=0.5)
     other.set_params(inspection__light=1.0)
     assert len(est.join([other]).training_scores_) == 6  # light as it was fitted
+
+
+def test_scores_of_all_images_are_those_against_the_joined_bank(images):
+    est = PatchSVDD(**QUICK).fit(images[:4])
+    est.join(grow(est, images[4:8], images[8:]))
+    np.testing.assert_allclose(
+        est.score_samples(images), est.training_scores_, rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        np.array([0, 0, 254, 255], dtype=np.uint8),
+        np.array([1, 1, 2, 2**63 - 1]),
+        np.array([0.5, 0.5, 2.0, 3.0]),
+        np.array(["a", "a", "image b", "b"]),
+    ],
+)
+def test_no_label_that_a_user_may_choose_is_taken(images, labels):
+    est = PatchSVDD(**QUICK).fit(images[:4], groups=labels)
+    copies = [copy.deepcopy(est) for _ in range(2)]
+    for k, other in enumerate(copies):  # two false alarms each
+        other.partial_fit(images[4 + 2 * k : 6 + 2 * k], corrections="similar")
+    est.join(copies)
+    assert est.groups_.tolist() == [*labels.tolist(), *[None] * 4]
+    mine = ["4", "image 4", labels[0].item(), "5"]
+    est.partial_fit(images[8:], groups=mine)
+    owners = est._calibration.owners
+    assert len(np.unique(owners)) == 3 + 4 + 3
+    assert owners[10] == owners[0]
+    assert len(est.calibration_groups_) == 8
+    assert np.isin(owners[4:8], np.delete(owners, range(4, 8))).sum() == 0
+
+
+@pytest.mark.parametrize("more", [[1, 4], [1.0, 4.0], ["1", "4"], [True, False]])
+def test_labels_are_the_same_whatever_their_type(images, more):
+    est = PatchSVDD(**QUICK).fit(images[:4], groups=np.array([1, 1, 2, 3], np.uint8))
+    est.partial_fit(images[4:6], groups=more)
+    assert est._calibration.owners.tolist() == [0, 0, 1, 2, 0, 3]

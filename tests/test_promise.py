@@ -11,7 +11,7 @@ import torch
 from scipy.stats import binom
 from settings import SEED
 
-from skpatchsvdd import Inspection, PatchSVDD, Training
+from skpatchsvdd import Inspection, PatchSVDD, Training, load
 from skpatchsvdd._calibration import Calibration
 from skpatchsvdd._calibration.threshold import count_scores
 
@@ -127,6 +127,8 @@ def count_alarms(kind, features):
             others = X[groups != i], groups[groups != i] if size > 1 else None
             if "calibrate" in features:
                 est.calibrate(*others)
+                if "defects after" in features:
+                    est.partial_fit(told["defects"], y=[-1, -1])
             else:
                 learn(est, *others, features, told)
             n_alarms += raises_alarm(est, X[groups == i][:1])
@@ -144,16 +146,17 @@ QUICK = [
     ("paper", "defects"),
     ("plain", "bank_size, defects, later"),
     ("plain", "calibrate, defects, corrections"),
+    ("plain", "calibrate, defects after"),
 ]
 SLOW = [
     ("module", "none"),
     ("module", "defects, corrections"),
     ("module", "groups, join, bank_size, defects"),
     ("module", "roi, bank_size, later defects, corrections, later"),
-    ("plain", "join, later defects, corrections"),
+    ("plain", "join, corrections"),
     ("plain", "groups, calibrate, defects, bank_size"),
     ("paper", "defects, bank_size, later"),
-    ("paper", "groups, join, later defects"),
+    ("paper", "groups, join, defects"),
     ("random", "groups, later, later defects"),
     ("trained", "groups, defects"),
     ("compared", "defects, corrections"),
@@ -192,10 +195,33 @@ def simulate(n, k, tail, size=1, n_draws=2000):
             shared = np.append(rng.random(n).repeat(size), rng.random()) + 0.5
             plain, raised = plain * shared, raised * shared
         is_used = np.ones(n * size, dtype=bool)
-        known = Calibration(plain[:-1], groups, is_used, k / (n + 1), raised[:-1])
+        known = Calibration(
+            plain=plain[:-1],
+            calibrates=is_used,
+            owners=np.arange(n) if groups is None else groups,
+            groups=groups,
+            rate=k / (n + 1),
+            raised=raised[:-1],
+        )
         new = count_scores(plain[-1:], raised[-1:], known.levels[-1:])
         n_alarms += new[0] < known.offset()
     return n_alarms
+
+
+def test_a_reduced_bank_calls_nothing_drift_that_has_not_changed():
+    n_drifts, n_alarms, n_changed = 0, 0, 0
+    for seed in range(6):
+        rng = np.random.default_rng([SEED, seed])
+        est = make_estimator("module", bank_size=0.1, inspection="paper")
+        est.fit(make_images(40, rng), groups=None)
+        new = make_images(30, rng)
+        n_drifts += est.check_drift(new).drifted
+        n_alarms += (est.predict(new) == -1).sum()
+        rougher = (128 + 1.6 * (new - 128.0)).clip(0, 255).astype(np.uint8)
+        n_changed += est.check_drift(rougher).drifted
+    assert n_drifts == 0
+    assert n_alarms <= binom.ppf(0.99, 180, RATE)
+    assert n_changed >= 4
 
 
 TAILS = ["light", "heavy", "one like a defect"]
@@ -266,37 +292,60 @@ def test_defects_one_by_one_raise_the_threshold_by_a_quarter_at_most(
 def test_images_that_come_later_are_raised_as_well(images, defects):
     bank = make_estimator("plain", bank_size=0.5).fit(images[:8])
     last, first = copy.deepcopy(bank), bank
-    first.partial_fit(defects, y=[-1] * 10).partial_fit(images[8:])
-    last.partial_fit(images[8:]).partial_fit(defects, y=[-1] * 10)
+    told = {"y": [-1] * 10, "masks": np.ones(defects.shape)}
+    first.partial_fit(defects, **told).partial_fit(images[8:])
+    last.partial_fit(images[8:]).partial_fit(defects, **told)
     np.testing.assert_allclose(first.training_scores_, last.training_scores_)
 
 
-def test_an_image_is_not_normal_to_one_copy_and_defective_to_another(images):
-    est = make_estimator("plain").fit(images[:8])
-    normal, defective = copy.deepcopy(est), copy.deepcopy(est)
-    normal.partial_fit(images[8:9])
-    defective.partial_fit(images[8:9], y=["crack"])
-    with pytest.raises(ValueError, match="crack"):
-        est.join([normal, defective])
+def test_a_calibrated_estimator_learns_defects(images, defects, tmp_path):
+    est = make_estimator("plain").fit(images[:6]).calibrate(images[6:])
+    plain = est.calibration_scores_
+    first = copy.deepcopy(est).partial_fit(defects[:2], y=[-1, -1])
+    first.save(tmp_path / "first.model")
+    last = make_estimator("plain").fit(images[:6]).partial_fit(defects[:2], y=[-1, -1])
+    last.calibrate(images[6:])
+    for learnt in (first, load(tmp_path / "first.model")):
+        np.testing.assert_allclose(learnt.calibration_scores_, last.calibration_scores_)
+        assert learnt.offset_ == pytest.approx(last.offset_)
+        np.testing.assert_array_equal(learnt.predict(images), last.predict(images))
+    assert (first.calibration_scores_ <= plain).all()
+    first.partial_fit(defects[:2], corrections=True)  # none of them is one
+    np.testing.assert_array_equal(first.calibration_scores_, plain)
 
 
-def test_joined_copies_forget_and_rename_as_each_did(images, defects):
-    est = make_estimator("plain").fit(
-        np.concatenate([images[:8], defects[:2]]), y=["good"] * 8 + ["dent", "crack"]
+def test_images_that_calibrate_may_join_or_turn_out_defective(images):
+    est = make_estimator("plain").fit(images[:6]).calibrate(images[6:])
+    est.partial_fit(images[6:7])
+    # As the image that has joined, they are scored without themselves.
+    np.testing.assert_allclose(est.calibration_scores_[0], est.training_scores_[6])
+    np.testing.assert_allclose(
+        est.calibration_scores_, est.score_samples(images[6:]), rtol=1e-5
     )
-    forgetful, other = copy.deepcopy(est), copy.deepcopy(est)
-    forgetful.partial_fit(defects[:1], corrections=True)
-    other.partial_fit(defects[1:2], y=["hole"])
-    est.join([forgetful, other])
-    assert est.defect_kinds_.tolist() == ["hole"]
+    est.partial_fit(images[7:8], y=["crack"])
+    assert len(est.calibration_scores_) == 5
 
 
-def test_a_calibrated_estimator_joins_no_defects(images, defects):
-    est = make_estimator("plain").fit(images[:6])
-    other = copy.deepcopy(est).partial_fit(defects[:1], y=[-1])
-    est.calibrate(images[6:])
-    with pytest.raises(ValueError, match="after calibrate"):
-        est.join([other])
+def test_images_that_are_too_many_to_keep_stay_on_the_safe_side(
+    images, defects, monkeypatch
+):
+    monkeypatch.setattr("skpatchsvdd._scoring.fitted._KEPT_BYTES", 0)
+    est = make_estimator("plain").fit(images[:6]).calibrate(images[6:])
+    whole = make_estimator("plain").fit(images[:6])
+    plain, offset = est.calibration_scores_, est.offset_
+    est.partial_fit(defects[:2], y=[-1, -1])
+    whole.partial_fit(defects[:2], y=[-1, -1]).calibrate(images[6:])
+    assert (est.calibration_scores_ <= whole.calibration_scores_ * (1 - 1e-6)).all()
+    assert (est.calibration_scores_ >= np.minimum(plain, 1.26 * offset)).all()
+
+
+@pytest.mark.parametrize("kind", ["plain", "paper", "module"])
+def test_former_scores_follow_the_bank(images, kind):
+    est = make_estimator(kind).fit(images[:6])
+    est.partial_fit(images[6:])
+    scores = est.score_samples(images)
+    rtol = 0.05 if kind == "paper" else 1e-5  # whose mean image leaves itself out
+    np.testing.assert_allclose(scores, est.training_scores_, rtol=rtol)
 
 
 def test_a_bank_is_not_reduced_twice_even_if_images_were_corrected(images, tmp_path):

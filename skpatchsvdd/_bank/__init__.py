@@ -2,7 +2,13 @@
 
 from skpatchsvdd._bank.approximate import ApproximateIndex
 from skpatchsvdd._bank.clusters import ClusterBounds, Clusters
-from skpatchsvdd._bank.collect import collect_banks, join_banks, rows_to_keep
+from skpatchsvdd._bank.collect import (
+    collect_banks,
+    count_folds,
+    join_banks,
+    rows_to_keep,
+    take_cells,
+)
 from skpatchsvdd._bank.coreset import Coreset
 from skpatchsvdd._bank.exact import Bank, ExactIndex, as_tensor, find_needed
 from skpatchsvdd._bank.index import make_index

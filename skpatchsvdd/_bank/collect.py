@@ -5,11 +5,14 @@ from numbers import Integral
 import numpy as np
 import torch
 
-from skpatchsvdd._bank.coreset import Coreset
+from skpatchsvdd._bank.coreset import Coreset, FoldedCoreset
 from skpatchsvdd._bank.exact import Bank, as_tensor
 
 # Bytes of one scale's bank, unless a size is asked for: memory that every machine has.
 MAX_BYTES = 2**30
+# Parts of the images of which a reduced bank is made. Each image is scored without its
+# part: with fewer, much of the bank would be missing then; with more, parts cover less.
+_N_FOLDS = 10
 
 
 def collect_banks(
@@ -24,6 +27,7 @@ def collect_banks(
     owners=None,
     samplers=None,
     pictures=None,
+    folds=None,
 ):
     """Encode all patches of a stack of images, and keep what the banks have room for.
 
@@ -32,11 +36,13 @@ def collect_banks(
     are of `n_former` images. Patches are those of `owners`, one for each image, or of
     the images, numbered from `n_former`. `samplers`, one for each scale, are shown the
     patches too; what is kept of images is appended to the list `pictures`;
-    ``progress(n)`` is told how many images are done. Returns a bank for each scale.
+    ``progress(n)`` is told how many images are done. With `folds`, the number of images
+    in each, owners are folds, and rows are chosen in each fold by itself. Returns a
+    bank for each scale.
     """
     coresets = None
-    numbers = np.arange(n_former, n_former + len(images))
-    owners = numbers if owners is None else owners
+    places = np.arange(n_former, n_former + len(images))
+    owners = places if owners is None else owners
     is_gpu = encoder.device.type == "cuda"
     for start, batch in images.batches(encoder.batch_size, is_ahead=is_gpu):
         batch = encoder.move(batch)
@@ -44,34 +50,40 @@ def collect_banks(
             pictures.append(encoder.picture(batch).cpu().numpy())
         scales = encoder.add_positions(encoder.encode(batch), units)
         pairs = zip(scales, encoder.cells, strict=True)
-        scales = [_take_cells(x.flatten(1, 2), cells) for x, cells in pairs]
+        scales = [take_cells(x.flatten(1, 2), cells) for x, cells in pairs]
         if coresets is None:
             coresets = []
             for x in scales:
                 n_seen = (n_former + len(images)) * x.shape[1]
                 size = rows_to_keep(bank_size, n_seen, x.shape[2])
-                coreset = Coreset(size, n_seen, x.shape[2], rng, encoder.device)
-                coresets.append(coreset)
+                numbers = size, n_seen, x.shape[2]
+                coresets.append(_make_coreset(*numbers, rng, encoder.device, folds))
             for coreset, bank in zip(coresets, former or [], strict=bool(former)):
                 _add_bank(coreset, bank)
         taken = slice(start, start + len(batch))
         for coreset, x, cells in zip(coresets, scales, encoder.cells, strict=True):
-            labels = _label(owners[taken], numbers[taken], cells)
+            labels = _label(owners[taken], places[taken], cells)
             coreset.add(x.reshape(-1, x.shape[2]), labels)
         for sampler, x in zip(samplers or [], scales, strict=samplers is not None):
-            sampler.add(x, owners[taken])
+            sampler.add(x, owners[taken], places[taken])
         if progress is not None:
             progress(start + len(batch))
     return [_make_bank(*coreset.result()) for coreset in coresets]
 
 
-def join_banks(banks, size, rng, device):
+def join_banks(banks, size, rng, device, folds=None):
     """Join banks of the same scale to one of at most `size` rows."""
     n_rows, n_features = sum(len(x.rows) for x in banks), banks[0].rows.shape[1]
-    coreset = Coreset(size, n_rows, n_features, rng, device)
+    coreset = _make_coreset(size, n_rows, n_features, rng, device, folds)
     for bank in banks:
         _add_bank(coreset, bank)
     return _make_bank(*coreset.result())
+
+
+def _make_coreset(size, n_rows, n_features, rng, device, folds):
+    if folds is None:
+        return Coreset(size, n_rows, n_features, rng, device)
+    return FoldedCoreset(size, folds, n_rows, n_features, rng, device)
 
 
 def _add_bank(coreset, bank):
@@ -79,7 +91,7 @@ def _add_bank(coreset, bank):
     coreset.add(as_tensor(bank.rows), labels)
 
 
-def _take_cells(features, cells):
+def take_cells(features, cells):
     """Return the features of patches with these numbers, (n, n_patches, D)."""
     if len(cells) < features.shape[1]:
         features = features[:, torch.from_numpy(cells).to(features.device)]
@@ -90,6 +102,18 @@ def _label(owners, numbers, cells):
     """Return owner, image and patch of all patches of images, (n_rows, 3)."""
     pairs = np.column_stack([owners, numbers]).repeat(len(cells), axis=0)
     return np.column_stack([pairs, np.tile(cells, len(numbers))])
+
+
+def count_folds(bank_size, n_owners, n_rows, n_features):
+    """Return of how many folds banks are made: 0 if they have room for all rows.
+
+    `n_rows` and `n_features` are those of each scale.
+    """
+    pairs = list(zip(n_rows, n_features, strict=True))
+    sizes = [rows_to_keep(bank_size, *pair) for pair in pairs]
+    if sizes == list(n_rows):
+        return 0
+    return max(min(_N_FOLDS, n_owners, *sizes), 2)
 
 
 def _make_bank(rows, labels):

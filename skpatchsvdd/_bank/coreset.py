@@ -27,13 +27,15 @@ class Coreset:
     """Keeps few rows of a stream: far from each other, near to all others.
 
     `size` at most, or all if `n_expected` are no more. `rng` draws the
-    projection in which distances are compared.
+    projection in which distances are compared. Of `n_others` that are filled at once
+    each waits for fewer rows.
     """
 
-    def __init__(self, size, n_expected, n_features, rng, device):
+    def __init__(self, size, n_expected, n_features, rng, device, n_others=0):
         self.size = size
         n_waiting, n_bytes = _CPU_WAITING if device.type == "cpu" else _GPU_WAITING
         n_waiting = min(n_waiting, max(n_bytes // (4 * n_features), 1))
+        n_waiting = -(-n_waiting // (1 + n_others))
         self.capacity = min(n_expected, size + max(n_waiting, size // 2))
         self._seed = draw_seed(rng)
         self._device = device
@@ -85,6 +87,36 @@ class Coreset:
         shape = (n_features, _PROJECTED)
         projection = torch.randn(shape, generator=generator).to(points)
         return points @ projection
+
+
+class FoldedCoreset:
+    """Keeps few rows of each fold of images, chosen from that fold alone.
+
+    What is kept of one fold does not depend on the images of another: a bank without a
+    fold is what it would be had its images never been there. `n_images` is the number
+    of images of each fold; labels begin with the number of the fold.
+    """
+
+    def __init__(self, size, n_images, n_expected, n_features, rng, device):
+        ends = np.cumsum(n_images)
+        sizes = np.diff(ends * size // ends[-1], prepend=0)
+        self._parts = {
+            fold: Coreset(own, n_expected, n_features, rng, device, len(sizes) - 1)
+            for fold, own in enumerate(sizes.tolist())
+            if own > 0
+        }
+
+    def add(self, rows, labels):
+        """Take in rows (n, n_features), float32, on any device, and their labels."""
+        for fold in np.intersect1d(labels[:, 0], list(self._parts)):
+            own = np.flatnonzero(labels[:, 0] == fold)
+            chosen = torch.from_numpy(own).to(rows.device)
+            self._parts[fold].add(rows[chosen], labels[own])
+
+    def result(self):
+        """Return the rows kept and their labels, one fold after the other."""
+        found = (part.result() for part in self._parts.values())
+        return tuple(np.concatenate(x) for x in zip(*found, strict=True))
 
 
 def choose_centers(points, n_centers):

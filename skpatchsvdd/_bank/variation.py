@@ -28,7 +28,8 @@ class PatchSample(NamedTuple):
     """Patches of every normal image, a few of each."""
 
     rows: np.ndarray  # (n_images, n_each, n_features), float32
-    owners: np.ndarray  # (n_images,), the number of an image, or of a group of images
+    owners: np.ndarray  # (n_images,), who is left out with each
+    images: np.ndarray  # (n_images,), their numbers
 
     def join(self, other, rng):
         """Return both samples as one, a random choice of the images if too many."""
@@ -55,7 +56,7 @@ class Sampler:
             others = rng.choice(n_images, n_images - n_drawn, replace=False)
             self._is_drawn[others] = False
 
-    def add(self, features, owners):
+    def add(self, features, owners, images):
         """Draw from the patches of images, a tensor (n, n_patches, n_features)."""
         drawn = self._is_drawn[self._n_seen : self._n_seen + len(features)]
         self._n_seen += len(features)
@@ -66,7 +67,8 @@ class Sampler:
         chosen = [self._rng.choice(n_patches, n_each, replace=False) for _ in numbers]
         places = torch.from_numpy(numbers[:, None] * n_patches + np.array(chosen))
         rows = features.flatten(0, 1)[places.to(features.device)].cpu().numpy()
-        self._samples.append(PatchSample(rows, np.asarray(owners)[drawn]))
+        labels = (np.asarray(x)[drawn] for x in (owners, images))
+        self._samples.append(PatchSample(rows, *labels))
 
     def result(self):
         """Return the `PatchSample`."""
@@ -74,12 +76,12 @@ class Sampler:
 
 
 def _join_samples(samples, rng):
-    rows, owners = (np.concatenate(x) for x in zip(*samples, strict=True))
-    n_images = max(2 * _N_PATCHES // rows.shape[1], 1)
-    if len(rows) > n_images:
-        chosen = np.sort(rng.choice(len(rows), n_images, replace=False))
-        rows, owners = rows[chosen], owners[chosen]
-    return PatchSample(rows, owners)
+    joined = PatchSample(*(np.concatenate(x) for x in zip(*samples, strict=True)))
+    n_images = max(2 * _N_PATCHES // joined.rows.shape[1], 1)
+    if len(joined.rows) > n_images:
+        chosen = np.sort(rng.choice(len(joined.rows), n_images, replace=False))
+        joined = PatchSample(*(x[chosen] for x in joined))
+    return joined
 
 
 class Variation(Saved):

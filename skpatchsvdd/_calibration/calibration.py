@@ -4,43 +4,46 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from skpatchsvdd._calibration.groups import number_owners
+from skpatchsvdd._calibration.groups import append_labels, number_owners
 from skpatchsvdd._calibration.threshold import (
     count_scores,
     p_values_from_scores,
     threshold_from_scores,
 )
+from skpatchsvdd._scoring import EncodedImages
 from skpatchsvdd._utils import Saved
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Calibration(Saved):
     """The scores of normal images, and which of them calibrate.
 
-    `plain` and `raised` are kept as they were measured. The scores that count are
-    computed from them: see `count_scores`.
+    The scores that count are computed from `plain` and `raised`: see `count_scores`.
     """
 
     # Score of each image against a bank that does not hold it, without feedback.
     plain: np.ndarray
-    groups: np.ndarray | None  # None makes each image its own group
     # Whether thresholds and p-values come from an image: the encoder has seen no image
     # of its group.
     calibrates: np.ndarray
+    # The number of each image's group, which nobody is shown, and the user's label of
+    # it: None where images have none of their own.
+    owners: np.ndarray
+    groups: np.ndarray | None = None
     rate: float | str = "auto"  # that of false alarms, by which thresholds are chosen
     # The scores as known defects raise them, no higher than `plain`. None without any.
     raised: np.ndarray | None = None
-    are_given: bool = True  # whether by the user; otherwise groups are twins
-    # That of images which the bank does not hold, and which alone calibrate.
+    images: EncodedImages | None = None  # those that the bank does not hold
+    # The calibration of these, which alone counts.
     held_out: "Calibration | None" = None
 
     def __post_init__(self):
-        parts = (self.plain, self.calibrates, self.groups, self.raised)
+        parts = (self.plain, self.calibrates, self.owners, self.groups, self.raised)
         lengths = {len(x) for x in parts if x is not None}
         if len(lengths) > 1:
             raise ValueError(
-                "plain, groups, calibrates and raised must have one length, got "
-                f"{sorted(lengths)}"
+                "plain, calibrates, owners, groups and raised must have one length, "
+                f"got {sorted(lengths)}"
             )
 
     def __len__(self):
@@ -52,11 +55,14 @@ class Calibration(Saved):
         return tuple(x.name for x in fields(cls))
 
     @property
-    def owners(self):
-        """The number of each image's group, ndarray of int; without groups, its own."""
-        if self.groups is None:
-            return np.arange(len(self))
-        return number_owners(self.groups)
+    def are_grouped(self):
+        """Whether images belong together, by the user's word or as twins."""
+        return self.groups is not None or len(np.unique(self.owners)) < len(self)
+
+    @property
+    def twins(self):
+        """A label of each image, the same for twins; None if there are none."""
+        return self.owners if self.groups is None and self.are_grouped else None
 
     @property
     def levels(self):
@@ -91,16 +97,22 @@ class Calibration(Saved):
         return self.source.scores[self.source.calibrates]
 
     @property
-    def used_groups(self):
-        """The groups of the images that calibrate, or None."""
+    def used_owners(self):
+        """The numbers of the groups of the images that calibrate, or None."""
         source = self.source
-        return None if source.groups is None else source.groups[source.calibrates]
+        return source.owners[source.calibrates] if source.are_grouped else None
+
+    @property
+    def used_groups(self):
+        """The labels of their groups, or of twins, or None."""
+        source = self.source
+        labels = source.twins if source.groups is None else source.groups
+        return None if labels is None else labels[source.calibrates]
 
     def _threshold(self, n_more=0):
         """Return the threshold of plain scores, or a later one of them."""
-        plain, groups = self.plain[self.calibrates], self.groups
-        groups = None if groups is None else groups[self.calibrates]
-        return threshold_from_scores(plain, self.rate, groups, None, n_more)
+        plain = self.plain[self.calibrates]
+        return threshold_from_scores(plain, self.rate, self.used_owners, None, n_more)
 
     def offset(self, rate=None, name="false_alarm_rate"):
         """Return the score below which an image is called abnormal.
@@ -109,11 +121,11 @@ class Calibration(Saved):
         without one, there is none.
         """
         rate = self.rate if rate is None else rate
-        return threshold_from_scores(self.used_scores, rate, self.used_groups, name)
+        return threshold_from_scores(self.used_scores, rate, self.used_owners, name)
 
     def p_values(self, scores):
         """Return how unusual images with these scores would be among normal ones."""
-        return p_values_from_scores(self.used_scores, scores, self.used_groups)
+        return p_values_from_scores(self.used_scores, scores, self.used_owners)
 
     def change(self, **changes):
         """Return one with other values of some parameters."""
@@ -126,21 +138,47 @@ class Calibration(Saved):
             held_out = held_out.change(rate=rate)
         return self.change(rate=rate, held_out=held_out)
 
-    def extend(self, plain, groups=None, is_seen=False):
+    def number(self, groups):
+        """Return the numbers of groups of more images, by their labels.
+
+        A label that is known continues its group.
+        """
+        return number_owners(groups, self.groups, self.owners)
+
+    def number_new(self, n_images):
+        """Return the numbers of as many new groups."""
+        return self.owners.max() + 1 + np.arange(n_images)
+
+    def extend(self, plain, owners, groups=None, is_seen=False):
         """Return the calibration with more images, without what raises their scores.
 
-        They have groups if, and only if, the former images do. Those of groups that the
-        encoder was trained on, `is_seen`, do not calibrate.
+        `groups` are their labels, or None; those of groups that the encoder was trained
+        on, `is_seen`, do not calibrate.
         """
         calibrates = np.ones(len(plain), dtype=bool) & ~np.asarray(is_seen)
-        if self.groups is not None:
-            groups = np.concatenate([self.groups, groups])
         return self.change(
             plain=np.concatenate([self.plain, plain]),
-            groups=groups,
+            owners=np.concatenate([self.owners, owners]),
+            groups=append_labels(self.groups, groups, len(plain)),
             calibrates=np.concatenate([self.calibrates, calibrates]),
             raised=None,
         )
+
+    def forget_raised(self):
+        """Return the calibration without what known defects made of its scores."""
+        held_out = self.held_out
+        if held_out is not None:
+            held_out = held_out.change(raised=None)
+        return self.change(raised=None, held_out=held_out)
+
+    def take(self, indices):
+        """Return the calibration of some images that the bank does not hold."""
+        parts = {
+            name: getattr(self, name)[indices]
+            for name in ("plain", "calibrates", "owners", "groups", "raised")
+            if getattr(self, name) is not None
+        }
+        return self.change(**parts, images=self.images.take(indices))
 
     def join(self, others, added):
         """Return the calibration with images that were added to copies of it.
@@ -149,6 +187,11 @@ class Calibration(Saved):
         """
         joined = self
         for other, new in zip(others, added, strict=True):
-            groups = None if other.groups is None else other.groups[new]
-            joined = joined.extend(other.plain[new], groups, ~other.calibrates[new])
+            labels = None if other.groups is None else other.groups[new]
+            if labels is None:  # numbers of one copy mean nothing to another
+                owners = joined.number_new(len(new))
+            else:
+                owners = joined.number(labels)
+            is_seen = ~other.calibrates[new]
+            joined = joined.extend(other.plain[new], owners, labels, is_seen)
         return joined

@@ -34,7 +34,7 @@ def check_groups(groups, n_images):
             "groups must hold a label for each image, got a missing value. Pass a "
             "label of its own for an image that belongs to no group."
         )
-    return groups.astype(str) if groups.dtype.kind == "O" else groups
+    return groups if groups.dtype.kind in "biufU" else groups.astype(str)
 
 
 def _as_column(groups):
@@ -71,14 +71,47 @@ def check_more_groups(groups, former, n_images):
     return check_groups(groups, n_images)
 
 
-def number_owners(groups):
+def number_owners(groups, former=None, owners=()):
     """Return, for each image, the number of its group.
 
-    Groups are numbered in the order in which they come in, so that more of them change
-    no number.
+    Those of `former` images, with the numbers `owners`, go on; new ones are numbered in
+    the order in which they come. An image without a label, None, is its own group.
     """
-    _, first, inverse = np.unique(groups, return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(first))[inverse]
+    numbers, found = {}, []
+    for label, owner in zip(() if former is None else former, owners, strict=False):
+        numbers.setdefault(_write(label), int(owner))
+    n_groups = max(owners, default=-1) + 1
+    for label in groups:
+        name = object() if label is None else _write(label)
+        number = numbers.setdefault(name, n_groups)
+        n_groups = max(n_groups, number + 1)
+        found.append(number)
+    return np.array(found, dtype=int)
+
+
+def _write(label):
+    """Return a label as text: 1, 1.0 and "1" are one group, in whatever array."""
+    label = label.item() if hasattr(label, "item") else label
+    is_whole = isinstance(label, float) and label.is_integer()
+    return str(int(label) if is_whole or isinstance(label, bool) else label)
+
+
+def append_labels(former, new, n_new):
+    """Return labels of images, and those of more, if former ones have any.
+
+    As they are where their type can hold both. None is the label of images without one.
+    """
+    if former is None:
+        return None
+    new = np.full(n_new, None) if new is None else new
+    if former.dtype.kind == new.dtype.kind:
+        return np.concatenate([former, new])
+    labels = [*former.tolist(), *new.tolist()]
+    if len({isinstance(x, str) for x in labels if x is not None}) > 1:
+        labels = [x if x is None else _write(x) for x in labels]
+    kept = np.array(labels)
+    # Whole numbers that no type can hold, as those of int64 and uint64, stay objects.
+    return kept if kept.tolist() == labels else np.array(labels, dtype=object)
 
 
 def split_groups(groups, is_seen, trains, rng):

@@ -76,12 +76,10 @@ def threshold_from_scores(
 ):
     """Choose the score below which an image is called abnormal.
 
-    It is where `p_values_from_scores` passes `false_alarm_rate`. Without groups, it
-    lies just above the k-th of n scores, with the largest k for which k / (n + 1) is at
-    most `false_alarm_rate`: images that score less than that have p-values of at most
-    `false_alarm_rate`, those that score more have larger ones. Where several images
-    have that score, it is this score itself. "auto" is the lowest score, below which
-    none is.
+    Images that score less have p-values, by `p_values_from_scores`, of at most
+    `false_alarm_rate`; those that score as much or more have larger ones. Without
+    groups, it is the k-th lowest of n scores, with the largest k for which k / (n + 1)
+    is at most `false_alarm_rate`. "auto" is the lowest score.
 
     `name` is that of the parameter in warnings; without one, there is none. `n_more` is
     how many groups more may be called abnormal.
@@ -99,10 +97,7 @@ def threshold_from_scores(
         return 0.0
     # With ties, the sum at a score is that of the last one of its equals.
     ends = np.searchsorted(order, order, side="right")
-    first = int(np.argmax(1 + sums[ends] > allowed))
-    if ends[first] > first + 1:  # equals of it, which are too many to be abnormal
-        return float(order[first])
-    return float(np.nextafter(order[first], np.inf))
+    return float(order[np.argmax(1 + sums[ends] > allowed)])
 
 
 def p_values_from_scores(scores, new, groups=None):

@@ -21,13 +21,14 @@ from scipy.sparse.csgraph import connected_components
 from skpatchsvdd._utils import TwinsFound, as_columns, expand, halve_squares, warn
 
 # With fewer images nothing is said.
-_MIN_IMAGES = 24
+_MIN_IMAGES = 4
 # Similar images that are looked at for each patch, and left out one by one; b is
-# measured between these two numbers, and twins are at most so many.
-_N_NEAREST, _N_LEFT_OUT, _N_NEAR, _MAX_TWINS = 20, 12, 8, 6
+# measured from two thirds of these on, and twins are at most half of them.
+_N_NEAREST, _N_LEFT_OUT = 20, 12
 # What leaving out a twin must add, in logarithms: so many times what the law says, and
-# two percent.
+# two percent. Of few images, less than so many, b is known roughly: more is needed.
 _FACTOR, _MARGIN = 1.5, 0.02
+_FEW, _FACTOR_OF_FEW = 6, 2.5
 # The least fraction of images that have twins: if fewer have, a rate of false alarms is
 # at most 1 / (1 - fraction) times what it should be.
 _HARMFUL = 0.1
@@ -51,13 +52,16 @@ def find_twins(bank, device):
         return None
     n_each = int(np.clip(_MAX_PRODUCTS // (4 * n_pairs), _MIN_PATCHES, _N_PATCHES))
     rises, left_out = _leave_out_all(*_compare(bank, n_images, n_each, device))
+    n_left_out = rises.shape[1]
+    n_near, max_twins = 2 * n_left_out // 3, n_left_out // 2
     # The tail of an image that few others are like tells little: no less than usual.
-    slopes = rises[:, _N_LEFT_OUT - 1] - rises[:, _N_NEAR - 1]
-    slopes /= (1 / np.arange(_N_NEAR + 1, _N_LEFT_OUT + 1)).sum()
+    slopes = rises[:, n_left_out - 1] - rises[:, n_near - 1]
+    slopes /= (1 / np.arange(n_near + 1, n_left_out + 1)).sum()
     slopes = np.maximum(slopes, np.median(slopes))[:, None]
-    law = slopes / np.arange(1, _MAX_TWINS + 1)
-    more = np.diff(rises[:, :_MAX_TWINS], axis=1, prepend=0)
-    are_twins = np.logical_and.accumulate(more > _FACTOR * law + _MARGIN, axis=1)
+    law = slopes / np.arange(1, max_twins + 1)
+    more = np.diff(rises[:, :max_twins], axis=1, prepend=0)
+    factor = _FACTOR_OF_FEW if n_images < _FEW else _FACTOR
+    are_twins = np.logical_and.accumulate(more > factor * law + _MARGIN, axis=1)
     first, k = np.nonzero(are_twins)
     links = csr_matrix(
         (np.ones(len(first)), (first, left_out[first, k])), shape=(n_images, n_images)
@@ -94,9 +98,10 @@ def _compare(bank, n_images, n_each, device):
             index = owners.expand(len(some), -1)
             by_image.scatter_reduce_(1, index, halves, "amin")
         by_image.scatter_(1, owners[some][:, None], torch.inf)
-        found.append(by_image.topk(_N_NEAREST, dim=1, largest=False))
+        n_nearest = min(_N_NEAREST, n_images - 1)
+        found.append(by_image.topk(n_nearest, dim=1, largest=False))
     halves, nearest = (torch.cat(x).cpu().numpy() for x in zip(*found, strict=True))
-    shape = n_images, n_each, _N_NEAREST
+    shape = n_images, n_each, n_nearest
     distances = np.log(np.maximum(2 * halves, 1e-6)) / 2
     return distances.reshape(shape), nearest.reshape(shape)
 
@@ -107,14 +112,14 @@ def _leave_out_all(distances, nearest):
     Arrays of shape (n_images, n_left_out): by how much the distances of its patches
     rise, in logarithms, their mean, and the images that were left out.
     """
-    n_images = len(distances)
-    rises = np.zeros((n_images, _N_LEFT_OUT))
-    left_out = np.zeros((n_images, _N_LEFT_OUT), dtype=int)
+    n_images, n_left_out = len(distances), min(_N_LEFT_OUT, distances.shape[2] - 1)
+    rises = np.zeros((n_images, n_left_out))
+    left_out = np.zeros((n_images, n_left_out), dtype=int)
     patches = np.arange(distances.shape[1])
     for i in range(n_images):
         is_there = np.ones(nearest[i].shape, dtype=bool)
         first = np.zeros(len(patches), dtype=int)
-        for k in range(_N_LEFT_OUT):
+        for k in range(n_left_out):
             most = np.bincount(nearest[i, patches, first]).argmax()
             is_there &= nearest[i] != most
             is_there[:, -1] = True  # beyond all that are known

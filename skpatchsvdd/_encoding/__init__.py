@@ -2,7 +2,12 @@
 
 from skpatchsvdd._encoding.base import DEFAULT_STRIDES, grid_shape, rebuild_encoder
 from skpatchsvdd._encoding.cache import clear_cache, remember, remembering
-from skpatchsvdd._encoding.dense import DenseSetting, keep_pictures, show_pictures
+from skpatchsvdd._encoding.dense import (
+    DenseSetting,
+    find_cells,
+    keep_pictures,
+    show_pictures,
+)
 from skpatchsvdd._encoding.dry_run import copy_frozen, run_module, weights_digest
 from skpatchsvdd._encoding.formulas import (
     FormulaEncoder,

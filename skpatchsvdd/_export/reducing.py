@@ -1,10 +1,18 @@
 """A fitted bank made smaller, and the threshold that goes with it."""
 
+from dataclasses import replace
+
 import numpy as np
 
-from skpatchsvdd._bank import Variation, join_banks, rows_to_keep
+from skpatchsvdd._bank import join_banks, rows_to_keep
 from skpatchsvdd._feedback import apply_feedback, measure_again
-from skpatchsvdd._scoring import index_banks, score_rows
+from skpatchsvdd._scoring import (
+    find_folds,
+    fold_bank,
+    index_banks,
+    measure_variations,
+    score_rows,
+)
 
 # Seed of the projections in which rows are compared: the same bank each time.
 _SEED = 0
@@ -35,29 +43,31 @@ def reduce_bank(fitted, calibration, bank_size, context):
             "bank_size to fit instead."
         )
 
-    rng = np.random.RandomState(_SEED)
+    rng, feedback = np.random.RandomState(_SEED), fitted.feedback
+    context = replace(context, options=replace(context.options, bank_size=bank_size))
+    whole = fitted.change(feedback=None)
+    folded = fold_bank(whole, [], context)
+    _, folds = find_folds(folded.owners, folded.n_folds)
+    pairs = zip(folded.indexes, sizes, strict=True)
     banks = [
-        join_banks([index.bank()], size, rng, context.device) for index, size in pairs
+        join_banks([index.bank()], size, rng, context.device, folds)
+        for index, size in pairs
     ]
     indexes = index_banks(banks, context)
-    variations, feedback = fitted.variations, fitted.feedback
-    if variations is not None:
-        measured = zip(variations, indexes, strict=True)
-        variations = [Variation(x.sample, i, context.device) for x, i in measured]
-    whole = fitted.change(feedback=None)
-    reduced = whole.change(indexes=indexes, variations=variations)
-    before, after = (
-        score_rows(whole, context.load(x), context.report)[0] for x in (whole, reduced)
-    )
+    samples = folded.variations and [x.sample for x in folded.variations]
+    variations = measure_variations(samples, indexes, context)
+    reduced = folded.change(indexes=indexes, variations=variations)
+    before = score_rows(whole, context.load(whole), context.report)[0]
+    after = score_rows(folded, context.load(reduced), context.report)[0]
     # Those of which not all patches are there do not calibrate.
     factors = np.where(before > 0, after / before, 1.0)
     calibration = calibration.change(plain=calibration.plain * factors)
     if feedback is None:
         return reduced, calibration
     if feedback.defects is not None:
-        defects = measure_again(feedback.defects, indexes, context)
+        defects = measure_again(feedback.defects, reduced, context)
         feedback = feedback.change(defects=defects)
-    return apply_feedback(reduced, calibration, feedback, context)
+    return apply_feedback(reduced, reduced, calibration, feedback, context)
 
 
 def holds_all(fitted, calibration, context):

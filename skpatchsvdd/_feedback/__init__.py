@@ -10,6 +10,5 @@ from skpatchsvdd._feedback.updates import (
     check_apart,
     find_update,
     join_feedback,
-    learnt_more,
     take_defective,
 )

@@ -64,14 +64,14 @@ def learn_defects(former, defective, fitted, context):
     kept = [_keep_cover(part, context) for part in parts]
     news = defective.known, defective.kinds, defective.stack.files
     lists = [[*a, *b] for a, b in zip(lists, news, strict=True)]
-    return _measure(kept, lists, fitted.indexes, context)
+    return _measure(kept, lists, fitted, context)
 
 
-def measure_again(defects, indexes, context):
-    """Return known defects with the limits of another bank of normal patches."""
+def measure_again(defects, fitted, context):
+    """Return known defects with the limits of another `FittedBank`."""
     kept = [(bank.rows, bank.places) for bank in defects.banks]
     lists = defects.known, defects.kinds, defects.files
-    return _measure(kept, lists, indexes, context)
+    return _measure(kept, lists, fitted, context)
 
 
 def drop_defects(defects, known):
@@ -105,36 +105,13 @@ def rename_defects(defects, kinds):
     return replace(defects, kinds=[kinds.get(x, kind) for x, kind in pairs])
 
 
-def join_defects(everyone, indexes, context):
-    """Return what several know of defects, or None, as one.
-
-    An image that many know counts once; the `indexes` are those of normal patches.
-    """
-    everyone = [x for x in everyone if x is not None]
-    if not everyone:
-        return None
-    parts, known, kinds, files = [[] for _ in indexes], [], [], []
-    for defects in everyone:
-        numbers = np.full(len(defects.known), -1)
-        for i, digest in enumerate(defects.known):
-            if digest not in known:
-                numbers[i] = len(known)
-                known.append(digest)
-                kinds.append(defects.kinds[i])
-                files.append(defects.files[i])
-        for part, bank in zip(parts, defects.banks, strict=True):
-            new = numbers[bank.places[:, 0]]
-            is_new = new >= 0
-            places = _make_places(new[is_new], bank.places[is_new, 1])
-            part.append((bank.rows[is_new], places))
-    kept = [_keep_cover(part, context) for part in parts]
-    return _measure(kept, (known, kinds, files), indexes, context)
-
-
-def _measure(kept, lists, indexes, context):
+def _measure(kept, lists, fitted, context):
     context.report.log("measuring how near normal patches come to known defects")
-    pairs = zip(kept, indexes, strict=True)
-    banks = [measure_limits(*own, index, context.device) for own, index in pairs]
+    pairs = zip(kept, fitted.indexes, strict=True)
+    banks = [
+        measure_limits(*own, index, fitted.owners, context.device)
+        for own, index in pairs
+    ]
     return KnownDefects(banks, *lists)
 
 

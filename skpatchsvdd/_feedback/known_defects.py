@@ -27,12 +27,13 @@ _REACHED = 0.5
 # The power of the ratio by which distances are raised, and the ratio from which on
 # nothing more is: a copy of a known defect would have an infinite one.
 _POWER, _LARGEST = 2, 4.0
+MOST_RAISED = _LARGEST**_POWER
 # The least limit, in ratios: images that are all the same have none.
 _LEAST = 1e-6
 # Products held at a time, (patches, rows).
 _PRODUCTS = 2**24
-# Owners of normal patches that are searched for at a time.
-_N_OWNERS = 16
+# Images whose patches are searched for at a time.
+_N_IMAGES = 16
 
 
 class DefectBank(NamedTuple):
@@ -45,15 +46,15 @@ class DefectBank(NamedTuple):
     # who has the largest, (2, n_rows).
     limits: np.ndarray
     holders: np.ndarray  # who has the largest, (n_rows,)
-    # The largest ratio of the patches of each owner, float32, in units of the limits of
-    # the other owners, (n_owners,).
+    # The largest ratio of the patches of each image, float32, in units of the limits of
+    # other owners than its own, and the numbers of these, (n_images,).
     peaks: np.ndarray
+    owners: np.ndarray
 
     def limit_peaks(self, owner):
         """Return what normal images reach, all but those of an owner; -1 is nobody."""
-        peaks = self.peaks
-        if 0 <= owner < len(peaks) > 1:
-            peaks = np.delete(peaks, owner)
+        others = self.peaks[self.owners != owner]
+        peaks = others if len(others) else self.peaks
         return max(float(np.quantile(peaks, _REACHED)), 1.0)
 
 
@@ -88,14 +89,14 @@ class KnownDefects(Saved):
             self._on_device[key] = _DefectSearch(self.banks[scale], features.device)
         return self._on_device[key].measure(features, left_out)
 
-    def bound_raises(self, n_owners):
-        """Return by how much each owner is raised at most, (n_scales, n_owners)."""
-        raises = np.ones((len(self.banks), n_owners))
-        for own, bank in zip(raises, self.banks, strict=True):
-            n = len(bank.peaks)  # the others have no patches there
-            limits = [bank.limit_peaks(owner) for owner in range(n)]
-            own[:n] = np.clip(bank.peaks / limits, 1, _LARGEST) ** _POWER
-        return raises
+    def bound_raises(self):
+        """Return by how much each image is raised at most, (n_scales, n_images)."""
+        raises = []
+        for bank in self.banks:
+            limits = {owner: bank.limit_peaks(owner) for owner in set(bank.owners)}
+            limits = [limits[owner] for owner in bank.owners]
+            raises.append(np.clip(bank.peaks / limits, 1, _LARGEST) ** _POWER)
+        return np.array(raises)
 
 
 def raise_distances(distances, near):
@@ -149,36 +150,41 @@ class _DefectSearch:
         return (self._bank.limit_peaks(owner) * limits).square()
 
 
-def measure_limits(rows, places, index, device):
+def measure_limits(rows, places, index, owners, device):
     """Measure how near normal patches come to known defects, as a `DefectBank`.
 
-    At one scale, whose normal patches are in the index. Of a bank of limited size these
-    are the patches that it keeps, among which the least usual ones are.
+    At one scale, whose normal patches are in the index, those of images of `owners`. Of
+    a bank of limited size these are the patches that it keeps, among which the least
+    usual ones are.
     """
     bank, on_device = index.view_bank(), torch.from_numpy(rows).to(device)
-    owners, counts = np.unique(bank.owners, return_counts=True)
-    ratios = np.zeros((owners.max() + 1, len(rows)), dtype=np.float32)
-    by_owner = np.argsort(bank.owners, kind="stable")
-    parts = np.split(by_owner, counts.cumsum()[:-1])
+    images, counts = np.unique(bank.places[:, 0], return_counts=True)
+    ratios = np.zeros((len(owners), len(rows)), dtype=np.float32)
+    by_image = np.argsort(bank.places[:, 0], kind="stable")
+    parts = np.split(by_image, counts.cumsum()[:-1])
     for first, last in _find_runs(counts):
         some = torch.from_numpy(bank.rows[np.stack(parts[first:last])]).to(device)
-        distances = index.query_exactly(some, owners[first:last].tolist())
-        for owner, *own in zip(owners[first:last], some, distances, strict=True):
-            ratios[owner] = _find_ratios(*own, on_device).cpu().numpy()
-    order = np.argsort(ratios, axis=0)
+        chosen = images[first:last]
+        distances = index.query_exactly(some, owners[chosen].tolist())
+        for image, *own in zip(chosen, some, distances, strict=True):
+            ratios[image] = _find_ratios(*own, on_device).cpu().numpy()
+    of_owner = np.zeros((max(owners.max() + 1, 2), len(rows)), dtype=np.float32)
+    np.maximum.at(of_owner, owners, ratios)
+    order = np.argsort(of_owner, axis=0)
     holders = order[-1]
-    limits = np.take_along_axis(ratios, order[[-1, -2]], axis=0)
-    is_own = np.arange(len(ratios))[:, None] == holders
+    limits = np.take_along_axis(of_owner, order[[-1, -2]], axis=0)
+    is_own = owners[:, None] == holders
     others = np.maximum(np.where(is_own, limits[1], limits[0]), _LEAST)
-    return DefectBank(rows, places, limits, holders, (ratios / others).max(axis=1))
+    peaks = (ratios / others).max(axis=1)
+    return DefectBank(rows, places, limits, holders, peaks, owners)
 
 
 def _find_runs(sizes):
-    """Yield starts and ends of runs of equal sizes, of a few owners at most."""
+    """Yield starts and ends of runs of equal sizes, of a few images at most."""
     starts = [0, *(np.flatnonzero(np.diff(sizes)) + 1), len(sizes)]
     for start, end in itertools.pairwise(starts):
-        for first in range(start, end, _N_OWNERS):
-            yield first, min(first + _N_OWNERS, end)
+        for first in range(start, end, _N_IMAGES):
+            yield first, min(first + _N_IMAGES, end)
 
 
 def _find_ratios(features, distances, rows):

@@ -4,20 +4,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skpatchsvdd._calibration import number_owners
 from skpatchsvdd._feedback.defect_patches import (
     DefectiveImages,
     drop_defects,
-    join_defects,
     learn_defects,
     measure_again,
     rename_defects,
 )
 from skpatchsvdd._feedback.feedback import Feedback
+from skpatchsvdd._feedback.known_defects import MOST_RAISED
 from skpatchsvdd._images import list_digests
 from skpatchsvdd._scoring import (
     NormalImages,
     extend_bank,
+    score_encoded,
     score_memorized,
     score_rows,
 )
@@ -45,7 +45,7 @@ def find_update(images, labels, groups, fitted, calibration, corrections):
 
     `labels` say which of them are defective; the groups of these do not matter.
     `corrections` says whether normal images were chosen for their scores; "similar"
-    ones join the bank, and do not calibrate.
+    ones join the bank, each as a group without a label, and do not calibrate.
     """
     feedback = fitted.feedback or Feedback()
     stack = images.take(labels.normal).hold()
@@ -56,13 +56,12 @@ def find_update(images, labels, groups, fitted, calibration, corrections):
     corrected = set(digests) - feedback.corrected if corrections else set()
     if corrections is True:  # none of these joins the bank
         new = []
-    owners, is_seen = fitted.owners.max() + 1 + np.arange(len(new)), bool(corrections)
+    owners, is_seen = calibration.number_new(len(new)), bool(corrections)
     if groups is not None:
         groups = groups[labels.normal][new]
-        everyone = number_owners(np.concatenate([calibration.groups, groups]))
-        former, owners = np.split(everyone, [len(fitted.known)])
+        owners = calibration.number(groups)
         was_seen = [digest in fitted.seen for digest in fitted.known]
-        is_seen = np.isin(owners, former[was_seen])
+        is_seen = np.isin(owners, calibration.owners[was_seen])
     defective, former = take_defective(images, labels), feedback.kinds
     check_apart(defective, in_bank | set(digests))
     now = zip(defective.known, defective.kinds, strict=True)
@@ -101,121 +100,115 @@ def check_apart(defective, normal):
 def apply_update(fitted, calibration, update, context):
     """Return a bank and its calibration that an `Update` has joined."""
     feedback, new = fitted.feedback or Feedback(), update.normal
-    fitted = fitted.change(feedback=None)
+    former = fitted = fitted.change(feedback=None)
     if len(new):
         fitted = extend_bank(fitted, new, context)
         label = "scoring images, each without its own patches"
         with context.report.side_progress(label, len(new)) as progress:
             scores = score_memorized(new.stack, context.load(fitted), progress)
-        groups = update.groups
-        if calibration.groups is not None and groups is None:
-            groups = _make_groups(calibration.groups, new.known)
-        calibration = calibration.extend(scores, groups, update.is_seen)
+        calibration = calibration.extend(
+            scores, new.owners, update.groups, update.is_seen
+        )
     defects = drop_defects(feedback.defects, update.withdrawn)
     defects = rename_defects(defects, update.renamed)
     if len(update.defective):
         defects = learn_defects(defects, update.defective, fitted, context)
     elif defects is not None and (len(new) or update.withdrawn):
-        defects = measure_again(defects, fitted.indexes, context)
+        defects = measure_again(defects, fitted, context)
     # What was called good, and is defective.
     corrected = feedback.corrected.difference(update.defective.known)
     feedback = Feedback(defects=defects, corrected=corrected | update.corrected)
-    return apply_feedback(fitted, calibration, feedback, context)
+    calibration = _drop_held_out(calibration, update.defective.known)
+    return apply_feedback(former, fitted, calibration, feedback, context)
 
 
-def _make_groups(former, digests):
-    """Return a new group for each image, which has none of its own."""
-    if former.dtype.kind in "iu":
-        return former.max() + 1 + np.arange(len(digests))
-    return np.array([f"image {digest}" for digest in digests])
+def _drop_held_out(calibration, defective):
+    """Return a calibration without those of its images that are defective."""
+    held_out = calibration.held_out
+    if held_out is None:
+        return calibration
+    stays = [i for i, x in enumerate(held_out.images.known) if x not in set(defective)]
+    if len(stays) == len(held_out):
+        return calibration
+    return calibration.change(held_out=held_out.take(stays) if stays else None)
 
 
-def apply_feedback(fitted, calibration, feedback, context):
+def apply_feedback(former, fitted, calibration, feedback, context):
     """Return a bank with some feedback, and the calibration that goes with it.
 
-    Given the bank without any, and the calibration of its plain scores.
+    Given the bank without any; plain scores are those of a `former` one. Where another
+    bank, or a known defect, may have changed them, all scores are found anew: those of
+    images all of whose patches the bank holds, and of images that calibrate from
+    outside of it.
     """
-    raised = None
-    if feedback.defects is not None:
-        unsettled = fitted.change(feedback=feedback.change(levels=calibration.levels))
-        raised = _raise_scores(calibration.plain, unsettled, context)
-    calibration = calibration.change(raised=raised)
+    if fitted is former and feedback.defects is None:
+        calibration = calibration.forget_raised()
+    else:
+        # Levels are for what comes after these scores.
+        levels = np.zeros(len(fitted.known) + 1)
+        asked = fitted.change(feedback=feedback.change(levels=levels))
+        bank = context.load(asked)
+        found = score_rows(asked, bank, context.report)
+        held_out = calibration.held_out
+        if held_out is not None:
+            others = score_encoded(held_out.images, fitted, bank)
+            most = np.full(len(held_out), MOST_RAISED)
+            held_out = _score_again(held_out, *others, most, feedback)
+        found = _leave_out_of_mean(found, former, fitted, calibration, context)
+        most = _bound_raises(asked, bank) if feedback.defects else None
+        calibration = _score_again(calibration, *found, most, feedback)
+        calibration = calibration.change(held_out=held_out)
     if not feedback:
         return fitted, calibration
     feedback = feedback.change(levels=calibration.levels)
     return fitted.change(feedback=feedback), calibration
 
 
-def _raise_scores(plain, fitted, context):
-    """Return training images' scores by what is known of defects, at most `plain`.
+def _score_again(known, abnormal, raised, most, feedback):
+    """Return a calibration with new scores, NaN for images that were not scored.
 
-    Images all of whose patches the bank holds are scored by these, each without its own
-    ones, and their plain scores change as much as that of the patches does. Of others
-    no more is known than by how much the patches that the bank has kept are raised at
-    most: their scores are lowered by that, so that thresholds stay on the safe side.
+    Of these no more is known than by how much they may be raised at `most`: their
+    scores are lowered by that, so that thresholds stay on the safe side.
     """
-    bank = context.load(fitted)
-    abnormal, raised = score_rows(fitted, bank, context.report)
-    # Where patches give the plain scores, what they give is raised to the last bit.
-    is_same = np.isclose(-abnormal, plain, rtol=1e-5)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        factors = np.where(abnormal > 0, raised / abnormal, 1.0)
-    factors = np.where(np.isnan(abnormal), _bound_raises(fitted, bank), factors)
-    scores = np.where(is_same, -raised, plain * factors)
-    return np.minimum(scores, plain)
+    is_found = ~np.isnan(abnormal)
+    # To the last bit what it was, if nothing but a rounding has changed it.
+    is_same = ~is_found | np.isclose(-abnormal, known.plain, rtol=1e-5)
+    plain = np.where(is_same, known.plain, -abnormal)
+    if feedback.defects is None:
+        return known.change(plain=plain, raised=None)
+    scores = np.where(is_found, -raised, plain * most)
+    return known.change(plain=plain, raised=np.minimum(scores, plain))
+
+
+def _leave_out_of_mean(found, former, fitted, calibration, context):
+    """Return scores of images which the mean of images is to be without, too.
+
+    The features in the bank are less the mean of all images. So these scores are what
+    they were, times what changes with the bank for the features there.
+    """
+    n = fitted.n_averaged if fitted.setting.center.size > 1 else 0
+    if n == 0:
+        return found
 
 
 def _bound_raises(fitted, bank):
     """Return by which factor the scores of images are raised at most, (n_images,)."""
-    by_owner = fitted.feedback.defects.bound_raises(fitted.owners.max() + 1)
-    raises = by_owner[:, fitted.owners]  # (n_scales, n_images)
+    raises = fitted.feedback.defects.bound_raises()
     weights = np.array(bank.encoder.scale_weights)[:, None]
     return (raises**weights).prod(axis=0)
 
 
-def learnt_more(fitted, others):
-    """Whether copies of a bank were told something that it was not."""
-    own, *theirs = (x.feedback or Feedback() for x in (fitted, *others))
-    return any((x.corrected, x.kinds) != (own.corrected, own.kinds) for x in theirs)
+def join_feedback(former, others):
+    """Return what an estimator was told, and the corrections of copies of it.
 
-
-def join_feedback(former, others, joined, context):
-    """Return what an estimator and copies of it were told, by their banks.
-
-    What a copy was told after it was copied counts: a defect that one has withdrawn is
-    none any more, and one that was renamed has its new name. `joined` is the bank of
-    all of them.
+    Defects that one of them alone knows, or names otherwise, are an error.
     """
     own, *theirs = (x.feedback or Feedback() for x in (former, *others))
-    before, now = own.kinds, [x.kinds for x in theirs]
-    withdrawn = {x for x in before for names in now if x not in names}
-    renamed = {}
-    for names in now:
-        for digest, kind in names.items():
-            if kind == before.get(digest):
-                continue
-            if renamed.setdefault(digest, kind) != kind:
-                raise ValueError(
-                    "others disagree about a defect: it is called "
-                    f"{renamed[digest]!r} by one and {kind!r} by another. Let one of "
-                    "them partial_fit it again, with the name that is right."
-                )
-    everyone = [drop_defects(x.defects, withdrawn) for x in (own, *theirs)]
-    defects = join_defects(everyone, joined.indexes, context)
-    corrected = set().union(*(x.corrected for x in (own, *theirs)))
-    if defects is not None:
-        _check_agreed(defects, corrected.union(joined.known))
-        defects = rename_defects(defects, renamed)
-    return Feedback(defects=defects, corrected=corrected)
-
-
-def _check_agreed(defects, normal):
-    """Raise if an image is a defect to one, and normal to another, by its digest."""
-    images = zip(defects.known, defects.kinds, defects.files, strict=True)
-    for digest, kind, file in images:
-        if digest in normal:
+    for i, other in enumerate(theirs):
+        if other.kinds != own.kinds:
             raise ValueError(
-                f"{file or 'an image'} is called {kind!r} by one of others, and normal "
-                "by another. Decide which is right, and let partial_fit of the other "
-                "copy begin anew without it."
+                f"estimator {i} of others was told of other defects than this one. "
+                "Pass copies that have learnt normal images, and let the joined "
+                "estimator partial_fit the defects."
             )
+    return own.change(corrected=own.corrected.union(*(x.corrected for x in theirs)))

@@ -3,11 +3,16 @@
 from skpatchsvdd._scoring.context import FitContext, NormalImages
 from skpatchsvdd._scoring.explain import explain
 from skpatchsvdd._scoring.fitted import (
+    EncodedImages,
     FittedBank,
     build_bank,
+    encode_images,
     extend_bank,
+    find_folds,
+    fold_bank,
     index_banks,
-    relabel,
+    measure_variations,
+    score_encoded,
     score_rows,
 )
 from skpatchsvdd._scoring.inspect import (
@@ -19,7 +24,6 @@ from skpatchsvdd._scoring.inspect import (
     make_maps,
     score_images,
     score_memorized,
-    score_new,
 )
 from skpatchsvdd._scoring.joining import check_copies, find_added, join_fitted
 from skpatchsvdd._scoring.maps import find_covering, resize_map

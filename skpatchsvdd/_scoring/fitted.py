@@ -2,15 +2,25 @@
 
 import copy
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from skpatchsvdd._bank import Bank, Sampler, Variation, collect_banks, make_index
+from skpatchsvdd._bank import (
+    Sampler,
+    Variation,
+    collect_banks,
+    count_folds,
+    make_index,
+    take_cells,
+)
 from skpatchsvdd._encoding import DenseSetting, find_units
-from skpatchsvdd._scoring.inspect import DeviceBank, score_features
+from skpatchsvdd._scoring.inspect import DeviceBank, encode_each, score_features
 from skpatchsvdd._utils import Saved, draw_seed
+
+# Bytes of features of images that calibrate, and are not in the bank, that are kept.
+_KEPT_BYTES = 2**29
 
 
 class _OnDevice:
@@ -34,8 +44,9 @@ class FittedBank(Saved):
     units: list  # how positions are appended to features
     known: list = ()  # digests of the images in the bank, bytes
     # The owner, image or group, of each known image: rows of the same owner are left
-    # out when it is scored.
+    # out when it is scored. In a reduced bank it is one of so many folds.
     owners: np.ndarray | None = None
+    n_folds: int = 0
     n_averaged: int = 0  # the centre is the mean of so many of the first known images
     seen: set = frozenset()  # digests of the images that the encoder was trained on
     variations: list | None = None  # the distances that are usual
@@ -104,6 +115,10 @@ def build_bank(normal, context):
     if options.relative_weight > 0 or pictures is not None:
         sampler_rng = _fork(rng)
         samplers = [Sampler(len(images), sampler_rng) for _ in units]
+    n_features = [x.shape[-1] for x in dense.encode(dense.move(images.read([0])))]
+    n_features = [n + 2 * (unit > 0) for n, unit in zip(n_features, units, strict=True)]
+    n_folds = _count_folds(dense, normal.owners, n_features, options.bank_size)
+    owners, folds = find_folds(normal.owners, n_folds)
     with context.report.progress("encoding images", len(images)) as progress:
         banks = collect_banks(
             dense,
@@ -112,9 +127,10 @@ def build_bank(normal, context):
             options.bank_size,
             rng,
             progress=progress,
-            owners=normal.owners,
+            owners=owners,
             samplers=samplers,
             pictures=pictures,
+            folds=folds,
         )
     indexes = index_banks(banks, context)
     samples = samplers and [sampler.result() for sampler in samplers]
@@ -123,7 +139,8 @@ def build_bank(normal, context):
         indexes=indexes,
         units=units,
         known=normal.known,
-        owners=normal.owners,
+        owners=owners,
+        n_folds=n_folds,
         # With groups, the mean is that of the images trained on: no other image has a
         # part in it.
         n_averaged=len(normal) if normal.all_are_shown else 0,
@@ -142,9 +159,12 @@ def extend_bank(fitted, new, context):
 
     The encoder is not trained on any of them.
     """
-    images, rng, former = new.stack, context.rng, fitted.variations
+    images, rng = new.stack, context.rng
     pictures = None if fitted.pictures is None else [fitted.pictures]
-    samplers = samples = None
+    fitted = fold_bank(fitted, new.owners, context)
+    everyone = np.concatenate([fitted.owners, new.owners])
+    owners, folds = find_folds(everyone, fitted.n_folds)
+    former, samplers, samples = fitted.variations, None, None
     if former is not None:
         sampler_rng = _fork(rng)
         n_each = [x.sample.rows.shape[1] for x in former]
@@ -159,9 +179,10 @@ def extend_bank(fitted, new, context):
             former=[index.bank() for index in fitted.indexes],
             n_former=len(fitted.known),
             progress=progress,
-            owners=new.owners,
+            owners=owners[len(fitted.known) :],
             samplers=samplers,
             pictures=pictures,
+            folds=folds,
         )
     indexes = index_banks(banks, context)
     if former is not None:
@@ -170,7 +191,7 @@ def extend_bank(fitted, new, context):
     return fitted.change(
         indexes=indexes,
         known=[*fitted.known, *new.known],
-        owners=np.concatenate([fitted.owners, new.owners]),
+        owners=owners,
         variations=measure_variations(samples, indexes, context),
         pictures=None if pictures is None else np.concatenate(pictures),
         sizes=[*fitted.sizes, *images.sizes],
@@ -178,16 +199,39 @@ def extend_bank(fitted, new, context):
     )
 
 
-def relabel(fitted, owners, context):
-    """Return a `FittedBank` whose images have other owners, which are left out."""
+def fold_bank(fitted, new_owners, context):
+    """Return a bank of folds if more images, of some owners, make it a reduced one."""
+    if fitted.n_folds:
+        return fitted
+    dense = context.load(fitted).encoder
+    everyone = np.append(fitted.owners, new_owners)
+    n_features = [index.view_bank().rows.shape[1] for index in fitted.indexes]
+    n_folds = _count_folds(dense, everyone, n_features, context.options.bank_size)
+    if not n_folds:
+        return fitted
     banks = [index.bank() for index in fitted.indexes]
-    banks = [Bank(x.rows, owners[x.places[:, 0]], x.places) for x in banks]
-    indexes, samples = index_banks(banks, context), None
-    if fitted.variations is not None:
-        samples = [x.sample for x in fitted.variations]
-        samples = [x._replace(owners=owners[x.owners]) for x in samples]
-    variations = measure_variations(samples, indexes, context)
-    return fitted.change(indexes=indexes, owners=owners, variations=variations)
+    banks = [x._replace(owners=x.owners % n_folds) for x in banks]
+    variations = copy.deepcopy(fitted.variations)
+    for x in variations or []:
+        x.sample = x.sample._replace(owners=x.sample.owners % n_folds)
+    return fitted.change(
+        indexes=index_banks(banks, context),
+        owners=fitted.owners % n_folds,
+        n_folds=n_folds,
+        variations=variations,
+    )
+
+
+def _count_folds(dense, owners, n_features, bank_size):
+    n_rows = [len(owners) * len(cells) for cells in dense.cells]
+    return count_folds(bank_size, len(np.unique(owners)), n_rows, n_features)
+
+
+def find_folds(owners, n_folds):
+    """Return who is left out for each image, and the sizes of folds or None."""
+    if not n_folds:
+        return owners, None
+    return owners % n_folds, np.bincount(owners % n_folds, minlength=n_folds)
 
 
 def _fork(rng):
@@ -218,6 +262,60 @@ def index_banks(banks, context):
     return indexes
 
 
+class EncodedImages(NamedTuple):
+    """Images that no bank holds, as they are compared, to be scored again."""
+
+    known: list  # digests of all of them, bytes
+    # By scale, the patches of the first of them, float32, (n, n_patches, n_features).
+    rows: list
+    pictures: np.ndarray | None  # and what the comparison sees of these
+
+    def take(self, indices):
+        """Return some of them."""
+        kept = [i for i in indices if i < len(self.rows[0])]
+        pictures = None if self.pictures is None else self.pictures[kept]
+        known = [self.known[i] for i in indices]
+        return EncodedImages(known, [x[kept] for x in self.rows], pictures)
+
+
+def encode_images(images, known, bank, progress):
+    """Score new images, without feedback and raised by it, (2, n), and encode them.
+
+    As many as there is room for: of the first ones alone the features are kept.
+    """
+    cells = bank.encoder.cells
+    scores, rows, pictures, n_bytes = [], [[] for _ in cells], [], 0
+    for i, x in enumerate(encode_each(images, bank)):
+        scores.append(score_features(x.features, [-1], x.pictures, bank))
+        pairs = zip(x.features, cells, strict=True)
+        own = [take_cells(f.flatten(1, 2), chosen) for f, chosen in pairs]
+        n_bytes += 4 * sum(f.numel() for f in own)
+        if n_bytes <= _KEPT_BYTES or i == 0:
+            for part, f in zip(rows, own, strict=True):
+                part.append(f.cpu().numpy())
+            if x.pictures is not None:
+                pictures.append(x.pictures.cpu().numpy())
+        progress(i + 1)
+    rows = [np.concatenate(part) for part in rows]
+    pictures = np.concatenate(pictures) if pictures else None
+    return np.concatenate(scores, axis=1), EncodedImages(known, rows, pictures)
+
+
+def score_encoded(encoded, fitted, bank):
+    """Score `EncodedImages` as `encode_images` does, (2, n); NaN if they are not kept.
+
+    Of those that have joined the bank since, their owner is left out.
+    """
+    owners = dict(zip(fitted.known, fitted.owners.tolist(), strict=True))
+    scores = np.full((2, len(encoded.known)), np.nan)
+    for i in range(len(encoded.rows[0])):
+        rows = [x[i : i + 1] for x in encoded.rows]
+        picture = None if encoded.pictures is None else encoded.pictures[i : i + 1]
+        owner = owners.get(encoded.known[i], -1)
+        scores[:, i : i + 1] = _score(rows, [owner], picture, bank)
+    return scores
+
+
 def score_rows(fitted, bank, report):
     """Score the images all of whose patches a bank holds, each without its own ones.
 
@@ -237,18 +335,23 @@ def score_rows(fitted, bank, report):
     with report.side_progress("scoring images learnt from", len(whole)) as progress:
         for start in range(0, len(whole), dense.batch_size):
             some = whole[start : start + dense.batch_size]
-            features = []
-            for k, own in enumerate(zip(banks, orders, starts, strict=True)):
-                rows, order, at = own[0].rows, *own[1:]
-                rows = [rows[order[at[i] : at[i + 1]]] for i in some]
-                features.append(_lay_out(np.stack(rows), dense, k))
-            owners = [int(fitted.owners[i]) for i in some]
-            pictures = None
-            if fitted.pictures is not None:
-                pictures = dense.move(fitted.pictures[some])
-            scores[:, some] = score_features(features, owners, pictures, bank)
+            rows = []
+            for index, order, at in zip(banks, orders, starts, strict=True):
+                own = [index.rows[order[at[i] : at[i + 1]]] for i in some]
+                rows.append(np.stack(own))
+            pictures = None if fitted.pictures is None else fitted.pictures[some]
+            owners = fitted.owners[some].tolist()
+            scores[:, some] = _score(rows, owners, pictures, bank)
             progress(start + len(some))
     return scores
+
+
+def _score(rows, owners, pictures, bank):
+    """Score images by their patches, (n, n_patches, n_features) of each scale."""
+    dense = bank.encoder
+    features = [_lay_out(x, dense, k) for k, x in enumerate(rows)]
+    pictures = None if pictures is None else dense.move(pictures)
+    return score_features(features, owners, pictures, bank)
 
 
 def _lay_out(rows, dense, scale):

@@ -134,19 +134,6 @@ def score_memorized(images, bank, progress=None):
     return score_images(images, bank, progress, refuse)
 
 
-def score_new(images, bank, progress):
-    """Score images as new ones, before it is decided what of feedback counts.
-
-    Returns scores without what feedback raises, and with all of it, (n_images,).
-    """
-    found = []
-    for start, batch in images.batches(bank.encoder.batch_size):
-        new = encode(bank.encoder.move(batch), [-1] * len(batch), bank)
-        found.append(score_features(new.features, new.owners, new.pictures, bank))
-        progress(start + len(batch))
-    return -np.concatenate(found, axis=1)
-
-
 def score_features(features, owners, pictures, bank):
     """Score images of known owners whose features are known, with positions.
 

@@ -1,10 +1,17 @@
 """One bank of several that have grown from the same one."""
 
+import functools
+
 import numpy as np
 import torch
 
-from skpatchsvdd._bank import Bank, PatchSample, Variation, join_banks, rows_to_keep
-from skpatchsvdd._scoring.fitted import index_banks
+from skpatchsvdd._bank import Bank, PatchSample, join_banks, rows_to_keep
+from skpatchsvdd._scoring.fitted import (
+    find_folds,
+    fold_bank,
+    index_banks,
+    measure_variations,
+)
 
 
 def check_copies(own, others):
@@ -82,11 +89,19 @@ def find_added(fitted, others):
     return added
 
 
-def join_fitted(fitted, others, added, owners, context):
+def join_fitted(fitted, others, added, calibration, context):
     """Let images that were `added` to copies of a bank join it, without any feedback.
 
-    `owners` are those of former and new images, in the order of `others` and `added`.
+    The `Calibration` is that of former and new images, in the order of `others` and
+    `added`.
     """
+    owners = calibration.owners
+    fitted = fold_bank(fitted, owners[len(fitted.known) :], context)
+    if fitted.n_folds and calibration.groups is None:
+        # As their rows were chosen.
+        folds = [x.owners[new] for x, new in zip(others, added, strict=True)]
+        owners = np.concatenate([fitted.owners, *folds])
+    owners, folds = find_folds(owners, fitted.n_folds)
     rng, device = context.rng, context.device
     banks = [[index.bank()] for index in fitted.indexes]
     samples = fitted.variations and [[x.sample] for x in fitted.variations]
@@ -98,10 +113,8 @@ def join_fitted(fitted, others, added, owners, context):
         for parts, index in zip(banks, other.indexes, strict=True):
             parts.append(_renumber(index.bank(), numbers, owners))
         if samples is not None:
-            names = np.full(other.owners.max() + 1, -1)
-            names[other.owners[new]] = owners[numbers[new]]
             for parts, x in zip(samples, other.variations, strict=True):
-                parts.append(_take_new(x.sample, parts[0], names))
+                parts.append(_take_new(x.sample, numbers, owners))
         known.extend(other.known[i] for i in new)
         sizes.extend(other.sizes[i] for i in new)
         files.extend(other.files[i] for i in new)
@@ -110,20 +123,17 @@ def join_fitted(fitted, others, added, owners, context):
     for parts, cells in zip(banks, context.load(fitted).encoder.cells, strict=True):
         n_features, n_rows = parts[0].rows.shape[1], len(known) * len(cells)
         size = rows_to_keep(context.options.bank_size, n_rows, n_features)
-        joined.append(join_banks(parts, size, rng, device))
+        joined.append(join_banks(parts, size, rng, device, folds))
     indexes = index_banks(joined, context)
-    variations = None
     if samples is not None:
-        variations = []
-        for (first, *rest), index in zip(samples, indexes, strict=True):
-            for sample in rest:
-                first = first.join(sample, rng)
-            variations.append(Variation(first, index, device))
+        samples = [
+            functools.reduce(lambda a, b: a.join(b, rng), parts) for parts in samples
+        ]
     return fitted.change(
         indexes=indexes,
         known=known,
         owners=owners,
-        variations=variations,
+        variations=measure_variations(samples, indexes, context),
         pictures=None if pictures[0] is None else np.concatenate(pictures),
         sizes=sizes,
         files=files,
@@ -140,9 +150,9 @@ def _renumber(bank, numbers, owners):
     return Bank(bank.rows[is_new], owners[images].astype(np.int32), places)
 
 
-def _take_new(sample, former, names):
-    """Return the patches of a sample that are not in a former one, renamed."""
-    there = {row.tobytes() for row in former.rows}
-    owners = names[sample.owners]
-    is_new = [row.tobytes() not in there for row in sample.rows] & (owners >= 0)
-    return PatchSample(sample.rows[is_new], owners[is_new])
+def _take_new(sample, numbers, owners):
+    """Return the patches of a sample that are of images that have a new number."""
+    images = numbers[sample.images]
+    is_new = images >= 0
+    images = images[is_new]
+    return PatchSample(sample.rows[is_new], owners[images], images)

@@ -7,9 +7,15 @@ import torch
 
 from skpatchsvdd._bank import ApproximateIndex, ExactIndex, Variation
 from skpatchsvdd._calibration import Calibration
-from skpatchsvdd._encoding import ENCODERS, JointEncoder, ModuleEncoder, grid_shape
+from skpatchsvdd._encoding import (
+    ENCODERS,
+    JointEncoder,
+    ModuleEncoder,
+    find_cells,
+    grid_shape,
+)
 from skpatchsvdd._feedback import Feedback, KnownDefects
-from skpatchsvdd._scoring import FittedBank
+from skpatchsvdd._scoring import EncodedImages, FittedBank
 from skpatchsvdd._utils import safe_after_fork
 
 # Values of an inspected image, at most: 16,384 x 16,384 pixels of three channels.
@@ -114,21 +120,26 @@ def _is_bank_right(parameters, learnt):
         and _is_number(fitted.comparison_weight)
         and fitted.comparison_weight >= 0
         and (fitted.pictures is not None) == (fitted.comparison_weight > 0)
-        and (fitted.pictures is None or _are_pictures_right(fitted, learnt))
+        and (fitted.pictures is None or fitted.variations is not None)
+        and (
+            fitted.pictures is None
+            or _are_pictures_right(fitted.pictures, n_known, learnt)
+        )
         and _are_positive([fitted.score_pixels])
         and all(_is_number(unit) and unit >= 0 for unit in fitted.units)
         and _are_indices(fitted.owners, n_known)
+        and type(fitted.n_folds) is int
+        and fitted.n_folds >= 0
         and all(_is_index_right(i, learnt) for i in range(n_scales))
     )
 
 
-def _are_pictures_right(fitted, learnt):
-    """Whether there is a picture of half the size of each known image."""
-    pictures, (height, width) = fitted.pictures, learnt["inspected_shape_"][:2]
+def _are_pictures_right(pictures, n_images, learnt):
+    """Whether there is a picture of half the size of each image."""
+    height, width = learnt["inspected_shape_"][:2]
     return (
-        fitted.variations is not None
-        and pictures.dtype == np.uint8
-        and pictures.shape[0] == len(fitted.known)
+        pictures.dtype == np.uint8
+        and pictures.shape[0] == n_images
         and pictures.shape[1] in (1, 3)
         and pictures.shape[2:] == (-(-height // 2), -(-width // 2))
     )
@@ -161,8 +172,11 @@ def _are_variations_right(parameters, learnt):
         and _are_floats(x.sample.rows, (*x.distances.shape, width))
         and x.distances.ndim == 2
         and x.distances.size > 0
-        and x.sample.owners.shape == x.distances.shape[:1]
-        and _are_indices(x.sample.owners, len(fitted.known))
+        and all(
+            labels.shape == x.distances.shape[:1]
+            and _are_indices(labels, len(fitted.known))
+            for labels in (x.sample.owners, x.sample.images)
+        )
         and _is_number(x.width)
         and x.width > 0
         for x, width in zip(fitted.variations, _list_widths(fitted), strict=True)
@@ -190,12 +204,15 @@ def _are_defects_right(defects, fitted):
         and len(lengths) == 1
         and all(isinstance(kind, str) for kind in defects.kinds)
         and len(defects.banks) == len(widths)
-        and all(map(_is_bank_of_defects_right, defects.banks, widths))
+        and all(
+            _is_bank_of_defects_right(bank, width, len(fitted.known))
+            for bank, width in zip(defects.banks, widths, strict=True)
+        )
         and all(x.places[:, 0].max() < min(lengths) for x in defects.banks)
     )
 
 
-def _is_bank_of_defects_right(bank, n_features):
+def _is_bank_of_defects_right(bank, n_features, n_known):
     n_rows = len(bank.rows)
     return (
         n_rows > 0
@@ -205,8 +222,9 @@ def _is_bank_of_defects_right(bank, n_features):
         and _are_floats(bank.limits, (2, n_rows))
         and bank.holders.shape == (n_rows,)
         and _are_indices(bank.holders)
-        and len(bank.peaks) > 0
-        and _are_floats(bank.peaks, (len(bank.peaks),))
+        and bank.owners.shape == (n_known,)
+        and _are_indices(bank.owners, n_known)
+        and _are_floats(bank.peaks, (n_known,))
     )
 
 
@@ -224,7 +242,7 @@ def _is_calibration_right(parameters, learnt):
     return (
         len(known) == len(learnt["_fitted"].known)
         and _are_scores_right(known)
-        and (known.held_out is None or _are_scores_right(known.held_out))
+        and (known.held_out is None or _is_held_out_right(known.held_out, learnt))
         and known.source.calibrates.any()
         and type(learnt["offset_"]) in (int, float)  # users may set it to infinity
         and not math.isnan(learnt["offset_"])
@@ -236,14 +254,43 @@ def _are_scores_right(known):
     rate = known.rate
     return (
         isinstance(known, Calibration)
-        and len({len(x) for x in (*scores, known.calibrates)}) == 1
+        and len({len(x) for x in (*scores, known.calibrates, known.owners)}) == 1
+        and _are_indices(known.owners, len(known))
         and (known.groups is None or len(known.groups) == len(known))
         and all(x.dtype == np.float64 for x in scores)
         and known.calibrates.dtype == bool
-        and isinstance(known.are_given, bool)
         and (rate == "auto" or (type(rate) is float and 0 < rate <= 0.5))
         and (known.held_out is None or known.held_out.held_out is None)
     )
+
+
+def _is_held_out_right(known, learnt):
+    """Whether images that the bank does not hold have features like those there."""
+    fitted, encoded = learnt["_fitted"], known.images
+    rows, pictures = encoded.rows, encoded.pictures
+    return (
+        _are_scores_right(known)
+        and isinstance(encoded, EncodedImages)
+        and len(encoded.known) == len(known)
+        and isinstance(encoded.known, list)
+        and 0 < len(rows[0]) <= len(encoded.known)
+        and len(rows) == len(fitted.indexes)
+        and all(
+            _are_floats(x, (len(rows[0]), n_patches, width))
+            for x, n_patches, width in zip(
+                rows, _count_patches(learnt), _list_widths(fitted), strict=True
+            )
+        )
+        and (pictures is None) == (fitted.pictures is None)
+        and (pictures is None or _are_pictures_right(pictures, len(rows[0]), learnt))
+    )
+
+
+def _count_patches(learnt):
+    """Return how many patches images have at each scale, those that roi looks at."""
+    size, roi = learnt["inspected_shape_"][:2], learnt["_fitted"].setting.roi
+    scales = zip(learnt["patch_sizes_"], learnt["strides_"], strict=True)
+    return [len(find_cells(roi, grid_shape(size, *x), *x)) for x in scales]
 
 
 def _are_positive(numbers):

@@ -48,7 +48,7 @@ def test_fused_regression_equals_the_plain_one(
     rng, kernel_device, owner, n_features, monkeypatch
 ):
     rows = draw(rng, 600, n_features).reshape(6, 100, n_features)
-    sample = PatchSample(rows, np.arange(6))
+    sample = PatchSample(rows, np.arange(6), np.arange(6))
     index = type("Index", (), {"query_exactly": lambda self, x, out: x.abs().mean(2)})
     usual = Variation(sample, index(), kernel_device)
     features = torch.tensor(draw(rng, 140, n_features)).view(2, 70, n_features)

@@ -25,8 +25,9 @@ def draw(rng, n_images=6, n_patches=300):
 def make_variation(patches, n_each=80):
     n_images, n_patches, n_features = patches.shape
     sampler = Sampler(n_images, np.random.RandomState(0), n_each)
-    sampler.add(torch.from_numpy(patches[:2]), np.arange(2))
-    sampler.add(torch.from_numpy(patches[2:]), np.arange(2, n_images))
+    sampler.add(torch.from_numpy(patches[:2]), np.arange(2), np.arange(2))
+    rest = np.arange(2, n_images)
+    sampler.add(torch.from_numpy(patches[2:]), rest, rest)
     owners = np.arange(n_images).repeat(n_patches)
     index = ExactIndex(Bank(patches.reshape(-1, n_features), owners))
     return Variation(sampler.result(), index, CPU)
@@ -62,8 +63,12 @@ def test_every_image_gives_as_many_patches(rng):
 
 
 def test_a_joined_sample_does_not_grow_without_end(rng):
-    sample = PatchSample(np.zeros((4, 1500, 2), dtype=np.float32), np.arange(4))
-    other = PatchSample(np.ones((6, 1500, 2), dtype=np.float32), np.arange(4, 10))
+    sample = PatchSample(
+        np.zeros((4, 1500, 2), dtype=np.float32), np.arange(4), np.arange(4)
+    )
+    other = PatchSample(
+        np.ones((6, 1500, 2), dtype=np.float32), np.arange(4, 10), np.arange(6)
+    )
     joined = sample.join(other, np.random.RandomState(0))
     assert joined.rows.shape == (5, 1500, 2)
     np.testing.assert_array_equal(joined.rows[:, 0, 0], joined.owners >= 4)
@@ -73,7 +78,7 @@ def test_many_images_do_not_all_give_a_patch():
     sampler = Sampler(20_000, np.random.RandomState(0))
     for start in range(0, 20_000, 5_000):
         owners = np.arange(start, start + 5_000)
-        sampler.add(torch.zeros(5_000, 2, 1), owners)
+        sampler.add(torch.zeros(5_000, 2, 1), owners, owners)
     sample = sampler.result()
     assert sample.rows.shape == (8192, 1, 1)
     assert len(np.unique(sample.owners)) == 8192
@@ -82,7 +87,7 @@ def test_many_images_do_not_all_give_a_patch():
 def test_without_other_owners_nothing_is_left_out(rng):
     patches = draw(rng)
     sampler = Sampler(6, np.random.RandomState(0), 50)
-    sampler.add(torch.from_numpy(patches), np.zeros(6, dtype=int))
+    sampler.add(torch.from_numpy(patches), np.zeros(6, dtype=int), np.arange(6))
     bank = Bank(patches.reshape(-1, 8), np.zeros(6 * 300, dtype=int))
     variation = Variation(sampler.result(), ExactIndex(bank), CPU)
     usual = variation.usual(torch.from_numpy(patches[:1]), [0])

@@ -5,13 +5,14 @@ import pickle
 import numpy as np
 import pytest
 import sklearn
+from scipy.ndimage import gaussian_filter
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, GroupKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from skpatchsvdd import Inspection, PatchSVDD, Training
-from skpatchsvdd._calibration import Calibration
+from skpatchsvdd._calibration import Calibration, number_owners
 from skpatchsvdd._calibration.groups import choose_aside
 from skpatchsvdd.datasets import make_textures
 from skpatchsvdd.model_selection import (
@@ -120,11 +121,11 @@ def test_the_order_of_images_does_not_matter(lots):
 def test_a_small_bank_leaves_groups_out_too(lots):
     images, groups = lots
     est = make(bank_size=60).set_params(inspection__relative_weight=0)
-    own = clone(est).fit(images)
     est.fit(images, groups=groups)
     assert est.bank_size_ == {32: 60}
-    assert set(est._fitted.indexes[0].owners) <= set(range(N_GROUPS))
-    assert (est.training_scores_ <= own.training_scores_).all()
+    owners = est._fitted.owners.reshape(N_GROUPS, N_EACH)
+    assert (owners == owners[:, :1]).all()
+    np.testing.assert_array_equal(est.score_samples(images), est.training_scores_)
 
 
 def test_groups_of_one_image_are_no_groups(lots):
@@ -193,7 +194,11 @@ def test_the_attributes_of_an_estimator_are_its_calibration(lots, groups, kept):
     est = make(false_alarm_rate=0.25).fit(images[:4], groups=groups)
     more = [4, 1] if groups[0] == 1 else ["4", "1"]
     est.partial_fit(images[4:], groups=more)
-    known = Calibration(est.training_scores_, est.groups_, est.calibrates_)
+    known = Calibration(
+        plain=est.training_scores_,
+        calibrates=est.calibrates_,
+        owners=number_owners(est.groups_),
+    )
     assert est.offset_ == known.offset(0.25)
     scores = est.score_samples(images)
     np.testing.assert_array_equal(est.p_values(images), known.p_values(scores))
@@ -212,14 +217,14 @@ def test_enough_images_are_left_to_train_on(sizes):
         choose_aside(np.arange(2), np.arange(2), rng)
 
 
-def test_partial_fit_lets_new_groups_calibrate(trained):
+def test_partial_fit_lets_new_groups_calibrate(trained, lots):
     est = pickle.loads(pickle.dumps(trained))
     new = make_lots(2, 2, 5)
     est.partial_fit(new, groups=["new", "new", "lot 100", "lot 100"])
     assert est.calibrates_[-4:].all()
     assert est.groups_[-4:].tolist() == ["new", "new", "lot 100", "lot 100"]
-    np.testing.assert_array_equal(est.training_scores_[:-4], trained.training_scores_)
-    np.testing.assert_array_equal(est.score_samples(new), est.training_scores_[-4:])
+    everyone = np.concatenate([lots[0], new])
+    np.testing.assert_array_equal(est.score_samples(everyone), est.training_scores_)
     assert est.p_values(NOISE) == 1 / (N_GROUPS // 2 + 2 + 1)
 
 
@@ -264,6 +269,21 @@ def test_paper_training_takes_groups(lots):
     est.fit(images, groups=groups)
     seen = images[~est.calibrates_] / 255
     np.testing.assert_allclose(est.center_, seen.mean(axis=0), atol=1e-5)
+    np.testing.assert_array_equal(est.score_samples(images), est.training_scores_)
+
+
+@pytest.mark.parametrize("n_pieces", [2, 3])
+def test_pictures_of_one_piece_are_found_among_few(n_pieces):
+    noise = np.random.default_rng(0).normal(size=(n_pieces, 57, 57, 3))
+    noise = gaussian_filter(noise, (0, 2, 2, 0))
+    pieces = np.clip(128 + 50 * noise / noise.std(), 0, 255).astype(np.uint8)
+    images = np.concatenate([pieces[:, 4:52, 4:52], pieces[:, 1:49, 2:50]])
+    est = PatchSVDD(encoder="formulas", max_iter=0, random_state=0)
+    with pytest.warns(UserWarning, match="several pictures of one piece"):
+        est.fit(images)
+    twins = est.twins_[:n_pieces] == est.twins_[n_pieces:]
+    assert twins.all()
+    assert len(np.unique(est._fitted.owners)) == n_pieces
     np.testing.assert_array_equal(est.score_samples(images), est.training_scores_)
 
 

@@ -188,7 +188,7 @@ def variation(rng):
     """Of three images: one whose patches vary a lot, and two whose vary little."""
     rows = rng.normal(size=(3, 60, 18)).astype(np.float32)
     index = type("Index", (), {"query_exactly": lambda self, x, out: x.abs().mean(2)})
-    variation = Variation(PatchSample(rows, np.arange(3)), index(), CPU)
+    variation = Variation(PatchSample(rows, np.arange(3), np.arange(3)), index(), CPU)
     variation.distances[0] *= 3
     return variation
 
