@@ -948,15 +948,15 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             New images, as for `fit`, most of them normal. With `groups`, they count as
             one new group.
         defect_fraction : float in [0, 1), default=0.2
-            Fraction of the images that may be abnormal, at most. Abnormal images, if
-            they are not more, are not taken for drift.
+            Fraction of the images that may be abnormal, at most: so many, those of
+            lowest score, are left out. The report and the live page use 0.2, too.
         level : float in [0, 1), default=0.01
             Highest rate of false drift alarms.
 
         Returns
         -------
         result : DriftResult
-            With `p_value`, `statistic`, `drifted` and a one-line `verdict`; see
+            With `p_value`, `statistic`, `drifted` and `verdict`, in words; see
             :func:`skpatchsvdd.drift.drift_test`.
         """
         check_is_fitted(self)

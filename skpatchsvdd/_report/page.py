@@ -32,9 +32,6 @@ _IMAGE_SIZE = 256
 # Images inspected at a time, and regions of an image that are listed.
 _BATCH = 16
 _N_REGIONS = 10
-# Fraction of a batch that may be defective, when it is asked whether it has drifted: as
-# many as there are alarms, but no less and no more than this.
-_DEFECTS = 0.2, 0.5
 _TINY = 1e-12  # instead of a threshold of 0
 
 
@@ -250,10 +247,11 @@ class Page:
             return {"drift": f"No images to tell drift by: {what}.", "drifted": False}
         scores = np.array([-x["value"] for x in images])
         all_good = all(x["label"] is not None for x in images)
-        result, n_left_out = find_drift(self._est, scores, all_good)
+        known, groups = self._est.calibration_scores_, self._est.calibration_groups_
+        # Where all are known to be good, none is left out as possibly defective.
+        options = {"defect_fraction": 0} if all_good else {}
+        result = drift_test(known, scores, groups, **options)
         verdict = result.verdict
-        if n_left_out:
-            verdict += f" (Not counted, as possibly defective: {n_left_out}.)"
         if n_defective := len(self._images) - len(images):
             verdict += f" (Not counted, as labelled defective: {n_defective}.)"
         return {"drift": verdict, "drifted": bool(result.drifted)}
@@ -278,20 +276,6 @@ class Page:
             *((name, version(name)) for name in ("scikit-learn", "torch", "numpy")),
             ("Python", f"{platform.python_version()}, {platform.machine()}"),
         ]
-
-
-def find_drift(est, scores, all_good=False):
-    """Test new scores for drift; return the result, and how many were left out.
-
-    Unless images are `all_good`, the lowest are left out, as possibly defective: a
-    batch of many defects is no drift, but one of nothing else is.
-    """
-    share = 0.0
-    if not all_good:
-        share = float(np.clip(np.mean(scores < est.offset_), *_DEFECTS))
-    known, groups = est.calibration_scores_, est.calibration_groups_
-    result = drift_test(known, scores, groups, defect_fraction=share)
-    return result, int(share * len(scores))
 
 
 def _as_threshold(offset):
