@@ -8,6 +8,7 @@ from sklearn.utils import Bunch
 
 from skpatchsvdd._cli.files import find_misfit
 from skpatchsvdd._cli.states import find_state
+from skpatchsvdd._cli.text import describe_error
 from skpatchsvdd._images import ChangedFileError, ImageFileError, read_shape
 from skpatchsvdd._utils import is_out_of_memory
 
@@ -32,7 +33,7 @@ class Outcome(NamedTuple):
 
     def fail(self, error):
         """Return the outcome with an exception as the reason."""
-        reason = str(error) or type(error).__name__
+        reason = describe_error(error)
         may_pass = is_out_of_memory(error) or (
             isinstance(error, OSError) and error.errno is not None
         )

@@ -41,19 +41,32 @@ def check_layout(sources):
     """Raise if folders hold a data set whose defects and masks would be learnt."""
     _check_sources(sources)
     for source in sources:
-        for parent, folders, names in os.walk(source):
-            folders[:] = [x for x in folders if not x.startswith(".")]
+        for parent, folders, names in _walk(source):
             has_images = any(Path(x).suffix.lower() in ENDINGS for x in names)
             _check_names(Path(parent), folders, has_images)
+    harm = "defective images, or masks, would be learnt as normal ones"
+    check_data_set(sources, harm, ("train/good", "train", "test/good"))
+
+
+def check_data_set(sources, harm, wanted):
+    """Raise if folders hold a data set as a whole; name the `wanted` part, if there."""
+    for source in sources:
+        for parent, folders, _ in _walk(source):
             found = [x for x in _DATA_SET if x in folders]
             if len(found) > 1:
-                good = (Path(parent, x) for x in ("train/good", "train", "test/good"))
-                good = next(filter(Path.is_dir, good), "folders of good images alone")
+                parts = (Path(parent, x) for x in wanted)
+                part = next(filter(Path.is_dir, parts), "the folders of images alone")
                 raise ValueError(
                     f"{parent} holds {' and '.join(f'{x}/' for x in found)}, as MVTec "
-                    "AD's layout has them: defective images, or masks, would be learnt "
-                    f"as normal ones. Pass {good} instead."
+                    f"AD's layout has them: {harm}. Pass {part} instead."
                 )
+
+
+def _walk(source):
+    """Walk a folder and all below it, but for those that are hidden."""
+    for parent, folders, names in os.walk(source):
+        folders[:] = [x for x in folders if not x.startswith(".")]
+        yield parent, folders, names
 
 
 def _check_sources(sources):
