@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import call, read_page, read_rows, save_images
+from commands import call, read_page, read_rows, save_images, save_untrained
 from PIL import Image
 from settings import SEED
 
@@ -220,6 +220,28 @@ def test_it_says_from_the_start_how_far_it_has_come(inspect, monkeypatch, capsys
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "inspecting 6 images"
     assert re.fullmatch(r"1 of 6 images done, about \d+ min left", lines[1])
+
+
+def test_what_the_model_was_not_made_for_is_noted(tmp_path, out, capsys):
+    images = make_textures(6, image_size=48, random_state=SEED).images
+    save_untrained(
+        tmp_path / "m", save_images(tmp_path / "good", images), image_size=48
+    )
+    new = tmp_path / "new"
+    save_images(new, images[:1], ["alike"])
+    Image.fromarray(images[0]).convert("L").save(new / "grey.png")
+    Image.fromarray(images[0]).resize((96, 48)).save(new / "wide.png")
+    assert call("inspect", tmp_path / "m", new, "-o", out) in (0, 3)
+    notes = [
+        "",
+        "grey, and the training images are in colour",
+        "distorted: height is 0.50 x width, and 1.00 x in the training images",
+    ]
+    assert [row["note"] for row in read_rows(out)] == notes
+    found = {x["name"]: x["note"] for x in read_page(out / "report.html")["images"]}
+    assert [found[x] for x in sorted(found)] == notes
+    printed = capsys.readouterr().out
+    assert all(f"({note})" in printed for note in notes[1:])
 
 
 @pytest.mark.parametrize("watches", [False, True])

@@ -90,7 +90,9 @@ class Record:
             remove_maps(self._folder, first=self.table.n_rows)
             return outcome.fail(error)
         verdict, p_value = _find_verdict(outcome), outcome.results.p_values[0]
-        print(f"{verdict:8}  p {p_value:.3f}  {printable(outcome.file)}", flush=True)
+        note = f"  ({outcome.note})" if outcome.note else ""
+        line = f"{verdict:8}  p {p_value:.3f}  {printable(outcome.file)}{note}"
+        print(line, flush=True)
         self._n_taken += 1
         self._n_images += 1
         self._n_abnormal += verdict == "abnormal"
@@ -124,6 +126,7 @@ class Record:
             regions=";".join(" ".join(str(x[k]) for k in _BOX) for x in regions),
             **_find_kind(results),
             map=";".join(x.as_posix() for x in maps),
+            note=outcome.note,
             state=outcome.state,
         )
         return described
@@ -134,7 +137,7 @@ class Record:
 
     def _add_unreadable(self, outcome):
         self._begin()
-        file, state, reason = outcome[:3]
+        file, state, reason = outcome.file, outcome.state, outcome.reason
         self.table.add(file=file, verdict="unreadable", reason=reason, state=state)
         tell(f"unreadable: {reason}")
         self._n_taken += 1

@@ -12,7 +12,7 @@ from skpatchsvdd._cli.text import printable
 TABLE = "results.csv"
 COLUMNS = (
     *("file", "verdict", "score", "p_value", "n_regions", "regions", "map"),
-    *("reason", "time", "state"),
+    *("note", "reason", "time", "state"),
 )
 # Those of a model that knows kinds of defects. By the state, the last, files are known.
 COLUMNS_WITH_KIND = (*COLUMNS[:6], "kind", "kind_distance", *COLUMNS[6:])

@@ -13,8 +13,9 @@ import numpy as np
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from skpatchsvdd._calibration import p_values_from_scores
-from skpatchsvdd._images import list_images, read_display
+from skpatchsvdd._images import list_images, read_display, read_shape
 from skpatchsvdd._report.links import find_folder, name_page, refer
+from skpatchsvdd._report.notes import Notes
 from skpatchsvdd._report.patches import PatchPairs
 from skpatchsvdd._report.pictures import (
     OVERLAY_SIZE,
@@ -106,6 +107,7 @@ class Page:
         self._unreadable = {}
         self._n_seen = 0
         self._pairs = PatchPairs(estimator)
+        self._notes = Notes(estimator)
         # Then masks are where damage is, and not what lies above a threshold.
         self._is_compared = estimator._fitted.comparison_weight > 0
 
@@ -184,12 +186,21 @@ class Page:
             "size": list(size),
             "value": -float(results.scores[i]),
             "p": float(results.p_values[i]),
+            "note": self._notes.find((*size, self._count_channels(x))),
             "thumb": encode_picture(image, _IMAGE_SIZE),
             "map": encode_map(results.maps[i] / np.float32(threshold)),
             "regions": [[int(region[name]) for name in fields] for region in regions],
             "matches": pairs,
             **kinds,
         }
+
+    def _count_channels(self, x):
+        """Return the channels that an image came with; arrays must have the model's."""
+        n_channels = self._est.inspected_shape_[2]
+        try:
+            return read_shape(x)[2] if isinstance(x, str | Path) else n_channels
+        except (OSError, ValueError):  # it has been moved away just now
+            return n_channels
 
     def write(self, path):
         """Write the page; the file is whole, or what it was."""
