@@ -6,7 +6,7 @@ from pathlib import Path
 
 from skpatchsvdd._cli.maps import MAPS
 from skpatchsvdd._cli.table import TABLE, is_table
-from skpatchsvdd._cli.text import ListedError, tell
+from skpatchsvdd._cli.text import ListedError, count, tell
 from skpatchsvdd._images import find_all_files, read_image, read_shape
 from skpatchsvdd._utils import Report
 
@@ -65,7 +65,8 @@ def tell_others(others):
     if others:
         names = ", ".join(map(str, others[:_N_NAMED]))
         names += ", ..." if len(others) > _N_NAMED else ""
-        tell(f"skipped: {len(others)} files that are no images by name: {names}")
+        n_files = count(len(others), "file")
+        tell(f"skipped: {n_files} without the name of an image format: {names}")
 
 
 def without_drawn(files):

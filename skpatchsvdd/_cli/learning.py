@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+from scipy.stats import beta
 
 from skpatchsvdd._cli.models import back_up, check_output, save_model
 from skpatchsvdd._cli.status import ABNORMAL, OK
@@ -197,17 +198,34 @@ def tell_rate(est):
     # Just below the last score that raises none: a threshold lies on it, or above.
     below = np.nextafter(np.nextafter(est.offset_, -np.inf), -np.inf)
     rate = float(used.p_values(np.array([below]))[0])
+    n_used, n_all = (
+        len(np.unique(x)) for x in (used.owners[used.calibrates], used.owners)
+    )
     text = f"of new good images, about 1 in {round(1 / rate)} will raise an alarm"
+    spread = ""
+    if used.groups is None:
+        spread = f"\n{tell_spread(max(round(rate * (n_used + 1)), 1), n_used)}"
     asked = _USUAL_RATE if est.false_alarm_rate == "auto" else est.false_alarm_rate
     if rate <= asked * (1 + 1e-9):
-        return text
-    owners, n_needed = used.owners, count_needed(asked)
+        return text + spread
     # Where some are trained on, as many more calibrate as there are more of all.
-    n_used, n_all = (len(np.unique(x)) for x in (owners[used.calibrates], owners))
-    n_needed = math.ceil(n_needed * n_all / n_used)
+    n_needed = math.ceil(count_needed(asked) * n_all / n_used)
     verb = "learn from" if used is est._calibration else "calibrate on"
     unit = "images" if used.groups is None else "groups of images"
-    return f"{text}; for 1 in {round(1 / asked)}, {verb} {n_needed:,} {unit}"
+    return f"{text}; for 1 in {round(1 / asked)}, {verb} {n_needed:,} {unit}{spread}"
+
+
+def tell_spread(k, n):
+    """Say how the rate of false alarms varies from model to model.
+
+    Of a threshold at the k-th lowest of n scores of normal images it is distributed as
+    Beta(k, n + 1 - k).
+    """
+    low, high = beta.ppf([0.05, 0.95], k, n + 1 - k)
+    return (
+        f"that is the mean over many models; of nine in ten that learn from {n} images "
+        f"it is {low:.1%} to {high:.1%}"
+    )
 
 
 def count_needed(rate):

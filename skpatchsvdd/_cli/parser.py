@@ -123,6 +123,7 @@ def _add_fit(commands):
         "default auto",
     )
     _add_common(fit, device="auto")
+    _add_strict(fit)
 
 
 def _add_inspect(commands):
@@ -135,7 +136,8 @@ def _add_inspect(commands):
         'too, that says "unreadable" and why.',
         epilog="Exit status: 0 if all images are normal, 3 if one is abnormal, 4 if "
         "none is but some could not be inspected, 1 if something went wrong, 130 after "
-        "Ctrl-C. Example: skpatchsvdd inspect part.model new/ -o results",
+        "Ctrl-C. A watch ends by Ctrl-C, with the status of the images that it has "
+        "seen. Example: skpatchsvdd inspect part.model new/ -o results",
     )
     add = inspect.add_argument
     add("model", help="model file, written by fit")
@@ -162,6 +164,11 @@ def _add_inspect(commands):
     add("--no-report", action="store_true", help="write no page")
     _add_encoder(inspect)
     _add_common(inspect)
+    _add_strict(
+        inspect,
+        "read all files first, and end if one could not be inspected; with --watch, "
+        "end at the first of them; by default each has a row that says why",
+    )
 
 
 def _add_threshold(parser):
@@ -171,7 +178,8 @@ def _add_threshold(parser):
         type=parse_fraction,
         metavar="P",
         help="raise an alarm at p-values of at most P: for about this fraction of new "
-        "normal images; by default as the model was fitted",
+        "normal images. With n training images no p-value is below 1 / (n + 1): a "
+        "smaller P counts as that. By default as the model was fitted",
     )
     group.add_argument(
         "--threshold",
@@ -202,6 +210,7 @@ def _add_evaluate(commands):
     )
     _add_encoder(evaluate)
     _add_common(evaluate)
+    _add_strict(evaluate)
 
 
 def _add_update(commands):
@@ -259,6 +268,7 @@ def _add_update(commands):
     add("--dry-run", action="store_true", help="say what would change, write nothing")
     _add_encoder(update)
     _add_common(update)
+    _add_strict(update)
 
 
 def _add_calibrate(commands):
@@ -307,6 +317,7 @@ def _add_calibrate(commands):
     add("--dry-run", action="store_true", help="say what would change, write nothing")
     _add_encoder(calibrate)
     _add_common(calibrate)
+    _add_strict(calibrate)
 
 
 class _InPlaceOf(argparse.Action):
@@ -357,7 +368,7 @@ def _add_serve(commands):
         help="show a line live in a browser, and answer other programs",
         description="Inspect what arrives in a folder, and show it live in a browser: "
         "newest images, alarms that wait until somebody looks, counts and drift. What "
-        "people say there is learnt at once, and can be undone. Other programs send "
+        "people say there can be tried, then learnt, and undone. Other programs send "
         "images to /inspect. Needs the extra serve: starlette, uvicorn, "
         "python-multipart.",
         epilog="Example: skpatchsvdd serve part.model --watch new/",
@@ -468,8 +479,7 @@ def _add_common(parser, device="that of the model, mostly auto"):
         "memory; 100,000,000 by default",
     )
     parser.add_argument("--device", help=f"auto, cpu, cuda, ...; by default {device}")
-    parser.add_argument(
-        "--strict",
-        action="store_true",
-        help="end at files that cannot be read; by default they are skipped",
-    )
+
+
+def _add_strict(parser, help="end at files that cannot be read; by default skipped"):
+    parser.add_argument("--strict", action="store_true", help=help)

@@ -14,7 +14,7 @@ from skpatchsvdd._cli.table import (
     Table,
     is_table,
 )
-from skpatchsvdd._cli.text import ListedError, printable, tell
+from skpatchsvdd._cli.text import ListedError, count, printable, tell
 from skpatchsvdd._cli.watch import Later
 from skpatchsvdd._images import read_display
 from skpatchsvdd._report import OVERLAY_SIZE
@@ -187,8 +187,10 @@ class Record:
         """Print how many images are abnormal, and where to look."""
         n_failed = len(self._unreadable)
         more = f", {n_failed} could not be inspected" if n_failed else ""
+        n_images = count(self._n_images, "image")
+        verb = "is" if self._n_abnormal == 1 else "are"
         print(
-            f"{self._n_abnormal} of {self._n_images} images are abnormal{more}; wrote "
+            f"{self._n_abnormal} of {n_images} {verb} abnormal{more}; wrote "
             f"{printable(self._folder)}"
         )
         if self._n_written:
