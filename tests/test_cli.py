@@ -143,14 +143,14 @@ def test_evaluate_prints_figures_of_each_defect(photos, model, tmp_path, capsys)
     ("args", "message"),
     [
         ("inspect nowhere x -o y", "there is no model nowhere"),
-        ("inspect NO_MODEL x -o y", "no file of PatchSVDD.save"),
-        ("inspect BROKEN x -o y", "is no model that can be loaded here"),
+        ("inspect NO_MODEL x -o y", "not a PatchSVDD model file"),
+        ("inspect BROKEN x -o y", "is not a model that can be loaded here"),
         ("update UNFITTED x", "holds an estimator that is not fitted"),
         (
             "fit GOOD -o NEW",
             "error: NEW: it is a folder. Pass the name of a file in it",
         ),
-        ("fit GOOD -o PHOTO", "exists and is no model"),
+        ("fit GOOD -o PHOTO", "exists and is not a model file"),
         ("inspect OTHER x -o y", "holds a dict, not a PatchSVDD"),
         ("inspect MODEL nowhere -o y", "no file or folder nowhere"),
         ("inspect MODEL -o y", "pass images to inspect, or --watch"),

@@ -101,7 +101,7 @@ def test_coloured_files_do_not_join_a_model_of_grey_ones(model, tmp_path, capsys
     assert call("update", model, tmp_path / "rgb.png") == 1
     err = capsys.readouterr().err
     assert "rgb.png is coloured" in err
-    assert "there is no image left" in err
+    assert "no image is left" in err
 
 
 def test_a_reason_names_its_file_whatever_it_says(

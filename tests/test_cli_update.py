@@ -287,7 +287,7 @@ def test_broken_files_are_skipped_or_end_it(photos, model, tmp_path, capsys):
         ("--training --group-by name", "--group-by is for images"),
         ("new --group-by folder", "at least two groups"),
         ("absent", "absent"),
-        ("new --max-pixels 100", "there is no image left"),
+        ("new --max-pixels 100", "no image is left"),
         ("new --device abacus", "abacus"),
         ("new --output good/00.png", "is no model"),
     ],

@@ -290,10 +290,10 @@ def find_encoder(content):
 
 def test_files_of_others_say_so(tmp_path):
     write_tensors(tmp_path / "other", {"x": np.zeros(3)}, {})
-    with pytest.raises(ValueError, match="no model of skpatchsvdd"):
+    with pytest.raises(ValueError, match="not a PatchSVDD model file"):
         load(tmp_path / "other")
     (tmp_path / "empty").touch()
-    with pytest.raises(ValueError, match=r"no file of PatchSVDD\.save"):
+    with pytest.raises(ValueError, match=r"not a PatchSVDD model file"):
         load(tmp_path / "empty")
     with pytest.raises(FileNotFoundError):
         load(tmp_path / "none")

@@ -26,7 +26,7 @@ def check_output(path):
     """Raise, before any work, if a model cannot be saved under a name."""
     path = check_file_name(path)
     if path.exists() and not _is_pickle(path) and not is_model_file(path):
-        raise ValueError(f"{path} exists and is no model. Pass another name.")
+        raise ValueError(f"{path} exists and is not a model file. Pass another name.")
     check_folder(path)
 
 
@@ -44,7 +44,7 @@ def check_folder(path):
 
 
 def check_exists(path):
-    """Raise if there is no file of a model."""
+    """Raise if there is no model file."""
     if not Path(path).is_file():
         raise FileNotFoundError(f"there is no model {path}.")
 
@@ -100,7 +100,7 @@ def _unpickle(path):
         est = joblib.load(path)
     except Exception as error:  # damaged bytes make it raise anything
         raise ValueError(
-            f"{path} is no model that can be loaded here: {type(error).__name__}: "
+            f"{path} is not a model that can be loaded here: {type(error).__name__}: "
             f"{error}. Is it whole, and of this version of the package?"
         ) from error
     if not isinstance(est, PatchSVDD):

@@ -83,21 +83,20 @@ def _add_fit(commands):
         "--false-alarm-rate",
         type=float,
         metavar="FRACTION",
-        help="fraction of new normal images that may raise an alarm; by default about "
-        "one in as many as there are training images",
+        help="fraction of new normal images that may raise an alarm (false positive "
+        "rate); by default about one in as many as there are training images",
     )
     add(
         "--bank-size",
         type=parse_part,
         metavar="N",
-        help="normal patches of each scale that are kept, a number or a fraction such "
-        "as 0.1; by default all, up to 1 GiB of them",
+        help="normal patches of each scale that the memory bank keeps, a number or a "
+        "fraction such as 0.1; by default all, up to 1 GiB of them",
     )
     add(
         "--roi",
         metavar="MASK",
-        help="image that is black where nothing matters, and white elsewhere: what is "
-        "there is never seen",
+        help="mask image: what is black in it is ignored, what is white is inspected",
     )
     add(
         "--group-by",
@@ -119,7 +118,8 @@ def _add_fit(commands):
         metavar="NAMES",
         help="what makes features: formulas, hierarchical, flat, raw, or a torch "
         "module of your own as package.module:name, which is imported, and called "
-        "without arguments if it is no module; comma-separated; used together; by "
+        "without arguments if it is not a module; several, comma-separated, are used "
+        "together; by "
         "default auto",
     )
     _add_common(fit, device="auto")
@@ -222,9 +222,9 @@ def _add_update(commands):
         description="Add normal images that look different from those of fit, such as "
         "another batch of material, to a model, without training it again. It says how "
         "many of them look abnormal to the model as it is, and lists the worst; if "
-        "there are any, it writes nothing without --yes. The former model stays as a "
-        "backup, MODEL.bak, unless -o names another file. With --review it learns what "
-        "people have said of the images of a report.",
+        "there are any, it writes nothing without --yes. Former models stay as "
+        "backups, MODEL.bak to MODEL.bak5, unless -o names another file. With "
+        "--review it learns what people have said of the images of a report.",
         epilog="Exit status: 0 if all is well, 3 if nothing was written because images "
         "look abnormal or a review would do harm, 1 if something went wrong. Examples: "
         "skpatchsvdd update part.model good_of_today/; skpatchsvdd update part.model "
@@ -282,8 +282,8 @@ def _add_calibrate(commands):
         "they come, and not chosen for how abnormal they look. It says how many there "
         "are and how many are needed, where the threshold was and will be, and how "
         "many of them raise an alarm. If they are too few for the rate of false "
-        "alarms, it writes nothing without --yes. The former model stays as a backup, "
-        "MODEL.bak, unless -o names another file.",
+        "alarms, it writes nothing without --yes. Former models stay as "
+        "backups, MODEL.bak to MODEL.bak5, unless -o names another file.",
         epilog="Exit status: 0 if all is well, 3 if nothing was written because there "
         "are too few images, 1 if something went wrong. Example: skpatchsvdd calibrate "
         "part.model good_of_today/",
@@ -335,8 +335,8 @@ class _InPlaceOf(argparse.Action):
 def _add_export(commands):
     export = commands.add_parser(
         "export",
-        help="write a model as a file of ONNX, which needs neither torch nor this",
-        description="Write a model as a file of ONNX, from bytes of images to score, "
+        help="write a model as an ONNX file, which needs neither torch nor this",
+        description="Write a model as an ONNX file, from bytes of images to score, "
         "p-value, verdict and map, for onnxruntime and others. Needs pip install onnx "
         "onnxscript.",
         epilog="Example: skpatchsvdd export part.model -o part.onnx --bank-size 0.1",

@@ -77,8 +77,8 @@ class Table:
             self._columns = self._find_columns(stream.readline())
             if self._columns is None:
                 raise ValueError(
-                    f"{self._path} is no table of an inspection that rows could be "
-                    "added to. Pass another folder to -o."
+                    f"{self._path} is not a table of an inspection to which rows can "
+                    "be added. Pass another folder to -o."
                 )
             stream.seek(0)
             rows = list(_list_rows(stream))

@@ -66,7 +66,7 @@ def read_model(path, mmap=False, encoder=None):
         arrays, text = read_tensors(path, mmap)
         name, _, number = text.get("format", "").partition(" ")
         if name != "skpatchsvdd":
-            raise ValueError("it is no model of skpatchsvdd")
+            raise ValueError("it is not a PatchSVDD model file")
         if number != str(_FORMAT):
             raise ValueError(
                 f"it was written by skpatchsvdd {text.get('version')}, which is newer. "

@@ -69,7 +69,7 @@ def read_tensors(path, mmap=False):
         length = int.from_bytes(stream.read(8), "little")
         if n_bytes < 8 or not 2 <= length <= min(_MAX_HEADER, n_bytes - 8):
             raise ValueError(
-                "it is no file of PatchSVDD.save; joblib.load reads those of joblib"
+                "it is not a PatchSVDD model file; joblib.load reads those of joblib"
             )
         header = _parse(stream.read(length))
         text = header.pop(_TEXT, {})
