@@ -44,7 +44,9 @@ class DriftResult(NamedTuple):
     verdict: str
 
 
-def drift_test(scores, new, groups=None, *, defect_fraction=0.2, level=0.01):
+def drift_test(
+    scores, new, groups=None, *, defect_fraction=0.2, level=0.01
+) -> DriftResult:
     """Test whether the scores of a batch still look like those of normal images.
 
     Two one-sided Smirnov tests [1]_ compare the batch with the scores that the

@@ -36,7 +36,7 @@ _N_REGIONS = 10
 _TINY = 1e-12  # instead of a threshold of 0
 
 
-def write_report(estimator, X, path, *, y=None, title="Inspection report"):
+def write_report(estimator, X, path, *, y=None, title="Inspection report") -> None:
     """Inspect images and write a page about them, to be opened in a browser.
 
     The page is one file that needs no network. It shows all images, the most abnormal
