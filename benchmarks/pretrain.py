@@ -20,9 +20,14 @@ from _views import N_EACH, Views, draw_bytes, draw_views, look_alike, sample
 from formulas import FAR, N_MATERIALS, N_SHAPES, make_materials
 from torch import nn
 
-from skpatchsvdd._encoding.formulas import FormulaEncoder
-from skpatchsvdd._encoding.known import LENGTH, STAGES, KnownNetwork, fold_norms
-from skpatchsvdd._storage.tensors import write_tensors
+from skpatchsvdd._encoding.formulas import (
+    LENGTH,
+    STAGES,
+    FormulaEncoder,
+    KnownNetwork,
+    fold_norms,
+)
+from skpatchsvdd._utils import write_tensors
 
 # Cosines are divided by this before they are compared.
 _TEMPERATURE = 0.1

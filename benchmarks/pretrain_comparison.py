@@ -23,7 +23,7 @@ from formulas.draws import choose
 from skpatchsvdd._comparison import STEP, Comparison, fold_comparison
 from skpatchsvdd._encoding import keep_pictures, show_pictures
 from skpatchsvdd._encoding.formulas import FormulaEncoder
-from skpatchsvdd._storage.tensors import write_tensors
+from skpatchsvdd._utils import write_tensors
 
 # Normal images that a query is compared with.
 _N_NORMAL = (3, 4, 5)

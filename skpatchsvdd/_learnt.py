@@ -4,16 +4,17 @@ Threads share estimators: some score while another one fits.
 """
 
 import functools
+from types import SimpleNamespace
 
 import numpy as np
 
-from skpatchsvdd._utils import computes, make_lock, safe_after_fork
+from skpatchsvdd._utils import compute, make_lock
 
 _LEARNING = make_lock()
 
 
 def set_learnt(estimator, learnt, former=None):
-    """Set all that has been learnt at once: no other thread sees a part of it.
+    """Set the attributes of `describe_learnt` at once: no thread sees a part of them.
 
     `former` is the bank that this goes on from, if any, which must still be there.
     """
@@ -25,7 +26,42 @@ def set_learnt(estimator, learnt, former=None):
                 "another thread has fitted it meanwhile. Nothing was added: call "
                 "partial_fit again, one call after the other."
             )
-        vars(estimator).update(learnt)
+        vars(estimator).update(vars(learnt))
+
+
+def describe_learnt(encoder, fitted, calibration, name="false_alarm_rate", **others):
+    """Return what an estimator has learnt, as the attributes that it will have.
+
+    `name` is that of the parameter in warnings; without one, there are none. `others`
+    are attributes that `fit` alone sets.
+    """
+    learnt = SimpleNamespace()
+    learnt.encoder_, names = encoder, encoder.scale_names
+    learnt._fitted, learnt._calibration = fitted, calibration
+    groups = calibration.groups
+    learnt.offset_ = calibration.offset(name=name)
+    learnt.training_scores_ = calibration.scores
+    learnt.groups_ = groups if calibration.are_given else None
+    learnt.twins_ = None if calibration.are_given else groups
+    learnt.calibrates_ = calibration.calibrates & (calibration.held_out is None)
+    learnt.calibration_scores_ = calibration.used_scores
+    learnt.calibration_groups_ = calibration.used_groups
+    learnt.training_files_ = list(fitted.files)
+    learnt.bank_size_ = _by_scale(names, map(len, fitted.indexes))
+    learnt.usual_distances_ = None
+    if fitted.variations is not None:
+        distances = [x.distances for x in fitted.variations]
+        learnt.usual_distances_ = _by_scale(names, distances)
+    defects = fitted.feedback and fitted.feedback.defects
+    sizes = [len(x.rows) for x in defects.banks] if defects else [0] * len(names)
+    learnt.defect_bank_size_ = _by_scale(names, sizes)
+    learnt.defect_kinds_ = np.array(defects.kinds if defects else [], dtype=str)
+    vars(learnt).update(others)
+    return learnt
+
+
+def _by_scale(names, values):
+    return dict(zip(names, values, strict=True))
 
 
 def take_snapshot(estimator):
@@ -38,54 +74,12 @@ def take_snapshot(estimator):
 def on_snapshot(method):
     """Decorate a method that inspects images with what has been learnt.
 
-    It works with the estimator as it is when the call begins, whatever `fit` or
-    `partial_fit` do to it meanwhile in another thread.
+    It computes, see `compute`, with the estimator as it is when the call begins,
+    whatever `fit` or `partial_fit` do to it meanwhile in another thread.
     """
-    computing = safe_after_fork(computes(method))
 
     @functools.wraps(method)
     def call(self, *args, **kwargs):
-        return computing(take_snapshot(self), *args, **kwargs)
+        return compute(method, take_snapshot(self), args, kwargs)
 
     return call
-
-
-def describe_calibration(calibration, name="false_alarm_rate"):
-    """Return a calibration and what is read off it, by attribute.
-
-    `name` is that of the parameter in warnings; without one, there are none.
-    """
-    groups, is_used = calibration.groups, calibration.held_out is None
-    return {
-        "offset_": calibration.offset(name=name),
-        "training_scores_": calibration.scores,
-        "groups_": groups if calibration.are_given else None,
-        "twins_": None if calibration.are_given else groups,
-        "calibrates_": calibration.calibrates & is_used,
-        "calibration_scores_": calibration.used_scores,
-        "calibration_groups_": calibration.used_groups,
-        "_calibration": calibration,
-    }
-
-
-def describe_bank(fitted, encoder):
-    """Return a bank and what is read off it, by attribute."""
-    names, usual = encoder.scale_names, None
-    if fitted.variations is not None:
-        distances = [x.distances for x in fitted.variations]
-        usual = dict(zip(names, distances, strict=True))
-    sizes = map(len, fitted.indexes)
-    kinds, n_rows = [], dict.fromkeys(names, 0)
-    if fitted.feedback is not None and fitted.feedback.defects is not None:
-        defects = fitted.feedback.defects
-        kinds = defects.kinds
-        rows = [len(bank.rows) for bank in defects.banks]
-        n_rows = dict(zip(names, rows, strict=True))
-    return {
-        "defect_kinds_": np.array(kinds, dtype=str),
-        "defect_bank_size_": n_rows,
-        "bank_size_": dict(zip(names, sizes, strict=True)),
-        "usual_distances_": usual,
-        "training_files_": list(fitted.files),
-        "_fitted": fitted,
-    }

@@ -20,26 +20,17 @@ _DENSE = {
     "comparison_weight": 0.2,
     # 20 x 20 pixels: what a defect smaller than a patch lights up in a map.
     "score_pixels": 400,
-    "aggregation": "multiply",
 }
-_PAPER = {"lam": 1e-3, "damage_weight": 0.0, **PAPER_INSPECTION}
-
-
-def _steps(max_iter, batch_size, learning_rate):
-    return {
-        "max_iter": max_iter,
-        "batch_size": batch_size,
-        "learning_rate": learning_rate,
-    }
+_PAPER = {"max_iter": 12000, "batch_size": 64, "learning_rate": 1e-4, "lam": 1e-3}
+_PAPER |= {"damage_weight": 0.0, **PAPER_INSPECTION}
 
 
 # An embedding of known features is trained alike on all devices.
-_EMBEDDING = {"damage_weight": 3.0, **_steps(200, 512, 1e-3)}
-_AUTO = {
-    ("dense", "gpu"): _DENSE | _steps(1000, 16, 1e-3),
-    ("dense", "cpu"): _DENSE | _steps(240, 6, 1.5e-3),
-    ("paper", "gpu"): _PAPER | _steps(12000, 64, 1e-4),
-    ("paper", "cpu"): _PAPER | _steps(12000, 64, 1e-4),
+_EMBEDDING = {"max_iter": 200, "batch_size": 512, "learning_rate": 1e-3}
+_EMBEDDING |= {"damage_weight": 3.0}
+_DENSE_STEPS = {
+    "gpu": {"max_iter": 1000, "batch_size": 16, "learning_rate": 1e-3},
+    "cpu": {"max_iter": 240, "batch_size": 6, "learning_rate": 1.5e-3},
 }
 
 
@@ -48,12 +39,12 @@ class Options:
     """Parameters of the estimator with what "auto" means filled in.
 
     What they mean is in the docstrings of `PatchSVDD`, `Training` and `Inspection`;
-    `training` is the `method` of the `Training`. Three can still be "auto": `lam`,
-    until trials have chosen it; `position_weight`, which depends on the features of
-    training images; and `neighbors`, which depends on the size of a bank.
+    `training` is the `method` of the `Training`. Two can still be "auto":
+    `position_weight`, which depends on the features of training images, and
+    `neighbors`, which depends on the size of a bank.
     """
 
-    lam: float | str
+    lam: float
     embedding_dim: int
     patch_size: int
     bank_size: int | float | None
@@ -71,9 +62,7 @@ class Options:
     neighbors: str
     n_jobs: int | None
     training: str
-    loss: str
     encoder: str | None
-    aggregation: str
     frozen: tuple = ()
 
     @property
@@ -91,8 +80,7 @@ class Options:
     @property
     def damages(self):
         """Whether training draws synthetic defects."""
-        separates = self.training == "dense" and self.loss == "patch_svdd"
-        return self.trains and separates and self.damage_weight > 0
+        return self.trains and self.training == "dense" and self.damage_weight > 0
 
 
 def resolve_options(parameters, device):
@@ -104,47 +92,21 @@ def resolve_options(parameters, device):
     names = [field.name for field in fields(Options)]
     given = {name: all_given[name] for name in names if name in all_given}
     kind = "cpu" if device.type == "cpu" else "gpu"
-    auto = _AUTO[given["training"], kind]
-    given["encoder"], given["frozen"] = _resolve_encoder(given)
+    auto = _PAPER if training.method == "paper" else _DENSE | _DENSE_STEPS[kind]
+    encoder = given["encoder"]
+    if isinstance(encoder, str) and encoder == "auto":
+        encoder = "hierarchical" if training.method == "paper" else "formulas"
+    given["encoder"], given["frozen"] = check_encoder(encoder)
     if "formulas" not in given["frozen"]:  # whose distances it was trained on
         auto = auto | {"comparison_weight": 0.0}
     if given["encoder"] is None:
         auto = auto | _EMBEDDING
-    elif ENCODERS[given["encoder"]].is_plain and not given["frozen"]:
-        auto = auto | PAPER_INSPECTION
-    if given["lam"] is None:
-        given["lam"] = auto["lam"]
-    for name in auto.keys() - {"lam"}:
-        if given[name] == "auto":
-            given[name] = auto[name]
+    for name, value in auto.items():
+        is_auto = given[name] is None if name == "lam" else given[name] == "auto"
+        given[name] = value if is_auto else given[name]
     if given["training"] == "paper" and given["comparison_weight"] > 0:
         raise ValueError(
             "inspection__comparison_weight must be 'auto' or 0 with training='paper', "
             f"which subtracts a mean image, got {given['comparison_weight']!r}."
         )
-    options = Options(**given)
-    if options.trains and options.embeds and options.loss == "svdd":
-        raise ValueError(
-            "training__loss='svdd' needs an encoder that is trained from random "
-            "weights, with a centre of its own. Pass encoder='hierarchical'."
-        )
-    return options
-
-
-def default_lam(training):
-    """Return what None means for `lam`; it is the same on all devices."""
-    return _AUTO[training, "cpu"]["lam"]
-
-
-def list_trial_lams(training):
-    """Return the values tried for "auto", a factor of ten around the default."""
-    lam = default_lam(training)
-    return lam / 10, lam, 10 * lam
-
-
-def _resolve_encoder(given):
-    """Return the encoder of patches or None, and those known beforehand."""
-    encoder = given["encoder"]
-    if isinstance(encoder, str) and encoder == "auto":
-        encoder = "hierarchical" if given["training"] == "paper" else "formulas"
-    return check_encoder(encoder)
+    return Options(**given)

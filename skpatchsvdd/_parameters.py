@@ -40,14 +40,10 @@ class Training(_Settings):
         "dense" encodes crops of 128 x 128 pixels as whole maps and draws all pairs from
         them; each crop is seen in two views under different light, of which the second
         has synthetic defects and may be shifted. "paper" is the paper's training, on
-        pairs of patches cut out one by one, in float32: it needs many more steps, and
-        collapses on some images. The :ref:`user guide <paper_training>` lists what
-        differs from the authors' code.
-
-    loss : {"patch_svdd", "svdd_prime", "svdd"}, default="patch_svdd"
-        For ablations: "svdd_prime" is :math:`L_{SVDD'}` without the other tasks, "svdd"
-        pulls all features to one fixed centre, the mean of the initial features, and is
-        not for the embedding of "formulas". `lam` has no effect on either.
+        pairs of patches cut out one by one, in float32, of which the neighbours lie
+        3K/4 to K - 1 pixels apart; of "formulas" they lie nearer, see
+        :ref:`embedding`. It needs many more steps, and collapses on some images. The
+        :ref:`user guide <paper_training>` lists what differs from the authors' code.
 
     damage_weight : "auto" or float, default="auto"
         Weight of the term that, in dense training, pushes patches with synthetic
@@ -63,8 +59,8 @@ class Training(_Settings):
     learning_rate : "auto" or float, default="auto"
         Step size of Adam. In dense training this is its peak: it rises over the first
         twentieth of the steps and falls to 0 along half a cosine. With
-        ``method="paper"`` it is constant. "auto" is 1e-3; 1.5e-3 for "hierarchical" and
-        "flat" on a CPU, which takes fewer steps; 1e-4 with ``method="paper"``.
+        ``method="paper"`` it is constant. "auto" is 1e-3; 1.5e-3 for "hierarchical" on
+        a CPU, which takes fewer steps; 1e-4 with ``method="paper"``.
 
     validation_fraction : float in (0, 1), default=0.1
         Fraction of the images held out for early stopping, at least 2; of more than 100
@@ -84,7 +80,6 @@ class Training(_Settings):
 
     _parameter_constraints = {  # noqa: RUF012
         "method": [StrOptions({"dense", "paper"})],
-        "loss": [StrOptions({"patch_svdd", "svdd_prime", "svdd"})],
         "damage_weight": [_AUTO, _NOT_NEGATIVE],
         "batch_size": [_AUTO, _POSITIVE],
         "learning_rate": [_AUTO, Interval(Real, 0, None, closed="neither")],
@@ -95,14 +90,12 @@ class Training(_Settings):
         self,
         *,
         method="dense",
-        loss="patch_svdd",
         damage_weight="auto",
         batch_size="auto",
         learning_rate="auto",
         validation_fraction=0.1,
     ):
         self.method = method
-        self.loss = loss
         self.damage_weight = damage_weight
         self.batch_size = batch_size
         self.learning_rate = learning_rate
@@ -115,8 +108,7 @@ class Inspection(_Settings):
     Passed to `PatchSVDD` as `inspection`, in place of "default", which is
     ``Inspection()``, or "paper", which is the paper's: images as they are, positions
     that do not count, distances as they are, and the largest pixel alone. With
-    ``training="paper"`` or ``encoder="raw"`` "auto" means the paper's, too. The values
-    are checked by `fit`.
+    ``training="paper"`` "auto" means the paper's, too. The values are checked by `fit`.
 
     Parameters
     ----------
@@ -158,10 +150,6 @@ class Inspection(_Settings):
         more than a quarter of the image. 1 is the maximum, as in the paper. "auto" is
         400, which is 20 x 20 pixels.
 
-    aggregation : {"auto", "multiply", "sum"}, default="auto"
-        For ablations: how the maps of the scales are joined. "auto" is "multiply", as
-        in the paper.
-
     See Also
     --------
     Training : How the encoder is trained.
@@ -180,7 +168,6 @@ class Inspection(_Settings):
         "relative_weight": [_AUTO, _FRACTION],
         "comparison_weight": [_AUTO, _NOT_NEGATIVE],
         "score_pixels": [_AUTO, _POSITIVE],
-        "aggregation": [StrOptions({"auto", "multiply", "sum"})],
     }
 
     def __init__(
@@ -191,14 +178,12 @@ class Inspection(_Settings):
         relative_weight="auto",
         comparison_weight="auto",
         score_pixels="auto",
-        aggregation="auto",
     ):
         self.light = light
         self.position_weight = position_weight
         self.relative_weight = relative_weight
         self.comparison_weight = comparison_weight
         self.score_pixels = score_pixels
-        self.aggregation = aggregation
 
 
 # The paper's inspection: images as they are, positions that do not count, distances as
@@ -209,7 +194,6 @@ PAPER_INSPECTION = {
     "relative_weight": 0.0,
     "comparison_weight": 0.0,
     "score_pixels": 1,
-    "aggregation": "multiply",
 }
 # What `training` and `inspection` may be called by name.
 _TRAININGS = {"dense": {}, "paper": {"method": "paper"}}

@@ -31,9 +31,8 @@ from skpatchsvdd._encoding import (
     DEFAULT_STRIDES,
     DenseSetting,
     check_strides,
-    is_trained,
     make_frozen,
-    remembers,
+    remembering,
 )
 from skpatchsvdd._export import export_onnx
 from skpatchsvdd._feedback import (
@@ -56,8 +55,7 @@ from skpatchsvdd._images import (
     list_digests,
 )
 from skpatchsvdd._learnt import (
-    describe_bank,
-    describe_calibration,
+    describe_learnt,
     on_snapshot,
     set_learnt,
     take_snapshot,
@@ -78,7 +76,6 @@ from skpatchsvdd._scoring import (
 )
 from skpatchsvdd._storage import load_estimator, save_estimator
 from skpatchsvdd._training import (
-    count_trainings,
     describe_training,
     resume_from,
     train_encoder,
@@ -92,8 +89,8 @@ from skpatchsvdd._utils import (
     computes,
     fallback_device,
     map_in_threads,
+    normal_mode,
     open_report,
-    safe_after_fork,
     warn,
 )
 from skpatchsvdd.drift import DriftResult, drift_test
@@ -111,8 +108,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     formulas, and on no photograph, turns patches into features. An embedding of these
     features is trained without labels on the images of `fit`: patches a pixel or two
     apart are pulled together, while a classifier must recognise, from the embedded
-    features of two neighbouring patches, in which direction one lies from the other
-    [1]_:
+    features of two patches that overlap in part, in which direction one lies from the
+    other [1]_:
 
     .. math:: L = \lambda \, L_{SVDD'} + L_{SSL}.
 
@@ -132,16 +129,13 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
 
     Parameters
     ----------
-    lam : float, "auto" or None, default=None
+    lam : float or None, default=None
         The paper's :math:`\lambda \ge 0`, the weight of :math:`L_{SVDD'}`. None is 0.3,
         and 1e-3 with ``training="paper"``. In dense training the term does not change
         when all features shrink, so any value is safe; the paper's own term pulls all
-        features of uniform images to one point if its weight is large. "auto" tries
-        0.03, 0.3 and 3 (1e-4, 1e-3 and 1e-2 with ``training="paper"``) with a quarter
-        of the steps each, measures how well each separates synthetic defects from
-        changes of light on held-out images, and takes the smallest value that is not
-        clearly worse than the best. Training then takes about twice as long. Where
-        `lam` has no effect, and with fewer than four images, "auto" is the default.
+        features of uniform images to one point if its weight is large. A grid search
+        with :class:`~skpatchsvdd.model_selection.SyntheticDefectScorer` chooses it
+        without labels.
     embedding_dim : int, default=64
         The paper's D, the length of an embedded feature. At most 64 with
         ``encoder="formulas"``, whose features have 64 numbers; beside other encoders
@@ -153,9 +147,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         on X, see :ref:`embedding`. "hierarchical" is the paper's, trained on X from
         random weights: it builds the feature of a patch from those of its quarters.
         Beside "formulas" the maps of its scales enter the product with an exponent of
-        1/8. "flat" is the paper's non-hierarchical network for patches of 64 alone.
-        "raw" takes the pixels of a patch as its feature: nothing is trained, and the
-        bank takes K * K * channels numbers a patch. A module maps images, (n, channels,
+        1/8. A module maps images, (n, channels,
         height, width) in 0..1, to a feature map or a list of them; `fit` tries it on
         two images, and works with a copy, frozen, in evaluation mode. Each map is a
         scale, whose features are means over patches of 3 x 3 cells, brought to at most
@@ -170,8 +162,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         :class:`~skpatchsvdd.Training` sets the loss, sizes of steps and batches, and
         more.
     patch_size : {32, 64, 128}, default=64
-        K, the size of the largest patches of the encoders "hierarchical", "flat" and
-        "raw". All smaller scales down to 32 are inspected too.
+        K, the size of the largest patches of "hierarchical". All smaller scales down to
+        32 are inspected too.
     strides : tuple of int, default=None
         Pixels from one patch to the next, one value for each scale, smallest scale
         first. None is 4, 16, 16 for the scales 32, 64, 128. The formulas have their
@@ -190,7 +182,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     max_iter : "auto" or int, default="auto"
         Optimisation steps. 0 trains nothing: "formulas" do without, and other encoders
         keep their random weights. "auto" is 200 with "formulas"; with "hierarchical"
-        and "flat" 1000 on a GPU and 240 on a CPU; 12000 with ``training="paper"``,
+        1000 on a GPU and 240 on a CPU; 12000 with ``training="paper"``,
         whose authors take ``300 * 100 * n_images / 64`` steps: 300 epochs of 100 pairs
         of each image, 64 at a time.
     early_stopping : bool, default=False
@@ -222,7 +214,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         How scores are read. "default" counts positions where images are aligned, and
         distances relative to what is usual, and takes the mean of the largest pixels.
         "paper" is the paper's: distances as they are, and the largest pixel. With
-        ``training="paper"`` or ``encoder="raw"`` "default" is the paper's, too. An
+        ``training="paper"`` "default" is the paper's, too. An
         :class:`~skpatchsvdd.Inspection` sets each of these by hand.
     false_alarm_rate : "auto" or float in (0, 0.5], default="auto"
         Where `predict` draws the line. Every training image is scored against a bank
@@ -261,10 +253,6 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         of each larger scale, weight before bias.
     lam_ : float
         The weight that was used.
-    lam_results_ : dict of str to ndarray, or None
-        With ``lam="auto"``, for each value tried, "lam": the "score", which is the area
-        under the ROC curve of separating images with synthetic defects, and
-        "fit_time", in seconds. None if nothing was tried.
     offset_ : float
         ``decision_function(X) = score_samples(X) - offset_``.
     training_scores_ : ndarray of shape (n_images,)
@@ -377,7 +365,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     _unfinished = None
 
     _parameter_constraints = {  # noqa: RUF012
-        "lam": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left"), None],
+        "lam": [Interval(Real, 0, None, closed="left"), None],
         "embedding_dim": [Interval(Integral, 1, None, closed="left")],
         "encoder": [str, "array-like", torch.nn.Module],
         "training": "no_validation",  # `_validate_params` checks both
@@ -500,16 +488,14 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         make_inspection(self.inspection).check()
 
     @_fit_context(prefer_skip_nested_validation=True)
-    @safe_after_fork
     @computes
-    @remembers
     def fit(self, X, y=None, groups="auto", masks=None) -> "PatchSVDD":
         """Learn from normal images what normal patches look like.
 
         The estimator changes only when all is done: a call that fails leaves its scores
         as they were. An interrupt (Ctrl-C) during training ends the training early,
-        with a warning, and `fit` goes on with the weights so far; at any other time,
-        such as while ``lam="auto"`` is chosen, it ends `fit`.
+        with a warning, and `fit` goes on with the weights so far; at any other time it
+        ends `fit`.
 
         If `fit` ends after training, while the bank is built, the trained weights are
         kept aside, and a warning says so: ``set_params(warm_start=True,
@@ -562,6 +548,10 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         self : PatchSVDD
             The fitted estimator.
         """
+        with remembering():  # images are encoded again and again
+            return self._fit(X, y, groups, masks)
+
+    def _fit(self, X, y, groups, masks):
         is_auto = isinstance(groups, str) and groups == "auto"
         groups = None if is_auto else groups
         images, groups, defective = self._check_training_images(X, y, groups, masks)
@@ -579,8 +569,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         owners, own, calibrates = split_groups(groups, is_seen, options.trains, rng)
         normal = NormalImages(images, known, owners, own)
         shown = normal.shown_stack()
-        n_tasks = count_trainings(len(shown), options) + 2  # encoding and scoring
-        n_tasks += len(defective) > 0
+        n_tasks = 2 + options.trains + (len(defective) > 0)  # encoding and scoring
         report = open_report(self, X, y, n_tasks)
         if not options.trains:
             report.log("nothing is trained")
@@ -605,21 +594,22 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
                     fitted, calibration, feedback, context
                 )
             fitted = fitted.change(seen=self._list_seen(training, normal, defective))
-            calibrated = describe_calibration(calibration)
-        n_values = int(np.prod([*images.sizes[0], images.image_shape[2]]))
-        set_learnt(
-            self,
-            calibrated
-            | {"inspected_shape_": tuple(images.image_shape), "center_": center}
-            | {"n_features_in_": n_values, "strides_": strides, "roi_": roi}
-            | describe_training(training)
-            | describe_bank(fitted, training.encoder),
-        )
+            learnt = describe_learnt(
+                training.encoder.eval(),
+                fitted,
+                calibration,
+                inspected_shape_=tuple(images.image_shape),
+                n_features_in_=int(np.prod([*images.sizes[0], images.image_shape[2]])),
+                center_=center,
+                strides_=strides,
+                roi_=roi,
+                **describe_training(training),
+            )
+        set_learnt(self, learnt)
         report.end()
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
-    @safe_after_fork
     @computes
     def partial_fit(
         self, X, y=None, groups=None, masks=None, corrections=False
@@ -707,7 +697,6 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         report.end()
         return self
 
-    @safe_after_fork
     @computes
     def join(self, others) -> "PatchSVDD":
         """Let what copies of this estimator have learnt by `partial_fit` join it.
@@ -755,7 +744,6 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         self._set_learnt(fitted, calibration, now)
         return self
 
-    @safe_after_fork
     @computes
     def calibrate(self, X, groups=None) -> "PatchSVDD":
         """Set the threshold anew, by normal images that are not learnt from.
@@ -795,8 +783,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
 
     def _set_learnt(self, fitted, calibration, former):
         """Set what goes on from a former state, a snapshot that must still be it."""
-        learnt = describe_calibration(calibration)
-        learnt |= describe_bank(fitted, former.encoder_)
+        learnt = describe_learnt(former.encoder_, fitted, calibration)
         set_learnt(self, learnt, former._fitted)
 
     def _calibrate_on(self, X, groups):
@@ -823,7 +810,6 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             raised if feedback.defects is not None else None,
         )
 
-    @safe_after_fork
     @computes
     def fit_predict(self, X, y=None, groups="auto", masks=None) -> np.ndarray:
         """Fit to images and label each of them as normal or abnormal.
@@ -1337,9 +1323,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             return None
         if self._unfinished is not None:
             return self._unfinished
-        if not hasattr(self, "encoder_") or not is_trained(self.encoder_):
+        if not hasattr(self, "encoder_") or not self.encoder_.members[0].is_trainable:
             return None
-        return resume_from(self.encoder_, self.lam_, self.lam_results_)
+        return resume_from(self.encoder_, self.lam_)
 
     @contextmanager
     def _kept_if_unfinished(self, training):
@@ -1514,7 +1500,8 @@ def load(path: str | os.PathLike, mmap: bool = False, encoder=None) -> PatchSVDD
     >>> bool((loaded.score_samples(X) == est.score_samples(X)).all())
     True
     """
-    return load_estimator(PatchSVDD, path, mmap, encoder)
+    with normal_mode():
+        return load_estimator(PatchSVDD, path, mmap, encoder)
 
 
 def _center_of(images, training):

@@ -4,7 +4,8 @@ import numpy as np
 from scipy import ndimage
 from sklearn.utils import check_consistent_length
 
-from skpatchsvdd._utils import check_array, column_or_1d
+from skpatchsvdd._images import as_array
+from skpatchsvdd._utils import column_or_1d
 
 __all__ = ["best_f1", "detection_auroc", "pro_score", "segmentation_auroc"]
 
@@ -33,7 +34,7 @@ def detection_auroc(y, scores) -> float:
     0.75
     """
     abnormal, scores = _check_labels(y, scores)
-    return _auroc(-scores[~abnormal], -scores[abnormal])
+    return _auroc(scores[abnormal], scores[~abnormal])  # normal ones score higher
 
 
 def segmentation_auroc(masks, maps) -> float:
@@ -135,7 +136,7 @@ def best_f1(y, scores) -> float:
 
 def _check_labels(y, scores):
     y = column_or_1d(y)
-    scores = column_or_1d(check_array(scores, ensure_2d=False, input_name="scores"))
+    scores = column_or_1d(_check_finite(scores, "scores"))
     check_consistent_length(y, scores)
     unknown = np.setdiff1d(y, [-1, 1])
     if len(unknown):
@@ -148,12 +149,20 @@ def _check_labels(y, scores):
     return y == -1, scores
 
 
+def _check_finite(x, name):
+    """Return an array of finite numbers, of any type, or raise."""
+    x = as_array(x, name)
+    if not np.isfinite(x).all():
+        raise ValueError(f"{name} holds NaN or infinity, where numbers are expected.")
+    return x
+
+
 def _check_maps(masks, maps):
     """Return masks as booleans and maps, as lists of two-dimensional arrays."""
     if masks is None:
         raise ValueError("masks is None: without true masks, pixels cannot be rated.")
-    masks = [np.asarray(mask) != 0 for mask in masks]
-    maps = [np.asarray(one_map) for one_map in maps]
+    masks = [_check_finite(x, f"masks[{i}]") != 0 for i, x in enumerate(masks)]
+    maps = [_check_finite(x, f"maps[{i}]") for i, x in enumerate(maps)]
     check_consistent_length(masks, maps)
     for i, (mask, one_map) in enumerate(zip(masks, maps, strict=True)):
         if mask.ndim != 2 or mask.shape != one_map.shape:
@@ -161,8 +170,6 @@ def _check_maps(masks, maps):
                 f"masks[{i}] has shape {mask.shape} and maps[{i}] has shape "
                 f"{one_map.shape}. Both must be (height, width) of the same image."
             )
-        if not np.isfinite(one_map).all():
-            raise ValueError(f"maps[{i}] holds NaN or infinity.")
     if all(mask.all() for mask in masks) or not any(mask.any() for mask in masks):
         raise ValueError("masks must hold both normal and abnormal pixels.")
     return masks, maps
@@ -176,12 +183,12 @@ def _split_pixels(masks, maps):
     return normal, abnormal
 
 
-def _auroc(normal, abnormal):
-    """Fraction of pairs in which the abnormal value is higher; ties count half."""
-    normal, abnormal = np.sort(normal), np.sort(abnormal)
-    below = np.searchsorted(normal, abnormal, side="left").sum(dtype=np.int64)
-    not_above = np.searchsorted(normal, abnormal, side="right").sum(dtype=np.int64)
-    n_pairs = len(normal) * len(abnormal)
+def _auroc(low, high):
+    """Fraction of pairs in which the value of `high` is higher; ties count half."""
+    low, high = np.sort(low), np.sort(high)
+    below = np.searchsorted(low, high, side="left").sum(dtype=np.int64)
+    not_above = np.searchsorted(low, high, side="right").sum(dtype=np.int64)
+    n_pairs = len(low) * len(high)
     return float((int(below) + int(not_above)) / (2 * n_pairs))
 
 
@@ -200,10 +207,10 @@ def _region_weights(masks):
 
 def _area_of_overlap(normal, abnormal, weights, max_fpr):
     """Area under the overlap over the false positive rate, divided by `max_fpr`."""
-    order = np.argsort(-abnormal, kind="stable")
-    abnormal = -abnormal[order]  # ascending
+    abnormal, normal = _reverse(abnormal), np.sort(_reverse(normal))
+    order = np.argsort(abnormal, kind="stable")
+    abnormal = abnormal[order]
     overlap = np.append(0, np.cumsum(weights[order]))
-    normal = np.sort(-normal)
     end = max_fpr * len(normal)  # false positives at the right end of the curve
     n_used = min(int(np.ceil(end)), len(normal))
     # All normal pixels of one value turn into false positives together: along such a
@@ -216,3 +223,8 @@ def _area_of_overlap(normal, abnormal, weights, max_fpr):
     used = width / (stops - starts)
     area = width * (before + used * (after - before) / 2)
     return float(area.sum() / end)
+
+
+def _reverse(values):
+    """Return values in the reverse order, by a way that no integer overflows in."""
+    return -values if values.dtype.kind == "f" else ~values

@@ -30,15 +30,14 @@ WAYS = {
     "default": {"max_iter": 3},
     "paper": {"training": Training(method="paper", batch_size=2), "max_iter": 3},
     "random": {"max_iter": 0},
-    "raw": {"encoder": "raw", "patch_size": 32},
+    "formulas": {"encoder": "formulas", "max_iter": 0},
+    "embedding": {"encoder": "formulas", "max_iter": 20},
     "reduced bank": {"max_iter": 0, "bank_size": 100},
     "pynndescent": {"max_iter": 0, "neighbors": "pynndescent"},
-    "svdd": {"training": Training(loss="svdd", batch_size=2), "max_iter": 3},
-    "flat": {"encoder": "flat", "max_iter": 3},
 }
 # Ways whose scores are, but for rounding, those of every processor. The others carry
 # rounding on, by training or by choosing rows.
-EVERYWHERE = ("random", "raw")
+EVERYWHERE = ("random", "formulas")
 LARGE = 1500  # pixels of a side, inspected in tiles
 
 

@@ -150,11 +150,8 @@ def test_callbacks_see_the_tasks_of_fit_in_order(quick, few, recorder):
 @pytest.mark.parametrize(
     ("params", "n_tasks"),
     [
-        ({"lam": "auto"}, 6),
         ({"training": "dense", "max_iter": 1}, 3),
-        ({"lam": "auto", "training__loss": "svdd_prime"}, 3),
-        ({"lam": "auto", "max_iter": 0}, 2),
-        ({"encoder": "raw", "lam": "auto", "bank_size": 9}, 2),
+        ({"max_iter": 0, "bank_size": 9}, 2),
         ({"verbose": 2}, 3),
     ],
 )

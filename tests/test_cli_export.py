@@ -28,7 +28,8 @@ def images():
 
 @pytest.fixture(scope="module")
 def est(images):
-    return PatchSVDD(encoder="raw", patch_size=32, random_state=0).fit(images[:5])
+    est = PatchSVDD(encoder="hierarchical", max_iter=0, patch_size=32, random_state=0)
+    return est.fit(images[:5])
 
 
 @pytest.fixture

@@ -149,7 +149,7 @@ def assert_same_results(results, others):
 def test_scores_during_partial_fit_are_the_former_ones(est, images, halted):
     former = est.inspect(images)
     new = copy.deepcopy(est).partial_fit(images[4:]).inspect(images)
-    arrived, go_on = halted(_patch_svdd, "describe_bank")  # all but set
+    arrived, go_on = halted(_patch_svdd, "set_learnt")  # all but set
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(est.partial_fit, images[4:])
         assert arrived.wait(WAIT)

@@ -465,7 +465,7 @@ def test_explain_looks_at_the_patch_that_was_raised(taught, dark):
     "params",
     [
         {"inspection": Inspection(relative_weight=0), "bank_size": 300},
-        {"inspection": Inspection(aggregation="sum"), "bank_size": 300},
+        {"bank_size": 300},
         {"encoder": ["hierarchical", "formulas"], "patch_size": 32, "max_iter": 0},
     ],
 )

@@ -10,9 +10,9 @@ from settings import SEED
 from sklearn.exceptions import ConvergenceWarning
 from trainings import interrupt
 
-from skpatchsvdd import PatchSVDD, Training
+from skpatchsvdd import PatchSVDD, Training, _patch_svdd
 from skpatchsvdd._options import resolve_options
-from skpatchsvdd._training import loop, trainer, training, validation
+from skpatchsvdd._training import loop, training, validation
 from skpatchsvdd.datasets import make_textures
 
 QUICK = {
@@ -94,7 +94,7 @@ def test_early_stopping_keeps_the_best_weights(normal, monkeypatch):
         return next(scores)
 
     monkeypatch.setattr(validation.DefectCheck, "__call__", check)
-    monkeypatch.setattr(trainer, "_CHECK_EVERY", 2)
+    monkeypatch.setattr(training, "_CHECK_EVERY", 2)
     est = PatchSVDD(encoder="hierarchical", patch_size=32, early_stopping=True, **QUICK)
     est.set_params(max_iter=36, training=Training(batch_size=1)).fit(normal)
     assert est.n_iter_ == 6 * 3
@@ -162,13 +162,13 @@ def test_verbose_reports_progress(quick, normal, capsys):
 
 def test_n_jobs_sets_threads_for_the_call_alone(quick, normal, monkeypatch):
     seen = []
-    original = trainer.train_once
+    original = training.train_encoder
 
     def watch(*args):
         seen.append(torch.get_num_threads())
         return original(*args)
 
-    monkeypatch.setattr(training, "train_once", watch)
+    monkeypatch.setattr(_patch_svdd, "train_encoder", watch)
     before = torch.get_num_threads()
     quick.set_params(n_jobs=1).fit(normal)
     assert seen == [1]

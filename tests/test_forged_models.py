@@ -8,7 +8,7 @@ import pytest
 from settings import SEED
 
 from skpatchsvdd import PatchSVDD, load
-from skpatchsvdd._storage.tensors import read_tensors, write_tensors
+from skpatchsvdd._utils import read_tensors, write_tensors
 from skpatchsvdd.datasets import make_textures
 
 
@@ -143,6 +143,37 @@ def taught(tmp_path_factory):
     return path, images[6:]
 
 
+@pytest.mark.parametrize("number", [np.nan, np.inf, 1e30])
+@pytest.mark.parametrize("encoder", ["hierarchical", "formulas"])
+def test_weights_and_rows_that_give_no_scores_are_refused(tmp_path, encoder, number):
+    images = make_textures(3, image_size=64, random_state=SEED).images
+    params = {"embedding_dim": 8, "max_iter": 0, "device": "cpu"}
+    est = PatchSVDD(encoder=encoder, random_state=SEED, **params).fit(images)
+    est.save(tmp_path / "a.model")
+    arrays, text = read_tensors(tmp_path / "a.model")
+    path, n_tried = tmp_path / "forged.model", 0
+    for name, array in arrays.items():
+        if array.dtype == np.float32 and array.size > 1:
+            forged = array.copy()
+            forged.flat[array.size // 2] = number
+            write_tensors(path, arrays | {name: forged}, text)
+            message = "forged.model cannot be loaded: it holds NaN, infinite or huge"
+            with pytest.raises(ValueError, match=message):
+                load(path)
+            n_tried += 1
+    assert n_tried > 5
+
+
+def test_weights_that_are_too_large_together_are_refused(model, tmp_path):
+    arrays, text = read_tensors(model)
+    forged = {
+        name: x * np.float32(1e9) if x.ndim == 4 else x for name, x in arrays.items()
+    }
+    write_tensors(tmp_path / "forged.model", forged, text)
+    with pytest.raises(ValueError, match="gives NaN or infinite features"):
+        load(tmp_path / "forged.model")
+
+
 @pytest.mark.parametrize("n_edits", [300, pytest.param(None, marks=pytest.mark.slow)])
 def test_whatever_is_forged_is_refused_or_scores(taught, tmp_path, n_edits):
     model, images = taught
@@ -172,9 +203,11 @@ def find_fault(path, images):
         return None if f"{path} cannot be loaded: " in str(error) else error
     try:
         est.inspect(images, explain=True, names=True)
+        scores = est.score_samples(images)
     except Exception as error:
         # A parameter that users may set as well is refused by its name.
         return None if str(error).startswith("n_jobs") else error
+    return None if np.isfinite(scores).all() else scores
 
 
 def list_values(content, where=()):

@@ -91,7 +91,6 @@ def save_and_load(est, X, folder):
 ACTIONS = {
     "fit": lambda est, X, _: make().fit(X),
     "fit, paper": lambda est, X, _: make(training="paper").fit(X),
-    "fit, lam": lambda est, X, _: make(lam="auto").fit(X),
     "fit, n_jobs": lambda est, X, _: est.set_params(n_jobs=1).fit(X),
     "partial_fit": lambda est, X, _: est.set_params(n_jobs=1).partial_fit(X),
     "fit_predict": lambda est, X, _: est.fit_predict(X),
@@ -143,7 +142,7 @@ def test_a_fit_in_one_thread_changes_nothing_in_another(images, monkeypatch):
     monkeypatch.setattr(loop, "descend", wait)
     before = read_state()
     n_jobs = 1 if torch.get_num_threads() > 1 else 2
-    est = make(lam="auto", n_jobs=n_jobs, device="cpu")
+    est = make(n_jobs=n_jobs, device="cpu")
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(est.fit, images)
         assert arrived.wait(WAIT)

@@ -90,6 +90,27 @@ def test_best_f1_equals_trying_every_threshold(seed):
     assert best_f1(y, scores) == pytest.approx(max(tried))
 
 
+@pytest.mark.parametrize("dtype", ["bool", "u1", "u4", "u8", "i1", "i8", "f2", "O"])
+def test_numbers_of_any_type_are_ordered_as_numbers(dtype):
+    low, high = (0, 1) if dtype in "bool O" else (0, 2)
+    if dtype[0] == "i":
+        low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    elif dtype[0] == "u":
+        high = np.iinfo(dtype).max
+    one_map = np.array([[low, high], [low, low]], dtype=dtype)
+    mask = np.array([[0, 1], [0, 0]], dtype=dtype)
+    assert detection_auroc([-1, 1, 1], np.array([low, high, high], dtype)) == 1
+    assert best_f1([-1, 1, 1], np.array([low, high, high], dtype)) == 1
+    assert segmentation_auroc([mask], [one_map]) == 1
+    assert pro_score([mask], [one_map]) == 1
+
+
+def test_wide_integers_are_told_apart():
+    scores = np.array([2**62, 2**62 + 1])  # equal as floats
+    assert detection_auroc([-1, 1], scores) == 1
+    assert pro_score([[[1, 0]]], [scores[None, ::-1]]) == 1
+
+
 MASKS, MAPS = np.eye(4)[None], np.zeros((1, 4, 4))
 
 
@@ -102,6 +123,10 @@ MASKS, MAPS = np.eye(4)[None], np.zeros((1, 4, 4))
         (detection_auroc, ([1, -1], [1, np.nan]), "NaN"),
         (segmentation_auroc, (MASKS, MAPS[:, 1:]), r"ks\[0\] has shape \(4, 4\) and"),
         (pro_score, (MASKS, MAPS * np.nan), r"maps\[0\] holds NaN"),
+        (pro_score, (MASKS * np.nan, MAPS), r"masks\[0\] holds NaN"),
+        (segmentation_auroc, ([np.diag([np.inf] * 4)], MAPS), r"masks\[0\] holds NaN"),
+        (pro_score, (MASKS, [np.ma.masked_equal(MAPS[0], 0)]), "masked array"),
+        (detection_auroc, ([1, -1], ["1", "2"]), "scores"),
         (segmentation_auroc, (MASKS * 0, MAPS), "both normal and abnormal pixels"),
         (pro_score, (MASKS, MAPS, 0), r"max_fpr must be in \(0, 1\]"),
     ],

@@ -15,13 +15,12 @@ from test_contributing import ROOT
 
 from skpatchsvdd import Inspection, PatchSVDD, Training, load
 from skpatchsvdd._options import resolve_options
-from skpatchsvdd._storage.tensors import read_tensors, write_tensors
+from skpatchsvdd._utils import read_tensors, write_tensors
 
 CPU = torch.device("cpu")
 INSPECTION = ["light", "position_weight", "relative_weight", "score_pixels"]
-INSPECTION += ["aggregation"]
-PAPER = [1.0, 0.0, 0.0, 1, "multiply"]
-OURS = [0.3, "auto", 1 / 3, 400, "multiply"]
+PAPER = [1.0, 0.0, 0.0, 1]
+OURS = [0.3, "auto", 1 / 3, 400]
 
 
 def resolve(**params):
@@ -65,12 +64,8 @@ def test_every_parameter_is_in_the_table_of_the_guide():
         ({"inspection": "paper"}, PAPER),
         ({"inspection": Inspection(light=0.5)}, [0.5, *OURS[1:]]),
         ({"training": "paper"}, PAPER),
-        ({"encoder": "raw"}, PAPER),
-        ({"encoder": ["raw", "formulas"]}, OURS),
-        (
-            {"training": "paper", "inspection": Inspection(aggregation="sum")},
-            [*PAPER[:-1], "sum"],
-        ),
+        ({"encoder": ["hierarchical", "formulas"]}, OURS),
+        ({"training": "paper", "inspection": Inspection(light=0.5)}, [0.5, *PAPER[1:]]),
     ],
 )
 def test_what_an_inspection_means(params, expected):
@@ -86,8 +81,8 @@ def test_names_of_trainings_are_objects():
 
 
 def test_values_are_set_by_name(est):
-    est.set_params(training__loss="svdd", inspection__light=0)
-    assert est.training.loss == "svdd"
+    est.set_params(training__damage_weight=2, inspection__light=0)
+    assert est.training.damage_weight == 2
     assert est.training.batch_size == 1
     plain = PatchSVDD().set_params(inspection__light=0, training__learning_rate=0.1)
     assert str(plain.inspection) == "Inspection(light=0)"
@@ -168,4 +163,4 @@ def test_what_get_params_lists_can_be_set_and_nothing_else():
             est.set_params(**{name: 1})
     assert set(est.get_params(deep=False)) == {x for x in listed if "__" not in x}
     # Those of a name that fit refuses are listed without it.
-    assert "training__loss" not in PatchSVDD(training="sparse").get_params()
+    assert "training__method" not in PatchSVDD(training="sparse").get_params()

@@ -51,11 +51,12 @@ def make_module():
     return torch.nn.Conv2d(1, 4, 4, stride=4)
 
 
+RANDOM = {"encoder": "hierarchical", "patch_size": 32, "max_iter": 0}
 KINDS = {
     "module": lambda: {"encoder": make_module()},
-    "raw": lambda: {"encoder": "raw", "patch_size": 32},
-    "paper": lambda: {"encoder": "raw", "patch_size": 32, "training": "paper"},
-    "random": lambda: {"encoder": "hierarchical", "patch_size": 32, "max_iter": 0},
+    "plain": lambda: RANDOM | {"inspection": "paper"},
+    "paper": lambda: RANDOM | {"training": "paper"},
+    "random": lambda: RANDOM,
     "trained": lambda: {
         "encoder": "hierarchical",
         "patch_size": 32,
@@ -141,16 +142,16 @@ def raises_alarm(est, image):
 QUICK = [
     ("module", "groups, roi, defects"),
     ("paper", "defects"),
-    ("raw", "bank_size, defects, later"),
-    ("raw", "calibrate, defects, corrections"),
+    ("plain", "bank_size, defects, later"),
+    ("plain", "calibrate, defects, corrections"),
 ]
 SLOW = [
     ("module", "none"),
     ("module", "defects, corrections"),
     ("module", "groups, join, bank_size, defects"),
     ("module", "roi, bank_size, later defects, corrections, later"),
-    ("raw", "join, later defects, corrections"),
-    ("raw", "groups, calibrate, defects, bank_size"),
+    ("plain", "join, later defects, corrections"),
+    ("plain", "groups, calibrate, defects, bank_size"),
     ("paper", "defects, bank_size, later"),
     ("paper", "groups, join, later defects"),
     ("random", "groups, later, later defects"),
@@ -217,7 +218,7 @@ def test_an_exported_file_raises_the_same_alarms(tmp_path, quick_exports):
     pytest.importorskip("onnxscript", reason="pip install onnx onnxscript")
     rng, path = np.random.default_rng(SEED), tmp_path / "part.onnx"
     X, defects = make_images(40, rng), make_images(2, rng, 60)
-    est = make_estimator("raw").fit(
+    est = make_estimator("plain").fit(
         np.concatenate([X[:15], defects]), y=[1] * 15 + [-1] * 2
     )
     for bank_size in (None, 0.5):
@@ -252,7 +253,7 @@ def test_a_known_defect_lets_no_image_seem_more_normal(images, defects):
 def test_defects_one_by_one_raise_the_threshold_by_a_quarter_at_most(
     images, defects, bank_size
 ):
-    est = make_estimator("raw", bank_size=bank_size, false_alarm_rate=0.2).fit(images)
+    est = make_estimator("plain", bank_size=bank_size, false_alarm_rate=0.2).fit(images)
     offset = est.offset_
     for defect in defects:
         est.partial_fit(defect[None], y=[-1])
@@ -263,7 +264,7 @@ def test_defects_one_by_one_raise_the_threshold_by_a_quarter_at_most(
 
 
 def test_images_that_come_later_are_raised_as_well(images, defects):
-    bank = make_estimator("raw", bank_size=0.5).fit(images[:8])
+    bank = make_estimator("plain", bank_size=0.5).fit(images[:8])
     last, first = copy.deepcopy(bank), bank
     first.partial_fit(defects, y=[-1] * 10).partial_fit(images[8:])
     last.partial_fit(images[8:]).partial_fit(defects, y=[-1] * 10)
@@ -271,7 +272,7 @@ def test_images_that_come_later_are_raised_as_well(images, defects):
 
 
 def test_an_image_is_not_normal_to_one_copy_and_defective_to_another(images):
-    est = make_estimator("raw").fit(images[:8])
+    est = make_estimator("plain").fit(images[:8])
     normal, defective = copy.deepcopy(est), copy.deepcopy(est)
     normal.partial_fit(images[8:9])
     defective.partial_fit(images[8:9], y=["crack"])
@@ -280,7 +281,7 @@ def test_an_image_is_not_normal_to_one_copy_and_defective_to_another(images):
 
 
 def test_joined_copies_forget_and_rename_as_each_did(images, defects):
-    est = make_estimator("raw").fit(
+    est = make_estimator("plain").fit(
         np.concatenate([images[:8], defects[:2]]), y=["good"] * 8 + ["dent", "crack"]
     )
     forgetful, other = copy.deepcopy(est), copy.deepcopy(est)
@@ -291,7 +292,7 @@ def test_joined_copies_forget_and_rename_as_each_did(images, defects):
 
 
 def test_a_calibrated_estimator_joins_no_defects(images, defects):
-    est = make_estimator("raw").fit(images[:6])
+    est = make_estimator("plain").fit(images[:6])
     other = copy.deepcopy(est).partial_fit(defects[:1], y=[-1])
     est.calibrate(images[6:])
     with pytest.raises(ValueError, match="after calibrate"):
@@ -300,7 +301,7 @@ def test_a_calibrated_estimator_joins_no_defects(images, defects):
 
 def test_a_bank_is_not_reduced_twice_even_if_images_were_corrected(images, tmp_path):
     pytest.importorskip("onnxscript", reason="pip install onnx onnxscript")
-    est = make_estimator("raw", bank_size=0.5).fit(images)
+    est = make_estimator("plain", bank_size=0.5).fit(images)
     est.partial_fit(images, corrections=True)
     with pytest.raises(ValueError, match="cannot reduce a bank that holds a part"):
         est.export_onnx(tmp_path / "part.onnx", bank_size=0.1)
@@ -311,7 +312,7 @@ def test_a_reduced_bank_calibrates_by_corrected_images_too(
     images, tmp_path, quick_exports
 ):
     pytest.importorskip("onnxscript", reason="pip install onnx onnxscript")
-    est = make_estimator("raw", false_alarm_rate="auto").fit(images)
+    est = make_estimator("plain", false_alarm_rate="auto").fit(images)
     facts = est.export_onnx(tmp_path / "part.onnx", bank_size=0.1)
     est.partial_fit(images[est.training_scores_.argmin()][None], corrections=True)
     corrected = est.export_onnx(tmp_path / "part.onnx", bank_size=0.1)

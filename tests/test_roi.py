@@ -36,9 +36,8 @@ def change_outside(images, roi):
     [
         {"max_iter": 3},
         {"max_iter": 2, "training": Training(damage_weight=0, batch_size=4)},
-        {"max_iter": 2, "training": Training(loss="svdd", batch_size=4)},
         {"max_iter": 2, "training": PAPER, "patch_size": 32},
-        {"encoder": "raw", "patch_size": 32},
+        {"max_iter": 0, "patch_size": 32},
         {"encoder": "formulas", "max_iter": "auto"},
     ],
 )

@@ -14,10 +14,11 @@ import pytest
 from settings import SEED
 
 from skpatchsvdd import Inspection, PatchSVDD, Training, load
-from skpatchsvdd._storage import tensors
+from skpatchsvdd._comparison import network
+from skpatchsvdd._encoding import formulas
 from skpatchsvdd._storage.estimator import LEARNT
 from skpatchsvdd._storage.model import read_model, write_model
-from skpatchsvdd._storage.tensors import read_tensors, write_tensors
+from skpatchsvdd._utils import read_tensors, tensors, write_tensors
 from skpatchsvdd.datasets import make_textures
 
 QUICK = {
@@ -62,10 +63,10 @@ def assert_same(value, other):
     "options",
     [
         {},
-        {"encoder": "flat"},
-        {"encoder": "raw", "patch_size": 32, "bank_size": 50},
+        {"encoder": "formulas"},
+        {"max_iter": 0, "patch_size": 32, "bank_size": 50},
         {"training": PAPER, "image_size": (80, 72)},
-        {"lam": "auto", "inspection": Inspection(relative_weight=0)},
+        {"inspection": Inspection(relative_weight=0)},
         {"roi": np.triu(np.ones((80, 80), dtype=bool)), "strides": [8, 16]},
     ],
 )
@@ -181,19 +182,37 @@ def test_a_header_that_could_not_be_read_is_not_written(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_safetensors_would_read_it(path):
-    """The layout, by hand: a length, a header in JSON, and arrays without gaps."""
-    data = path.read_bytes()
-    length = int.from_bytes(data[:8], "little")
-    header = json.loads(data[8 : 8 + length])
-    assert all(isinstance(x, str) for x in header.pop("__metadata__").values())
-    ends = sorted(entry["data_offsets"] for entry in header.values())
-    assert ends[0][0] == 0
-    assert ends[-1][1] == len(data) - 8 - length
-    assert (8 + length) % 8 == 0
-    assert {entry["dtype"] for entry in header.values()} <= {
-        *("F64", "F32", "I64", "I32", "U8", "BOOL")
+def test_safetensors_reads_what_is_written_and_the_reverse(tmp_path, rng):
+    package = pytest.importorskip("safetensors")
+    numpy = pytest.importorskip("safetensors.numpy")
+    shapes = [(0, 3), (5,), (2, 3, 4)]
+    arrays = {
+        f"{dtype} {i}": (100 * rng.random(shape)).astype(dtype)
+        for i, shape in enumerate(shapes)
+        for dtype in tensors.NAMES
     }
+    write_tensors(tmp_path / "own", arrays, {"format": "é"})
+    with package.safe_open(tmp_path / "own", "numpy") as file:
+        text = file.metadata()
+        theirs = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    assert_same(dict(sorted(theirs.items())), dict(sorted(arrays.items())))
+    assert set(text) == {"format", "checksums"}
+    numpy.save_file(theirs, tmp_path / "theirs", text)
+    for mmap in (False, True):
+        read, text = read_tensors(tmp_path / "theirs", mmap)
+        assert text == {"format": "é"}
+        for name in arrays:
+            np.testing.assert_array_equal(read[name], arrays[name], strict=True)
+
+
+def test_models_and_shipped_weights_are_files_of_safetensors(path):
+    package = pytest.importorskip("safetensors")
+    for file in (path, formulas.WEIGHTS, network.WEIGHTS):
+        arrays, text = read_tensors(file)
+        with package.safe_open(file, "numpy") as theirs:
+            assert text.items() <= theirs.metadata().items()
+            for name in arrays:
+                np.testing.assert_array_equal(theirs.get_tensor(name), arrays[name])
 
 
 def test_no_pickle_is_ever_loaded(path, tmp_path, monkeypatch):
@@ -266,9 +285,9 @@ def test_damaged_files_are_refused(path, tmp_path, rng):
         lambda content: content["learnt"]["dict"][-1].__setitem__(1, 5),
         lambda content: content.update(parameters={"dict": 5}),
         lambda content: content.update(learnt={"bytes": "zz"}),
-        lambda content: content.update(learnt={"texts": {"array": "array 0"}}),
-        lambda content: content.update(learnt={"digests": 5, "in": "list"}),
-        lambda content: content.update(learnt={"sizes": {"list": []}, "in": "exec"}),
+        lambda content: content.update(learnt={"long": {"array": "array 0"}}),
+        lambda content: content.update(learnt={"long": 5, "in": "list"}),
+        lambda content: content.update(learnt={"long": {"list": []}, "in": "exec"}),
         lambda content: find_encoder(content).update(config=[3, 10**9, 64]),
         lambda content: find_encoder(content).update(config=[10**9, 8, 64]),
         lambda content: find_encoder(content).update(config=[3, 8, 2**30]),
@@ -293,10 +312,26 @@ def test_files_of_others_say_so(tmp_path):
     with pytest.raises(ValueError, match="not a PatchSVDD model file"):
         load(tmp_path / "other")
     (tmp_path / "empty").touch()
-    with pytest.raises(ValueError, match=r"not a PatchSVDD model file"):
+    with pytest.raises(ValueError, match="not a PatchSVDD model file"):
         load(tmp_path / "empty")
     with pytest.raises(FileNotFoundError):
         load(tmp_path / "none")
+
+
+def test_a_file_says_what_it_is(path):
+    data = path.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    text = json.loads(data[8 : 8 + length])["__metadata__"]
+    assert text["format"] == "skpatchsvdd 1"
+    assert set(text) == {"format", "version", "content", "checksums"}
+
+
+def test_a_file_of_a_newer_format_says_so(path, tmp_path):
+    arrays, text = read_tensors(path)
+    newer = {"format": "skpatchsvdd 2", "version": "7.0"}
+    write_tensors(tmp_path / "newer", arrays, text | newer)
+    with pytest.raises(ValueError, match=r"skpatchsvdd 7\.0, which is newer"):
+        load(tmp_path / "newer")
 
 
 def test_a_deep_header_is_refused(tmp_path):
@@ -308,8 +343,8 @@ def test_a_deep_header_is_refused(tmp_path):
 
 def test_what_has_no_place_in_a_file_is_named(images, tmp_path):
     est = PatchSVDD(**QUICK | {"max_iter": 0}).fit(images)
-    est.lam_results_ = {"x": object()}
-    with pytest.raises(TypeError, match="lam_results_ cannot be saved"):
+    est.loss_curve_ = {"x": object()}
+    with pytest.raises(TypeError, match="loss_curve_ cannot be saved"):
         est.save(tmp_path / "a.model")
     assert not list(tmp_path.iterdir())
 

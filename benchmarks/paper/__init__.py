@@ -6,7 +6,7 @@ TABLE is one of
   losses     the SVDD loss, SVDD' alone, with the position task, and with the synthetic
              defects of dense training, with intrinsic dimensions
   hierarchy  the flat encoder of K=64 against the hierarchical one
-  scales     K=32, K=64 and both joined, from the same fits
+  scales     K=32, K=64, both multiplied and both added up, from the same fits
   lambda     a sweep of lambda
   dimension  a sweep of D, the length of a feature, with intrinsic dimensions
   random     a random encoder and raw patches against a trained encoder

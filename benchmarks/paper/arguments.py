@@ -5,9 +5,10 @@ import math
 from pathlib import Path
 
 from _common import make_parser
-from _hooks import FLAT_PATCH, check_device
+from _hooks import check_device
 
 from paper import __doc__ as description
+from paper.ablations import FLAT_PATCH
 from paper.pictures import PICTURES
 from paper.tables import SWEEPS, TABLES
 from paper.views import VIEWS

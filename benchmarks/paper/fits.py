@@ -7,10 +7,11 @@ import numpy as np
 from _common import machine_name, stopwatch
 from sklearn.exceptions import ConvergenceWarning
 
+from paper.ablations import ablate
 from paper.baselines import make_baseline
 from paper.dimension import intrinsic_dimension
 from paper.images import spread
-from paper.tables import JOINED, PATCH_SVDD
+from paper.tables import JOINED, PATCH_SVDD, SUMMED
 from skpatchsvdd import PatchSVDD
 from skpatchsvdd.metrics import detection_auroc, segmentation_auroc
 
@@ -34,13 +35,15 @@ def run_fit(images, line, seed, device):
 def fit_patch_svdd(line, seed, train, device):
     """Fit a line's PatchSVDD; return it, whether its training was undone, seconds."""
     params = {"encoder": "hierarchical"} | line.params
+    loss = params.pop("loss", None)
     est = PatchSVDD(random_state=seed, device=str(device)).set_params(**params)
     with warnings.catch_warnings(record=True) as caught, stopwatch(device) as seconds:
         warnings.simplefilter("always")
         # Half-trained figures must not be kept.
         warnings.filterwarnings("error", message="training was interrupted")
         try:
-            est.fit(train)
+            with ablate(loss):
+                est.fit(train)
         except UserWarning as interrupt:
             raise KeyboardInterrupt from interrupt
     undone = any(issubclass(w.category, ConvergenceWarning) for w in caught)
@@ -51,7 +54,9 @@ def measure_patch_svdd(line, seed, train, test, device):
     est, undone, fit_s = fit_patch_svdd(line, seed, train, device)
     sizes = est.patch_sizes_
     maps = {str(size): est.anomaly_map(test.images, scale=size) for size in sizes}
+    summed = np.sum(list(maps.values()), axis=0)
     maps[JOINED] = np.prod(list(maps.values()), axis=0)  # as the estimator joins them
+    maps[SUMMED] = summed
     batch, ones = test.images[:N_BATCHED], test.images[:N_TIMED]
     with stopwatch(device) as batch_s:
         est.anomaly_map(batch)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from paper import published
 
 PATCH_SVDD = "PatchSVDD"
-JOINED = "joined"
+JOINED, SUMMED = "joined", "summed"
 QUALITY = ("det", "seg")
 DIMENSIONS = ("ID of K=32", "ID of K=64")
 TIMES = ("s an image", "s in batches", "fit s", "patches")
@@ -26,7 +26,7 @@ QUICK_LAMS = {"dense": (0.03, 0.3, 3.0), "paper": (1e-4, 1e-3, 1e-2)}
 DIMS = (4, 8, 16, 32, 64, 128)
 QUICK_DIMS = (8, 32, 64)
 # A raw patch of 64 takes 49 kB. Kept are so many of each scale that cover all.
-RAW = {"encoder": "raw", "strides": (16, 16), "bank_size": 8000}
+RAW = {"encoder": "raw", "strides": (16, 16), "bank_size": 8000, "inspection": "paper"}
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ class Line:
     model : str
         "PatchSVDD" or a name of `paper.baselines.BASELINES`.
     params : dict
-        Parameters of the model, as `set_params` takes them. Lines of the same model and
-        parameters share a fit.
-    part : {"joined", "32", "64"}
+        Parameters of the model, as `set_params` takes them, and the "loss" of an
+        ablation. Lines of the same model and parameters share a fit.
+    part : {"joined", "summed", "32", "64"}
         Which map is rated.
     paper : dict of str to dict
         The paper's figures by class, and "mean".
@@ -102,12 +102,12 @@ def losses_lines(choice):
     lines = [
         Line(
             "svdd",
-            params=choice.params(training__loss="svdd"),
+            params=choice.params(loss="svdd"),
             paper=published.SVDD_LOSS,
         ),
         Line(
             "svdd'",
-            params=choice.params(training__loss="svdd_prime"),
+            params=choice.params(loss="svdd_prime"),
             paper=published.SVDD_PRIME_LOSS,
         ),
     ]
@@ -141,6 +141,7 @@ def scales_lines(choice):
         Line("K=32", params=own, part="32", paper=published.HIERARCHICAL_32),
         Line("K=64", params=own, part="64", paper=published.HIERARCHICAL_64),
         Line("joined", params=own, paper=published.PATCH_SVDD),
+        Line("summed", params=own, part=SUMMED),
     ]
 
 

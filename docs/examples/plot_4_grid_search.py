@@ -68,5 +68,4 @@ print(best.lam_, best.embedding_dim, len(best.training_scores_), np.sum(y == 1))
 
 # %%
 # Without abnormal images, :class:`~skpatchsvdd.model_selection.SyntheticDefectScorer`
-# in place of ``"roc_auc"`` makes up defects, and ``PatchSVDD(lam="auto")`` chooses
-# lambda alone: see :ref:`choosing`.
+# in place of ``"roc_auc"`` makes up defects: see :ref:`choosing`.

@@ -12,9 +12,6 @@ from skpatchsvdd._utils import halve_squares
 # found: of a thousand rows they leave a few. They decide how fast a search is, not what
 # it finds.
 _N_AXES, _N_ROUNDS = 20, 2
-# Rows of a cluster that are compared with all others of it, and the fraction of these
-# that sketches may leave. From about there on comparing all is faster.
-_N_TRIED, _MANY = 16, 1 / 32
 # The least that points are divided by, and how far from right angles axes may be.
 _LEAST, _NOT_RIGHT = 1e-30, 1e-12
 # Rounding of a float64 sum, for each of its terms, and more.
@@ -33,16 +30,13 @@ class Sketches:
     by Cauchy and Schwarz's inequality. The right side is a product of few columns. They
     are computed in float64, so that only rounding them, and the product, adds errors:
     a product is too large by at most `error` times :math:`\| x \|^2 + \| y \|^2`.
-
-    `is_vague` tells the clusters where sketches would leave too many rows to look at:
-    where these vary alike in all directions, as noise does.
     """
 
     def __init__(self, rows, centers, starts):
         n_axes = min(_N_AXES, rows.shape[1])
         self.error = product_error(n_axes + 2)
         self._centers = centers.double()
-        self._axes, self._columns, self.is_vague = [], [], []
+        self._axes, self._columns = [], []
         spans = itertools.pairwise(starts.tolist())
         for center, (start, stop) in zip(self._centers, spans, strict=True):
             y = rows[start:stop].double() - center
@@ -52,8 +46,6 @@ class Sketches:
             columns = torch.cat([-short.T, half_squares[None]])
             self._axes.append(axes.numpy())
             self._columns.append(columns.float().numpy())
-            self.is_vague.append(_measure_vagueness(y, short, half_squares) > _MANY)
-        self.is_vague = np.array(self.is_vague)
 
     def shorten(self, queries, clusters, runs):
         """Sketch queries, (n, n_features), for the cluster of each, ascending.
@@ -102,12 +94,3 @@ def _find_axes(y, n_axes):
     unit = torch.eye(*axes.shape, dtype=axes.dtype)
     is_right = torch.allclose(axes.T @ axes, unit[:n_axes], rtol=0, atol=_NOT_RIGHT)
     return axes if is_right else unit
-
-
-def _measure_vagueness(y, short, half_squares):
-    """Return the fraction of rows that sketches leave, for a few rows as queries."""
-    tried = torch.arange(0, len(y), -(-len(y) // _N_TRIED))
-    full, least = (half_squares - x[tried] @ x.T for x in (y, short))
-    full[torch.arange(len(tried)), tried] = torch.inf
-    is_left = least < full.amin(dim=1, keepdim=True)
-    return float(is_left.double().mean())

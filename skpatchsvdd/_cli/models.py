@@ -15,8 +15,7 @@ from torch import nn
 from skpatchsvdd._cli.text import printable
 from skpatchsvdd._encoding import ENCODERS
 from skpatchsvdd._patch_svdd import PatchSVDD, load
-from skpatchsvdd._storage import is_model_file
-from skpatchsvdd._utils import check_file_name, replaced_when_whole
+from skpatchsvdd._utils import check_file_name, is_model_file, replaced_when_whole
 
 _PICKLES = (".joblib", ".pkl", ".pickle")
 _N_BACKUPS = 5  # former models that stay

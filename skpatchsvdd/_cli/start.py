@@ -1,6 +1,7 @@
 """Running a command: its module is imported when it is run."""
 
 import importlib
+import os
 import sys
 import warnings
 
@@ -17,6 +18,9 @@ _EXPECTED = (
 
 def main(argv=None):
     """Run the command line; return its exit status."""
+    # Threads that wait for each other leave the cores to other processes. torch, which
+    # reads it when it is loaded, is not here yet.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
         args = make_parser().parse_args(argv)
         if hasattr(sys.stdout, "reconfigure"):

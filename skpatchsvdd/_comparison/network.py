@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from skpatchsvdd._encoding import Layer, fold_norms, read_known
+from skpatchsvdd._encoding import Layer, fold_norms
+from skpatchsvdd._utils import read_tensors
 
 # Channels of what is known of each scale, of what is seen of the image at every second,
 # fourth and eighth pixel, of the levels at every eighth, sixteenth and 32nd pixel, and
@@ -26,6 +27,8 @@ REACH = 160
 # usual, of both's ratio, and of its size.
 N_INPUTS = 4
 _MID_GREY = 0.5
+# Weights that come with the package.
+WEIGHTS = files("skpatchsvdd._comparison") / "comparison.safetensors"
 
 
 class Comparison(nn.Module):
@@ -113,9 +116,7 @@ def read_comparison(path=None):
 
     How these were made: docs/user_guide/formulas.rst.
     """
-    if path is None:
-        path = files("skpatchsvdd._comparison").joinpath("comparison.safetensors")
-    arrays, page = read_known(path)
+    arrays, page = read_tensors(path or WEIGHTS)
     network = Comparison()
     weights = {k: torch.from_numpy(v.astype(np.float32)) for k, v in arrays.items()}
     network.load_state_dict(weights)

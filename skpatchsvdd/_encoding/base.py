@@ -6,6 +6,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from skpatchsvdd._utils import normal_mode
+
 # Sizes of the largest patches, and the strides of all scales; those of 32 and 64 are
 # the paper's.
 DEFAULT_STRIDES = {32: 4, 64: 16, 128: 16}
@@ -26,8 +28,7 @@ class PatchEncoder(nn.Module):
 
     A subclass has `encode_images`, and `encode_patches` unless a patch is encoded as a
     whole image; one that is frozen also ``make_frozen(n_channels, image_size)``, which
-    makes it with its weights, and `strides`, one for each scale. The shortest one is
-    `RawEncoder`.
+    makes it with its weights, and `strides`, one for each scale.
     """
 
     name = None  # what the parameter `encoder` calls it
@@ -35,7 +36,6 @@ class PatchEncoder(nn.Module):
     # not there is one at most.
     is_frozen = False
     is_trainable = True  # whether it has weights that training changes
-    is_plain = False  # whether it is inspected as in the paper if it is alone
     # Whether images are encoded as they are, on the 0..1 scale, or centred and with
     # slow changes of light damped.
     sees_light = False
@@ -45,7 +45,6 @@ class PatchEncoder(nn.Module):
     # How much the maps of its scales count beside those of other encoders.
     exponent = 1 / 32
     dense_stride = 2  # where features over whole images cost least
-    sizes = tuple(DEFAULT_STRIDES)  # of largest patches, those it can have
 
     def __init__(self, n_channels, embedding_dim, patch_size):
         super().__init__()
@@ -74,16 +73,16 @@ class PatchEncoder(nn.Module):
     @classmethod
     def check_size(cls, patch_size, image_size):
         """Raise if patches of this size cannot be cut out of images."""
-        for name, length in zip(("height", "width"), image_size, strict=True):
-            if length < patch_size:
-                fitting = [x for x in DEFAULT_STRIDES if x <= min(image_size)]
-                way_out = "Pass larger images, or image_size to have them resized"
-                if fitting and fitting[-1] in cls.sizes:
-                    way_out += f", or patch_size={fitting[-1]}"
-                raise ValueError(
-                    f"image {name} {length} is smaller than patch_size={patch_size}. "
-                    f"{way_out}."
-                )
+        name, length = ("height", "width")[np.argmin(image_size)], min(image_size)
+        if length >= patch_size:
+            return
+        way_out = "Pass larger images, or image_size to have them resized"
+        fitting = [x for x in DEFAULT_STRIDES if x <= length]
+        if fitting:
+            way_out += f", or patch_size={fitting[-1]}"
+        raise ValueError(
+            f"image {name} {length} is smaller than patch_size={patch_size}. {way_out}."
+        )
 
     @classmethod
     def default_strides(cls, patch_size):
@@ -113,10 +112,6 @@ class PatchEncoder(nn.Module):
         """Return the parameters that training changes."""
         return list(self.parameters())
 
-    def complete_weights(self, arrays):
-        """Return the weights of a file with those that former releases had not."""
-        return arrays
-
     def encode_patches(self, batches):
         """Return features of batches of patches, as if these were whole images."""
         features = []
@@ -144,10 +139,10 @@ def grid_shape(image_size, patch_size, stride):
     return tuple((length - patch_size) // stride + 1 for length in image_size)
 
 
+@normal_mode()
 def rebuild_encoder(cls, config, arrays):
     """Make an encoder of a class and its configuration with these weights."""
     encoder = cls(*config)
-    arrays = encoder.complete_weights(arrays)
     for parameter, array in zip(encoder.parameters(), arrays, strict=True):
         if parameter.shape != array.shape:
             raise ValueError(f"weights of {array.shape} are not {parameter.shape}")

@@ -4,7 +4,6 @@ A fit encodes each image several times, and a search fits to the same images aga
 again, with another embedding each time.
 """
 
-import functools
 import hashlib
 import os
 from collections import OrderedDict
@@ -108,16 +107,9 @@ def clear_cache() -> None:
     CACHE.clear()
 
 
-def remembers(method):
-    """Decorate a method, such as `fit`, that encodes images again and again."""
-
-    # Not by contextlib's own decorator, to whose file warnings would point.
-    @functools.wraps(method)
-    def call(*args, **kwargs):
-        with CACHE.filling():
-            return method(*args, **kwargs)
-
-    return call
+def remembering():
+    """Context, as of `fit`, in which images are encoded again and again."""
+    return CACHE.filling()
 
 
 def remember(encoder, images):

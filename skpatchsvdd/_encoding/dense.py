@@ -11,7 +11,6 @@ import torch.nn.functional as F
 
 from skpatchsvdd._encoding.base import grid_shape
 from skpatchsvdd._encoding.illumination import REACH, damp_light, damp_windows
-from skpatchsvdd._encoding.pictures import keep_pictures
 from skpatchsvdd._encoding.positions import add_positions
 from skpatchsvdd._images import pixels_to_float
 from skpatchsvdd._utils import as_writable, exact_convolutions, halve_without_memory
@@ -21,6 +20,9 @@ _CPU_PATCHES, _GPU_PATCHES = 2048, 2**18
 # Images of more pixels are encoded in tiles, of patches that begin within this many
 # pixels along each axis, about, so that memory does not grow with the image.
 _WHOLE_PIXELS, _TILE = 2**20, 512
+# Means of four bytes often lie half-way between two: these are rounded up, on any
+# machine.
+_UP = 0.01
 
 
 class DenseSetting(NamedTuple):
@@ -132,15 +134,15 @@ class DenseEncoder:
         is_whole = math.prod(self.image_size) <= _WHOLE_PIXELS
         features = []
         for member, scales in self._members:
-            own = images
+            x = images
             if member.sees_light:
-                own = images + self._center.permute(2, 0, 1)  # as they came in
+                x = images + self._center.permute(2, 0, 1)  # as they came in
             if not is_whole:
-                features += self._encode_tiles(member, scales, own, choose)
+                features += self._encode_tiles(member, scales, x, choose)
                 continue
             if not member.sees_light:
-                own = damp_light(own, self.light)
-            features += member.encode_images(own, self.strides[scales])
+                x = damp_light(x, self.light)
+            features += member.encode_images(x, self.strides[scales])
         return features
 
     def _encode_tiles(self, member, scales, images, choose):
@@ -177,7 +179,7 @@ class DenseEncoder:
                 self.strides[scales], self.grids[scales], strict=True
             ):
                 axes = zip(tiles, grid, strict=True)
-                places.append([_list_starts(own, stride, n) for own, n in axes])
+                places.append([_list_starts(x, stride, n) for x, n in axes])
         return places
 
     def _encode_tile(self, member, scales, images, tile):
@@ -204,8 +206,8 @@ class DenseEncoder:
     def _cut_tile(self, scales, features, tile, corner):
         """Return the features of the patches of a tile, of those of a window."""
         parts = []
-        own = zip(features, self.strides[scales], self.grids[scales], strict=True)
-        for x, stride, grid in own:
+        grids = self.grids[scales]
+        for x, stride, grid in zip(features, self.strides[scales], grids, strict=True):
             spans = []
             for (start, stop), begin, n in zip(tile, corner, grid, strict=True):
                 first = (start - begin) // stride
@@ -259,3 +261,22 @@ def find_cells(roi, grid, patch_size, stride):
     rows, cols = (stride * np.arange(n) for n in grid)
     strips = sums[rows + patch_size] - sums[rows]
     return np.flatnonzero(strips[:, cols + patch_size] - strips[:, cols])
+
+
+def keep_pictures(images):
+    """Return images in 0..1 as the comparison sees them, small enough to be kept.
+
+    At half their resolution, uint8 (n, 1 or 3, height / 2, width / 2).
+    Two channels become one, their mean, and more than three become three.
+    """
+    n_channels = images.shape[1]
+    if n_channels not in (1, 3):
+        parts = images.tensor_split(3 if n_channels > 3 else 1, dim=1)
+        images = torch.cat([x.mean(dim=1, keepdim=True) for x in parts], dim=1)
+    x = F.avg_pool2d(images, 2, ceil_mode=True, count_include_pad=False)
+    return x.mul(255).add_(_UP).round_().clamp_(0, 255).to(torch.uint8)
+
+
+def show_pictures(kept):
+    """Return kept pictures as the network takes them, (n, 3, rows, cols) in 0..1."""
+    return kept.float().div_(255).expand(-1, 3, -1, -1)

@@ -1,5 +1,6 @@
 """A user's torch module as an encoder of patches, along the axes of its features."""
 
+import copy
 import functools
 import math
 
@@ -11,6 +12,7 @@ from torch import nn
 from skpatchsvdd._encoding.base import PatchEncoder, grid_shape
 from skpatchsvdd._encoding.dry_run import copy_frozen, run_module, try_module
 from skpatchsvdd._images import pixels_to_float
+from skpatchsvdd._utils import normal_mode
 
 # A feature is the mean over this many cells of a map, along each axis, and speaks for
 # the pixels they stand for.
@@ -53,10 +55,13 @@ class ModuleEncoder(PatchEncoder):
     is_capturable = False
     exponent = 1.0
 
+    @normal_mode()
     def __init__(
         self, module, n_channels, number, patch_sizes, strides, multiple, axes=None
     ):
         nn.Module.__init__(self)
+        if any(x.is_inference() for x in module.parameters()):
+            module = copy.deepcopy(module)  # those could be used in no other mode
         self.module = module
         self.number = number
         self.patch_sizes = tuple(patch_sizes)

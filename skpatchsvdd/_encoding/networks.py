@@ -8,10 +8,8 @@ from torch import nn
 
 from skpatchsvdd._encoding.base import SMALLEST_PATCH, PatchEncoder, grid_shape
 
-# The paper's size of patches that are encoded as a whole, channels and slope.
-FLAT_PATCH = 64
+# The paper's channels and slope.
 _SMALL_CHANNELS = (32, 64, 128, 128, 64, 32, 32)
-_FLAT_CHANNELS = (64, 64, 128)
 _HIDDEN = 128
 _SLOPE = 0.1
 # Standard deviation of features before the last tanh, once they are standardised.
@@ -50,16 +48,16 @@ class HierarchicalEncoder(PatchEncoder):
     def __init__(self, n_channels, embedding_dim, patch_size):
         super().__init__(n_channels, embedding_dim, patch_size)
         channels = (n_channels, *_SMALL_CHANNELS, embedding_dim)
-        self.small = _conv_stack(channels, (3,) * 8, (2, 1, 1, 1, 1, 1, 1, 1))
+        self.small = conv_stack(channels, (3,) * 8, (2, 1, 1, 1, 1, 1, 1, 1))
         self.big = nn.ModuleList(
-            _conv_stack((embedding_dim, _HIDDEN, embedding_dim), (2, 1), (1, 1))
+            conv_stack((embedding_dim, _HIDDEN, embedding_dim), (2, 1), (1, 1))
             for _ in self.patch_sizes[1:]
         )
 
     def encode_patches(self, batches):
         """Features of several batches of patches, in one pass of the small encoder."""
         tiles = [_split_tiles(patches) for patches in batches]  # (n * g * g, c, 32, 32)
-        features = _run_stack(self.small, torch.cat(tiles), 2).flatten(1)
+        features = run_stack(self.small, torch.cat(tiles), 2).flatten(1)
         features = features.split([len(tile) for tile in tiles])
         return [
             self._join_tiles(x, len(patches))
@@ -76,7 +74,7 @@ class HierarchicalEncoder(PatchEncoder):
     def encode_images(self, images, strides):
         """Features of all patches of whole images, computed once for all scales."""
         steps = _common_steps(self.patch_sizes, strides)
-        x = _run_stack(self.small, images, steps[0])
+        x = run_stack(self.small, images, steps[0])
         features = []
         for i, (size, stride) in enumerate(zip(self.patch_sizes, strides, strict=True)):
             if i > 0:
@@ -89,85 +87,12 @@ class HierarchicalEncoder(PatchEncoder):
     @torch.no_grad()
     def standardize(self, images):
         """Rescale every layer to outputs of mean 0 and deviation 1 on these images."""
-        x = _standardize_stack(self.small, images, dilation=1)
+        x = standardize_stack(self.small, images, dilation=1)
         for size, big in zip(self.patch_sizes, self.big, strict=False):
-            x = _standardize_stack(big, x, dilation=size // self.dense_stride)
+            x = standardize_stack(big, x, dilation=size // self.dense_stride)
 
 
-class FlatEncoder(PatchEncoder):
-    """The paper's non-hierarchical encoder for patches of 64, for the ablation."""
-
-    name = "flat"
-    dense_stride = 8
-    sizes = (FLAT_PATCH,)
-
-    def __init__(self, n_channels, embedding_dim, patch_size=FLAT_PATCH):
-        super().__init__(n_channels, embedding_dim, patch_size)
-        channels = (n_channels, *_FLAT_CHANNELS, embedding_dim)
-        self.convs = _conv_stack(channels, (5,) * 4, (2, 2, 2, 1))
-
-    @staticmethod
-    def scales(patch_size):
-        """Patch sizes this encoder inspects: its own alone."""
-        return (patch_size,)
-
-    @classmethod
-    def check_size(cls, patch_size, image_size):
-        """Raise if patches are not of the one size, or do not fit into images."""
-        if patch_size != FLAT_PATCH:
-            raise ValueError(
-                f"encoder='flat' is for patches of {FLAT_PATCH}, got "
-                f"patch_size={patch_size}. Pass patch_size={FLAT_PATCH}, or "
-                "encoder='hierarchical'."
-            )
-        super().check_size(patch_size, image_size)
-
-    def encode_patches(self, batches):
-        """Features of several batches of patches, in one pass."""
-        features = _run_stack(self.convs, torch.cat(batches), 8).flatten(1)
-        return list(features.split([len(patches) for patches in batches]))
-
-    def encode_images(self, images, strides):
-        """Features of all patches of whole images."""
-        x = _run_stack(self.convs, images, strides[0])
-        return [_crop(x, images, self.patch_sizes[0], strides[0])]
-
-    @torch.no_grad()
-    def standardize(self, images):
-        """Rescale every layer to outputs of mean 0 and deviation 1 on these images."""
-        _standardize_stack(self.convs, images, dilation=1)
-
-
-class RawEncoder(PatchEncoder):
-    """No encoder: the patch's own pixels are its feature."""
-
-    name = "raw"
-    is_trainable = False
-    is_plain = True
-
-    def __init__(self, n_channels, embedding_dim, patch_size):
-        super().__init__(n_channels, embedding_dim, patch_size)
-        self.lengths = tuple(n_channels * size**2 for size in self.patch_sizes)
-
-    @classmethod
-    def check_weights(cls, config, arrays):
-        """Pass: there are none."""
-
-    def encode_patches(self, batches):
-        """Pixels of each patch as one row."""
-        return [patches.flatten(1) for patches in batches]
-
-    def encode_images(self, images, strides):
-        """Pixels of all patches of whole images."""
-        features = []
-        for size, stride in zip(self.patch_sizes, strides, strict=True):
-            rows, cols = grid_shape(images.shape[2:], size, stride)
-            x = F.unfold(images, size, stride=stride)  # (n, c * K * K, rows * cols)
-            features.append(x.reshape(len(images), -1, rows, cols))
-        return features
-
-
-def _conv_stack(channels, kernel_sizes, strides):
+def conv_stack(channels, kernel_sizes, strides):
     shapes = zip(channels[:-1], channels[1:], kernel_sizes, strides, strict=True)
     return nn.ModuleList(
         EmptyConv2d(n_in, n_out, kernel, stride=stride)
@@ -175,7 +100,7 @@ def _conv_stack(channels, kernel_sizes, strides):
     )
 
 
-def _run_stack(convs, x, step):
+def run_stack(convs, x, step):
     """Run convolutions so that neighbouring outputs lie `step` pixels apart.
 
     A stride that would skip wanted positions becomes a dilation of the layers behind
@@ -202,7 +127,7 @@ def _run_layer(conv, x, stride, dilation, is_last):
     return torch.tanh(x) if is_last else F.leaky_relu(x, _SLOPE)
 
 
-def _standardize_stack(convs, x, dilation):
+def standardize_stack(convs, x, dilation):
     """Rescale convolutions one after the other; return what the last one puts out.
 
     A dilation is that of the first, which joins features that lie apart.

@@ -134,8 +134,8 @@ def find_units(encoder, images, position_weight, rng, report=None):
     with bar as progress:
         scales = encoder.encode_stack(images.take(spaced), choose, progress)
     return [
-        find_unit(x, own, stride, position_weight, rng)
-        for x, own, stride in zip(scales, cells, encoder.strides, strict=True)
+        find_unit(x, counted, stride, position_weight, rng)
+        for x, counted, stride in zip(scales, cells, encoder.strides, strict=True)
     ]
 
 

@@ -7,16 +7,9 @@ from torch import nn
 from skpatchsvdd._encoding.base import PatchEncoder
 from skpatchsvdd._encoding.formulas import FormulaEncoder
 from skpatchsvdd._encoding.modules import make_module_encoder
-from skpatchsvdd._encoding.networks import (
-    FlatEncoder,
-    HierarchicalEncoder,
-    RawEncoder,
-    reset_parameters,
-)
+from skpatchsvdd._encoding.networks import HierarchicalEncoder, reset_parameters
 
-ENCODERS = {
-    x.name: x for x in (HierarchicalEncoder, FlatEncoder, RawEncoder, FormulaEncoder)
-}
+ENCODERS = {x.name: x for x in (HierarchicalEncoder, FormulaEncoder)}
 
 
 def check_encoder(encoder):
@@ -35,22 +28,16 @@ def check_encoder(encoder):
             f"of these, got {encoder!r}. skpatchsvdd.encoders.Function makes a module "
             "of a function."
         )
-    _check_once(given)
-    frozen = tuple(x for x in given if x not in names or ENCODERS[x].is_frozen)
-    return next((x for x in names if not ENCODERS[x].is_frozen), None), frozen
-
-
-def _check_once(given):
-    """Raise if encoders stand twice in a list, or would cut out the same patches."""
-    cutting = [k for k, x in ENCODERS.items() if not x.is_frozen]
-    if sum(x in cutting for x in given if isinstance(x, str)) > 1 or any(
+    trained = [x for x in names if not ENCODERS[x].is_frozen]
+    if len(trained) > 1 or any(
         x is other for i, x in enumerate(given) for other in given[:i]
     ):
         raise ValueError(
-            "encoder may name 'formulas', modules, and one of "
-            f"{', '.join(map(repr, cutting))}, which cut images into the same patches, "
-            f"each of them once, got {list(given)!r}."
+            "encoder may name 'hierarchical', 'formulas' and modules, each of them "
+            f"once, got {list(given)!r}."
         )
+    frozen = tuple(x for x in given if x not in trained)
+    return (trained[0] if trained else None), frozen
 
 
 def check_strides(strides, encoder, patch_size, image_shape):
@@ -61,8 +48,8 @@ def check_strides(strides, encoder, patch_size, image_shape):
     if encoder is None:
         if strides is not None:
             raise ValueError(
-                "strides are those of the encoders 'hierarchical', 'flat' and 'raw'; "
-                f"others have their own. Pass strides=None, got {strides!r}."
+                "strides are those of encoder='hierarchical'; others have their own. "
+                f"Pass strides=None, got {strides!r}."
             )
         return ()
     kind = ENCODERS[encoder]
@@ -84,7 +71,7 @@ def make_encoder(kind, n_channels, embedding_dim, patch_size, generator):
     """Make an encoder, one of `ENCODERS` that are not frozen, with random weights.
 
     They are drawn as torch does, from a generator of the CPU, so that every device
-    starts from the same ones. The raw encoder has no `embedding_dim`.
+    starts from the same ones.
     """
     encoder = ENCODERS[kind](n_channels, embedding_dim, patch_size)
     reset_parameters(encoder, generator)
@@ -113,11 +100,6 @@ def join_encoders(members):
     """Return encoders as one; None among them is left out."""
     members = [x for x in members if x is not None]
     return members[0] if len(members) == 1 else JointEncoder(members)
-
-
-def is_trained(encoder):
-    """Whether an encoder has weights that came from training, or could have."""
-    return encoder.members[0].is_trainable
 
 
 class JointEncoder(PatchEncoder):

@@ -164,8 +164,6 @@ def _bound_raises(fitted, inspector):
     """Return by which factor the scores of images are raised at most, (n_images,)."""
     by_owner = fitted.feedback.defects.bound_raises(fitted.owners.max() + 1)
     raises = by_owner[:, fitted.owners]  # (n_scales, n_images)
-    if fitted.aggregation == "sum":
-        return raises.max(axis=0)
     weights = np.array(inspector.encoder.scale_weights)[:, None]
     return (raises**weights).prod(axis=0)
 

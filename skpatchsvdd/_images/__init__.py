@@ -14,7 +14,7 @@ from skpatchsvdd._images.files import (
     read_shape,
 )
 from skpatchsvdd._images.folders import ENDINGS, find_all_files, find_files
-from skpatchsvdd._images.forms import as_images
+from skpatchsvdd._images.forms import as_array, as_images
 from skpatchsvdd._images.labels import (
     NORMAL_NAMES,
     UNKNOWN_KIND,

@@ -19,10 +19,10 @@ UNKNOWN_KIND = "unknown"
 def labels_from_masks(masks):
     """Label images by their masks: -1 if any pixel of the mask is not 0, else 1."""
     for i, mask in enumerate(masks):
-        if np.asarray(mask).dtype.kind == "f" and np.isnan(mask).any():
+        if np.asarray(mask).dtype.kind == "f" and not np.isfinite(mask).all():
             raise ValueError(
-                f"the mask of image {i} in y contains NaN, which is neither normal nor "
-                "abnormal. Pass 0 for normal pixels and 1 for abnormal ones."
+                f"the mask of image {i} in y contains NaN or infinity. Pass 0 for "
+                "normal pixels and 1 for abnormal ones."
             )
     return np.array([-1 if np.any(mask) else 1 for mask in masks])
 

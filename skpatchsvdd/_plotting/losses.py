@@ -87,7 +87,7 @@ class LossCurveDisplay:
         if not loss_curve:
             raise ValueError(
                 "estimator was fitted without training, so it has no losses to draw. "
-                'Fit it with max_iter above 0, and with another encoder than "raw".'
+                "Fit it with max_iter above 0, and with an encoder that is trained."
             )
         display = cls(
             loss_curve,

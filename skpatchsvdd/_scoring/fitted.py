@@ -31,7 +31,6 @@ class FittedBank(Saved):
     setting: DenseSetting  # how images are encoded, on no device
     indexes: list  # one for each scale, as are units and variations
     units: list  # how positions are appended to features
-    aggregation: str  # how the scales' maps are joined: "multiply" or "sum"
     known: list = ()  # digests of the images in the bank, bytes
     # The owner, image or group, of each known image: rows of the same owner are left
     # out when it is scored.
@@ -85,10 +84,6 @@ class FittedBank(Saved):
     def _unsaved(self):
         return {"_memory": _Memory()}
 
-    def __setstate__(self, state):
-        # Files from before there was a comparison.
-        super().__setstate__({"comparison_weight": 0.0, "pictures": None} | state)
-
 
 def build_bank(normal, context):
     """Encode and index the patches of `NormalImages`; return a `FittedBank`.
@@ -126,7 +121,6 @@ def build_bank(normal, context):
         setting=context.setting._replace(device=None),
         indexes=indexes,
         units=units,
-        aggregation=options.aggregation,
         known=normal.known,
         owners=normal.owners,
         # With groups, the mean is that of the images trained on: no other image has a

@@ -76,7 +76,6 @@ class Inspector:
         self.indexes = bank.indexes
         self.units = bank.units
         self.variations = bank.variations
-        self._aggregation = bank.aggregation
         self._weights = (1 - bank.relative_weight, bank.relative_weight)
         self._compare, self._comparison_weight = None, bank.comparison_weight
         if bank.comparison_weight > 0:
@@ -390,7 +389,7 @@ class Inspector:
     def _join(self, distances):
         maps = [self._spread(i, x) for i, x in distances.items()]
         weights = [self.encoder.scale_weights[i] for i in distances]
-        joined = join_maps(maps, self._aggregation, weights)
+        joined = join_maps(maps, weights)
         return joined if self._roi is None else torch.where(self._roi, joined, 0.0)
 
     def _spread(self, i, scores):

@@ -60,7 +60,6 @@ def _list_settings(estimator):
         "light": setting.light,
         "roi": setting.roi,
         "training": setting.center,  # the mean image is subtracted, or one grey
-        "aggregation": fitted.aggregation,
         "relative_weight": fitted.relative_weight,
         "comparison_weight": fitted.comparison_weight,
         "score_pixels": fitted.score_pixels,

@@ -36,15 +36,9 @@ def find_covering(pixels, patch_size, stride):
     return down.T @ pixels.to(down.dtype) @ across > 0
 
 
-def join_maps(maps, aggregation, weights):
-    """Join the maps of all scales into one, pixel by pixel; the paper multiplies.
-
-    `weights` say how much each counts: an exponent, or a factor.
-    """
+def join_maps(maps, weights):
+    """Return the product of the maps of all scales, each to its weight."""
     # Pair by pair: a GPU compiles `prod` first, for seconds.
-    if aggregation == "sum":
-        pairs = zip(maps, weights, strict=True)
-        return functools.reduce(torch.add, [x if w == 1 else w * x for x, w in pairs])
     if all(weight == 1 for weight in weights):
         return functools.reduce(torch.mul, maps)
     return geometric_mean(maps, weights)

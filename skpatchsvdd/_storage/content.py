@@ -3,15 +3,17 @@
 import math
 
 import numpy as np
+import torch
 
 from skpatchsvdd._bank import ApproximateIndex, ExactIndex, Variation
 from skpatchsvdd._calibration import Calibration
 from skpatchsvdd._encoding import ENCODERS, JointEncoder, ModuleEncoder, grid_shape
 from skpatchsvdd._feedback import Feedback, KnownDefects
 from skpatchsvdd._scoring import FittedBank
+from skpatchsvdd._utils import safe_after_fork
 
-# Pixels of an inspected image, at most: 16,384 x 16,384, whose features fill a memory.
-_MAX_PIXELS = 2**28
+# Values of an inspected image, at most: 16,384 x 16,384 pixels of three channels.
+_MAX_VALUES = 3 * 2**28
 # Above every stride: `fit` takes one that is larger than an image, for a single patch.
 _MAX_STRIDE = 2**31
 
@@ -53,9 +55,23 @@ def _is_size_right(parameters, learnt):
         and _are_positive(shape)
         and last == n_channels
         and min(size) >= max(learnt["patch_sizes_"])
-        and math.prod(size) <= _MAX_PIXELS
+        and math.prod(shape) <= _MAX_VALUES
         and (given is None or list(pair) == size)  # what images are resized to
     )
+
+
+@safe_after_fork
+def _are_features_finite(parameters, learnt):
+    """Whether a patch has finite features: weights may be finite, but huge."""
+    encoder = learnt["encoder_"]
+    for member in encoder.members:
+        size, n_channels = max(member.patch_sizes), member.config[0]
+        patch = torch.linspace(0, 1, size**2).view(1, 1, size, size)
+        with torch.inference_mode():
+            features = member(patch.expand(-1, n_channels, -1, -1))
+        if not torch.isfinite(features).all():
+            raise ValueError("its encoder gives NaN or infinite features")
+    return True
 
 
 def _are_strides_right(parameters, learnt):
@@ -94,7 +110,6 @@ def _is_bank_right(parameters, learnt):
         and {len(x) for x in (*by_image, fitted.owners)} == {n_known}
         and {len(fitted.indexes), len(fitted.units), len(variations)} == {n_scales}
         and 0 <= fitted.n_averaged <= n_known
-        and fitted.aggregation in ("multiply", "sum")
         and 0 <= fitted.relative_weight <= 1
         and _is_number(fitted.comparison_weight)
         and fitted.comparison_weight >= 0
@@ -131,7 +146,6 @@ def _is_index_right(i, learnt):
     n_places = 2 * (fitted.units[i] > 0)
     return (
         isinstance(exact, ExactIndex)
-        and _are_finite(exact.rows)
         and _are_indices(exact.owners, n_known)
         and _are_indices(exact.places)
         and (exact.places.max(axis=0) < np.array([n_known, n_patches])).all()
@@ -164,7 +178,6 @@ def _is_feedback_right(parameters, learnt):
         and isinstance(feedback.corrected, set)
         and feedback.levels.shape == (len(fitted.known) + 1,)
         and feedback.levels.dtype == np.float64
-        and np.isfinite(feedback.levels).all()
         and (feedback.defects is None or _are_defects_right(feedback.defects, fitted))
     )
 
@@ -225,7 +238,7 @@ def _are_scores_right(known):
         isinstance(known, Calibration)
         and len({len(x) for x in (*scores, known.calibrates)}) == 1
         and (known.groups is None or len(known.groups) == len(known))
-        and all(x.dtype == np.float64 and np.isfinite(x).all() for x in scores)
+        and all(x.dtype == np.float64 for x in scores)
         and known.calibrates.dtype == bool
         and isinstance(known.are_given, bool)
         and (rate == "auto" or (type(rate) is float and 0 < rate <= 0.5))
@@ -249,21 +262,14 @@ def _are_indices(array, end=np.inf):
 
 
 def _are_floats(array, shape):
-    """Whether an array of a shape holds finite numbers, float32."""
-    return array.dtype == np.float32 and array.shape == shape and _are_finite(array)
-
-
-def _are_finite(array):
-    if array.dtype.kind != "f":
-        return False
-    # No array of booleans: a bank may fill a quarter of the memory.
-    return array.size == 0 or np.isfinite([array.min(), array.max()]).all()
+    return array.dtype == np.float32 and array.shape == shape
 
 
 # In this order: each relies on those before it.
 _CHECKS = {
     "encoder": _is_encoder_right,
     "size of images": _is_size_right,
+    "weights": _are_features_finite,
     "strides": _are_strides_right,
     "setting": _is_setting_right,
     "bank": _is_bank_right,

@@ -4,16 +4,15 @@ from numbers import Integral
 
 import numpy as np
 
-from skpatchsvdd._learnt import describe_bank, describe_calibration, set_learnt
+from skpatchsvdd._learnt import describe_learnt, set_learnt
 from skpatchsvdd._storage.content import check_content
 from skpatchsvdd._storage.model import read_model, write_model
 from skpatchsvdd._utils import check_device_name
 
-# What `fit` learns. What else a fitted estimator has is read off the last two.
+# What `fit` learns. What else a fitted estimator has, `describe_learnt` reads off it.
 LEARNT = (
     "encoder_",
     "lam_",
-    "lam_results_",
     "offset_",
     "roi_",
     "center_",
@@ -55,9 +54,9 @@ def load_estimator(cls, path, mmap, encoder=None):
         estimator = cls(**parameters)
         estimator._validate_params()
         check_device_name(estimator.device)
-        known = describe_bank(learnt["_fitted"], learnt["encoder_"])
-        known |= describe_calibration(learnt["_calibration"], name=None)
+        core = [learnt.pop(x) for x in ("encoder_", "_fitted", "_calibration")]
+        learnt = describe_learnt(*core, name=None, **learnt)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} cannot be loaded: {error!r}.") from error
-    set_learnt(estimator, known | learnt)
+    set_learnt(estimator, learnt)
     return estimator

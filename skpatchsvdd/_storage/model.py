@@ -18,15 +18,24 @@ from skpatchsvdd._feedback import DefectBank, Feedback, KnownDefects
 from skpatchsvdd._parameters import Inspection, Training
 from skpatchsvdd._scoring import FittedBank
 from skpatchsvdd._storage.own_modules import GivenModules, describe_module
-from skpatchsvdd._storage.tensors import NAMES, read_tensors, write_tensors
-from skpatchsvdd._utils import check_file_name
+from skpatchsvdd._utils import check_file_name, read_tensors, write_tensors
+from skpatchsvdd._utils.tensors import NAMES
 from skpatchsvdd._version import __version__
 
 # Counts up when files change so that an older package cannot read them.
 _FORMAT = 1
+# Numbers of float32 in files, in 128 of whose squares there is no overflow.
+_LARGEST = 1e15
+_UNUSABLE = (
+    "it holds NaN, infinite or huge numbers, with which scores would be NaN. Fit "
+    "again, on images whose values are about 0..1"
+)
 # Parameters that are objects: a file holds their values, by name.
 _SETTINGS = {cls.__name__: cls for cls in (Training, Inspection)}
 _CONTAINERS = {"list": list, "tuple": tuple, "set": set}
+# From so many items on, text is an array of its own, and not part of a header: there
+# may be a hundred thousand images.
+_LONG = 16
 # The classes of the package of which files hold objects, by name, besides encoders and
 # the approximate index, which is saved as the exact one and built anew. What is saved
 # of an object stands in its class: the fields of a named tuple, or what
@@ -97,8 +106,8 @@ class _Packer:
         for key, value in values.items():
             try:
                 pairs.append([key, self.pack(value)])
-            except TypeError as error:
-                raise TypeError(f"{key} cannot be saved: {error}") from error
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"{key} cannot be saved: {error}") from error
         return {"dict": pairs}
 
     def pack(self, value):
@@ -118,12 +127,11 @@ class _Packer:
 
     def _pack_items(self, value):
         kind = type(value).__name__
-        items = sorted(value) if kind == "set" else list(value)
-        table = _as_table(items)
-        if table is not None:
-            of, array = table
-            return {of: self._pack_array(array), "in": kind}
-        return {kind: [self.pack(x) for x in items]}
+        items = [self.pack(x) for x in (sorted(value) if kind == "set" else value)]
+        if len(items) < _LONG:
+            return {kind: items}
+        text = json.dumps(items, separators=(",", ":")).encode()
+        return {"long": self._pack_array(np.frombuffer(text, np.uint8)), "in": kind}
 
     def _pack_array(self, array):
         if array.dtype.kind in "OU":  # names of groups
@@ -132,6 +140,8 @@ class _Packer:
             raise TypeError(f"arrays of {array.dtype} have no place in a file")
         if array.dtype.newbyteorder("<") not in NAMES:
             array = array.astype(np.float64 if array.dtype.kind == "f" else np.int64)
+        if not are_usable(array):
+            raise ValueError(_UNUSABLE)
         name = f"array {len(self.arrays)}"
         self.arrays[name] = array
         return {"array": name}
@@ -145,7 +155,7 @@ class _Packer:
         if isinstance(value, JointEncoder):
             return {"joint": [self.pack(x) for x in value.members]}
         if isinstance(value, ModuleEncoder):
-            return {"own": self.pack_dict(describe_module(value))}
+            return {"module_encoder": self.pack_dict(describe_module(value))}
         for kind, cls in ENCODERS.items():
             if type(value) is cls:
                 weights = self.pack(value.weights())
@@ -159,24 +169,6 @@ class _Packer:
         is_tuple = isinstance(value, tuple)
         fields = value._asdict() if is_tuple else value.__getstate__()
         return {"object": name, "of": self.pack_dict(fields)}
-
-
-def _as_table(items):
-    """Return what there is one of for each image as (kind, array), or None.
-
-    Digests, sizes and names of files: a hundred thousand of them are arrays of their
-    own, not part of a header.
-    """
-    if not items:
-        return None
-    if all(type(x) is bytes for x in items) and len(set(map(len, items))) == 1:
-        rows = np.frombuffer(b"".join(items), np.uint8).reshape(len(items), -1)
-        return "digests", rows
-    if all(type(x) is tuple and list(map(type, x)) == [int, int] for x in items):
-        return "sizes", np.array(items, dtype=np.int64).reshape(-1, 2)
-    if all(x is None or type(x) is str for x in items):
-        return "texts", np.frombuffer(json.dumps(items).encode(), np.uint8)
-    return None
 
 
 class _Unpacker:
@@ -205,20 +197,13 @@ class _Unpacker:
     def _unpack_objects(self, items, _):
         return np.array(self.unpack(items))
 
-    def _unpack_digests(self, rows, value):
-        rows = np.asarray(self.unpack(rows))  # mapped ones are slow one by one
-        return _CONTAINERS[value["in"]](x.tobytes() for x in rows)
-
-    def _unpack_sizes(self, rows, value):
-        return _CONTAINERS[value["in"]](map(tuple, self.unpack(rows).tolist()))
-
-    def _unpack_texts(self, letters, value):
-        texts = json.loads(self.unpack(letters).tobytes())
-        if not all(x is None or isinstance(x, str) for x in texts):
-            raise TypeError("texts have to be texts")
-        return _CONTAINERS[value["in"]](texts)
+    def _unpack_long(self, letters, value):
+        items = json.loads(self.unpack(letters).tobytes())
+        return _CONTAINERS[value["in"]](map(self.unpack, items))
 
     def _unpack_array(self, name, _):
+        if not are_usable(self._arrays[name]):
+            raise ValueError(_UNUSABLE)
         return self._arrays[name]
 
     def _unpack_approximate(self, index, _):
@@ -231,7 +216,7 @@ class _Unpacker:
     def _unpack_module(self, number, _):
         return self.modules.parameter(number)
 
-    def _unpack_own(self, fields, _):
+    def _unpack_module_encoder(self, fields, _):
         return self.modules.make_encoder(self.unpack(fields))
 
     def _unpack_settings(self, name, value):
@@ -255,6 +240,17 @@ class _Unpacker:
         if cls is ExactIndex:
             _check_index(made)
         return made
+
+
+def are_usable(array):
+    """Whether the numbers of an array are finite, and so are squares of float32."""
+    if array.dtype.kind != "f" or array.size == 0:
+        return True
+    # No array of booleans: a bank may fill a quarter of the memory.
+    ends = np.array([array.min(), array.max()])
+    return bool(np.isfinite(ends).all()) and (
+        array.dtype != np.float32 or abs(ends).max() < _LARGEST
+    )
 
 
 def _check_index(index):

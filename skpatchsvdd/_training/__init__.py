@@ -1,7 +1,6 @@
 """How an encoder is trained: what is drawn, minimised and checked."""
 
 from skpatchsvdd._training.training import (
-    count_trainings,
     describe_training,
     resume_from,
     train_encoder,

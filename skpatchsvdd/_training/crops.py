@@ -7,11 +7,13 @@ import torch
 from skpatchsvdd._encoding import REACH, damp_windows
 from skpatchsvdd._images import pixels_to_float
 from skpatchsvdd._training.defects import damage_images
-from skpatchsvdd._training.light import relight
 from skpatchsvdd._utils import Draws, training_layout
 
 # The paper's noise of a patch's colour and of its pixels.
 _COLOUR_NOISE, _PIXEL_NOISE = 0.02, 0.02
+# Random change of brightness in training, at most, on the 0..1 scale: eight grey
+# levels of 255.
+_BRIGHTNESS = 0.03
 # Two of the default patches wide: room for pairs in every direction.
 _CROP_SIZE = 128
 # Pixels by which the second view of a crop is shifted, at most, along each axis. Half
@@ -69,6 +71,15 @@ class Sampler:
         cols = (corner[:, 1:] + along).clamp(0, width - 1)[:, None]
         pixels = (rows, cols) if index is None else (index[:, None, None], rows, cols)
         return pixels_to_float(source[pixels]).permute(0, 3, 1, 2)
+
+
+def relight(images, draws):
+    """Make each image (n, n_channels, height, width) lighter or darker.
+
+    Contrast stays as it is: features that do not see it take a dull image for one that
+    is only lit differently.
+    """
+    return images + draws.uniform(-_BRIGHTNESS, _BRIGHTNESS, (len(images), 1, 1, 1))
 
 
 def add_noise(patches, draws):

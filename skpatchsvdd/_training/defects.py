@@ -88,7 +88,7 @@ class _Source:
 
 
 def _trace(length, is_flipped, move):
-    """Say where each of some rows or columns comes from, (n, length)."""
+    """Return where each row or column comes from, (n, length)."""
     place = torch.arange(length, device=move.device)
     moved = (place - move[:, None]) % length
     return torch.where(is_flipped[:, None], length - 1 - place, moved)

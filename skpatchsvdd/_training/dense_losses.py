@@ -8,11 +8,16 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 
-from skpatchsvdd._encoding import grid_shape, reset_parameters
+from skpatchsvdd._encoding import grid_shape
 from skpatchsvdd._gpu import run_concurrently
-from skpatchsvdd._training.directions import make_classifiers
 from skpatchsvdd._training.loop import Objective
-from skpatchsvdd._training.measures import TINY, distance, find_nearest, look_up
+from skpatchsvdd._training.measures import (
+    TINY,
+    distance,
+    find_nearest,
+    look_up,
+    make_classifiers,
+)
 from skpatchsvdd._training.pairs import draw_pairs, number_cells, pairs_of_a_crop
 from skpatchsvdd._utils import Draws
 
@@ -25,24 +30,6 @@ DAMAGED, _FULLY_DAMAGED = 0.01, 0.03
 _FAR = 4.0
 # Plain patches of a batch that a damaged one is compared with, besides its own.
 _N_COMPARED = 4096
-
-
-def make_dense_objective(
-    loss, lam, damage_weight, encoder, sampler, batch_size, generator
-):
-    """Make the objective on crops that a `loss` parameter names."""
-    if loss == "svdd":
-        objective = DenseSVDDLoss(encoder, sampler, batch_size)
-    else:
-        weights = weigh_terms(loss, lam, damage_weight)
-        objective = DenseLoss(encoder, *weights, batch_size)
-    reset_parameters(objective, generator)
-    return objective.to(sampler.device)
-
-
-def weigh_terms(loss, lam, damage_weight):
-    """Return the weights of L_SSL, L_SVDD' and L_damage."""
-    return (0.0, 1.0, 0.0) if loss == "svdd_prime" else (1.0, lam, damage_weight)
 
 
 class Pairs(NamedTuple):
@@ -84,8 +71,7 @@ class DenseLoss(Objective):
     The denominator of the second is what inspection measures, the distance to the
     nearest normal patch.
 
-    A task of weight 0 is left out: neither :math:`L_{SSL}` nor :math:`L_{damage}` is
-    computed then, nor is it among the `weights`.
+    With a weight of 0, :math:`L_{damage}` is not computed, nor among the `weights`.
 
     :math:`L_{scale}` is the squared difference between the mean of
     :math:`\log \| f(p) - f(q) \|` and what it is for features of deviation 0.5: the
@@ -96,13 +82,13 @@ class DenseLoss(Objective):
     decay = 0.5  # without it, the encoder learns training images by heart
     scale_weight = 0.1  # enough to keep the tanh from saturating
 
-    def __init__(self, encoder, position_weight, lam, damage_weight, n_crops):
+    def __init__(self, encoder, lam, damage_weight, n_crops):
         super().__init__()
         self.sizes = encoder.patch_sizes
         self.strides = (encoder.dense_stride,) * len(self.sizes)
         self.n_crops = n_crops
         terms = {
-            "position": position_weight,
+            "position": 1.0,
             "svdd": lam,
             "damage": damage_weight,
             "scale": self.scale_weight,
@@ -134,7 +120,7 @@ class DenseLoss(Objective):
     def forward(self, encoder, batch):
         """Return the loss terms."""
         first, second, pairs = batch
-        pairs = [Pairs(*own) for own in pairs]
+        pairs = [Pairs(*x) for x in pairs]
         maps = encoder.encode_images(torch.cat([first, second]), self.strides)
         tables = [x.permute(0, 2, 3, 1).float().flatten(0, 2) for x in maps]
         trios = [look_up(x, y.cells.T) for x, y in zip(tables, pairs, strict=True)]
@@ -143,8 +129,8 @@ class DenseLoss(Objective):
     def _measure_all(self, trios, pairs):
         """Return the loss terms of all scales."""
         calls = [
-            functools.partial(self._measure, *own)
-            for own in zip(trios, pairs, self.classifiers, strict=True)
+            functools.partial(self._measure, *scale)
+            for scale in zip(trios, pairs, self.classifiers, strict=True)
         ]
         losses = run_concurrently(calls, trios[0].device)
         return self._name(itertools.chain(*losses))
@@ -157,11 +143,9 @@ class DenseLoss(Objective):
         """
         _, direction, damaged, is_seen, is_other_seen = pairs
         x, seen_again, neighbour = trio.unbind()
-        found = {}
-        if "position" in self.terms:
-            logits = classifier(x - neighbour)
-            position = F.cross_entropy(logits.float(), direction, reduction="none")
-            found["position"] = _mean(position, is_seen, is_other_seen)
+        logits = classifier(x - neighbour)
+        position = F.cross_entropy(logits.float(), direction, reduction="none")
+        found = {"position": _mean(position, is_seen, is_other_seen)}
         found["svdd"], found["scale"] = self._contrast(x, seen_again, damaged, is_seen)
         if "damage" in self.terms:
             is_exact = self.precision == "float32"
@@ -180,31 +164,6 @@ class DenseLoss(Objective):
         return _mean(svdd, is_intact, is_seen, is_far_seen), scale.square()
 
 
-class DenseSVDDLoss(Objective):
-    """Deep SVDD on all patches of crops; see `SVDDLoss`."""
-
-    def __init__(self, encoder, sampler, n_crops):
-        super().__init__()
-        self.strides = (encoder.dense_stride,) * len(encoder.patch_sizes)
-        self.n_crops = n_crops
-        self.weights = {f"svdd_{k}": 1.0 for k in encoder.patch_sizes}
-        with torch.no_grad():
-            maps = encoder.encode_images(sampler.plain(n_crops), self.strides)
-        self.centers = [x.mean(dim=(0, 2, 3)) for x in maps]
-
-    def draw(self, sampler, n_steps=1):
-        """Draw crops."""
-        return sampler.plain(n_steps * self.n_crops)
-
-    def forward(self, encoder, batch):
-        """Return the loss terms."""
-        maps = encoder.encode_images(batch, self.strides)
-        return self._name(
-            distance(x.float(), center[:, None, None], dim=1).mean()
-            for x, center in zip(maps, self.centers, strict=True)
-        )
-
-
 def describe_pairs(first, second, direction, grid, damaged, seen, n_cells):
     """Say what is known of pairs of cells of a grid, of the tables of all cells.
 
@@ -212,8 +171,8 @@ def describe_pairs(first, second, direction, grid, damaged, seen, n_cells):
     """
     here, there = number_cells(first, grid), number_cells(second, grid)
     is_seen, is_other_seen = (None if seen is None else seen[x] for x in (here, there))
-    own, other = here % n_cells, there % n_cells
-    cells = torch.stack([own, own + n_cells, other + n_cells], dim=1)
+    cell, neighbour = here % n_cells, there % n_cells
+    cells = torch.stack([cell, cell + n_cells, neighbour + n_cells], dim=1)
     return Pairs(cells, direction, damaged[here], is_seen, is_other_seen)
 
 

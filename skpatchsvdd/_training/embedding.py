@@ -1,4 +1,4 @@
-"""Training of an embedding of features that are known beforehand.
+"""Training of an embedding of pretrained features.
 
 The losses are those of dense training, on features that are encoded once: two views of
 some crops, from which every step draws pairs of patches.
@@ -9,7 +9,7 @@ import math
 import numpy as np
 import torch
 
-from skpatchsvdd._encoding import grid_shape, remember, reset_parameters
+from skpatchsvdd._encoding import grid_shape, remember
 from skpatchsvdd._training.dense_losses import (
     DAMAGED,
     DenseLoss,
@@ -17,7 +17,6 @@ from skpatchsvdd._training.dense_losses import (
     damaged_fraction,
     describe_pairs,
     seen_cells,
-    weigh_terms,
 )
 from skpatchsvdd._training.measures import look_up
 from skpatchsvdd._training.pairs import draw_pairs
@@ -65,8 +64,8 @@ class FeaturePool:
         area under the ROC curve, and its mean over the scales.
         """
         scores = []
-        own = zip(self.tables, self.damaged, encoder.embedding, strict=True)
-        for i, (table, damaged, matrix) in enumerate(own):
+        scales = zip(self.tables, self.damaged, encoder.embedding, strict=True)
+        for i, (table, damaged, matrix) in enumerate(scales):
             plain, second = (
                 self._drop_unseen(i, x).to(matrix.device) for x in table.chunk(2)
             )
@@ -128,8 +127,8 @@ class EmbeddingLoss(DenseLoss):
     decay = 0.0
     scale_weight = 0.0
 
-    def __init__(self, encoder, position_weight, lam, damage_weight, n_pairs, tables):
-        super().__init__(encoder, position_weight, lam, damage_weight, n_pairs)
+    def __init__(self, encoder, lam, damage_weight, n_pairs, tables):
+        super().__init__(encoder, lam, damage_weight, n_pairs)
         self.strides, self.tables = encoder.strides, tables
 
     def draw(self, sampler, n_steps=1):
@@ -143,28 +142,19 @@ class EmbeddingLoss(DenseLoss):
             grid = grid_shape((size, size), patch_size, stride)
             crop = draws.integers(0, len(damaged) // math.prod(grid), (n_pairs,))
             ends[0][:, 0] = ends[1][:, 0] = crop
-            own = describe_pairs(*ends, grid, damaged, seen, len(damaged))
+            described = describe_pairs(*ends, grid, damaged, seen, len(damaged))
             if math.prod(grid) == 1:  # there are no directions to learn
-                own = own._replace(is_other_seen=torch.zeros_like(own.damaged))
-            pairs.append(own)
+                unseen = torch.zeros_like(described.damaged)
+                described = described._replace(is_other_seen=unseen)
+            pairs.append(described)
         return pairs
 
     def forward(self, encoder, batch):
         """Return the loss terms."""
         pairs = [Pairs(*x) for x in batch]
-        own = zip(self.tables, encoder.embedding, pairs, strict=True)
-        trios = [look_up(table, x.cells.T) @ matrix.T for table, matrix, x in own]
+        scales = zip(self.tables, encoder.embedding, pairs, strict=True)
+        trios = [look_up(table, x.cells.T) @ matrix.T for table, matrix, x in scales]
         return self._measure_all(trios, pairs)
-
-
-def make_embedding_objective(
-    loss, lam, damage_weight, encoder, sampler, n_pairs, generator
-):
-    """Make the objective that a `loss` parameter names."""
-    weights = weigh_terms(loss, lam, damage_weight)
-    objective = EmbeddingLoss(encoder, *weights, n_pairs, sampler.tables)
-    reset_parameters(objective, generator)
-    return objective.to(sampler.device)
 
 
 def _describe(encoder, crops, center):

@@ -34,7 +34,7 @@ def take_masked(defective, roi=None):
 def draw_places(masks, rng):
     """Draw pixels of each mask, as many of each, (n_masks, n_places, 2)."""
     pixels = [np.argwhere(mask) for mask in masks]
-    return np.stack([own[rng.randint(len(own), size=_N_PLACES)] for own in pixels])
+    return np.stack([x[rng.randint(len(x), size=_N_PLACES)] for x in pixels])
 
 
 class Fillings:
@@ -49,7 +49,7 @@ class Fillings:
         self._places = places
 
     def replace_some(self, fillings, centers, draws):
-        """Replace some fillings (n, n_channels, height, width) by known defects.
+        """Replace half of the fillings (n, n_channels, height, width) by known defects.
 
         These come to the middle of the synthetic ones, `centers` (n, 2).
         """

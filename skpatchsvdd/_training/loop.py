@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from skpatchsvdd._encoding import reset_parameters
 from skpatchsvdd._gpu import GraphedCall, current_device, thread_stream
 from skpatchsvdd._training.adam import Adam
 from skpatchsvdd._utils import (
@@ -40,21 +41,22 @@ class Objective(nn.Module):
     max_gradient = math.inf  # the norm to which the encoder's gradient is clipped
     decay = 0.0  # how fast weights shrink, see `Adam`
 
+    def reset_parameters(self, generator):
+        """Draw the weights of its own."""
+        reset_parameters(self, generator)
+
     def _name(self, losses):
         return dict(zip(self.weights, losses, strict=True))
 
 
-def run_training(
-    encoder, objective, sampler, max_iter, learning_rate, watch, log, is_trial=False
-):
+def run_training(encoder, objective, sampler, max_iter, learning_rate, watch, log):
     """Minimise an `Objective` with Adam, in place; return every loss term, by name.
 
     ``watch.look(encoder, step)`` is called after steps for which
     ``watch.is_due(step)``, and ``log(step, terms)`` after every one; a true answer of
     either ends the training. The log should seldom look at the terms, a tensor, since
     each look waits for the device; it is left, as a context, before anything else is
-    said. KeyboardInterrupt ends the training early, with a warning, but is raised in a
-    trial.
+    said. KeyboardInterrupt ends the training early, with a warning.
     """
     steps = run_steps(encoder, objective, sampler, max_iter, learning_rate)
     curve, is_interrupted = [], False
@@ -67,8 +69,6 @@ def run_training(
                 if (watch.is_due(step) and watch.look(encoder, step)) or is_over:
                     break
         except KeyboardInterrupt:
-            if is_trial:
-                raise
             is_interrupted = True
     if is_interrupted:
         warn(

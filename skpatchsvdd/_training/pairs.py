@@ -3,7 +3,7 @@
 import torch
 
 from skpatchsvdd._training.crops import Sampler, add_noise
-from skpatchsvdd._training.directions import DIRECTIONS
+from skpatchsvdd._training.measures import DIRECTIONS
 
 # Pairs per step and scale, about, and the fewest and the most per crop. More pairs cost
 # little, since the features are computed anyway, and help where crops are few.
@@ -15,7 +15,9 @@ def draw_pairs(n_crops, n_each, crop_size, patch_size, stride, draws):
 
     Returns crop, row and column of both ends, (n_pairs, 3) each, and the index of their
     direction, (n_pairs,). Along each axis that the direction changes, the second lies
-    3K/4 to K - 1 pixels away, or as far as the crop allows.
+    3K/4 to K - 1 pixels away, rounded down to strides, or as far as the crop allows: at
+    the strides of "formulas" K/2 (K = 16) or 2K/3 (24 and 48), so that both overlap. A
+    crop that holds a single patch gives pairs of it with itself.
     """
     n_pairs = n_crops * n_each
     n_cells = (crop_size - patch_size) // stride + 1
@@ -84,10 +86,6 @@ class PairSampler(Sampler):
         moved = self._clip(corner + grid_steps(shift, width), patch_size)
         first, second = (self.crop(index, x, patch_size) for x in (corner, moved))
         return first, second
-
-    def patches(self, n_patches, patch_size):
-        """Draw patches anywhere, shape (n_patches, n_channels, K, K)."""
-        return self.crop(*self._draw_corners(n_patches, patch_size), patch_size)
 
     def crop(self, index, corner, size):
         """Cut patches out of the images `index` at their top left `corner`."""

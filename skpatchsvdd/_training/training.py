@@ -1,17 +1,41 @@
-"""Training an encoder: with a `lam` that is chosen first, and with what is known."""
+"""Training an encoder: from options and images to the weights."""
 
 import copy
-from dataclasses import replace
+import functools
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from sklearn.exceptions import ConvergenceWarning
 
-from skpatchsvdd._encoding import join_encoders
-from skpatchsvdd._training.fillings import take_masked
-from skpatchsvdd._training.lam_search import choose_lam, count_trials
-from skpatchsvdd._training.trainer import split_images, train_once
-from skpatchsvdd._training.validation import Watch
+from skpatchsvdd._encoding import join_encoders, make_encoder
+from skpatchsvdd._images import pixels_to_float
+from skpatchsvdd._training.crops import CropSampler
+from skpatchsvdd._training.dense_losses import DenseLoss
+from skpatchsvdd._training.embedding import EmbeddingLoss, FeaturePool
+from skpatchsvdd._training.fillings import Fillings, draw_places, take_masked
+from skpatchsvdd._training.loop import run_training
+from skpatchsvdd._training.pairs import PairSampler
+from skpatchsvdd._training.paper_losses import PatchSVDDLoss
+from skpatchsvdd._training.validation import DefectCheck, Watch, make_copies
+from skpatchsvdd._utils import draw_seed, training_layout, warn
+
+# Number of checks during training: as few as still catch a collapse, since one takes as
+# long as many steps. With early stopping there are more, and so many checks without a
+# better score end it.
+_N_CHECKS, _N_EARLY_CHECKS, _PATIENCE = 2, 12, 4
+_CHECK_EVERY = 25  # steps, at least
+# Images that are looked at, and how many at most of those held out: all stay in memory.
+_N_CHECKED, _MAX_CHECKED = 12, 100
+# Drops in AUROC that count as failure: from the best check to the last, a collapse, and
+# from before training to the last, trained in vain. Smaller ones are chance: a check
+# looks at few images.
+_COLLAPSE, _IN_VAIN = 0.15, 0.05
+# Bytes of the images that are trained on, at most: they stay on the device.
+_TRAINING_BYTES = 2**30
+_N_LOADED = 64  # images that are loaded at a time
+# Crops on which the first weights are rescaled: enough for means and deviations.
+_N_STANDARD = 16
 
 
 class TrainedEncoder(NamedTuple):
@@ -21,33 +45,81 @@ class TrainedEncoder(NamedTuple):
     curve: dict  # every loss term at every step; empty without training
     watch: Watch
     lam: float
-    lam_results: dict | None  # the trials it was chosen by
 
 
 def train_encoder(images, context, former=None, frozen=(), defective=None):
-    """Train an encoder, with a `lam` that is chosen first if it is "auto".
+    """Train an encoder on a stack of images; return a `TrainedEncoder`.
 
-    `former` is a training to go on from. Encoders that are known beforehand, `frozen`,
-    join the trained one; of formulas alone, an embedding is trained, see `Options`.
+    `former` is a training to go on from. Encoders of `frozen` join the trained one; if
+    formulas are alone, their embedding is trained, see `Options`.
     Defective images with a mask fill some of the synthetic defects that dense training
-    draws.
+    draws. An interrupt ends the training early.
     """
-    options, rng, roi = context.options, context.rng, context.setting.roi
+    options, roi = context.options, context.setting.roi
     if roi is not None:  # defects, too, are made of what is seen
         images = images.hide_outside(roi)
-    masked = take_masked(defective, roi)
-    if options.trains:
-        split_images(len(images), options, copy.deepcopy(rng))  # it may raise
-    # A copy, so that what follows is as if this lam had been given.
-    trial_context = replace(context, rng=copy.deepcopy(rng))
-    known = None
+    masked, known = take_masked(defective, roi), None
     if options.embeds:
         known, *frozen = frozen
-    lam, results = choose_lam(images, trial_context, former, known, masked)
-    context = replace(context, options=replace(options, lam=lam))
-    encoder, *rest = train_once(images, context, former, known, masked)
+    training = _train(images, context, former, known, masked)
     frozen = [x.adapt(images, context.setting) for x in frozen]
-    return TrainedEncoder(join_encoders([encoder, *frozen]), *rest, lam, results)
+    return training._replace(encoder=join_encoders([training.encoder, *frozen]))
+
+
+def _train(images, context, former, known, masked):
+    """Train; `known` is the encoder whose embedding is trained, or None."""
+    options, rng, device = context.options, context.rng, context.device
+    cpu = torch.Generator().manual_seed(draw_seed(rng))
+    # Embeddings are trained on the same draws on all devices.
+    source = torch.device("cpu") if options.embeds else device
+    generator = torch.Generator(source).manual_seed(draw_seed(rng))
+    encoder = _initial_encoder(options, images.image_shape[2], former, known, cpu)
+    if options.max_iter == 0 and former is not None:
+        return former._replace(encoder=encoder)
+    if not options.trains:
+        return TrainedEncoder(encoder, {}, Watch(None, 1), options.lam)
+    if known is None:
+        _warn_if_one_patch(images.image_shape, options.patch_size)
+    checked, trained = split_images(len(images), options, rng)
+    trained = images.take(_choose_images(images, trained, rng))
+    sampler = _make_sampler(trained, masked, context, generator, known)
+    encoder.to(device, memory_format=training_layout(device))
+    if known is not None:
+        n_pairs = options.max_iter * options.batch_size
+        sampler = FeaturePool(encoder, sampler, options.damages, n_pairs)
+    watch = make_watch(images, checked, context, cpu, sampler)
+    watch.look(encoder, 0)
+    _prepare(encoder, sampler, watch, context, is_new=former is None)
+    objective = make_objective(encoder, sampler, options, cpu)
+    log = context.report.training_log(list(objective.weights), options.max_iter)
+    steps = (options.max_iter, options.learning_rate)
+    curve = run_training(encoder, objective, sampler, *steps, watch, log)
+    n_steps = len(next(iter(curve.values())))
+    chosen = _choose_weights(encoder, watch, n_steps, options.early_stopping)
+    return TrainedEncoder(chosen.cpu(), curve, watch, options.lam)
+
+
+def _prepare(encoder, sampler, watch, context, is_new):
+    """Let the weights change, from where they begin."""
+    for parameter in encoder.trained_parameters():
+        parameter.requires_grad_(True)
+    if context.options.embeds:
+        watch.finish = sampler.join_features
+    elif context.options.training == "dense" and is_new:
+        encoder.standardize(sampler.plain(_N_STANDARD))
+
+
+def make_objective(encoder, sampler, options, generator):
+    """Make what a training minimises, with weights drawn from a generator."""
+    given = (encoder, options.lam, options.damage_weight, options.batch_size)
+    if options.training == "paper":
+        objective = PatchSVDDLoss(encoder, options.lam, options.batch_size)
+    elif options.embeds:
+        objective = EmbeddingLoss(*given, sampler.tables)
+    else:
+        objective = DenseLoss(*given)
+    objective.reset_parameters(generator)
+    return objective.to(sampler.device)
 
 
 def undo_training(training):
@@ -57,24 +129,17 @@ def undo_training(training):
     return training._replace(encoder=join_encoders([first, *others]))
 
 
-def count_trainings(n_images, options):
-    """Return how often `train_encoder` trains, trials of `lam` included."""
-    return count_trials(n_images, options) + int(options.trains)
-
-
-def resume_from(encoder, lam, lam_results):
+def resume_from(encoder, lam):
     """Return the training that a fitted encoder stands for, to go on from."""
-    return TrainedEncoder(encoder, {}, Watch(None, 1), lam, lam_results)
+    return TrainedEncoder(encoder, {}, Watch(None, 1), lam)
 
 
 def describe_training(training):
-    """Return what a training has taught, by attribute of the estimator."""
+    """Return what there is to say of a training, by attribute of the estimator."""
     watch = training.watch
     return {
-        "encoder_": training.encoder.eval(),
         "patch_sizes_": training.encoder.patch_sizes,
         "lam_": training.lam,
-        "lam_results_": training.lam_results,
         "loss_curve_": training.curve,
         "n_iter_": len(next(iter(training.curve.values()), ())),
         "best_iter_": watch.kept,
@@ -82,3 +147,139 @@ def describe_training(training):
         "validation_scores_": np.array(watch.scores),
         "_unfinished": None,
     }
+
+
+def split_images(n_images, options, rng):
+    """Return the indices of images to check by, and those to train on."""
+    order = rng.permutation(n_images)
+    if not options.early_stopping:
+        n_checked = min(_N_CHECKED, n_images // 2)
+        return np.sort(order[:n_checked]), np.arange(n_images)
+    n_checked = max(round(options.validation_fraction * n_images), 2)
+    if n_images - n_checked < 2:
+        raise ValueError(
+            f"early_stopping=True sets {n_checked} of {n_images} images aside and "
+            "leaves too few to train on. Pass more images, a smaller "
+            "Training(validation_fraction=...), or early_stopping=False."
+        )
+    checked = order[: min(n_checked, _MAX_CHECKED)]
+    return np.sort(checked), np.sort(order[n_checked:])
+
+
+def make_watch(images, checked, context, generator, sampler):
+    """Return what checks the encoder while it is trained.
+
+    A pool of damaged crops has what it takes, but no images that were held out.
+    """
+    options = context.options
+    if options.embeds and options.damages and not options.early_stopping:
+        check = sampler.check
+    else:
+        draw_copies = functools.partial(make_copies, generator=generator)
+        check = DefectCheck(images, checked, context.setting, options, draw_copies)
+    n_checks = _N_EARLY_CHECKS if options.early_stopping else _N_CHECKS
+    every = max(options.max_iter // n_checks, _CHECK_EVERY)
+    return Watch(check, every, _PATIENCE if options.early_stopping else None)
+
+
+def _initial_encoder(options, n_channels, former, known, generator):
+    encoder = known
+    if known is None and options.encoder is None:
+        return None
+    if known is None:
+        sizes = (options.embedding_dim, options.patch_size)
+        encoder = make_encoder(options.encoder, n_channels, *sizes, generator)
+    first = encoder if former is None else former.encoder.members[0]
+    if (type(encoder), encoder.config) != (type(first), first.config):
+        raise ValueError(
+            "warm_start=True cannot go on from the weights of the last training, a "
+            f"{type(first).__name__} with (channels, embedding_dim, patch_size) = "
+            f"{first.config}: this fit needs a {type(encoder).__name__} with "
+            f"{encoder.config}. Keep these, or pass warm_start=False."
+        )
+    return copy.deepcopy(first)
+
+
+def _make_sampler(images, masked, context, generator, known=None):
+    setting, options = context.setting, context.options
+    pixels = _load_pixels(images, setting.device)
+    center, roi = (
+        None if x is None else torch.tensor(x, device=setting.device)
+        for x in (setting.center, setting.roi)
+    )
+    if options.training == "paper":
+        return PairSampler(pixels, center, generator, roi)
+    size, light = options.patch_size, options.light
+    if known is not None:  # it sees images as they are
+        size, light = max(known.patch_sizes), 1.0
+    fillings = _make_fillings(masked, context)
+    return CropSampler(pixels, center, generator, size, light, roi, fillings)
+
+
+def _make_fillings(masked, context):
+    """Bring known defects to the device; None if nothing would be filled with them."""
+    if masked is None or not context.options.damages:
+        return None
+    chosen = _choose_images(masked.stack, np.arange(len(masked)), context.rng)
+    masked = masked.take(chosen)
+    places = torch.from_numpy(draw_places(masked.masks, context.rng))
+    pixels = _load_pixels(masked.stack, context.device)
+    return Fillings(pixels, places.to(context.device))
+
+
+def _choose_images(images, indices, rng):
+    """Choose as many images as there is memory to train on."""
+    n_bytes = images.take(indices[:1]).pixels.nbytes
+    n_images = max(_TRAINING_BYTES // n_bytes, 2)
+    if len(indices) <= n_images:
+        return indices
+    return np.sort(rng.choice(indices, n_images, replace=False))
+
+
+def _load_pixels(images, device):
+    """Load a stack onto a device, batch by batch: it is in memory only once."""
+    pixels = None
+    for start, batch in images.batches(_N_LOADED):
+        batch = torch.tensor(batch, device=device)
+        if pixels is None:
+            pixels = batch.new_empty((len(images), *images.image_shape))
+        if pixels.dtype != batch.dtype:  # bytes among floats
+            pixels, batch = pixels_to_float(pixels), pixels_to_float(batch)
+        pixels[start : start + len(batch)] = batch
+    return pixels
+
+
+def _choose_weights(encoder, watch, n_steps, early_stopping):
+    """Return the trained encoder or the best one seen; warn if training has failed."""
+    first, best, last = (watch.scores[i] for i in (0, watch.best, -1))
+    failed = best - last > _COLLAPSE or first - last > _IN_VAIN
+    if failed and not (early_stopping and watch.best > 0):
+        _warn_of_failure(watch)
+    if failed or early_stopping:
+        watch.kept = watch.steps[watch.best]
+        return watch.best_encoder
+    watch.kept = n_steps
+    return watch.finish(encoder)
+
+
+def _warn_if_one_patch(image_shape, patch_size):
+    if image_shape[:2] == (patch_size, patch_size):
+        warn(
+            f"images of {patch_size} x {patch_size} hold a single patch of "
+            f"patch_size={patch_size}, so that there are no neighbouring patches to "
+            "learn directions from. Pass larger images, a smaller patch_size, or "
+            "max_iter=0."
+        )
+
+
+def _warn_of_failure(watch):
+    best, scores = watch.best, watch.scores
+    between = f", {scores[best]:.2f} after {watch.steps[best]} steps" if best else ""
+    warn(
+        "training has failed: synthetic defects were found with an AUROC of "
+        f"{scores[0]:.2f} before it{between} and {scores[-1]:.2f} after "
+        f"{watch.steps[-1]} steps. Continuing with the best weights. Pass a larger "
+        "max_iter or Training(batch_size=...), another random_state, or "
+        "early_stopping=True.",
+        ConvergenceWarning,
+    )

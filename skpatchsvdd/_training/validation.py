@@ -9,8 +9,8 @@ from skpatchsvdd._bank import collect_banks, make_index
 from skpatchsvdd._encoding import find_units, largest_patch
 from skpatchsvdd._images import pixels_to_float, stack_images
 from skpatchsvdd._scoring import FittedBank, Inspector
+from skpatchsvdd._training.crops import relight
 from skpatchsvdd._training.defects import damage_images
-from skpatchsvdd._training.light import relight
 from skpatchsvdd._utils import Draws
 from skpatchsvdd.metrics import detection_auroc
 
@@ -62,12 +62,7 @@ class DefectCheck:
         units = find_units(dense, self._compared, weight, rng)
         banks = collect_banks(dense, self._bank, units, None, rng)
         indexes = [make_index(x, "exact", dense.device, None, 0) for x in banks]
-        bank = FittedBank(
-            setting=self._setting,
-            indexes=indexes,
-            units=units,
-            aggregation=self._options.aggregation,
-        )
+        bank = FittedBank(setting=self._setting, indexes=indexes, units=units)
         scores = Inspector(dense, bank).scores(self._images)
         if not np.isfinite(scores).all():
             return 0.0

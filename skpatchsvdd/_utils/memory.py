@@ -1,27 +1,14 @@
 """How much memory there is, and what to do where that of a GPU runs out."""
 
-import functools
 import os
 from pathlib import Path
 
 import torch
 
-from skpatchsvdd._utils.threads import torch_threads
-
 # Where Linux says what a group of processes, such as a container, may take.
 _LIMITS = (
     "/sys/fs/cgroup/memory.max",
     "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-)
-# How to need less of a GPU's memory, by the method that ran out of it.
-_LESS_MEMORY = {
-    "fit": "Pass a smaller Training(batch_size=...) if it was training, a smaller "
-    "bank_size or image_size if it was after training, or device='cpu'.",
-    "partial_fit": "set_params(bank_size=...) with fewer patches, or device='cpu'.",
-}
-_LESS_TO_SCORE = (
-    "set_params(device='cpu') scores on the CPU; a smaller bank_size in fit makes a "
-    "model that takes less."
 )
 
 
@@ -63,27 +50,3 @@ def halve_without_memory(call, size):
                 raise
         torch.cuda.empty_cache()
         size = size // 2
-
-
-def computes(method):
-    """Decorate a method of an estimator that computes with torch.
-
-    It uses `n_jobs` threads, and where a GPU's memory runs out it says what to do.
-    """
-
-    @functools.wraps(method)
-    def call(self, *args, **kwargs):
-        try:
-            with torch_threads(self.n_jobs):
-                return method(self, *args, **kwargs)
-        except torch.cuda.OutOfMemoryError as error:
-            if isinstance(error.__cause__, torch.cuda.OutOfMemoryError):
-                raise  # from a method that this one calls
-            name = method.__name__
-            advice = _LESS_MEMORY.get(name, _LESS_TO_SCORE)
-            raise torch.cuda.OutOfMemoryError(
-                f"the memory of the GPU ran out in {name}; the estimator is as it was. "
-                f"{advice} ({error})"
-            ) from error
-
-    return call

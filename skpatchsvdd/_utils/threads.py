@@ -3,9 +3,10 @@
 import contextvars
 import functools
 import os
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from numbers import Integral
 
 import torch
@@ -13,10 +14,15 @@ from joblib import cpu_count
 
 # Far more threads than any machine has cores; torch crashes where it cannot start them.
 _MOST_THREADS = 1024
+# Numbers that torch leaves to a thread at least, where it shares work among some.
+_SHARED = 2**15
+_MOST_TEAMS = 4
+_IS_SET = "OMP_WAIT_POLICY" in os.environ  # which is read when torch is loaded
 _IMPORTED_IN = os.getpid()
 # Of a thread that works ahead of another one: how many threads that one may use; and of
 # one that was started after a fork.
 _PREFETCHING, _OWN = threading.local(), threading.local()
+_SLEEPING = threading.local()  # whether there are idle teams for a thread
 
 
 def make_lock():
@@ -65,6 +71,40 @@ def count_threads(n_jobs):
             f"each core, or {_MOST_THREADS} at most."
         )
     return n_jobs if n_jobs > 0 else max(cpu_count() + 1 + n_jobs, 1)
+
+
+@contextmanager
+def sleeping_teams():
+    """Let threads of OpenMP that wait for each other sleep, and not spin.
+
+    A fit has thousands of small steps that torch shares among threads. Those of GNU's
+    libgomp spin for milliseconds after each, which takes the core from the thread that
+    they wait for if other processes want the cores, too. Where a process has more
+    threads than cores they sleep, almost at once: so it gets more here, which do
+    nothing. OMP_WAIT_POLICY=passive means the same, but only before torch is loaded.
+    """
+    n_threads, n_cores = torch.get_num_threads(), _count_cores()
+    if _IS_SET or n_threads == 1 or getattr(_SLEEPING, "is_on", False):
+        yield
+        return
+    # A team is a thread of ours and n_threads - 1 others. Few threads on many cores
+    # would need many teams, and have the cores that they need.
+    n_teams = -(-n_cores // (n_threads - 1)) - 1
+    with ExitStack() as stack:
+        for _ in range(max(n_teams, 1) if n_teams <= _MOST_TEAMS else 0):
+            pool = stack.enter_context(ThreadPoolExecutor(1))
+            # As many numbers as torch shares among all threads of a team.
+            pool.submit(torch.ones, n_threads * _SHARED).result()
+        _SLEEPING.is_on = True
+        try:
+            yield
+        finally:
+            _SLEEPING.is_on = False
+
+
+def _count_cores():
+    """Return the cores that libgomp counts; 1 where other libraries are used."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from settings import SEED
 from skpatchsvdd import PatchSVDD, Training
 from skpatchsvdd._comparison import read_comparison
 from skpatchsvdd._encoding import FormulaEncoder, networks
-from skpatchsvdd._encoding.known import read_known
+from skpatchsvdd._utils import read_tensors
 from skpatchsvdd.datasets import make_textures
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -84,7 +84,7 @@ def test_every_script_is_run():
 
 @pytest.mark.slow
 def test_quality(run, categories):
-    settings = ["default", "both", "former", "random", "raw", "paper"]
+    settings = ["default", "both", "former", "random", "paper"]
     options = "--seeds 0 --max-iter 1 --n-train 6 --image-size 64"
     figures = run("bench_quality", *categories, options, "--settings", *settings)
     assert [row["setting"] for row in figures["rows"]] == settings
@@ -93,7 +93,7 @@ def test_quality(run, categories):
         assert 0 <= row["train s"] < row["fit s"]
     is_trained = {row["setting"]: row["train s"] > 0 for row in figures["rows"]}
     assert [x for x in settings if is_trained[x]] == ["default", "both", "paper"]
-    assert [row["fits"] for row in figures["means"]] == [1] * 6
+    assert [row["fits"] for row in figures["means"]] == [1] * 5
     assert figures["chosen_by_others"] == []  # of one category alone
 
 
@@ -267,23 +267,6 @@ def test_embedding(run):
     assert figures["ratio"] == pytest.approx(ratio)
 
 
-@pytest.mark.slow
-def test_selection(run, categories):
-    figures = run("bench_selection", *categories, "--seeds 0 --max-iter 1")
-    [choice], [alarm] = figures["choices"], figures["alarms"]
-    lams = [float(name[4:]) for name in choice if name.startswith("lam=")]
-    assert choice["best"] == max(choice[f"lam={lam:g}"] for lam in lams)
-    assert choice["chosen"] in lams
-    check_rates(*(choice[f"trial {lam:g}"] for lam in lams))
-    assert 0 <= alarm["left out 0.05"] <= alarm["left out 0.1"] <= 1
-    assert figures["means"]["uniform"] in ("0 of 1", "1 of 1")
-
-
-def test_selection_needs_images(run, categories):
-    with pytest.raises(SystemExit, match="5 training images, 20 are needed"):
-        run("bench_selection", *categories, "--n-train", 5)
-
-
 def test_twins(run, categories, monkeypatch):
     monkeypatch.setattr("bench_twins.N_CALIBRATING", 2)
     monkeypatch.setattr("bench_twins.N_DRAWS", 2)
@@ -367,15 +350,6 @@ def test_formats(run, categories, category):
     assert parts == pytest.approx(first["ms an image"])
 
 
-def test_distance_from_uniform():
-    selection = importlib.import_module("bench_selection")
-    even = (np.arange(100) + 0.5) / 100
-    assert selection.distance_from_uniform(even) == pytest.approx(0.005)
-    assert selection.distance_from_uniform(even / 2) == pytest.approx(0.5, abs=0.01)
-    assert selection.share(np.array([0.01, 0.05, 0.2]), 0.05) == pytest.approx(2 / 3)
-    assert selection.uniform_bound(50, 50) == pytest.approx(0.272)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "options", "others"),
@@ -397,7 +371,7 @@ def test_pretraining_goes_on_where_it_was(
     assert all(np.isfinite(x) for x in figures["losses"].values())
     assert torch.load(restart, weights_only=True)["step"] == 3
     if script == "pretrain":
-        arrays, page = read_known(output)
+        arrays, page = read_tensors(output)
         expected = FormulaEncoder(3).state_dict()
         assert {k: v.shape for k, v in arrays.items()} == {
             k: v.shape for k, v in expected.items()

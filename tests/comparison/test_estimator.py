@@ -14,6 +14,7 @@ from torch import nn
 
 from skpatchsvdd import Inspection, PatchSVDD, load
 from skpatchsvdd._comparison import arrange, read_comparison
+from skpatchsvdd._encoding import formulas
 from skpatchsvdd.datasets import make_textures
 
 SHA256 = "37d5ad0a4060074dd2382cbf8c5f6989ad913fdc12c347d521cb2f9a85f4e4cb"
@@ -56,8 +57,7 @@ def test_weights_are_those_the_page_is_about():
     assert hashlib.sha256(content).hexdigest() == SHA256
     _, page = read_comparison()
     assert page["command"].startswith("benchmarks/pretrain_comparison.py --steps")
-    known = files("skpatchsvdd._encoding").joinpath("known.safetensors").read_bytes()
-    assert len(content) + len(known) < 8.5e6
+    assert len(content) + len(formulas.WEIGHTS.read_bytes()) < 8.5e6
 
 
 def test_answers_about_a_fixed_picture():

@@ -8,8 +8,7 @@ from settings import SEED
 import skpatchsvdd
 from skpatchsvdd import PatchSVDD
 from skpatchsvdd._encoding.cache import CACHE, FeatureCache
-from skpatchsvdd._encoding.formulas import FormulaEncoder
-from skpatchsvdd._encoding.known import KnownNetwork
+from skpatchsvdd._encoding.formulas import FormulaEncoder, KnownNetwork
 from skpatchsvdd.datasets import make_textures
 
 

@@ -32,8 +32,6 @@ def make_dense(kind, size, strides=None, light=0.3):
         ("hierarchical", (4, 16), (97, 264), 1.0),
         ("hierarchical", (3, 5), (97, 264), 0.3),
         ("hierarchical", (3, 5), (64, 300), 1.0),
-        ("flat", (16,), (200, 150), 1.0),
-        ("flat", (16,), (64, 300), 0.3),
         ("formulas", None, (420, 435), 0.3),
         ("module", None, (420, 435), 0.3),
     ],

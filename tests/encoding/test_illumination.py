@@ -5,7 +5,7 @@ from reference import damp_slow_changes
 from settings import SEED
 
 from skpatchsvdd._encoding.illumination import REACH, damp_light, damp_windows
-from skpatchsvdd._training.light import relight
+from skpatchsvdd._training.crops import relight
 from skpatchsvdd._utils.random import Draws
 
 

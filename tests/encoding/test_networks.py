@@ -78,22 +78,6 @@ def test_hierarchical_dense_equals_patchwise(patch_size, strides, size):
     check_dense_equals_patchwise(encoder, random_images(2, 1, *size), strides)
 
 
-@pytest.mark.parametrize("stride", [2, 3, 8, 24])
-def test_flat_dense_equals_patchwise(stride):
-    check_dense_equals_patchwise(
-        make_lively("flat"), random_images(2, 3, 89, 75), (stride,)
-    )
-
-
-def test_raw_features_are_the_pixels():
-    images = random_images(2, 3, 70, 65)
-    encoder = make("raw")
-    check_dense_equals_patchwise(encoder, images, (4, 16))
-    features = encoder.encode_images(images, (4, 16))[0]
-    patch = images[1, :, 8:40, 12:44]
-    assert torch.equal(features[1, :, 2, 3], patch.flatten())
-
-
 def test_last_row_and_column_of_a_patch_are_not_seen():
     patches = random_images(1, 3, 32, 32)
     changed = patches.clone()

@@ -6,8 +6,8 @@ from settings import SEED
 
 from skpatchsvdd import Inspection, PatchSVDD
 from skpatchsvdd._encoding import dense, positions
+from skpatchsvdd._encoding.base import PatchEncoder, grid_shape
 from skpatchsvdd._encoding.positions import add_positions, compare_images, find_unit
-from skpatchsvdd._encoding.registry import make_encoder
 from skpatchsvdd._images import check_images
 from skpatchsvdd.metrics import detection_auroc
 
@@ -134,6 +134,16 @@ def test_of_large_images_few_tiles_decide(monkeypatch, scene):
     assert (sampled[0] > 0) == (scene == "aligned")
 
 
+class Pixels(PatchEncoder):
+    """An encoder whose features are the pixels of patches."""
+
+    def encode_images(self, images, strides):
+        (stride,) = strides
+        rows, cols = grid_shape(images.shape[2:], 32, stride)
+        x = torch.nn.functional.unfold(images, 32, stride=stride)
+        return [x.reshape(len(images), -1, rows, cols)]
+
+
 def find_units(images):
     setting = dense.DenseSetting(
         images.shape[1:3],
@@ -142,6 +152,6 @@ def find_units(images):
         (16,),
         torch.device("cpu"),
     )
-    encoder = setting.make(make_encoder("raw", 3, 1, 32, torch.Generator()))
+    encoder = setting.make(Pixels(3, 1, 32))
     rng = np.random.RandomState(SEED)
     return positions.find_units(encoder, check_images(images), "auto", rng)

@@ -65,15 +65,15 @@ def grey():
 
 
 @pytest.fixture(scope="module")
-def raw(grey):
+def small(grey):
     """An estimator that is exported quickly."""
-    return fit(grey, encoder="raw")
+    return fit(grey, encoder="hierarchical")
 
 
 @pytest.fixture(scope="module")
-def raw_file(raw, tmp_path_factory, quick_exports):
-    path = tmp_path_factory.mktemp("files") / "raw.onnx"
-    raw.export_onnx(path)
+def small_file(small, tmp_path_factory, quick_exports):
+    path = tmp_path_factory.mktemp("files") / "small.onnx"
+    small.export_onnx(path)
     return path
 
 
@@ -101,9 +101,15 @@ def test_trained_and_known_encoders_with_groups(normal, mixed, tmp_path):
     assert facts["bank_size"] == {str(k): n for k, n in est.bank_size_.items()}
 
 
-def test_flat_encoder_with_the_paper_s_training(tmp_path):
+def test_the_paper_s_training(tmp_path):
     textures = make_textures(8, image_size=72, random_state=SEED).images
-    est = fit(textures[:5], encoder="flat", training="paper", patch_size=64)
+    est = fit(
+        textures[:5],
+        encoder="hierarchical",
+        training="paper",
+        max_iter=1,
+        patch_size=64,
+    )
     assert est.center_.shape == (72, 72, 3)
     est.export_onnx(tmp_path / "part.onnx")
     check_same(est, tmp_path / "part.onnx", textures[5:])
@@ -122,7 +128,7 @@ def test_a_part_of_images_that_are_resized(tmp_path):
     grey = make_textures(8, image_size=56, random_state=SEED).images[..., 0]
     roi = np.ones((56, 56), dtype=bool)
     roi[:24, 30:] = False
-    est = fit(grey[:5], encoder="raw", image_size=(40, 44), roi=roi)
+    est = fit(grey[:5], encoder="hierarchical", image_size=(40, 44), roi=roi)
     facts = est.export_onnx(tmp_path / "part.onnx")
     assert facts["image_shape"] == [56, 56, 1]
     assert facts["inspected_shape"] == [40, 44, 1]
@@ -132,28 +138,28 @@ def test_a_part_of_images_that_are_resized(tmp_path):
     assert not maps[:, ~roi].any()
 
 
-def test_images_of_a_batch_are_as_if_alone(raw, raw_file, grey):
+def test_images_of_a_batch_are_as_if_alone(small, small_file, grey):
     new = 255 - grey[:4]
-    check_same(raw, raw_file, new)
-    together = run(raw_file, new)
-    single = [run(raw_file, new[i : i + 1]) for i in range(len(new))]
+    check_same(small, small_file, new)
+    together = run(small_file, new)
+    single = [run(small_file, new[i : i + 1]) for i in range(len(new))]
     for batch, parts in zip(together, zip(*single, strict=True), strict=True):
         np.testing.assert_array_equal(batch, np.concatenate(parts))
 
 
-def test_a_training_image_is_not_recognised(raw, raw_file, grey):
-    scores = run(raw_file, grey[:1])[0]
-    assert scores[0] > raw.score_samples(grey[:1])[0]
+def test_a_training_image_is_not_recognised(small, small_file, grey):
+    scores = run(small_file, grey[:1])[0]
+    assert scores[0] > small.score_samples(grey[:1])[0]
     assert scores[0] == pytest.approx(0, abs=1e-4)
 
 
-def test_a_file_says_what_it_is(raw, raw_file):
-    session = open_file(raw_file)
+def test_a_file_says_what_it_is(small, small_file):
+    session = open_file(small_file)
     found = session.get_modelmeta().custom_metadata_map
     facts = {name: json.loads(text) for name, text in found.items()}
     assert facts["version"] == sys.modules["skpatchsvdd"].__version__
-    assert facts["threshold"] == raw.offset_
-    assert facts["bank_size"] == {"32": raw.bank_size_[32]}
+    assert facts["threshold"] == small.offset_
+    assert facts["bank_size"] == {"32": small.bank_size_[32]}
     [images] = session.get_inputs()
     assert (images.name, images.type) == ("images", "tensor(uint8)")
     assert images.shape == ["n", *facts["image_shape"]]
@@ -162,19 +168,19 @@ def test_a_file_says_what_it_is(raw, raw_file):
     ]
 
 
-def test_a_reduced_bank_has_a_threshold_of_its_own(raw, raw_file, grey, tmp_path):
+def test_a_reduced_bank_has_a_threshold_of_its_own(small, small_file, grey, tmp_path):
     path = tmp_path / "small.onnx"
-    facts = raw.export_onnx(path, bank_size=5)
+    facts = small.export_onnx(path, bank_size=5)
     assert facts["bank_size"] == {"32": 5}
-    assert path.stat().st_size < raw_file.stat().st_size
+    assert path.stat().st_size < small_file.stat().st_size
     scores, _, verdicts, *_ = run(path, 255 - grey)
-    full, *_ = run(raw_file, 255 - grey)
+    full, *_ = run(small_file, 255 - grey)
     assert (scores <= full + 1e-4).all()
-    assert facts["threshold"] < raw.offset_  # fewer patches are farther away
+    assert facts["threshold"] < small.offset_  # fewer patches are farther away
     np.testing.assert_array_equal(
         verdicts, np.where(scores < facts["threshold"], -1, 1)
     )
-    assert raw.bank_size_[32] > 5  # the estimator stays as it was
+    assert small.bank_size_[32] > 5  # the estimator stays as it was
 
 
 def refuse(est, folder, message, error=ValueError, **given):
@@ -196,15 +202,15 @@ def refuse(est, folder, message, error=ValueError, **given):
         ({"input_size": 0}, "in pixels"),
     ],
 )
-def test_bad_sizes(raw, given, message, tmp_path):
-    refuse(raw, tmp_path, message, **given)
+def test_bad_sizes(small, given, message, tmp_path):
+    refuse(small, tmp_path, message, **given)
 
 
 def test_what_cannot_be_exported(grey, tmp_path):
     refuse(PatchSVDD(), tmp_path, "is not fitted")
-    est = fit([*grey[:3], grey[3][:38]], encoder="raw", image_size=36)
+    est = fit([*grey[:3], grey[3][:38]], encoder="hierarchical", image_size=36)
     refuse(est, tmp_path, "such as one of 38 x 40, 40 x 40")
-    est = fit(grey, encoder="raw", bank_size=10)
+    est = fit(grey, encoder="hierarchical", bank_size=10)
     refuse(est, tmp_path, "bank_size cannot reduce a bank that holds a", bank_size=5)
 
 
@@ -215,13 +221,13 @@ def test_a_function_is_no_graph(normal, tmp_path):
     assert np.isfinite(est.score_samples(normal[3:4])).all()  # it still works
 
 
-def test_a_bank_beyond_what_a_file_holds(raw, tmp_path, monkeypatch):
+def test_a_bank_beyond_what_a_file_holds(small, tmp_path, monkeypatch):
     monkeypatch.setattr(onnx_file, "_MOST_BYTES", 2**20)
-    refuse(raw, tmp_path, "Pass bank_size")
+    refuse(small, tmp_path, "Pass bank_size")
 
 
 def test_a_part_of_a_bank_beyond_what_a_file_holds(grey, tmp_path, monkeypatch):
-    est = fit(grey, encoder="raw", bank_size=10)
+    est = fit(grey, encoder="hierarchical", bank_size=10)
     n_kept, n_bytes = est.bank_size_[32], est._fitted.indexes[0].bank().rows.nbytes
     monkeypatch.setattr(onnx_file, "_REST", 0)
     rest = sum(x.sample.rows.nbytes for x in est._fitted.variations or [])
@@ -235,13 +241,13 @@ def test_a_part_of_a_bank_beyond_what_a_file_holds(grey, tmp_path, monkeypatch):
     assert est.export_onnx(tmp_path / "part.onnx")["bank_size"] == {"32": advised}
 
 
-def test_without_the_packages(raw, tmp_path, monkeypatch):
+def test_without_the_packages(small, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxscript", None)
-    refuse(raw, tmp_path, r'pip install "skpatchsvdd\[onnx\]"', ImportError)
+    refuse(small, tmp_path, r'pip install "skpatchsvdd\[onnx\]"', ImportError)
 
 
 @pytest.mark.parametrize("moment", ["_trace", "_repeat"])
-def test_an_interrupt_leaves_what_was_there(raw, moment, tmp_path, monkeypatch):
+def test_an_interrupt_leaves_what_was_there(small, moment, tmp_path, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
@@ -251,11 +257,11 @@ def test_an_interrupt_leaves_what_was_there(raw, moment, tmp_path, monkeypatch):
         monkeypatch.setattr(onnx_file, "_trace", lambda *_: None)
     monkeypatch.setattr(onnx_file, moment, interrupt)
     with pytest.raises(KeyboardInterrupt):
-        raw.export_onnx(path)
+        small.export_onnx(path)
     assert path.read_bytes() == b"former"
     assert [x.name for x in tmp_path.iterdir()] == ["part.onnx"]
 
 
-def test_a_folder_is_no_file(raw, tmp_path):
+def test_a_folder_is_no_file(small, tmp_path):
     with pytest.raises(IsADirectoryError, match="name of a file"):
-        raw.export_onnx(tmp_path)
+        small.export_onnx(tmp_path)

@@ -41,12 +41,9 @@ class LooseIndex:
         return self.index.query(features[None], [owner])[0]
 
 
-@pytest.mark.parametrize("aggregation", ["multiply", "sum"])
 @pytest.mark.parametrize("is_loose", [(True, True), (True, False)])
 @pytest.mark.parametrize(("is_relative", "n_pixels"), [(False, 1), (True, 150)])
-def test_scores_of_loose_distances_are_certain(
-    rng, aggregation, is_loose, is_relative, n_pixels
-):
+def test_scores_of_loose_distances_are_certain(rng, is_loose, is_relative, n_pixels):
     dense = make_dense("hierarchical", (112, 96), (4, 16))
     images = stack_images(rng.random((4, 112, 96, 3), dtype=np.float32))
     samplers = [Sampler(2, np.random.RandomState(SEED)) for _ in range(2)]
@@ -67,7 +64,6 @@ def test_scores_of_loose_distances_are_certain(
         setting=None,
         indexes=exact,
         units=[0, 0],
-        aggregation=aggregation,
         known=known,
         variations=variations,
         score_pixels=n_pixels,

@@ -6,7 +6,7 @@ import torch
 from settings import SEED
 
 from skpatchsvdd import Training
-from skpatchsvdd._training import trainer
+from skpatchsvdd._training import training
 from skpatchsvdd._training.crops import CropSampler
 from skpatchsvdd._training.fillings import Fillings, draw_places
 from skpatchsvdd._utils import Draws
@@ -145,7 +145,6 @@ def test_masks_of_known_defects_alone_teach_the_encoder(quick, normal, told):
     [
         {"max_iter": 0},
         {"training": Training(damage_weight=0, batch_size=4)},
-        {"training": Training(loss="svdd_prime", batch_size=4)},
         {"training": Training(method="paper", batch_size=4)},
     ],
 )
@@ -161,13 +160,13 @@ def test_where_no_synthetic_defects_are_drawn_nothing_changes(
 @pytest.fixture
 def seen(monkeypatch):
     """The masks that places are drawn of, at each call."""
-    masks, original = [], trainer.draw_places
+    masks, original = [], training.draw_places
 
     def spy(own, rng):
         masks.append(own)
         return original(own, rng)
 
-    monkeypatch.setattr(trainer, "draw_places", spy)
+    monkeypatch.setattr(training, "draw_places", spy)
     return masks
 
 
@@ -200,9 +199,9 @@ def test_what_roi_hides_fills_nothing(quick, told, seen, monkeypatch):
     masks[-2:] = [make_mask(0, 40, 0, 48, 48), make_mask(10, 40, 10, 38, 48)]
     roi = make_mask(0, 48, 24, 48, 48)
     loaded = []
-    original = trainer.Fillings
+    original = training.Fillings
     monkeypatch.setattr(
-        trainer, "Fillings", lambda *args: loaded.append(args) or original(*args)
+        training, "Fillings", lambda *args: loaded.append(args) or original(*args)
     )
     quick.set_params(roi=roi).fit(X, y, masks=masks)
     (own,), ((pixels, places),) = seen, loaded
@@ -211,16 +210,10 @@ def test_what_roi_hides_fills_nothing(quick, told, seen, monkeypatch):
     assert (pixels[:, :, :24] == 128).all()  # grey
 
 
-def test_trials_of_lam_know_them(quick, told, seen):
-    X, y, masks = told
-    quick.set_params(lam="auto").fit(X, y, masks=masks)
-    assert len(seen) == 4  # three trials and the training
-
-
 def test_memory_is_limited(quick, told, seen, monkeypatch):
     X, y, masks = told
     X, y = np.concatenate([X, 255 - X[-2:]]), np.append(y, [-1, -1])
-    monkeypatch.setattr(trainer, "_TRAINING_BYTES", 1)
+    monkeypatch.setattr(training, "_TRAINING_BYTES", 1)
     quick.fit(X, y, masks=[*masks, *masks[-2:]])
     assert len(seen[0]) == 2
 

@@ -12,10 +12,10 @@ from skpatchsvdd._encoding.registry import make_encoder
 from skpatchsvdd._training import loop
 from skpatchsvdd._training.adam import Adam
 from skpatchsvdd._training.crops import CropSampler
-from skpatchsvdd._training.dense_losses import make_dense_objective
+from skpatchsvdd._training.dense_losses import DenseLoss
 from skpatchsvdd._training.loop import check_curve, cosine, run_training
 from skpatchsvdd._training.pairs import PairSampler
-from skpatchsvdd._training.paper_losses import make_paper_objective
+from skpatchsvdd._training.paper_losses import PatchSVDDLoss
 from skpatchsvdd._training.validation import Watch
 from skpatchsvdd.datasets import make_textures
 
@@ -29,24 +29,26 @@ def make_waves(size=96):
     return torch.from_numpy(waves)
 
 
-def make_paper_parts(loss, lam=0.5, patch_size=64):
+def make_paper_parts(lam=0.5, patch_size=64):
     images = make_waves()
     cpu = torch.Generator().manual_seed(SEED)
     encoder = make_encoder("hierarchical", 3, 8, patch_size, cpu)
     sampler = PairSampler(images, torch.zeros_like(images[0]), cpu)
-    objective = make_paper_objective(loss, lam, encoder, sampler, 8, cpu)
+    objective = PatchSVDDLoss(encoder, lam, 8)
+    objective.reset_parameters(cpu)
     return encoder, objective, sampler
 
 
-def make_dense_parts(loss="patch_svdd", images=None, patch_size=64, device="cpu"):
+def make_dense_parts(images=None, patch_size=64, device="cpu"):
     images = (make_waves() if images is None else images).to(device)
     cpu = torch.Generator().manual_seed(SEED)
     generator = cpu if device == "cpu" else torch.Generator(device).manual_seed(SEED)
     encoder = make_encoder("hierarchical", 3, 8, patch_size, cpu).to(device)
     sampler = CropSampler(images, images.mean(dim=0), generator, patch_size, 0.3)
     encoder.standardize(sampler.plain(4))
-    objective = make_dense_objective(loss, 0.3, 1.0, encoder, sampler, 2, cpu)
-    return encoder, objective, sampler
+    objective = DenseLoss(encoder, 0.3, 1.0, 2)
+    objective.reset_parameters(cpu)
+    return encoder, objective.to(device), sampler
 
 
 class Log(nullcontext):
@@ -67,9 +69,8 @@ def train(parts, max_iter, learning_rate=1e-3, watch=None, log=None):
 
 
 @pytest.mark.parametrize("make_parts", [make_paper_parts, make_dense_parts])
-@pytest.mark.parametrize("loss", ["patch_svdd", "svdd_prime", "svdd"])
-def test_training_changes_every_layer_and_notes_every_term(make_parts, loss):
-    parts = make_parts(loss)
+def test_training_changes_every_layer_and_notes_every_term(make_parts):
+    parts = make_parts()
     before = {name: p.detach().clone() for name, p in parts[0].named_parameters()}
     log = Log()
     curve = train(parts, 2, log=log)
@@ -84,7 +85,7 @@ def test_training_changes_every_layer_and_notes_every_term(make_parts, loss):
 @pytest.mark.slow
 @pytest.mark.wide
 def test_the_paper_s_training_learns_positions():
-    curve = train(make_paper_parts("patch_svdd", lam=1e-3, patch_size=32), 120)
+    curve = train(make_paper_parts(lam=1e-3, patch_size=32), 120)
     assert curve["position_32"][:10].mean() == pytest.approx(np.log(8), abs=0.1)
     assert curve["position_32"][-20:].mean() < 1.7
 
@@ -144,15 +145,6 @@ def test_steps_and_draws_become_graphs_that_train():
     assert any(not torch.equal(x, y) for x, y in changed)
 
 
-def test_svdd_draws_features_to_their_initial_mean():
-    encoder, objective, sampler = make_paper_parts("svdd", patch_size=32)
-    patches = sampler.patches(512, 32)
-    with torch.no_grad():
-        torch.testing.assert_close(
-            objective.centers[0], encoder(patches).mean(dim=0), atol=2e-3, rtol=0
-        )
-
-
 def test_schedule_rises_then_falls_to_zero():
     shares = [cosine(step, 1000) for step in range(1000)]
     assert 0 < shares[0] < 0.05
@@ -163,11 +155,8 @@ def test_schedule_rises_then_falls_to_zero():
     assert cosine(0, 1) > 0
 
 
-@pytest.mark.parametrize("loss", ["patch_svdd", "svdd_prime", "svdd"])
 @pytest.mark.parametrize("make_parts", [make_paper_parts, make_dense_parts])
-def test_the_paper_s_training_has_constant_steps_in_float32(
-    monkeypatch, loss, make_parts
-):
+def test_the_paper_s_training_has_constant_steps_in_float32(monkeypatch, make_parts):
     told, entered = [], []
     monkeypatch.setattr(Adam, "prepare", lambda self, rate: told.append(rate))
     monkeypatch.setattr(
@@ -175,7 +164,7 @@ def test_the_paper_s_training_has_constant_steps_in_float32(
         "training_autocast",
         lambda device: entered.append(device) or nullcontext(),
     )
-    train(make_parts(loss, patch_size=32), 4, 1e-3)
+    train(make_parts(patch_size=32), 4, 1e-3)
     if make_parts is make_paper_parts:
         assert told == [1e-3] * 4
         assert not entered

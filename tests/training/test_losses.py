@@ -7,16 +7,15 @@ from skpatchsvdd._encoding.registry import make_encoder
 from skpatchsvdd._training import crops, dense_losses
 from skpatchsvdd._training.crops import CropSampler
 from skpatchsvdd._training.dense_losses import (
+    DenseLoss,
     damage_loss,
     damaged_fraction,
     describe_pairs,
-    make_dense_objective,
 )
-from skpatchsvdd._training.directions import DIRECTIONS
-from skpatchsvdd._training.measures import distance, find_nearest
-from skpatchsvdd._training.pairs import PairSampler, draw_pairs, grid_steps
+from skpatchsvdd._training.measures import DIRECTIONS, distance, find_nearest
+from skpatchsvdd._training.pairs import draw_pairs, grid_steps
 from skpatchsvdd._training.paper_losses import (
-    make_paper_objective,
+    PatchSVDDLoss,
     position_loss,
     svdd_prime_loss,
 )
@@ -29,12 +28,11 @@ def make_encoder_and_images():
     return encoder, torch.rand(2, 100, 100, 3, generator=generator), generator
 
 
-def make_dense(loss="patch_svdd", lam=0.5, damage_weight=2.0):
+def make_dense(lam=0.5, damage_weight=2.0):
     encoder, images, generator = make_encoder_and_images()
     sampler = CropSampler(images, images.mean(dim=0), generator, 64, 0.3)
-    objective = make_dense_objective(
-        loss, lam, damage_weight, encoder, sampler, 3, generator
-    )
+    objective = DenseLoss(encoder, lam, damage_weight, 3)
+    objective.reset_parameters(generator)
     return encoder, sampler, objective
 
 
@@ -136,25 +134,20 @@ def test_pairs_of_small_crops_reach_as_far_as_they_can(crop_size):
 
 
 def test_classifiers_last_weight_is_normalised_and_fixed():
-    encoder, images, generator = make_encoder_and_images()
-    sampler = PairSampler(images, images.mean(dim=0), generator)
-    objective = make_paper_objective("patch_svdd", 0.5, encoder, sampler, 4, generator)
+    encoder, _, generator = make_encoder_and_images()
+    objective = PatchSVDDLoss(encoder, 0.5, 4)
+    objective.reset_parameters(generator)
     last = objective.classifiers[0][-1]
     torch.testing.assert_close(last.weight.norm(dim=0), torch.ones(128))
     assert not last.weight.requires_grad
     assert last.bias.requires_grad
 
 
-@pytest.mark.parametrize(
-    ("loss", "left_out"),
-    [("patch_svdd", ["damage_loss"]), ("svdd_prime", ["damage_loss", "F"])],
-)
-def test_a_task_of_weight_0_is_not_computed(monkeypatch, loss, left_out):
-    encoder, sampler, objective = make_dense(loss, damage_weight=0.0)
+def test_a_task_of_weight_0_is_not_computed(monkeypatch):
+    encoder, sampler, objective = make_dense(damage_weight=0.0)
     monkeypatch.setattr(crops, "damage_images", None)  # nor are defects drawn
     batch = objective.draw(sampler)
-    for name in left_out:
-        monkeypatch.setattr(dense_losses, name, None)
+    monkeypatch.setattr(dense_losses, "damage_loss", None)
     terms = objective(encoder, batch)
     assert not [name for name in terms if name.startswith("damage")]
 
@@ -163,8 +156,6 @@ def test_lam_weighs_the_svdd_terms_alone():
     terms = {"position": 1, "svdd": 0.25, "damage": 3, "scale": 0.1}
     expected = {f"{x}_{k}": terms[x] for k in (32, 64) for x in terms}
     assert make_dense(lam=0.25, damage_weight=3.0)[2].weights == expected
-    weights = make_dense("svdd_prime", lam=0.25)[2].weights
-    assert weights == {"svdd_32": 1, "scale_32": 0.1, "svdd_64": 1, "scale_64": 0.1}
 
 
 def test_dense_terms_do_not_reward_shrinking():

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from skpatchsvdd._training import pairs
-from skpatchsvdd._training.directions import DIRECTIONS
+from skpatchsvdd._training.measures import DIRECTIONS
 from skpatchsvdd._training.pairs import PairSampler
 
 

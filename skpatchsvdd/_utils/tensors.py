@@ -12,7 +12,8 @@ import zlib
 
 import numpy as np
 
-from skpatchsvdd._utils import map_file, replaced_when_whole
+from skpatchsvdd._utils.files import replaced_when_whole
+from skpatchsvdd._utils.mapped import map_file
 
 _CODES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4"}
 _CODES |= {"U8": "|u1", "BOOL": "|b1"}
