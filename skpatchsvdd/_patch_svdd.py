@@ -1,5 +1,6 @@
 """The estimator: parameters, fit in five steps, scores and maps."""
 
+import os
 import reprlib
 from collections import Counter
 from contextlib import contextmanager, suppress
@@ -97,7 +98,7 @@ from skpatchsvdd._utils import (
     open_report,
     warn,
 )
-from skpatchsvdd.drift import drift_test
+from skpatchsvdd.drift import DriftResult, drift_test
 
 # The parameters that are objects, or names of some.
 _MAKERS = {"training": make_training, "inspection": make_inspection}
@@ -441,7 +442,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
-    def get_params(self, deep=True):
+    def get_params(self, deep=True) -> dict:
         """Return the parameters, and with `deep` those of `training` and `inspection`.
 
         Parameters
@@ -461,7 +462,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
                 params |= {f"{name}__{key}": value for key, value in own.items()}
         return params
 
-    def set_params(self, **params):
+    def set_params(self, **params) -> "PatchSVDD":
         """Set parameters, among them those of `training` and `inspection`.
 
         Parameters
@@ -494,7 +495,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
 
     @_fit_context(prefer_skip_nested_validation=True)
     @computes
-    def fit(self, X, y=None, groups="auto", masks=None):
+    def fit(self, X, y=None, groups="auto", masks=None) -> "PatchSVDD":
         """Learn from normal images what normal patches look like.
 
         The estimator changes only when all is done: a call that fails leaves its scores
@@ -622,7 +623,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
 
     @_fit_context(prefer_skip_nested_validation=True)
     @computes
-    def partial_fit(self, X, y=None, groups=None, masks=None, corrections=False):
+    def partial_fit(
+        self, X, y=None, groups=None, masks=None, corrections=False
+    ) -> "PatchSVDD":
         """Let what more images tell join what is known, without training.
 
         For normal images that look different from those of `fit`: another batch of
@@ -708,7 +711,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         return self
 
     @computes
-    def join(self, others):
+    def join(self, others) -> "PatchSVDD":
         """Let what copies of this estimator have learnt by `partial_fit` join it.
 
         For collections that one machine is not enough for: copies learn different
@@ -761,7 +764,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         return self
 
     @computes
-    def calibrate(self, X, groups=None):
+    def calibrate(self, X, groups=None) -> "PatchSVDD":
         """Set the threshold anew, by normal images that are not learnt from.
 
         For images in a new light, of a new lot or from another camera, on which more
@@ -834,7 +837,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         )
 
     @computes
-    def fit_predict(self, X, y=None, groups="auto", masks=None):
+    def fit_predict(self, X, y=None, groups="auto", masks=None) -> np.ndarray:
         """Fit to images and label each of them as normal or abnormal.
 
         Each image is scored against a bank that does not hold it: those that are learnt
@@ -871,7 +874,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         return _labels(scores - self.offset_)
 
     @on_snapshot
-    def score_samples(self, X):
+    def score_samples(self, X) -> np.ndarray:
         """Score images: high is normal, low is abnormal.
 
         Parameters
@@ -890,7 +893,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         return score_images(images, self._on_device())
 
     @on_snapshot
-    def decision_function(self, X):
+    def decision_function(self, X) -> np.ndarray:
         """Score images relative to the threshold: negative is abnormal.
 
         Parameters
@@ -906,7 +909,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         return self.score_samples(X) - self.offset_
 
     @on_snapshot
-    def predict(self, X):
+    def predict(self, X) -> np.ndarray:
         """Label images as normal or abnormal.
 
         Parameters
@@ -922,7 +925,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         return _labels(self.decision_function(X))
 
     @on_snapshot
-    def p_values(self, X):
+    def p_values(self, X) -> np.ndarray:
         """Compute conformal p-values: how unusual images would be among normal ones.
 
         Parameters
@@ -947,7 +950,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         return self._calibration.p_values(self.score_samples(X))
 
     @on_snapshot
-    def check_drift(self, X, defect_fraction=0.2, level=0.01):
+    def check_drift(self, X, defect_fraction=0.2, level=0.01) -> DriftResult:
         """Test whether images still look as the threshold assumes.
 
         Give it a batch of recent images, not selected by their scores. If it says
@@ -960,15 +963,15 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             New images, as for `fit`, most of them normal. With `groups`, they count as
             one new group.
         defect_fraction : float in [0, 1), default=0.2
-            Fraction of the images that may be abnormal, at most. Abnormal images, if
-            they are not more, are not taken for drift.
+            Fraction of the images that may be abnormal, at most: so many, those of
+            lowest score, are left out. The report and the live page use 0.2, too.
         level : float in [0, 1), default=0.01
             Highest rate of false drift alarms.
 
         Returns
         -------
         result : DriftResult
-            With `p_value`, `statistic`, `drifted` and a one-line `verdict`; see
+            With `p_value`, `statistic`, `drifted` and `verdict`, in words; see
             :func:`skpatchsvdd.drift.drift_test`.
         """
         check_is_fitted(self)
@@ -981,7 +984,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         )
 
     @on_snapshot
-    def predict_mask(self, X, false_alarm_rate=None):
+    def predict_mask(self, X, false_alarm_rate=None) -> np.ndarray | list:
         """Label pixels as normal or abnormal.
 
         Parameters
@@ -1006,7 +1009,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         return np.stack(masks) if images.came_in_one_size else masks
 
     @on_snapshot
-    def predict_regions(self, X, false_alarm_rate=None):
+    def predict_regions(self, X, false_alarm_rate=None) -> list:
         """List the connected abnormal regions of each image.
 
         Parameters
@@ -1031,7 +1034,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         return self._resize_regions([x.regions(offset) for x in seen], images)
 
     @on_snapshot
-    def inspect(self, X, explain=False, names=False):
+    def inspect(self, X, explain=False, names=False) -> Bunch:
         """Compute all there is to say about images, in one pass.
 
         Parameters
@@ -1079,7 +1082,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         )
 
     @on_snapshot
-    def explain(self, X, false_alarm_rate=None):
+    def explain(self, X, false_alarm_rate=None) -> list:
         """Say with which normal patches the abnormal ones were compared.
 
         Parameters
@@ -1112,7 +1115,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         return explain(self._on_device(), images, chosen, seen, regions, sizes)
 
     @on_snapshot
-    def name_regions(self, X, false_alarm_rate=None):
+    def name_regions(self, X, false_alarm_rate=None) -> list:
         """Say which kind of known defects each abnormal region resembles.
 
         Parameters
@@ -1150,7 +1153,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         return name_masks(images, masks, self._on_device(), feedback.defects)
 
     @on_snapshot
-    def check_training_files(self, indices=None):
+    def check_training_files(self, indices=None) -> np.ndarray:
         """Say whether the files that were learnt from still hold the same images.
 
         Each is read, and compared with the digest that the estimator keeps of it.
@@ -1203,7 +1206,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         return [resize_regions(own, size, image_size) for own, image_size in pairs]
 
     @on_snapshot
-    def anomaly_map(self, X, scale=None):
+    def anomaly_map(self, X, scale=None) -> np.ndarray | list:
         """Score every pixel: high is abnormal, low is normal.
 
         Parameters
@@ -1235,7 +1238,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         return stack
 
     @on_snapshot
-    def embed(self, X, patch_size):
+    def embed(self, X, patch_size) -> np.ndarray:
         """Encode all patches of images.
 
         Parameters
@@ -1259,7 +1262,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         return torch.cat(features).numpy()
 
     @on_snapshot
-    def save(self, path):
+    def save(self, path: str | os.PathLike) -> None:
         """Save the fitted estimator in a file that cannot run code.
 
         The file, in the layout of safetensors, holds arrays and text with checksums,
@@ -1278,7 +1281,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         save_estimator(self, path)
 
     @on_snapshot
-    def export_onnx(self, path, *, bank_size=None, input_size=None):
+    def export_onnx(self, path, *, bank_size=None, input_size=None) -> dict:
         """Write a file of ONNX that inspects images without this package or torch.
 
         From bytes of images to what `score_samples`, `p_values`, `predict` and
@@ -1460,19 +1463,19 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         return self._fitted.on_device(self.encoder_, fallback_device(self.device))
 
     @property
-    def classes_(self):
+    def classes_(self) -> np.ndarray:
         """What `predict` returns, -1 and 1; `cross_val_predict` asks for it."""
         check_is_fitted(self)
         return np.array([-1, 1])
 
     @property
-    def scales_(self):
+    def scales_(self) -> tuple:
         """What the scales are called: sizes of patches, or maps of a module."""
         check_is_fitted(self)
         return self.encoder_.scale_names
 
     @property
-    def training_digests_(self):
+    def training_digests_(self) -> list:
         """By which the training images are recognised."""
         check_is_fitted(self)
         return [digest.hex() for digest in self._fitted.known]
@@ -1484,7 +1487,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         return tags
 
 
-def load(path, mmap=False, encoder=None):
+def load(path: str | os.PathLike, mmap: bool = False, encoder=None) -> PatchSVDD:
     """Load an estimator that `PatchSVDD.save` has written.
 
     Nothing in the file is run. Everything is checked, sizes before memory is taken for

@@ -30,7 +30,7 @@ _N_NAMED = 20
 
 def load_images(
     source, *, image_size=None, on_error="raise", as_paths=False, max_pixels=None
-):
+) -> Bunch:
     """Load images from a folder and all folders below it, or from a list of files.
 
     Reading files needs pillow: ``pip install pillow``.
@@ -161,7 +161,7 @@ def load_mvtec_ad(
     on_error="raise",
     as_paths=False,
     max_pixels=None,
-):
+) -> Bunch:
     """Load images from a folder in the layout of MVTec AD, or from a plain folder.
 
     The layout is ``train/good``, ``test/good``, ``test/DEFECT`` and

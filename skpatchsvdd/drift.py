@@ -5,12 +5,20 @@ from numbers import Real
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import binom
 from scipy.stats import ks_2samp
 from sklearn.utils import check_consistent_length
 
 from skpatchsvdd._utils import check_finite_scores
 
 __all__ = ["DriftResult", "drift_test"]
+
+# Once good parts do look different.
+_WAY_OUT = (
+    "If good parts look different now, as in another light or of another lot, take "
+    "some as they come: skpatchsvdd calibrate sets the threshold by them, skpatchsvdd "
+    "update adds them to the model."
+)
 
 
 class DriftResult(NamedTuple):
@@ -26,7 +34,8 @@ class DriftResult(NamedTuple):
     drifted : bool
         Whether the p-value is at most the level asked for.
     verdict : str
-        One line that says so, and what to do.
+        A few sentences that say so, what was left out, and what to do. The report and
+        the live page show the same.
     """
 
     p_value: float
@@ -35,7 +44,9 @@ class DriftResult(NamedTuple):
     verdict: str
 
 
-def drift_test(scores, new, groups=None, *, defect_fraction=0.2, level=0.01):
+def drift_test(
+    scores, new, groups=None, *, defect_fraction=0.2, level=0.01
+) -> DriftResult:
     """Test whether the scores of a batch still look like those of normal images.
 
     Two one-sided Smirnov tests [1]_ compare the batch with the scores that the
@@ -44,6 +55,11 @@ def drift_test(scores, new, groups=None, *, defect_fraction=0.2, level=0.01):
     more images are abnormal, what is left is no lower than as many normal images, and
     the test errs on the safe side. Are they higher? Abnormal images can only hide that.
     The p-value is twice the smaller of the two.
+
+    The fraction is fixed before the scores are seen. To leave out as many images as
+    raise an alarm would hide the very drift that raises alarms. So a batch with more
+    defects than that fraction is called drift, too, since scores cannot tell the two
+    apart; the verdict then says to look at those images first.
 
     With groups the batch counts as one new group. The larger of the two differences is
     compared with that of every group to all others: with G groups the p-value is
@@ -98,8 +114,12 @@ def drift_test(scores, new, groups=None, *, defect_fraction=0.2, level=0.01):
 
 
 def _test_images(scores, new, kept, level):
-    low = ks_2samp(kept, scores, alternative="greater")
-    high = ks_2samp(new, scores, alternative="less")
+    # scipy counts paths, of which there are more than a float holds between large
+    # samples; it would find out, and warn.
+    is_countable = np.isfinite(binom(len(scores) + len(new), len(scores)))
+    method = "auto" if is_countable else "asymp"
+    low = ks_2samp(kept, scores, alternative="greater", method=method)
+    high = ks_2samp(new, scores, alternative="less", method=method)
     is_low = low.pvalue <= high.pvalue
     found = low if is_low else high
     p_value = float(min(2 * found.pvalue, 1))
@@ -108,7 +128,7 @@ def _test_images(scores, new, kept, level):
     if smallest > level:
         verdict = (
             f"Too few images to tell: {len(new)} against {len(scores)} cannot have a "
-            f"p-value below {smallest:.2g}. Pass more images."
+            f"p-value below {smallest:.2g}. Take more images."
         )
     return DriftResult(p_value, float(found.statistic), p_value <= level, verdict)
 
@@ -126,10 +146,10 @@ def _test_groups(scores, new, kept, groups, level):
     verdict = _verdict(p_value, level, low >= high, scores, new, kept)
     if p_value > level and n_alike == 0:
         verdict = (
-            f"The batch differs more than any of the {n_groups} calibrating groups, "
-            f"but a p-value below {p_value:.2g} takes more of them: look at it, and "
-            "if it is normal let it join as a group of its own, by partial_fit or on "
-            "the command line by skpatchsvdd update --group."
+            f"The batch differs more than any of the {n_groups} groups that set the "
+            f"threshold, but a p-value below {p_value:.2g} takes more of them. Look at "
+            "it: if it is normal, skpatchsvdd update --group adds it as a group of its "
+            "own."
         )
     return DriftResult(p_value, statistic, p_value <= level, verdict)
 
@@ -165,23 +185,33 @@ def _distribution(scores, weights, values):
 
 
 def _verdict(p_value, level, is_low, scores, new, kept):
-    if p_value > level:
-        return f"No sign of drift, p = {p_value:.2g}."
-    change = "abnormal" if is_low else "normal"
-    found = f"Drift: images look more {change} than those of fit, p = {p_value:.2g}."
-    join = (
-        "by partial_fit or on the command line by skpatchsvdd update, or fit again. If "
-        "only the light or the lot is another, calibrate, or skpatchsvdd calibrate, "
-        "sets the threshold by good ones of them, as they come, and learns nothing."
+    """Say what was found, for those who look at a page as for those who call this."""
+    n_aside = len(new) - len(kept)
+    aside = (
+        f"The {n_aside} most abnormal of the {len(new)} images were left out of this, "
+        "as they may be defective."
     )
-    n_lowest = int(np.sum(new < scores.min()))
-    if n_lowest > len(new) - len(kept):  # more than may be defective
+    if p_value > level:
+        found = f"No sign of drift, p = {p_value:.2g}."
+        return f"{found} {aside}" if n_aside else found
+    if not is_low:
         return (
-            f"{found} {n_lowest} of {len(new)} score lower than all of those: look at "
-            "these first. If they are defective, nothing need have drifted, and they "
-            f"must not join. If they are normal, let them join, {join}"
+            "The images have drifted: they look more normal than those that set the "
+            f"threshold, p = {p_value:.2g}. Are they blurred, or darker? {_WAY_OUT}"
         )
-    return f"{found} Let normal ones of them join, {join}"
+    found = (
+        "The images have drifted: they look more abnormal than those that set the "
+        f"threshold, p = {p_value:.2g}."
+    )
+    found = f"{found} {aside}" if n_aside else found
+    n_lowest = int(np.sum(new < scores.min()))
+    if n_lowest > n_aside:  # more than may be defective
+        found += (
+            f" {n_lowest} of {len(new)} look more abnormal than all of those: look at "
+            "these first. If they are defective, nothing else need have changed, and "
+            "they must not be learnt as normal."
+        )
+    return f"{found} {_WAY_OUT}"
 
 
 def _check_fraction(value, name):

@@ -236,7 +236,7 @@ class _Chosen(nn.Module):
         return [maps[i] for i in self.indices]
 
 
-def from_timm(model, out_indices=None):
+def from_timm(model, out_indices=None) -> nn.Module:
     """Make an encoder of a model of timm, with its weights as they are.
 
     Parameters
@@ -267,7 +267,7 @@ def from_timm(model, out_indices=None):
     return Normalized(maps, config.get("mean", _MEAN), config.get("std", _STD))
 
 
-def from_torchvision(model, nodes):
+def from_torchvision(model, nodes) -> nn.Module:
     """Make an encoder of a model of torchvision, with its weights as they are.
 
     Parameters

@@ -10,7 +10,7 @@ from skpatchsvdd._utils import column_or_1d
 __all__ = ["best_f1", "detection_auroc", "pro_score", "segmentation_auroc"]
 
 
-def detection_auroc(y, scores):
+def detection_auroc(y, scores) -> float:
     r"""Area under the ROC curve of image scores.
 
     .. math:: P(s_{abnormal} < s_{normal}) + P(s_{abnormal} = s_{normal}) / 2
@@ -37,7 +37,7 @@ def detection_auroc(y, scores):
     return _auroc(scores[abnormal], scores[~abnormal])  # normal ones score higher
 
 
-def segmentation_auroc(masks, maps):
+def segmentation_auroc(masks, maps) -> float:
     """Area under the ROC curve of all pixels of all images.
 
     Parameters
@@ -63,7 +63,7 @@ def segmentation_auroc(masks, maps):
     return _auroc(normal, abnormal)
 
 
-def pro_score(masks, maps, max_fpr=0.3):
+def pro_score(masks, maps, max_fpr=0.3) -> float:
     r"""Area under the per-region overlap curve.
 
     At each threshold, the overlap is the mean over all abnormal regions of the fraction
@@ -103,7 +103,7 @@ def pro_score(masks, maps, max_fpr=0.3):
     return _area_of_overlap(normal, abnormal, _region_weights(masks), max_fpr)
 
 
-def best_f1(y, scores):
+def best_f1(y, scores) -> float:
     """Largest F1 score of the abnormal class over all thresholds.
 
     Parameters

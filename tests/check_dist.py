@@ -21,6 +21,7 @@ CONSTRAINTS = ["--quiet", "--constraint", str(ROOT / "constraints.txt")]
 # What a wheel must not hold, and what is easily forgotten.
 FOREIGN = ("tests", "benchmarks", "docs")
 DATA = {f"skpatchsvdd/_report/{x}" for x in ("page.html", "review.css", "review.js")}
+DATA |= {"skpatchsvdd/py.typed"}
 TINY_FIT = """
 import skpatchsvdd
 from skpatchsvdd.datasets import make_textures

@@ -69,7 +69,7 @@ BAD_IMAGES = [
     Bad("uint32", lambda X: X.astype(np.uint32), "X has dtype uint32.*Pass uint8"),
     Bad("complex", lambda X: X + 1j, "Complex data not supported: X has.*real part"),
     Bad("dates", lambda X: X.astype("M8[s]"), r"X has dtype datetime64.*Pass uint8"),
-    Bad("text", lambda X: X.astype(str), "X has dtype <U.*no numbers.*Pass images as"),
+    Bad("text", lambda X: X.astype(str), "X has dtype <U.*not numbers.*Pass images as"),
     Bad("fields", lambda X: np.zeros(4, dtype=[("a", "f4")]), "X has dtype.*Pass"),
     Bad("words in objects", lambda X: np.full((4, 9, 9), "a", object), "X cannot be"),
     Bad("dict in objects", lambda X: np.full((4, 9, 9), {}), "X cannot", TypeError),

@@ -72,7 +72,7 @@ def test_fit_says_what_it_did(photos, tmp_path, capsys):
     assert "inspected at 256 x 256 pixels" in out
     assert "broken.png cannot be read" in err
     assert "cut.png cannot be read" in err
-    assert "1 files that are no images by name" in err
+    assert "1 file without the name of an image format: " in err
     assert len(joblib.load(path).training_scores_) == 10
     assert [x.name for x in tmp_path.iterdir()] == ["part.joblib"]  # nothing half done
     assert call("fit", *good, "-o", tmp_path / "m", "--strict") == 1
@@ -144,17 +144,20 @@ def test_evaluate_prints_figures_of_each_defect(photos, model, tmp_path, capsys)
     [
         ("inspect nowhere x -o y", "there is no model nowhere"),
         ("inspect NO_MODEL x -o y", "not a PatchSVDD model file"),
-        ("inspect BROKEN x -o y", "is no model that can be loaded here"),
+        ("inspect BROKEN x -o y", "is not a model that can be loaded here"),
         ("update UNFITTED x", "holds an estimator that is not fitted"),
-        ("fit GOOD -o NEW", "it is a folder"),
-        ("fit GOOD -o PHOTO", "exists and is no model"),
+        (
+            "fit GOOD -o NEW",
+            "error: NEW: it is a folder. Pass the name of a file in it",
+        ),
+        ("fit GOOD -o PHOTO", "exists and is not a model file"),
         ("inspect OTHER x -o y", "holds a dict, not a PatchSVDD"),
         ("inspect MODEL nowhere -o y", "no file or folder nowhere"),
         ("inspect MODEL -o y", "pass images to inspect, or --watch"),
         ("inspect MODEL x --watch y -o z", "pass images to inspect, or --watch"),
         ("fit nowhere -o y", "no file or folder nowhere"),
         ("fit GOOD -o y --false-alarm-rate 2", "'false_alarm_rate'"),
-        ("evaluate MODEL NEW", "test"),
+        ("evaluate MODEL NEW", "NEW has no folder test/, in which good/ and a folder"),
     ],
 )
 def test_errors_take_one_line(photos, model, tmp_path, capsys, args, message):
@@ -175,6 +178,8 @@ def test_errors_take_one_line(photos, model, tmp_path, capsys, args, message):
     assert call(*(names.get(x, x) for x in args.split())) == 1
     err = capsys.readouterr().err.splitlines()
     assert err[-1].startswith("error: ")
+    for name, path in names.items():
+        message = message.replace(name, str(path))
     assert message in err[-1]
 
 
@@ -302,3 +307,17 @@ def test_an_output_that_cannot_be_written_is_told_before_the_work(
     monkeypatch.setattr(PatchSVDD, "fit", lambda *args: 1 / 0)
     assert call("fit", photos / "good", "-o", tmp_path / "folder" / "m") == 1
     assert f"{tmp_path} does not allow it" in capsys.readouterr().err
+
+
+def test_a_folder_that_is_made_for_a_model_is_named(photos, tmp_path, capsys):
+    path = tmp_path / "models" / "part.model"
+    for is_new in (True, False):
+        assert call("fit", photos / "good" / "tuesday", "-o", path, *QUICK) == 0
+        out = capsys.readouterr().out
+        assert (f"no folder {path.parent} yet: it will be made" in out) == is_new
+
+
+def test_one_image_is_one_image(photos, tmp_path, capsys):
+    [file, *_] = sorted((photos / "good" / "tuesday").iterdir())
+    assert call("fit", file, "-o", tmp_path / "m", *QUICK) == 1
+    assert "learning from 1 image:" in capsys.readouterr().out

@@ -13,6 +13,7 @@ from skpatchsvdd import PatchSVDD
 from skpatchsvdd._cli import main
 from skpatchsvdd._report import Page
 from skpatchsvdd.datasets import load_mvtec_ad, make_textures
+from skpatchsvdd.drift import drift_test
 
 
 def save(path, image):
@@ -152,6 +153,18 @@ def test_defects_that_are_labelled_are_no_drift(est, normal, tmp_path):
         assert found["drifted"] == drifted
         assert ("skpatchsvdd update" in found["drift"]) == drifted
     assert "labelled defective: 12" in found["drift"]
+
+
+def test_the_report_says_what_check_drift_says(est, normal, tmp_path):
+    """Many alarms are not left out: they may be the drift that is looked for."""
+    usual = est.training_scores_
+    scores = np.sort(usual) + np.array([9 * usual.min()] * 7 + [0] * 5)
+    page = Page(est, "x")
+    add_scores(page, normal, scores, None)
+    page.write(tmp_path / "report.html")
+    result = drift_test(est.calibration_scores_, scores, est.calibration_groups_)
+    assert read_page(tmp_path / "report.html")["drift"] == result.verdict
+    assert "2 most abnormal of the 12 images were left out" in result.verdict
 
 
 def test_good_images_that_all_look_abnormal_are_drift(est, normal, tmp_path):

@@ -171,7 +171,10 @@ def test_what_to_expect_of_good_images_is_said(
 ):
     save_images(tmp_path / "good", images[:n_images])
     assert fit(tmp_path / "good", "-o", tmp_path / "m", *args) == 0
-    assert f"of new good images, {expected}" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert f"of new good images, {expected}" in out
+    spread = f"of nine in ten that learn from {n_images} images it is "
+    assert spread in out
 
 
 @pytest.mark.parametrize("command", ["fit", "update"])

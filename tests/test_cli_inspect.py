@@ -1,16 +1,19 @@
 """The command inspect, with files, disks and users that are not as they should be."""
 
 import os
+import re
+import shutil
 import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import call, read_page, read_rows, save_images
+from commands import call, read_page, read_rows, save_images, save_untrained
 from PIL import Image
 from settings import SEED
 
 from skpatchsvdd import PatchSVDD, load
+from skpatchsvdd._cli import countdown
 from skpatchsvdd._cli.maps import KINDS
 from skpatchsvdd._cli.text import printable
 from skpatchsvdd._cli.values import KINDS as NAMES
@@ -98,7 +101,7 @@ def test_coloured_files_do_not_join_a_model_of_grey_ones(model, tmp_path, capsys
     assert call("update", model, tmp_path / "rgb.png") == 1
     err = capsys.readouterr().err
     assert "rgb.png is coloured" in err
-    assert "there is no image left" in err
+    assert "no image is left" in err
 
 
 def test_a_reason_names_its_file_whatever_it_says(
@@ -193,9 +196,10 @@ def test_an_interrupt_waits_for_the_batch_at_hand_and_a_second_does_not(
     inspect_all = PatchSVDD.inspect
 
     def interrupted(self, X, **options):
-        for _ in range(n_presses):
-            os.kill(os.getpid(), signal.SIGINT)
-        assert n_presses == 1
+        if len(X) > 1:  # not the first, which comes alone
+            for _ in range(n_presses):
+                os.kill(os.getpid(), signal.SIGINT)
+            assert n_presses == 1
         return inspect_all(self, X, **options)
 
     monkeypatch.setattr(PatchSVDD, "inspect", interrupted)
@@ -204,9 +208,53 @@ def test_an_interrupt_waits_for_the_batch_at_hand_and_a_second_does_not(
     printed, err = capsys.readouterr()
     assert "Ctrl-C again ends it at once" in err
     if n_presses == 1:
-        assert len(read_rows(out)) == 4
-        assert len(read_page(out / "report.html")["images"]) == 4
-        assert "of 4 images are abnormal" in printed
+        assert len(read_rows(out)) == 5
+        assert len(read_page(out / "report.html")["images"]) == 5
+        assert "of 5 images are abnormal" in printed
+
+
+def test_it_says_from_the_start_how_far_it_has_come(inspect, monkeypatch, capsys):
+    seconds = iter(range(0, 10_000, 30))
+    monkeypatch.setattr(countdown.time, "monotonic", lambda: next(seconds))
+    inspect(*FEW)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "inspecting 6 images"
+    assert re.fullmatch(r"1 of 6 images done, about \d+ min left", lines[1])
+
+
+def test_what_the_model_was_not_made_for_is_noted(tmp_path, out, capsys):
+    images = make_textures(6, image_size=48, random_state=SEED).images
+    save_untrained(
+        tmp_path / "m", save_images(tmp_path / "good", images), image_size=48
+    )
+    new = tmp_path / "new"
+    save_images(new, images[:1], ["alike"])
+    Image.fromarray(images[0]).convert("L").save(new / "grey.png")
+    Image.fromarray(images[0]).resize((96, 48)).save(new / "wide.png")
+    assert call("inspect", tmp_path / "m", new, "-o", out) in (0, 3)
+    notes = [
+        "",
+        "grey, and the training images are in colour",
+        "distorted: height is 0.50 x width, and 1.00 x in the training images",
+    ]
+    assert [row["note"] for row in read_rows(out)] == notes
+    found = {x["name"]: x["note"] for x in read_page(out / "report.html")["images"]}
+    assert [found[x] for x in sorted(found)] == notes
+    printed = capsys.readouterr().out
+    assert all(f"({note})" in printed for note in notes[1:])
+
+
+@pytest.mark.parametrize("watches", [False, True])
+def test_a_data_set_as_a_whole_is_refused(model, new, out, tmp_path, capsys, watches):
+    for part in ("train/good", "test/good", "ground_truth/dent"):
+        shutil.copytree(new, tmp_path / "data" / part)
+    data = tmp_path / "data"
+    images = ["--watch", data] if watches else [data]
+    assert call("inspect", model, *images, "-o", out) == 1
+    err = capsys.readouterr().err
+    assert f"{data} holds train/ and test/ and ground_truth/" in err
+    assert f"Pass {data / 'test'} instead" in err
+    assert call("inspect", model, data / "test", "-o", out, *FEW) in (0, 3)
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,13 @@ def test_help_shows_every_default(command):
         assert texts["--random-state"].endswith("(default: 0)")
 
 
+def test_strict_is_an_option_where_it_does_something():
+    texts = {x: list_options(x).get("--strict") for x in (*COMMANDS, "serve")}
+    assert "each has a row" in texts.pop("inspect")
+    assert [texts.pop(x) for x in ("demo", "serve")] == [None, None]
+    assert all("cannot be read; by default" in x for x in texts.values())
+
+
 def test_help_of_update_shows_images_or_a_review(capsys):
     with pytest.raises(SystemExit):
         make_parser().parse_args(["update", "--help"])

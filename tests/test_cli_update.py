@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from commands import call, copy_model, save_images, save_untrained
 from settings import SEED
 
 from skpatchsvdd import PatchSVDD, load
+from skpatchsvdd._cli import models
 from skpatchsvdd._utils import hold_lock
 from skpatchsvdd.datasets import make_textures
 
@@ -75,6 +77,18 @@ def test_yes_takes_them_and_keeps_a_backup(photos, model, capsys):
     assert f"the former model is {backup}" in capsys.readouterr().out
     assert backup.read_bytes() == former
     assert sorted(x.name for x in model.parent.iterdir()) == [model.name, backup.name]
+
+
+def test_former_models_stay_as_backups(model):
+    kept = []
+    for i in range(6):
+        kept.insert(0, model.read_bytes())
+        load(model).set_params(verbose=i).save(model.with_name("new"))
+        models.back_up(model)
+        model.with_name("new").replace(model)
+    names = [f"{model}.bak{x}" for x in ("", 2, 3, 4, 5)]
+    assert [Path(x).read_bytes() for x in names] == kept[:5]
+    assert not Path(f"{model}.bak6").exists()
 
 
 def test_images_that_look_normal_join_without_asking(photos, model, capsys):
@@ -273,7 +287,7 @@ def test_broken_files_are_skipped_or_end_it(photos, model, tmp_path, capsys):
         ("--training --group-by name", "--group-by is for images"),
         ("new --group-by folder", "at least two groups"),
         ("absent", "absent"),
-        ("new --max-pixels 100", "there is no image left"),
+        ("new --max-pixels 100", "no image is left"),
         ("new --device abacus", "abacus"),
         ("new --output good/00.png", "is no model"),
     ],

@@ -1,3 +1,5 @@
+import warnings
+
 import numpy as np
 import pytest
 
@@ -52,7 +54,6 @@ def test_a_shift_is_drift(shift, change):
     assert result.p_value < 0.01
     assert result.statistic > 0.4
     assert change in result.verdict
-    assert "partial_fit" in result.verdict
 
 
 @pytest.mark.parametrize(
@@ -66,10 +67,9 @@ def test_many_alarms_are_to_be_looked_at_before_any_joins(n_low, looks_first):
     new[:n_low] = scores.min() - 1
     result = drift_test(scores, new, defect_fraction=0.5)
     assert result.drifted
-    assert ("63 of 83 score lower than all of those: look" in result.verdict) == (
-        looks_first
-    )
-    assert ("Let normal ones of them join" in result.verdict) != looks_first
+    first = "63 of 83 look more abnormal than all of those: look at these first"
+    assert (first in result.verdict) == looks_first
+    assert "The 41 most abnormal of the 83 images were left out" in result.verdict
     assert "skpatchsvdd update" in result.verdict
     assert "skpatchsvdd calibrate" in result.verdict
 
@@ -85,6 +85,15 @@ def test_few_images_tell_little():
     result = drift_test(np.zeros(8), [-1.0])
     assert not result.drifted
     assert "Too few images to tell: 1 against 8" in result.verdict
+
+
+def test_no_warning_leaks_of_large_batches():
+    rng = np.random.default_rng(8)
+    scores, new = rng.normal(size=1000), rng.normal(size=500)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert drift_test(scores, new).p_value > 0.05
+        assert drift_test(scores, new - 1).drifted
 
 
 def hierarchical(rng, n_groups, n_images):
@@ -110,7 +119,7 @@ def test_groups_say_what_they_can_tell():
     result = drift_test(hierarchical(rng, 8, 10), np.full(20, -50.0), groups)
     assert result.p_value == pytest.approx(1 / 9)
     assert not result.drifted
-    assert "more than any of the 8 calibrating groups" in result.verdict
+    assert "more than any of the 8 groups that set" in result.verdict
     many = hierarchical(rng, 99, 3)
     assert drift_test(many, np.full(20, -50.0), np.arange(99).repeat(3)).drifted
 

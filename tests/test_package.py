@@ -1,7 +1,9 @@
 """What the package promises as a whole."""
 
 import ast
+import configparser
 import importlib
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -130,3 +132,18 @@ def test_public_names_and_the_version_are_documented():
     assert "PatchSVDD" in api
     changes = (ROOT.parent / "CHANGES.md").read_text()
     assert skpatchsvdd.__version__ in changes
+
+
+def test_public_functions_and_methods_say_what_they_return():
+    """As py.typed, which setup.cfg puts into a wheel, promises to type checkers."""
+    assert (ROOT / "py.typed").is_file()
+    setup = configparser.ConfigParser()
+    setup.read(ROOT.parent / "setup.cfg")
+    assert setup["options.package_data"]["skpatchsvdd"] == "py.typed"
+    public = [skpatchsvdd.load, skpatchsvdd.clear_cache]
+    public += [x for name, x in vars(skpatchsvdd.PatchSVDD).items() if name[0] != "_"]
+    for module in map(skpatchsvdd.__getattr__, skpatchsvdd._MODULES):
+        public += [getattr(module, x) for x in module.__all__]
+    for function in filter(inspect.isfunction, public):
+        signature = inspect.signature(function)
+        assert signature.return_annotation is not inspect.Signature.empty, function

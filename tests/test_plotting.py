@@ -4,9 +4,9 @@ import sys
 import matplotlib
 import numpy as np
 import pytest
-from scipy.integrate import trapezoid
 from sklearn.ensemble import IsolationForest
 from sklearn.exceptions import NotFittedError
+from sklearn.metrics import RocCurveDisplay
 from sklearn.neighbors import LocalOutlierFactor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -19,7 +19,6 @@ from skpatchsvdd._cli import demo, main
 from skpatchsvdd.metrics import detection_auroc
 from skpatchsvdd.plotting import (
     AnomalyMapDisplay,
-    DetectionCurveDisplay,
     LossCurveDisplay,
     ScoreHistogramDisplay,
 )
@@ -90,8 +89,8 @@ def test_demo_prints_figures_and_writes_a_picture(tmp_path, capsys, monkeypatch)
     [
         ("from skpatchsvdd._cli import main; sys.exit(main(['demo']))", "error"),
         (
-            "from skpatchsvdd.plotting import DetectionCurveDisplay as D\n"
-            "D.from_predictions([1, -1], [-1, -2])",
+            "from skpatchsvdd.plotting import ScoreHistogramDisplay as D\n"
+            "D.from_predictions([-1, -2], [-1, -2])",
             "ImportError",
         ),
     ],
@@ -225,8 +224,6 @@ def test_histograms_refuse_bad_input(change, message):
 def test_offset_must_be_a_number():
     with pytest.raises(TypeError, match="offset must be an instance of"):
         ScoreHistogramDisplay.from_predictions([-1, -2], [-1, -2], offset="auto")
-    with pytest.raises(TypeError, match="offset must be an instance of"):
-        DetectionCurveDisplay.from_predictions([1, -1], [-1, -2], offset="auto")
 
 
 def test_pictures_of_training_need_a_trained_patch_svdd(mixed, two_scales):
@@ -241,55 +238,14 @@ def test_pictures_of_training_need_a_trained_patch_svdd(mixed, two_scales):
         LossCurveDisplay.from_estimator(two_scales)
 
 
-def test_detection_curve_has_abnormal_as_positive():
-    y, scores = [1, 1, -1, -1], [-0.1, -0.3, -0.2, -0.9]
-    display = DetectionCurveDisplay.from_predictions(y, scores, offset=-0.25)
-    # From the lowest score up: abnormal, normal, abnormal, normal.
-    np.testing.assert_array_equal(
-        display.line_.get_xydata(), [[0, 0], [0, 0.5], [0.5, 0.5], [0.5, 1], [1, 1]]
-    )
-    np.testing.assert_array_equal(display.point_.get_xydata(), [[0.5, 0.5]])
-    point = "threshold: 50% found, 50% false alarms"
-    assert legend_of(display.ax_) == ["AUROC 0.750", point]
-    # A score at the threshold is no alarm.
-    draw = DetectionCurveDisplay.from_predictions
-    assert draw([1, -1], [-1, -2], offset=-2).operating_point == (0, 0)
-
-
-def test_detection_curve_agrees_with_metric_and_predict(fitted, mixed):
-    display = DetectionCurveDisplay.from_estimator(fitted, mixed.images, mixed.masks)
-    auroc = detection_auroc(mixed.labels, fitted.score_samples(mixed.images))
-    assert display.auroc == auroc
-    assert trapezoid(display.tpr, display.fpr) == pytest.approx(auroc)
+def test_curves_of_scikit_learn_take_scores_as_the_docs_say(fitted, mixed):
+    scores = fitted.score_samples(mixed.images)
+    display = RocCurveDisplay.from_predictions(mixed.labels, -scores, pos_label=-1)
+    assert display.roc_auc == pytest.approx(detection_auroc(mixed.labels, scores))
     alarms = fitted.predict(mixed.images) == -1
-    expected = (alarms[mixed.labels == 1].mean(), alarms[mixed.labels == -1].mean())
-    assert display.operating_point == expected
-    assert display.line_.get_label() == f"PatchSVDD, AUROC {auroc:.3f}"
-
-
-def test_several_detection_curves_share_axes():
-    draw = DetectionCurveDisplay.from_predictions
-    first = draw([1, 1, -1], [-1, -2, -3], name="good")
-    second = draw([1, 1, -1], [-1, -3, -2], name="poor", ax=first.ax_)
-    assert second.ax_ is first.ax_
-    assert legend_of(first.ax_) == ["good, AUROC 1.000", "poor, AUROC 0.500"]
-    assert first.line_.get_color() != second.line_.get_color()
-    assert second.point_ is None
-    assert len(first.ax_.lines) == 3  # with that of chance, once
-
-
-@pytest.mark.parametrize(
-    ("y", "message"),
-    [
-        (None, "y must hold a label or a mask for each image"),
-        ([1, 1], "y must hold both"),
-        ([0, 1], "y must hold 1 for normal and -1"),
-        ([1, -1, 1], "inconsistent"),
-    ],
-)
-def test_detection_curve_refuses_bad_labels(y, message):
-    with pytest.raises(ValueError, match=message):
-        DetectionCurveDisplay.from_predictions(y, [-1.0, -2.0])
+    rates = [alarms[mixed.labels == x].mean() for x in (1, -1)]
+    # The curve leaves out points on straight lines.
+    assert np.interp(rates[0], display.fpr, display.tpr) >= rates[1] - 1e-9
 
 
 def test_loss_curve_smooths_every_term():

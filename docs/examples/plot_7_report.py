@@ -10,10 +10,11 @@ import tempfile
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+from sklearn.metrics import RocCurveDisplay
 
 from skpatchsvdd import PatchSVDD
 from skpatchsvdd.datasets import make_textures
-from skpatchsvdd.plotting import DetectionCurveDisplay, ScoreHistogramDisplay
+from skpatchsvdd.plotting import ScoreHistogramDisplay
 from skpatchsvdd.report import write_report
 
 train = make_textures(16, kind="gear", image_size=128, random_state=0)
@@ -27,7 +28,8 @@ est = PatchSVDD(max_iter=0, random_state=0).fit(train.images)  # 0: in seconds
 
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.5), layout="constrained")
 ScoreHistogramDisplay.from_estimator(est, test.images, test.labels, ax=axes[0])
-curve = DetectionCurveDisplay.from_estimator(est, test.images, test.labels, ax=axes[1])
+abnormality = -est.score_samples(test.images)
+RocCurveDisplay.from_predictions(test.labels, abnormality, pos_label=-1, ax=axes[1])
 
 # %%
 # The most abnormal image, its regions, and for the highest region the patches over it

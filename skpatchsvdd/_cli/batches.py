@@ -8,7 +8,9 @@ from sklearn.utils import Bunch
 
 from skpatchsvdd._cli.files import find_misfit
 from skpatchsvdd._cli.states import find_state
+from skpatchsvdd._cli.text import describe_error
 from skpatchsvdd._images import ChangedFileError, ImageFileError, read_shape
+from skpatchsvdd._report import Notes
 from skpatchsvdd._utils import is_out_of_memory
 
 # Images inspected at a time, and their pixels, about: so much is done again after an
@@ -26,13 +28,14 @@ class Outcome(NamedTuple):
     file: str
     state: int | None  # before it was read; see `states.find_state`
     reason: str | None = None  # why it cannot be inspected
+    note: str = ""  # in which way it differs from the training images
     may_pass: bool = False  # that is no fault of the file: try again later
     passes_soon: bool = False  # nor of its folder, but of the machine
     results: Bunch | None = None  # what `PatchSVDD.inspect` says of it alone
 
     def fail(self, error):
         """Return the outcome with an exception as the reason."""
-        reason = str(error) or type(error).__name__
+        reason = describe_error(error)
         may_pass = is_out_of_memory(error) or (
             isinstance(error, OSError) and error.errno is not None
         )
@@ -49,12 +52,13 @@ def is_of_machine(error):
 
 def cut_batches(files, est, size=None):
     """Yield lists of outcomes, with a reason where a file does not fit to a model."""
-    batch, n_pixels = [], 0
+    batch, n_pixels, notes = [], 0, Notes(est)
     for file in map(str, files):
         outcome = Outcome(file, find_state(file))
         try:
             shape = read_shape(file)
-            batch.append(outcome._replace(reason=find_misfit(file, shape, est)))
+            reason, note = find_misfit(file, shape, est), notes.find(shape)
+            batch.append(outcome._replace(reason=reason, note=note))
             n_pixels += shape[0] * shape[1]
         except Exception as error:
             batch.append(outcome.fail(error))

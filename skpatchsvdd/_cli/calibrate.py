@@ -15,6 +15,7 @@ from skpatchsvdd._cli.learning import (
     tell_threshold,
 )
 from skpatchsvdd._cli.models import check_exists, load_model
+from skpatchsvdd._cli.text import count
 from skpatchsvdd._learnt import take_snapshot
 
 
@@ -54,7 +55,8 @@ def _calibrate(args):
     print(tell_rate(est))
     scores = est.calibration_scores_
     n_former, n_alarms = np.sum(labels == -1), np.sum(scores < est.offset_)
-    print(f"of these {len(files)} images {n_former} raised an alarm, {n_alarms} will")
+    n_images = count(len(files), "image")
+    print(f"of these {n_images} {n_former} raised an alarm, {n_alarms} will")
     print("the least normal of them; a defect here would let others like it pass:")
     print_least_normal(scores, files)
     return est, doubt
@@ -62,21 +64,23 @@ def _calibrate(args):
 
 def _tell_enough(est, n_images, groups):
     """Say how many images there are, and are needed; return what is wrong, or None."""
-    n_given, unit = n_images, "images"
+    given = count(n_images, "image")
+    n_given = n_images if groups is None else len(set(groups))
     if groups is not None:
-        n_given, unit = len(set(groups)), "groups of images"
+        given = f"{count(n_given, 'group')} of images"
     rate = est.false_alarm_rate
     if rate == "auto":
-        print(f"{n_given} {unit} to calibrate on")
+        print(f"{given} to calibrate on")
         return None
     n_needed = count_needed(rate)
     print(
-        f"{n_given} {unit} to calibrate on; a rate of false alarms of {rate:g} needs "
+        f"{given} to calibrate on; a rate of false alarms of {rate:g} needs "
         f"{n_needed:,}"
     )
     if n_given >= n_needed:
         return None
-    return f"{n_given} {unit} are too few for a rate of false alarms of {rate:g}."
+    verb = "is" if n_given == 1 else "are"
+    return f"{given} {verb} too few for a rate of false alarms of {rate:g}."
 
 
 def _go_back(args):
@@ -87,7 +91,7 @@ def _go_back(args):
     is_same = (former.rate, offset) == (est.false_alarm_rate, est.offset_)
     if is_same and former.held_out is None:
         return None, None
-    print(f"{len(est.training_scores_)} training images calibrate again")
+    print(f"back to {count(len(est.training_scores_), 'training image')}")
     tell_threshold(est, offset)
     print(tell_rate(est))
     return est, None

@@ -4,8 +4,8 @@ import collections
 import time
 
 import numpy as np
-from scipy.stats import beta
 
+from skpatchsvdd._cli.learning import tell_spread
 from skpatchsvdd._cli.maps import in_thresholds
 from skpatchsvdd._patch_svdd import PatchSVDD
 from skpatchsvdd._plotting import import_pyplot
@@ -47,7 +47,9 @@ def run(args):
         rows.append([kind, *rate(test, maps, results)])
         panels.append((kind, test, results, maps))
     print_rows(rows)
-    print(f"\n{tell_promise()}")
+    k = max(int(_FALSE_ALARMS * (_N_TRAIN + 1)), 1)
+    share = f"{_FALSE_ALARMS:.0%} of good images may raise a false alarm"
+    print(f"\n{share}; {tell_spread(k, _N_TRAIN)}")
     draw(panels, args.output)
     seconds = time.perf_counter() - start
     print(f"\nwrote {args.output}; {seconds:.0f} s in all")
@@ -76,20 +78,6 @@ def print_rows(rows):
     for row in (head, *rows):
         cells = (cell.ljust(n) for cell, n in zip(row, widths, strict=True))
         print("  ".join(cells).rstrip())
-
-
-def tell_promise():
-    """Return what the share of false alarms that is allowed means for one model.
-
-    With the threshold at the k-th of n scores it is a draw of Beta(k, n + 1 - k).
-    """
-    k = max(int(_FALSE_ALARMS * (_N_TRAIN + 1)), 1)
-    low, high = beta.ppf([0.05, 0.95], k, _N_TRAIN + 1 - k)
-    return (
-        f"{_FALSE_ALARMS:.0%} of good images may raise a false alarm, in the mean over "
-        f"many models;\nof nine in ten that learn from {_N_TRAIN} images, {low:.0%} to "
-        f"{high:.0%} do."
-    )
 
 
 def draw(panels, output):

@@ -11,7 +11,7 @@ from skpatchsvdd._cli.files import check_sizes, make_folder, tell_skipped
 from skpatchsvdd._cli.models import load_model
 from skpatchsvdd._cli.status import OK
 from skpatchsvdd._cli.table import as_cell
-from skpatchsvdd._cli.text import printable
+from skpatchsvdd._cli.text import count, printable
 from skpatchsvdd._report import Page
 from skpatchsvdd._utils import replaced_when_whole
 from skpatchsvdd._version import __version__
@@ -34,6 +34,7 @@ _TEXT = {"encoding": "utf-8-sig", "errors": "backslashreplace"}
 
 def run(args):
     """Print how well a model separates images, and pixels, that are labelled."""
+    _check_test(args.folder)
     if args.output:
         make_folder(args.output)
     est = load_model(args.model, args.device, args.encoder)
@@ -59,6 +60,15 @@ def run(args):
         page.write(folder / "report.html")
         print(f"wrote {folder}; open {folder / 'report.html'} in a browser")
     return OK
+
+
+def _check_test(folder):
+    """Raise if a folder that is there has no test/."""
+    if Path(folder).is_dir() and not Path(folder, "test").is_dir():
+        raise FileNotFoundError(
+            f"{folder} has no folder test/, in which good/ and a folder for each kind "
+            "of defect are expected. Pass the folder that holds test/."
+        )
 
 
 def _load_test(folder, strict):
@@ -139,7 +149,7 @@ def _say_pixels(pixels):
 
 def _print_figures(figures):
     n_images, n_defective = figures["n_images"], figures["n_defective"]
-    print(f"{n_images} images, {n_defective} of them defective")
+    print(f"{count(n_images, 'image')}, {n_defective} of them defective")
     if figures["n_skipped"]:
         print(f"not counted   {figures['n_skipped']} that could not be read")
     print(f"image AUROC   {figures['image_auroc']:.3f}")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from skpatchsvdd._cli.maps import MAPS
 from skpatchsvdd._cli.table import TABLE, is_table
-from skpatchsvdd._cli.text import ListedError, tell
+from skpatchsvdd._cli.text import ListedError, count, tell
 from skpatchsvdd._images import find_all_files, read_image, read_shape
 from skpatchsvdd._utils import Report
 
@@ -35,7 +35,7 @@ def find_images(sources, strict, est=None):
     tell_skipped(reasons, strict)
     tell_others(others)
     if not fits:
-        raise ValueError("there is no image left to look at.")
+        raise ValueError("no image is left that can be used.")
     return fits
 
 
@@ -51,7 +51,7 @@ def list_files(sources):
     """List image files, each once, by their names alone, sorted within a folder.
 
     Also what cannot be looked at, links to nothing among them, each with why, and the
-    files that are no images by name.
+    files without the name of an image format.
     """
     files, others, unreadable = find_all_files(sources)
     once = {}
@@ -61,11 +61,12 @@ def list_files(sources):
 
 
 def tell_others(others):
-    """Say which files are no images by name, if there are any."""
+    """Say which files lack the name of an image format, if there are any."""
     if others:
         names = ", ".join(map(str, others[:_N_NAMED]))
         names += ", ..." if len(others) > _N_NAMED else ""
-        tell(f"skipped: {len(others)} files that are no images by name: {names}")
+        n_files = count(len(others), "file")
+        tell(f"skipped: {n_files} without the name of an image format: {names}")
 
 
 def without_drawn(files):

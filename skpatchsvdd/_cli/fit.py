@@ -17,7 +17,7 @@ from skpatchsvdd._cli.learning import (
 )
 from skpatchsvdd._cli.models import check_output, find_encoder, save_model
 from skpatchsvdd._cli.status import OK
-from skpatchsvdd._cli.text import printable
+from skpatchsvdd._cli.text import count, printable
 from skpatchsvdd._cli.values import ORIGINAL
 from skpatchsvdd._images import check_image_size, read_display, read_shape
 from skpatchsvdd._patch_svdd import PatchSVDD
@@ -53,11 +53,12 @@ def run(args):
         roi=read_roi(args.roi),
         verbose=1,
     )
-    print(f"learning from {len(files)} images: seconds, more for large images")
+    n_images = count(len(files), "image")
+    print(f"learning from {n_images}: seconds, more for large images")
     _fit_or_end(est, files, groups, args.output)
     est.set_params(device="auto", verbose=0)  # this run's, not the model's
     save_model(est, args.output)
-    print(f"\nlearnt from {len(files)} images in {time.perf_counter() - start:.0f} s")
+    print(f"\nlearnt from {n_images} in {time.perf_counter() - start:.0f} s")
     _print_summary(est, files)
     print(f"wrote {args.output}")
     return OK

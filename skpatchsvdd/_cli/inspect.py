@@ -4,8 +4,10 @@ from pathlib import Path
 
 from skpatchsvdd._calibration import threshold_from_scores
 from skpatchsvdd._cli.batches import Outcome, cut_batches, inspect_batch
+from skpatchsvdd._cli.countdown import Countdown
 from skpatchsvdd._cli.files import find_images, list_files, make_folder, tell_others
 from skpatchsvdd._cli.interrupts import finish_first
+from skpatchsvdd._cli.learning import check_data_set
 from skpatchsvdd._cli.models import load_model
 from skpatchsvdd._cli.record import Record
 from skpatchsvdd._cli.table import TABLE
@@ -22,6 +24,11 @@ def run(args):
     """Inspect images; write a table and pictures, and print what is abnormal."""
     if bool(args.images) == bool(args.watch):
         raise ValueError("pass images to inspect, or --watch and a folder, not both.")
+    check_data_set(
+        args.images or [args.watch],
+        "training images and masks would be inspected like any others",
+        ("test",),
+    )
     est = load_model(args.model, args.device, args.encoder)
     model_offset = est.offset_
     est.offset_ = _choose_offset(est, args.false_alarm_rate, args.threshold)
@@ -55,12 +62,18 @@ def _inspect_looks(looks, est, record, is_watch):
     """Inspect lists of files, and write about them; Ctrl-C ends a watch."""
     try:
         for files in looks:
-            for batch in cut_batches(files, est):
+            n_done, say_progress = 0, None if is_watch else Countdown(len(files))
+            # Of a first image alone it is soon known how long all will take.
+            parts = [files] if is_watch else [files[:1], files[1:]]
+            for batch in (x for part in parts for x in cut_batches(part, est)):
                 with finish_first():
                     for outcome in inspect_batch(batch, est, record.explains):
                         record.add(outcome)
                 if is_watch:
                     record.write_page_now_and_then()
+                else:
+                    n_done += len(batch)
+                    say_progress(n_done)
             if is_watch:  # what there was no time for
                 record.write_page_now_and_then()
     except KeyboardInterrupt:

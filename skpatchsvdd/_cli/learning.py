@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+from scipy.stats import beta
 
 from skpatchsvdd._cli.models import back_up, check_output, save_model
 from skpatchsvdd._cli.status import ABNORMAL, OK
@@ -41,19 +42,32 @@ def check_layout(sources):
     """Raise if folders hold a data set whose defects and masks would be learnt."""
     _check_sources(sources)
     for source in sources:
-        for parent, folders, names in os.walk(source):
-            folders[:] = [x for x in folders if not x.startswith(".")]
+        for parent, folders, names in _walk(source):
             has_images = any(Path(x).suffix.lower() in ENDINGS for x in names)
             _check_names(Path(parent), folders, has_images)
+    harm = "defective images, or masks, would be learnt as normal ones"
+    check_data_set(sources, harm, ("train/good", "train", "test/good"))
+
+
+def check_data_set(sources, harm, wanted):
+    """Raise if folders hold a data set as a whole; name the `wanted` part, if there."""
+    for source in sources:
+        for parent, folders, _ in _walk(source):
             found = [x for x in _DATA_SET if x in folders]
             if len(found) > 1:
-                good = (Path(parent, x) for x in ("train/good", "train", "test/good"))
-                good = next(filter(Path.is_dir, good), "folders of good images alone")
+                parts = (Path(parent, x) for x in wanted)
+                part = next(filter(Path.is_dir, parts), "the folders of images alone")
                 raise ValueError(
                     f"{parent} holds {' and '.join(f'{x}/' for x in found)}, as MVTec "
-                    "AD's layout has them: defective images, or masks, would be learnt "
-                    f"as normal ones. Pass {good} instead."
+                    f"AD's layout has them: {harm}. Pass {part} instead."
                 )
+
+
+def _walk(source):
+    """Walk a folder and all below it, but for those that are hidden."""
+    for parent, folders, names in os.walk(source):
+        folders[:] = [x for x in folders if not x.startswith(".")]
+        yield parent, folders, names
 
 
 def _check_sources(sources):
@@ -184,17 +198,34 @@ def tell_rate(est):
     # Just below the last score that raises none: a threshold lies on it, or above.
     below = np.nextafter(np.nextafter(est.offset_, -np.inf), -np.inf)
     rate = float(used.p_values(np.array([below]))[0])
+    n_used, n_all = (
+        len(np.unique(x)) for x in (used.owners[used.calibrates], used.owners)
+    )
     text = f"of new good images, about 1 in {round(1 / rate)} will raise an alarm"
+    spread = ""
+    if used.groups is None:
+        spread = f"\n{tell_spread(max(round(rate * (n_used + 1)), 1), n_used)}"
     asked = _USUAL_RATE if est.false_alarm_rate == "auto" else est.false_alarm_rate
     if rate <= asked * (1 + 1e-9):
-        return text
-    owners, n_needed = used.owners, count_needed(asked)
+        return text + spread
     # Where some are trained on, as many more calibrate as there are more of all.
-    n_used, n_all = (len(np.unique(x)) for x in (owners[used.calibrates], owners))
-    n_needed = math.ceil(n_needed * n_all / n_used)
+    n_needed = math.ceil(count_needed(asked) * n_all / n_used)
     verb = "learn from" if used is est._calibration else "calibrate on"
     unit = "images" if used.groups is None else "groups of images"
-    return f"{text}; for 1 in {round(1 / asked)}, {verb} {n_needed:,} {unit}"
+    return f"{text}; for 1 in {round(1 / asked)}, {verb} {n_needed:,} {unit}{spread}"
+
+
+def tell_spread(k, n):
+    """Say how the rate of false alarms varies from model to model.
+
+    Of a threshold at the k-th lowest of n scores of normal images it is distributed as
+    Beta(k, n + 1 - k).
+    """
+    low, high = beta.ppf([0.05, 0.95], k, n + 1 - k)
+    return (
+        f"that is the mean over many models; of nine in ten that learn from {n} images "
+        f"it is {low:.1%} to {high:.1%}"
+    )
 
 
 def count_needed(rate):

@@ -4,6 +4,7 @@ import importlib
 import os
 import shutil
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import joblib
@@ -17,25 +18,32 @@ from skpatchsvdd._patch_svdd import PatchSVDD, load
 from skpatchsvdd._utils import check_file_name, is_model_file, replaced_when_whole
 
 _PICKLES = (".joblib", ".pkl", ".pickle")
+_N_BACKUPS = 5  # former models that stay
 
 
 def check_output(path):
     """Raise, before any work, if a model cannot be saved under a name."""
     path = check_file_name(path)
     if path.exists() and not _is_pickle(path) and not is_model_file(path):
-        raise ValueError(f"{path} exists and is no model. Pass another name.")
+        raise ValueError(f"{path} exists and is not a model file. Pass another name.")
     check_folder(path)
 
 
 def check_folder(path):
-    """Raise if nothing can be written where a file is to be."""
+    """Raise if nothing can be written where a file is to be; say what will be made."""
     folder = next(x for x in path.absolute().parents if x.exists())
-    if not folder.is_dir() or not os.access(folder, os.W_OK):
+    if not folder.is_dir():
+        raise NotADirectoryError(
+            f"{path} cannot be written: {folder} is a file, not a folder."
+        )
+    if not os.access(folder, os.W_OK):
         raise PermissionError(f"{path} cannot be written: {folder} does not allow it.")
+    if folder != path.absolute().parent:
+        print(f"there is no folder {printable(path.parent)} yet: it will be made")
 
 
 def check_exists(path):
-    """Raise if there is no file of a model."""
+    """Raise if there is no model file."""
     if not Path(path).is_file():
         raise FileNotFoundError(f"there is no model {path}.")
 
@@ -53,11 +61,18 @@ def save_model(est, path):
 
 
 def back_up(path):
-    """Copy a model file to one whose name ends in .bak; return its path."""
-    backup = Path(path).with_name(f"{Path(path).name}.bak")
-    with replaced_when_whole(backup) as partial:
+    """Copy a model file to one whose name ends in .bak; return its path.
+
+    The former backup becomes .bak2, that one .bak3, and so on; the last one goes.
+    """
+    endings = ["", *range(2, _N_BACKUPS + 1)]
+    backups = [Path(f"{path}.bak{x}") for x in endings]
+    with replaced_when_whole(backups[0]) as partial:
         shutil.copyfile(path, partial)
-    return backup
+        for newer, older in reversed([*pairwise(backups)]):
+            if newer.exists():
+                newer.replace(older)
+    return backups[0]
 
 
 def load_model(path, device=None, encoder=None):
@@ -84,7 +99,7 @@ def _unpickle(path):
         est = joblib.load(path)
     except Exception as error:  # damaged bytes make it raise anything
         raise ValueError(
-            f"{path} is no model that can be loaded here: {type(error).__name__}: "
+            f"{path} is not a model that can be loaded here: {type(error).__name__}: "
             f"{error}. Is it whole, and of this version of the package?"
         ) from error
     if not isinstance(est, PatchSVDD):

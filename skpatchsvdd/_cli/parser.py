@@ -83,21 +83,20 @@ def _add_fit(commands):
         "--false-alarm-rate",
         type=float,
         metavar="FRACTION",
-        help="fraction of new normal images that may raise an alarm; by default about "
-        "one in as many as there are training images",
+        help="fraction of new normal images that may raise an alarm (false positive "
+        "rate); by default about one in as many as there are training images",
     )
     add(
         "--bank-size",
         type=parse_part,
         metavar="N",
-        help="normal patches of each scale that are kept, a number or a fraction such "
-        "as 0.1; by default all, up to 1 GiB of them",
+        help="normal patches of each scale that the memory bank keeps, a number or a "
+        "fraction such as 0.1; by default all, up to 1 GiB of them",
     )
     add(
         "--roi",
         metavar="MASK",
-        help="image that is black where nothing matters, and white elsewhere: what is "
-        "there is never seen",
+        help="mask image: what is black in it is ignored, what is white is inspected",
     )
     add(
         "--group-by",
@@ -119,9 +118,11 @@ def _add_fit(commands):
         metavar="NAMES",
         help="what makes features: formulas, hierarchical, or a torch module of your "
         "own as package.module:name, which is imported, and called without arguments "
-        "if it is no module; comma-separated; used together; by default auto",
+        "if it is not a module; several, comma-separated, are used together; by "
+        "default auto",
     )
     _add_common(fit, device="auto")
+    _add_strict(fit)
 
 
 def _add_inspect(commands):
@@ -134,7 +135,8 @@ def _add_inspect(commands):
         'too, that says "unreadable" and why.',
         epilog="Exit status: 0 if all images are normal, 3 if one is abnormal, 4 if "
         "none is but some could not be inspected, 1 if something went wrong, 130 after "
-        "Ctrl-C. Example: skpatchsvdd inspect part.model new/ -o results",
+        "Ctrl-C. A watch ends by Ctrl-C, with the status of the images that it has "
+        "seen. Example: skpatchsvdd inspect part.model new/ -o results",
     )
     add = inspect.add_argument
     add("model", help="model file, written by fit")
@@ -161,6 +163,11 @@ def _add_inspect(commands):
     add("--no-report", action="store_true", help="write no page")
     _add_encoder(inspect)
     _add_common(inspect)
+    _add_strict(
+        inspect,
+        "read all files first, and end if one could not be inspected; with --watch, "
+        "end at the first of them; by default each has a row that says why",
+    )
 
 
 def _add_threshold(parser):
@@ -170,7 +177,8 @@ def _add_threshold(parser):
         type=parse_fraction,
         metavar="P",
         help="raise an alarm at p-values of at most P: for about this fraction of new "
-        "normal images; by default as the model was fitted",
+        "normal images. With n training images no p-value is below 1 / (n + 1): a "
+        "smaller P counts as that. By default as the model was fitted",
     )
     group.add_argument(
         "--threshold",
@@ -201,6 +209,7 @@ def _add_evaluate(commands):
     )
     _add_encoder(evaluate)
     _add_common(evaluate)
+    _add_strict(evaluate)
 
 
 def _add_update(commands):
@@ -212,9 +221,9 @@ def _add_update(commands):
         description="Add normal images that look different from those of fit, such as "
         "another batch of material, to a model, without training it again. It says how "
         "many of them look abnormal to the model as it is, and lists the worst; if "
-        "there are any, it writes nothing without --yes. The former model stays as a "
-        "backup, MODEL.bak, unless -o names another file. With --review it learns what "
-        "people have said of the images of a report.",
+        "there are any, it writes nothing without --yes. Former models stay as "
+        "backups, MODEL.bak to MODEL.bak5, unless -o names another file. With "
+        "--review it learns what people have said of the images of a report.",
         epilog="Exit status: 0 if all is well, 3 if nothing was written because images "
         "look abnormal or a review would do harm, 1 if something went wrong. Examples: "
         "skpatchsvdd update part.model good_of_today/; skpatchsvdd update part.model "
@@ -258,6 +267,7 @@ def _add_update(commands):
     add("--dry-run", action="store_true", help="say what would change, write nothing")
     _add_encoder(update)
     _add_common(update)
+    _add_strict(update)
 
 
 def _add_calibrate(commands):
@@ -271,8 +281,8 @@ def _add_calibrate(commands):
         "they come, and not chosen for how abnormal they look. It says how many there "
         "are and how many are needed, where the threshold was and will be, and how "
         "many of them raise an alarm. If they are too few for the rate of false "
-        "alarms, it writes nothing without --yes. The former model stays as a backup, "
-        "MODEL.bak, unless -o names another file.",
+        "alarms, it writes nothing without --yes. Former models stay as "
+        "backups, MODEL.bak to MODEL.bak5, unless -o names another file.",
         epilog="Exit status: 0 if all is well, 3 if nothing was written because there "
         "are too few images, 1 if something went wrong. Example: skpatchsvdd calibrate "
         "part.model good_of_today/",
@@ -306,6 +316,7 @@ def _add_calibrate(commands):
     add("--dry-run", action="store_true", help="say what would change, write nothing")
     _add_encoder(calibrate)
     _add_common(calibrate)
+    _add_strict(calibrate)
 
 
 class _InPlaceOf(argparse.Action):
@@ -323,8 +334,8 @@ class _InPlaceOf(argparse.Action):
 def _add_export(commands):
     export = commands.add_parser(
         "export",
-        help="write a model as a file of ONNX, which needs neither torch nor this",
-        description="Write a model as a file of ONNX, from bytes of images to score, "
+        help="write a model as an ONNX file, which needs neither torch nor this",
+        description="Write a model as an ONNX file, from bytes of images to score, "
         "p-value, verdict and map, for onnxruntime and others. Needs pip install onnx "
         "onnxscript.",
         epilog="Example: skpatchsvdd export part.model -o part.onnx --bank-size 0.1",
@@ -356,7 +367,7 @@ def _add_serve(commands):
         help="show a line live in a browser, and answer other programs",
         description="Inspect what arrives in a folder, and show it live in a browser: "
         "newest images, alarms that wait until somebody looks, counts and drift. What "
-        "people say there is learnt at once, and can be undone. Other programs send "
+        "people say there can be tried, then learnt, and undone. Other programs send "
         "images to /inspect. Needs the extra serve: starlette, uvicorn, "
         "python-multipart.",
         epilog="Example: skpatchsvdd serve part.model --watch new/",
@@ -467,8 +478,7 @@ def _add_common(parser, device="that of the model, mostly auto"):
         "memory; 100,000,000 by default",
     )
     parser.add_argument("--device", help=f"auto, cpu, cuda, ...; by default {device}")
-    parser.add_argument(
-        "--strict",
-        action="store_true",
-        help="end at files that cannot be read; by default they are skipped",
-    )
+
+
+def _add_strict(parser, help="end at files that cannot be read; by default skipped"):
+    parser.add_argument("--strict", action="store_true", help=help)

@@ -14,7 +14,7 @@ from skpatchsvdd._cli.table import (
     Table,
     is_table,
 )
-from skpatchsvdd._cli.text import ListedError, printable, tell
+from skpatchsvdd._cli.text import ListedError, count, printable, tell
 from skpatchsvdd._cli.watch import Later
 from skpatchsvdd._images import read_display
 from skpatchsvdd._report import OVERLAY_SIZE
@@ -90,7 +90,9 @@ class Record:
             remove_maps(self._folder, first=self.table.n_rows)
             return outcome.fail(error)
         verdict, p_value = _find_verdict(outcome), outcome.results.p_values[0]
-        print(f"{verdict:8}  p {p_value:.3f}  {printable(outcome.file)}", flush=True)
+        note = f"  ({outcome.note})" if outcome.note else ""
+        line = f"{verdict:8}  p {p_value:.3f}  {printable(outcome.file)}{note}"
+        print(line, flush=True)
         self._n_taken += 1
         self._n_images += 1
         self._n_abnormal += verdict == "abnormal"
@@ -124,6 +126,7 @@ class Record:
             regions=";".join(" ".join(str(x[k]) for k in _BOX) for x in regions),
             **_find_kind(results),
             map=";".join(x.as_posix() for x in maps),
+            note=outcome.note,
             state=outcome.state,
         )
         return described
@@ -134,7 +137,7 @@ class Record:
 
     def _add_unreadable(self, outcome):
         self._begin()
-        file, state, reason = outcome[:3]
+        file, state, reason = outcome.file, outcome.state, outcome.reason
         self.table.add(file=file, verdict="unreadable", reason=reason, state=state)
         tell(f"unreadable: {reason}")
         self._n_taken += 1
@@ -184,8 +187,10 @@ class Record:
         """Print how many images are abnormal, and where to look."""
         n_failed = len(self._unreadable)
         more = f", {n_failed} could not be inspected" if n_failed else ""
+        n_images = count(self._n_images, "image")
+        verb = "is" if self._n_abnormal == 1 else "are"
         print(
-            f"{self._n_abnormal} of {self._n_images} images are abnormal{more}; wrote "
+            f"{self._n_abnormal} of {n_images} {verb} abnormal{more}; wrote "
             f"{printable(self._folder)}"
         )
         if self._n_written:

@@ -12,7 +12,7 @@ from skpatchsvdd._cli.text import printable
 TABLE = "results.csv"
 COLUMNS = (
     *("file", "verdict", "score", "p_value", "n_regions", "regions", "map"),
-    *("reason", "time", "state"),
+    *("note", "reason", "time", "state"),
 )
 # Those of a model that knows kinds of defects. By the state, the last, files are known.
 COLUMNS_WITH_KIND = (*COLUMNS[:6], "kind", "kind_distance", *COLUMNS[6:])
@@ -77,8 +77,8 @@ class Table:
             self._columns = self._find_columns(stream.readline())
             if self._columns is None:
                 raise ValueError(
-                    f"{self._path} is no table of an inspection that rows could be "
-                    "added to. Pass another folder to -o."
+                    f"{self._path} is not a table of an inspection to which rows can "
+                    "be added. Pass another folder to -o."
                 )
             stream.seek(0)
             rows = list(_list_rows(stream))

@@ -21,6 +21,19 @@ def printable(text):
     return "".join(map(_write_out, str(text)))
 
 
+def count(number, noun):
+    """Return a number of things in words: "1 image", "1,200 images"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def describe_error(error):
+    """Return what an error says, without the number that a system has for it."""
+    if isinstance(error, OSError) and error.strerror:
+        named = f"{error.filename}: " if error.filename is not None else ""
+        return f"{named}{error.strerror}"
+    return str(error) or type(error).__name__
+
+
 def _write_out(character):
     if character.isprintable() or unicodedata.category(character) == "Zs":
         return character
@@ -34,8 +47,8 @@ def tell(message):
 
 def tell_error(error):
     """Print what has ended a command: one line, and one for each item of a list."""
-    text = str(error) or type(error).__name__
-    head, *items = error.lines if isinstance(error, ListedError) else [text]
+    text = [describe_error(error)]
+    head, *items = error.lines if isinstance(error, ListedError) else text
     tell(f"error: {head}")
     for item in items:
         tell(f"  {item}")

@@ -92,7 +92,7 @@ class FeatureCache:
 CACHE = FeatureCache()
 
 
-def clear_cache():
+def clear_cache() -> None:
     """Let go of the features of images that estimators were fitted to.
 
     On a CPU, up to 256 MiB of features before they are embedded are kept for further

@@ -242,7 +242,7 @@ def _open(file):
             "skpatchsvdd.datasets.load_images(folder, as_paths=True).images."
         )
     if not stat.S_ISREG(found.st_mode):  # reading could wait, or go on, for ever
-        raise _Refused("it is a pipe, a socket or a device, no file. Leave it out.")
+        raise _Refused("it is a pipe, a socket or a device, not a file. Leave it out.")
     if found.st_size == 0:
         raise _Refused("it is empty, a file of 0 bytes. Leave it out.")
     return _import_pillow().open(file, formats=_list_formats())

@@ -157,7 +157,7 @@ def _make_numeric(x, name):
         )
     if kind in "SUTV":
         raise ValueError(
-            f"{name} has dtype {dtype}, which are no numbers. Pass images as numbers, "
+            f"{name} has dtype {dtype}, which are not numbers. Pass images as numbers, "
             "or a list of paths of image files."
         )
     try:

@@ -6,6 +6,8 @@ from skpatchsvdd._utils import warn
 
 # Floats beyond this are hardly on the 0..1 scale.
 _LOOKS_LIKE_BYTES = 10.0
+# Floats below this are on another scale than 0..1; resizing can go a little below 0.
+_IS_NEGATIVE = -0.1
 # Floats beyond this are pixels on no scale, and their features are noise.
 _IS_NO_PIXEL = 1e6
 # 16-bit integers between these, at their highest, hardly have 16 bits.
@@ -74,10 +76,11 @@ def _warn_if_not_sixteen_bits(highest):
 
 
 def _warn_if_not_unit(lowest, highest):
-    if lowest < -_LOOKS_LIKE_BYTES:
+    if lowest < _IS_NEGATIVE:
         warn(
             f"X holds floats from {lowest:g} to {highest:g}, which are taken as they "
-            "are. Shift and divide them to get about 0..1.",
+            "are, though 0 is black and 1 is white. If they were standardized, pass "
+            "them as they were before; else shift and divide them to get about 0..1.",
         )
     elif highest > _EIGHT_BITS:
         warn(

@@ -1,6 +1,7 @@
 """The report: a page that shows what an inspection has found, and its reviews."""
 
-from skpatchsvdd._report.page import Page, find_drift, write_report
+from skpatchsvdd._report.notes import Notes
+from skpatchsvdd._report.page import Page, write_report
 from skpatchsvdd._report.pictures import OVERLAY_SIZE, draw_overlay, save_overlay
 from skpatchsvdd._report.review import (
     DEFECTIVE,

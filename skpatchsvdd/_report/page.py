@@ -13,8 +13,9 @@ import numpy as np
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from skpatchsvdd._calibration import p_values_from_scores
-from skpatchsvdd._images import list_images, read_display
+from skpatchsvdd._images import list_images, read_display, read_shape
 from skpatchsvdd._report.links import find_folder, name_page, refer
+from skpatchsvdd._report.notes import Notes
 from skpatchsvdd._report.patches import PatchPairs
 from skpatchsvdd._report.pictures import (
     OVERLAY_SIZE,
@@ -32,13 +33,10 @@ _IMAGE_SIZE = 256
 # Images inspected at a time, and regions of an image that are listed.
 _BATCH = 16
 _N_REGIONS = 10
-# Fraction of a batch that may be defective, when it is asked whether it has drifted: as
-# many as there are alarms, but no less and no more than this.
-_DEFECTS = 0.2, 0.5
 _TINY = 1e-12  # instead of a threshold of 0
 
 
-def write_report(estimator, X, path, *, y=None, title="Inspection report"):
+def write_report(estimator, X, path, *, y=None, title="Inspection report") -> None:
     """Inspect images and write a page about them, to be opened in a browser.
 
     The page is one file that needs no network. It shows all images, the most abnormal
@@ -109,6 +107,7 @@ class Page:
         self._unreadable = {}
         self._n_seen = 0
         self._pairs = PatchPairs(estimator)
+        self._notes = Notes(estimator)
         # Then masks are where damage is, and not what lies above a threshold.
         self._is_compared = estimator._fitted.comparison_weight > 0
 
@@ -187,12 +186,21 @@ class Page:
             "size": list(size),
             "value": -float(results.scores[i]),
             "p": float(results.p_values[i]),
+            "note": self._notes.find((*size, self._count_channels(x))),
             "thumb": encode_picture(image, _IMAGE_SIZE),
             "map": encode_map(results.maps[i] / np.float32(threshold)),
             "regions": [[int(region[name]) for name in fields] for region in regions],
             "matches": pairs,
             **kinds,
         }
+
+    def _count_channels(self, x):
+        """Return the channels that an image came with; arrays must have the model's."""
+        n_channels = self._est.inspected_shape_[2]
+        try:
+            return read_shape(x)[2] if isinstance(x, str | Path) else n_channels
+        except (OSError, ValueError):  # it has been moved away just now
+            return n_channels
 
     def write(self, path):
         """Write the page; the file is whole, or what it was."""
@@ -250,10 +258,11 @@ class Page:
             return {"drift": f"No images to tell drift by: {what}.", "drifted": False}
         scores = np.array([-x["value"] for x in images])
         all_good = all(x["label"] is not None for x in images)
-        result, n_left_out = find_drift(self._est, scores, all_good)
+        known, groups = self._est.calibration_scores_, self._est.calibration_groups_
+        # Where all are known to be good, none is left out as possibly defective.
+        options = {"defect_fraction": 0} if all_good else {}
+        result = drift_test(known, scores, groups, **options)
         verdict = result.verdict
-        if n_left_out:
-            verdict += f" (Not counted, as possibly defective: {n_left_out}.)"
         if n_defective := len(self._images) - len(images):
             verdict += f" (Not counted, as labelled defective: {n_defective}.)"
         return {"drift": verdict, "drifted": bool(result.drifted)}
@@ -278,20 +287,6 @@ class Page:
             *((name, version(name)) for name in ("scikit-learn", "torch", "numpy")),
             ("Python", f"{platform.python_version()}, {platform.machine()}"),
         ]
-
-
-def find_drift(est, scores, all_good=False):
-    """Test new scores for drift; return the result, and how many were left out.
-
-    Unless images are `all_good`, the lowest are left out, as possibly defective: a
-    batch of many defects is no drift, but one of nothing else is.
-    """
-    share = 0.0
-    if not all_good:
-        share = float(np.clip(np.mean(scores < est.offset_), *_DEFECTS))
-    known, groups = est.calibration_scores_, est.calibration_groups_
-    result = drift_test(known, scores, groups, defect_fraction=share)
-    return result, int(share * len(scores))
 
 
 def _as_threshold(offset):

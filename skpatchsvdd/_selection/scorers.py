@@ -100,7 +100,7 @@ class SyntheticDefectScorer:
         return detection_auroc(labels, estimator.score_samples(copies))
 
 
-def detection_scorer(estimator, X, y):
+def detection_scorer(estimator, X, y) -> float:
     """Rate how well the scores of images separate abnormal ones: the AUROC of images.
 
     Parameters
@@ -136,7 +136,7 @@ def detection_scorer(estimator, X, y):
     return detection_auroc(labels, estimator.score_samples(X))
 
 
-def segmentation_scorer(estimator, X, y):
+def segmentation_scorer(estimator, X, y) -> float:
     """Rate how well the maps of images separate abnormal pixels: the AUROC of pixels.
 
     Parameters
@@ -176,7 +176,7 @@ def segmentation_scorer(estimator, X, y):
     return segmentation_auroc(masks, maps_of(estimator, X))
 
 
-def pro_scorer(estimator, X, y):
+def pro_scorer(estimator, X, y) -> float:
     """Rate how well the maps of images cover abnormal regions: the PRO score.
 
     Parameters

@@ -20,7 +20,7 @@ def make_textures(
     anomaly_fraction=0.0,
     kind="fabric",
     random_state=None,
-):
+) -> Bunch:
     """Make images of a material or of a part, some of them with a defect.
 
     Parameters

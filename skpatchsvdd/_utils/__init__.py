@@ -17,7 +17,7 @@ from skpatchsvdd._utils.precision import (
     training_autocast,
     training_layout,
 )
-from skpatchsvdd._utils.progress import Report
+from skpatchsvdd._utils.progress import Report, say_time_left
 from skpatchsvdd._utils.random import Draws, draw_seed
 from skpatchsvdd._utils.saved import Saved
 from skpatchsvdd._utils.tensors import is_model_file, read_tensors, write_tensors

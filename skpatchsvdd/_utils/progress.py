@@ -94,20 +94,25 @@ class Progress:
         self._last = time.monotonic()
         bar = "#" * self._n_cells + "." * (_WIDTH - self._n_cells)
         line = f"{self._label} {bar} {self._n_done:,} of {self._total:,}"
-        line += self._time_left() if goes_on else ""
+        if goes_on:
+            line += say_time_left(self._last - self._start, self._n_done, self._total)
         n_drawn, self._n_drawn = self._n_drawn, len(line)
         if sys.stdout.isatty():
             line = "\r" + line.ljust(n_drawn)
         print(line, end=end, flush=True)
 
-    def _time_left(self):
-        seconds = (self._last - self._start) / max(self._n_done, 1)
-        seconds *= self._total - self._n_done
-        if seconds < _SHORT_SECONDS:
-            return ""
-        if seconds < 100:
-            return f", about {seconds:.0f} s left"
-        return f", about {seconds / 60:.0f} min left"
+
+def say_time_left(seconds, n_done, total):
+    """Return words, after a comma, for how long the rest of some steps will take.
+
+    `seconds` is how long those that are done took. Empty if it is short.
+    """
+    seconds *= (total - n_done) / max(n_done, 1)
+    if seconds < _SHORT_SECONDS:
+        return ""
+    if seconds < 100:
+        return f", about {seconds:.0f} s left"
+    return f", about {seconds / 60:.0f} min left"
 
 
 class TrainingLog:

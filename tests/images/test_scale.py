@@ -37,6 +37,13 @@ def test_what_is_black_or_has_sixteen_bits_is_not(white):
     assert warnings_of(np.full((2, 8, 8), white, dtype=np.uint16)) == []
 
 
+def test_standardized_images_are_warned_about():
+    X = np.random.default_rng(0).normal(size=(2, 16, 16))
+    [message] = warnings_of(X)
+    assert "0 is black and 1 is white. If they were standardized" in message
+    assert warnings_of(np.clip(X, -0.05, 1.05)) == []  # as after resizing
+
+
 def test_one_bright_image_is_enough():
     X = np.full((3, 8, 8), 200, dtype=np.uint16)
     X[1, 2, 3] = 60000

@@ -18,13 +18,8 @@ from skpatchsvdd._cli.states import find_state
 from skpatchsvdd._cli.text import printable, tell
 from skpatchsvdd._cli.watch import Later, watch_folder
 from skpatchsvdd._images import read_display
-from skpatchsvdd._report import (
-    OVERLAY_SIZE,
-    Page,
-    digest_file,
-    draw_overlay,
-    find_drift,
-)
+from skpatchsvdd._report import OVERLAY_SIZE, Page, digest_file, draw_overlay
+from skpatchsvdd.drift import drift_test
 
 # Longest side of the pictures of maps, and images that are inspected between two looks
 # at what people and requests want.
@@ -219,7 +214,8 @@ class Line:
         scores = np.array(self.store.list_scores(since, model.digest, _N_DRIFT))
         found = {"verdict": "too few images to tell", "drifted": False, "p_value": None}
         if len(scores) >= _LEAST_DRIFT:
-            test, _ = find_drift(model.est, scores)
+            est = model.est
+            test = drift_test(est.calibration_scores_, scores, est.calibration_groups_)
             found = {
                 "verdict": test.verdict,
                 "drifted": bool(test.drifted),
