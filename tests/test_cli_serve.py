@@ -35,6 +35,7 @@ from skpatchsvdd._cli.serve.batcher import Batcher, Busy
 from skpatchsvdd._cli.serve.command import _listen
 from skpatchsvdd._cli.serve.history import History
 from skpatchsvdd._cli.serve.line import Line
+from skpatchsvdd._cli.serve.sessions import Sessions, TooManyGuesses
 from skpatchsvdd._cli.serve.signals import Lines, Signals
 from skpatchsvdd._cli.serve.store import Store
 from skpatchsvdd.datasets import make_textures
@@ -634,6 +635,7 @@ def test_a_batch_waits_for_images_that_are_being_decoded_if_they_are_many(monkey
         ("/inspect", b"x", {"Origin": "http://evil.example"}, 403, "other pages"),
         ("/inspect", b"x", {"Sec_Fetch_Site": "cross-site"}, 403, "other pages"),
         ("/inspect", b"x", {"Origin": "http://["}, 403, "other pages"),
+        ("/inspect", b"x", {"Origin": "null"}, 403, "other pages"),
         ("/login", bytes(5000), {}, 413, "4,096 bytes"),
         ("/inspect", b"x", {"Host": "evil.example"}, 421, "host"),
         ("/api/state", None, {"Host": "evil.example:80"}, 421, "host"),
@@ -684,23 +686,95 @@ def test_nothing_but_health_is_seen_without_the_token(closed_line, photos):
     assert b"skpatchsvdd" in closed_line.ask("/login")[2]
 
 
+def submit(line, path, body="", **headers):
+    """Send a form as a browser does, which heeds the policy of the page."""
+    policy = line.ask("/login")[1]["Referrer-Policy"]
+    sent = {
+        "Content_Type": "application/x-www-form-urlencoded",
+        "Origin": "null" if policy == "no-referrer" else line.url.rstrip("/"),
+    }
+    return line.ask(path, body, "POST", **sent, **headers)
+
+
+def sign_in(line):
+    """Return the headers of a browser that is signed in."""
+    status, headers, _ = submit(line, "/login", f"token={TOKEN}")
+    assert (status, headers["Location"]) == (303, "/")
+    return {"Cookie": headers["Set-Cookie"].partition(";")[0]}
+
+
 def test_the_token_opens_by_header_and_by_cookie(closed_line, photos):
     bearer = {"Authorization": f"Bearer {TOKEN}"}
     assert closed_line.ask("/api/state", **bearer)[0] == 200
     assert closed_line.ask("/inspect", to_bytes(photos[1]), **bearer)[0] == 200
-    form = {"Content_Type": "application/x-www-form-urlencoded"}
-    status, headers, _ = closed_line.ask("/login", "token=wrong", **form)
-    assert headers["Set-Cookie"] is None
-    status, headers, _ = closed_line.ask("/login", f"token={TOKEN}", **form)
+    status, headers, body = submit(closed_line, "/login", "token=wrong")
+    assert (status, headers["Set-Cookie"]) == (401, None)
+    assert b"not the token" in body
+    of_browser = {"Sec_Fetch_Site": "same-origin", "Sec_Fetch_Mode": "navigate"}
+    _, headers, _ = submit(closed_line, "/login", f"token={TOKEN}", **of_browser)
     cookie = headers["Set-Cookie"]
-    assert (status, headers["Location"]) == (303, "/")
     assert "HttpOnly" in cookie
     assert "SameSite=strict" in cookie
+    assert "Max-Age=604800" in cookie
     assert TOKEN not in cookie
     session = {"Cookie": cookie.partition(";")[0]}
     assert closed_line.ask("/", **session)[0] == 200
     foreign = {"Origin": "http://evil.example", **session}
     assert closed_line.ask("/api/try", b"{}", **foreign)[0] == 403
+
+
+def test_each_sign_in_differs_and_ends_by_signing_out(closed_line):
+    first, second = sign_in(closed_line), sign_in(closed_line)
+    assert first != second
+    status, headers, _ = submit(closed_line, "/logout", **first)
+    assert (status, headers["Location"]) == (303, "/login")
+    assert "Max-Age=0" in headers["Set-Cookie"]
+    assert closed_line.ask("/api/state", **first)[0] == 401
+    assert closed_line.ask("/api/state", **second)[0] == 200
+
+
+def test_sessions_end_and_do_not_grow_without_bound(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    sessions = Sessions(TOKEN)
+    first = sessions.begin()
+    assert sessions.is_signed_in(first)
+    now[0] += sessions.seconds
+    assert not sessions.is_signed_in(first)
+    former = [sessions.begin() for _ in range(1001)]
+    assert [sessions.is_signed_in(x) for x in former[:2]] == [False, True]
+    assert not Sessions(TOKEN).is_signed_in(former[-1])  # after a restart
+
+
+def test_guesses_are_limited_and_noted(part):
+    with serve(part[0], env={"SKPATCHSVDD_TOKEN": TOKEN}) as line:
+        session = sign_in(line)
+        with ThreadPoolExecutor(8) as pool:
+            guesses = [{"Authorization": f"Bearer {i}"} for i in range(40)]
+            found = list(pool.map(lambda x: line.ask("/api/state", **x), guesses))
+        assert Counter(x[0] for x in found) == {401: 10, 429: 30}
+        assert int(found[-1][1]["Retry-After"]) <= 61
+        right = {"Authorization": f"Bearer {TOKEN}"}
+        assert line.ask("/api/state", **right)[0] == 429  # it is not looked at
+        assert submit(line, "/login", f"token={TOKEN}")[0] == 429
+        assert line.ask("/api/state", **session)[0] == 200  # who was there stays
+        line.process.terminate()
+        noted = line.process.stderr.read().decode()
+    assert noted.count("wrong token") == 2
+
+
+def test_guesses_from_many_addresses_lock_out_no_known_one(monkeypatch, capsys):
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    sessions = Sessions(TOKEN)
+    assert sessions.check(TOKEN, "known")
+    assert not any(sessions.check("wrong", str(i)) for i in range(100))
+    with pytest.raises(TooManyGuesses):
+        sessions.check(TOKEN, "new")
+    assert sessions.check(TOKEN, "known")
+    now[0] += 60
+    assert sessions.check(TOKEN, "new")
+    assert len(capsys.readouterr().err.splitlines()) == 2
 
 
 @pytest.mark.parametrize(
@@ -889,6 +963,26 @@ def test_old_pictures_go_but_those_of_alarms_that_wait(tmp_path):
 
 
 # In a browser
+
+
+@needs_browser
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_people_sign_in_and_out(closed_line, tmp_path, host):
+    with open_browser(tmp_path) as tab:
+        tab.call("Page.navigate", url=f"http://{host}:{closed_line.port}/")
+        has_focus = "document.activeElement?.id === 'token'"
+        tab.wait(has_focus)
+        tab.write("wrong")
+        tab.press("Enter")
+        tab.wait(f"{has_focus} && document.body.innerText.includes('not the token')")
+        tab.write(TOKEN)
+        tab.press("Enter")
+        tab.wait("location.pathname === '/' && typeof run !== 'undefined' && run")
+        tab.wait("!document.getElementById('sign-out').hidden")
+        tab.click("#sign-out button")
+        tab.wait("location.pathname === '/login'")
+        tab.call("Page.navigate", url=f"http://{host}:{closed_line.port}/")
+        tab.wait("location.pathname === '/login'")
 
 
 @needs_browser

@@ -29,9 +29,10 @@ from skpatchsvdd._cli.files import find_misfit
 from skpatchsvdd._cli.maps import encode_grey
 from skpatchsvdd._cli.serve.batcher import Busy
 from skpatchsvdd._cli.serve.desk import Refused
-from skpatchsvdd._cli.serve.guard import Guard, is_same, make_session, name_cookie
+from skpatchsvdd._cli.serve.guard import Guard, find_address, name_cookie, read_cookie
 from skpatchsvdd._cli.serve.line import SPANS, describe_result
 from skpatchsvdd._cli.serve.openapi import OPENAPI, write_docs
+from skpatchsvdd._cli.serve.sessions import Sessions, TooManyGuesses
 from skpatchsvdd._cli.text import printable, tell
 from skpatchsvdd._images import check_n_pixels, read_bytes, read_shape
 from skpatchsvdd._version import __version__
@@ -48,11 +49,13 @@ _YEAR = "private, max-age=31536000, immutable"
 
 def make_app(line, desk, batcher, token=None, hosts=(), max_bytes=2**25):
     """Make the ASGI application of a line."""
-    server = _Server(line, desk, batcher, token)
+    sessions = Sessions(token) if token else None
+    server = _Server(line, desk, batcher, sessions)
     routes = [
         Route("/", server.show_page),
         Route("/login", server.show_login),
         Route("/login", server.log_in, methods=["POST"]),
+        Route("/logout", server.log_out, methods=["POST"]),
         Route("/static/{name}", server.send_static),
         Route("/health", server.tell_health),
         Route("/metrics", server.send_metrics),
@@ -76,7 +79,7 @@ def make_app(line, desk, batcher, token=None, hosts=(), max_bytes=2**25):
     handlers |= dict.fromkeys((OSError, sqlite3.Error), _answer_trouble)
     handlers[Exception] = _answer_fault
     app = Starlette(routes=routes, exception_handlers=handlers)
-    return Guard(app, token, hosts, max_bytes)
+    return Guard(app, sessions, hosts, max_bytes)
 
 
 def _answer_error(request, error):
@@ -100,9 +103,9 @@ def _answer_fault(request, error):
 class _Server:
     """The functions behind the routes; those without async run in threads."""
 
-    def __init__(self, line, desk, batcher, token):
+    def __init__(self, line, desk, batcher, sessions):
         self._line, self._desk, self._batcher = line, desk, batcher
-        self._store, self._token = line.store, token
+        self._store, self._sessions = line.store, sessions
         self._decoding = asyncio.Semaphore(_AT_A_TIME)
         self._run = secrets.token_hex(8)  # of this process: another begins anew
         self._spans = 0.0, None
@@ -111,25 +114,34 @@ class _Server:
         return HTMLResponse(_read_own("live.html"))
 
     def show_login(self, request):
-        return HTMLResponse(_read_own("login.html"))
+        return _show_login()
 
     async def log_in(self, request):
-        body = (await request.body())[:4096].decode("utf-8", "replace")
+        body = (await request.body()).decode("utf-8", "replace")
         given = parse_qs(body).get("token", [""])[0].strip()
-        if self._token is None or not is_same(given, self._token):
-            await asyncio.sleep(1)  # guessing takes its time
-            return RedirectResponse("/login", 303)
+        if self._sessions is None:
+            return RedirectResponse("/", 303)
+        try:
+            if not self._sessions.check(given, find_address(request.scope)):
+                return _show_login("This is not the token.", 401)
+        except TooManyGuesses as error:
+            return _show_login(f"There were {error}.", 429)
         answer = RedirectResponse("/", 303)
-        is_secure = request.url.scheme == "https"
-        session = make_session(self._token)
         answer.set_cookie(
-            name_cookie(session),
-            session,
-            max_age=30 * 86400,
-            secure=is_secure,
+            name_cookie(request.headers),
+            self._sessions.begin(),
+            max_age=self._sessions.seconds,
+            secure=request.url.scheme == "https",
             httponly=True,
             samesite="strict",
         )
+        return answer
+
+    async def log_out(self, request):
+        if self._sessions is not None:
+            self._sessions.end(read_cookie(request.headers))
+        answer = RedirectResponse("/login", 303)
+        answer.delete_cookie(name_cookie(request.headers))
         return answer
 
     def send_static(self, request):
@@ -191,6 +203,7 @@ class _Server:
                 "run": self._run,
                 "revision": self._store.revision,
                 "version": __version__,
+                "has_token": self._sessions is not None,
                 "model": {
                     "file": printable(line.path),
                     "digest": model.digest,
@@ -310,6 +323,11 @@ class _Server:
         if not isinstance(digest, str):
             raise HTTPException(400, "model must be the digest of a former model")
         return JSONResponse(await _change(self._desk.restore, digest, _who(content)))
+
+
+def _show_login(message="", status=200):
+    page = _read_own("login.html").replace("<!-- message -->", message)
+    return HTMLResponse(page, status)
 
 
 async def _change(function, *arguments):

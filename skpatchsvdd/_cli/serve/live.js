@@ -172,6 +172,7 @@ async function follow() {
 
 function showState() {
   const counts = state.counts, total = (counts.normal || 0) + (counts.abnormal || 0);
+  $("sign-out").hidden = !state.has_token;
   $("model").textContent = state.model.file.split("/").pop();
   document.title = `${state.waiting ? `(${state.waiting}) ` : ""}${$("model").textContent} · live`;
   $("status").textContent = `${total.toLocaleString()} images, ${(counts.abnormal || 0).toLocaleString()} alarms`
