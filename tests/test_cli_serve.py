@@ -125,8 +125,9 @@ def test_what_arrives_is_inspected_kept_and_shown(part, photos):
         assert len(details["regions"]) == len(found.regions[0])
         assert details["matches"][0]["patch"].startswith("data:image/jpeg")
         for name in ("thumb", "overlay"):
-            _, headers, body = line.ask(f"/images/{alarm['id']}/{name}")
+            _, headers, body = line.ask(f"{alarm['pictures']}/{name}")
             assert headers["Content-Type"] == "image/jpeg"
+            assert "immutable" in headers["Cache-Control"]
             assert Image.open(io.BytesIO(body)).size == (48, 48)
         line.post("/api/seen", images=[alarm["id"]], who="Ann")
         assert line.get("/api/state")["waiting"] == 0
@@ -136,6 +137,20 @@ def test_what_arrives_is_inspected_kept_and_shown(part, photos):
         said = [json.loads(line.process.stdout.readline()) for _ in range(3)]
     assert {x["verdict"] for x in said} == {"normal", "abnormal", "unreadable"}
     assert line.process.returncode == 0
+
+
+def test_a_picture_has_an_address_of_its_own_whatever_its_number(part, photos):
+    model, folder = part
+    shown = []
+    for i, image in enumerate((photos[1], np.fliplr(photos[1]))):
+        put(folder, f"{i}.png", image)
+        with serve(model, "--watch", folder, "-o", folder.parent / str(i)) as line:
+            line.wait_for(1)
+            shown += line.get("/api/images")["images"]
+            assert line.ask(f"{shown[0]['pictures']}/overlay")[0] == (404 if i else 200)
+        (folder / f"{i}.png").unlink()
+    assert [x["id"] for x in shown] == [1, 1]
+    assert shown[0]["pictures"] != shown[1]["pictures"]
 
 
 def test_a_killed_server_goes_on_and_loses_and_doubles_nothing(part, photos):
@@ -536,7 +551,7 @@ def test_a_fault_of_the_machine_is_shown_and_waited_for(
     line.close()
     watch.join(30)
     assert line.trouble is None
-    assert store.read_picture(1, "thumb")
+    assert store.read_details(store.find(1))["size"] == [48, 48]
 
 
 # The API
@@ -644,8 +659,8 @@ def test_a_batch_waits_for_images_that_are_being_decoded_if_they_are_many(monkey
         ("/api/say", b"[" * 10**5, {"Content_Type": "application/json"}, 400, "JSON"),
         ("/api/images?before=-1", None, {}, 400, "before"),
         ("/api/images?only=1;DROP", None, {}, 400, "only"),
-        ("/images/1/thumb", None, {}, 404, "no such picture"),
-        ("/images/" + "9" * 5000 + "/thumb", None, {}, 404, "no such picture"),
+        ("/images/1/ab/thumb", None, {}, 404, "no such picture"),
+        ("/images/" + "9" * 5000 + "/ab/thumb", None, {}, 404, "no such picture"),
         ("/api/images/x", None, {}, 404, "no such image"),
         ("/images/1/..%2f..%2fpart.model", None, {}, 404, ""),
         ("/static/..%2fcommand.py", None, {}, 404, ""),
@@ -668,7 +683,7 @@ def test_an_image_of_too_many_pixels_is_refused(open_line):
     assert b"more than the limit" in body
 
 
-PATHS = ("/api/state", "/api/images", "/images/1/thumb", "/metrics", "/docs")
+PATHS = ("/api/state", "/api/images", "/images/1/ab/thumb", "/metrics", "/docs")
 
 
 def test_nothing_but_health_is_seen_without_the_token(closed_line, photos):
@@ -956,7 +971,8 @@ def test_old_pictures_go_but_those_of_alarms_that_wait(tmp_path):
     assert store.add(image) is None  # known
     store.see([131], "Ann")
     store._forget(150)
-    kept = [i for i in range(1, 301) if store.read_picture(i, "thumb")]
+    digest = store.find(300)["pictures"]
+    kept = [i for i in range(1, 301) if store.read_picture(i, digest, "thumb")]
     assert kept == [121, *range(151, 301)]
     assert all(map(store.knows, range(300)))
     assert not store.knows(300)

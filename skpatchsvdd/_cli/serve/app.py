@@ -66,7 +66,7 @@ def make_app(line, desk, batcher, token=None, hosts=(), max_bytes=2**25):
         Route("/api/images", server.list_images),
         Route("/api/changes", server.list_changes),
         Route("/api/images/{number}", server.send_image),
-        Route("/images/{number}/{name}", server.send_picture),
+        Route("/images/{number}/{digest}/{name}", server.send_picture),
         Route("/api/history", server.list_history),
         Route("/api/seen", server.see, methods=["POST"]),
         Route("/api/say", server.say, methods=["POST"]),
@@ -262,14 +262,12 @@ class _Server:
         image = self._store.find(number)
         if image is None:
             raise HTTPException(404, "there is no such image")
-        details = self._store.read_picture(number, "details")
-        return JSONResponse(_show(image) | json.loads(details or "{}"))
+        details = self._store.read_details(image)
+        return JSONResponse(_show(image) | details)
 
     def send_picture(self, request):
-        number, name = _path_number(request), request.path_params["name"]
-        picture = None
-        if name in ("thumb", "overlay"):
-            picture = self._store.read_picture(number, name)
+        digest, name = (request.path_params[x] for x in ("digest", "name"))
+        picture = self._store.read_picture(_path_number(request), digest, name)
         if picture is None:
             raise HTTPException(404, "there is no such picture")
         return Response(
@@ -373,10 +371,14 @@ def _who(content):
 
 
 def _show(image):
-    """Return what the page may know of an image: no path but its name."""
+    """Return what the page may know of an image: no path but its name.
+
+    The address of its pictures names what they show, so that browsers may keep them.
+    """
     name = printable(os.path.basename(image.pop("file")))
     image.pop("digest", None)
-    return image | {"name": name}
+    pictures = image["pictures"] and f"/images/{image['id']}/{image['pictures']}"
+    return image | {"name": name, "pictures": pictures}
 
 
 def _show_all(images):

@@ -72,7 +72,7 @@ class Desk:
         said = {x: said[x] for x in names if x in said}
         try:
             check_reviewed({"file": "image", **said}, "the image")
-            self._check_boxes(number, said.get("boxes") or [])
+            self._check_boxes(image, said.get("boxes") or [])
         except ValueError as error:
             raise Refused(str(error)) from error
         if not (self.history.images / name_image(image)).exists():
@@ -88,8 +88,8 @@ class Desk:
             self.history.keep_image(image)
         self._store.say(number, said, who)
 
-    def _check_boxes(self, number, boxes):
-        details = json.loads(self._store.read_picture(number, "details") or "{}")
+    def _check_boxes(self, image, boxes):
+        details = self._store.read_details(image)
         height, width = details.get("size", (math.inf, math.inf))
         if any(x[2] > height or x[3] > width for x in boxes):
             raise ValueError(f"boxes must be within its {height} x {width} pixels.")
