@@ -30,9 +30,11 @@ from starlette.responses import PlainTextResponse
 
 from skpatchsvdd import PatchSVDD, load
 from skpatchsvdd._cli import main
+from skpatchsvdd._cli.batches import cut_batches
 from skpatchsvdd._cli.serve import connections
 from skpatchsvdd._cli.serve.batcher import Batcher, Busy
 from skpatchsvdd._cli.serve.command import _listen
+from skpatchsvdd._cli.serve.desk import Desk, Refused
 from skpatchsvdd._cli.serve.history import History
 from skpatchsvdd._cli.serve.line import Line
 from skpatchsvdd._cli.serve.sessions import Sessions, TooManyGuesses
@@ -405,6 +407,73 @@ def test_what_cannot_be_learnt_is_refused_and_loses_nothing(part, photos):
         assert line.get("/api/state")["said"] == 0
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
+def test_a_file_that_became_a_pipe_holds_up_nothing(part, photos):
+    model, folder = part
+    with serve(model, "--watch", folder) as line:
+        put(folder, "a.png", photos[1])
+        line.wait_for(1)
+        (folder / "a.png").unlink()
+        os.mkfifo(folder / "a.png")
+        status, answer = line.post("/api/say", image=1, said={"verdict": "good"})
+        assert status == 409
+        assert "cannot be read any more" in answer["error"]
+        assert line.post("/api/drop")[0] == 200
+        start = time.monotonic()
+        line.process.terminate()
+        line.process.wait(30)
+        assert time.monotonic() - start < 15
+
+
+def test_what_cannot_be_learnt_is_said_in_the_words_of_the_page(
+    part, photos, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(PatchSVDD, "partial_fit", raise_python)
+    store = Store(tmp_path / "line.sqlite")
+    line = Line(part[0], store)
+    put(part[1], "a.png", photos[1])
+    desk = Desk(line, History(part[0]))
+    line._take(next(cut_batches([part[1] / "a.png"], line.model.est)))
+    desk.say(1, {"verdict": "defective"}, "Ann")
+    desk.start_trial("Ann")
+    while (trial := desk.describe_trial())["state"] == "running":
+        time.sleep(0.02)
+    assert trial["state"] == "failed"
+    assert "calibrate" not in trial["error"]
+    assert "Take back" in trial["error"]
+    assert "calibrate(None)" in capsys.readouterr().err
+
+
+def raise_python(*args, **kwargs):
+    raise ValueError("partial_fit and join do not go with it. Call calibrate(None).")
+
+
+def test_a_request_waits_for_a_change_of_the_model_but_not_for_ever(
+    part, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("skpatchsvdd._cli.serve.desk._PATIENCE", 0.1)
+    desk = Desk(Line(part[0], Store(tmp_path / "line.sqlite")), History(part[0]))
+    with desk._held(), pytest.raises(Refused, match="Try again"):
+        desk.drop_trial()
+    desk.drop_trial()
+
+
+def test_more_alarms_are_looked_at_than_a_page_shows(tmp_path, part):
+    lines = tmp_path / "lines"
+    lines.mkdir()
+    store = Store(lines / "line.sqlite")
+    for i in range(1501):
+        image = {"state": f"{i:016x}", "file": b"x", "time": 1.0}
+        store.add(image | {"verdict": "abnormal"})
+    store.close()
+    with serve(part[0], "-o", lines) as line:
+        numbers = list(range(1, 1502))
+        assert line.post("/api/seen", images=numbers) == (200, {"seen": 1501})
+        assert line.get("/api/state")["waiting"] == 0
+        assert line.post("/api/seen", images=numbers) == (200, {"seen": 0})
+        assert line.post("/api/seen", images=[*numbers, "x"])[0] == 400
+
+
 # Signals
 
 
@@ -478,6 +547,21 @@ def test_a_program_that_hangs_is_ended_with_what_it_has_started(tmp_path, monkey
             assert time.monotonic() < end
             time.sleep(0.05)
     assert store.count_waiting()[1] == 0
+
+
+def test_a_clock_that_is_set_back_puts_no_alarm_off(tmp_path, monkeypatch):
+    store, now = Store(tmp_path / "line.sqlite"), time.time
+    image = {"state": "0" * 16, "file": b"x", "time": 1.0, "verdict": "abnormal"}
+    monkeypatch.setattr("time.time", lambda: now() + 3600)
+    store.add(image, None, [("command", lambda i: "{}")])
+    monkeypatch.setattr("time.time", now)  # an hour ago
+    file = tmp_path / "sent"
+    signals = Signals(store, ["touch", str(file)])
+    end = time.monotonic() + 30
+    while not file.exists() and time.monotonic() < end:
+        time.sleep(0.02)
+    signals.close()
+    assert file.exists()
 
 
 @contextmanager
@@ -839,10 +923,29 @@ def test_without_the_extra_the_error_names_it(model, monkeypatch, capsys):
     assert "pip install starlette uvicorn python-multipart" in capsys.readouterr().err
 
 
-def test_two_servers_do_not_share_what_was_seen(part):
+@pytest.mark.parametrize("options", [[], ["-o", "elsewhere"]])
+def test_two_servers_share_neither_a_model_nor_what_was_seen(
+    part, options, tmp_path, monkeypatch, capsys
+):
     model, folder = part
-    with serve(model, "--watch", folder):
-        assert main(["serve", str(model), "--port", "0"]) == 1
+    monkeypatch.chdir(tmp_path)
+    with serve(model, "--watch", folder) as line:
+        assert main(["serve", str(model), "--port", "0", *options]) == 1
+        assert f"process {line.process.pid} on" in capsys.readouterr().err
+
+
+def test_a_full_disk_leaves_no_part_of_a_model(tmp_path):
+    model = tmp_path / "part.model"
+    model.write_bytes(b"model")
+    history = History(model)
+
+    def fail(file):
+        file.write_bytes(b"mod")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        history.keep_model(fail)
+    assert not list(history.folder.iterdir())
 
 
 def test_grey_images_become_coloured_and_a_replaced_model_is_used(
@@ -903,6 +1006,19 @@ def slow_port(monkeypatch):
         yield listening.getsockname()[1]
         server.should_exit = True
         thread.join(10)
+
+
+def test_a_client_that_hangs_up_is_no_fault(part, photos):
+    head = b"POST /inspect HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999\r\n"
+    with serve(part[0]) as line:
+        for kind in (b"image/png", b"multipart/form-data; boundary=x"):
+            client = socket.create_connection(("127.0.0.1", line.port))
+            client.sendall(head + b"Content-Type: " + kind + b"\r\n\r\n--x\r\n")
+            time.sleep(0.3)
+            client.close()
+        assert line.ask("/inspect", to_bytes(photos[1]))[0] == 200
+        line.process.terminate()
+        assert line.process.stderr.read() == b""
 
 
 def ask(client):

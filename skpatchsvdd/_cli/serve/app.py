@@ -16,6 +16,7 @@ import numpy as np
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import (
     HTMLResponse,
     JSONResponse,
@@ -33,7 +34,7 @@ from skpatchsvdd._cli.serve.guard import Guard, find_address, name_cookie, read_
 from skpatchsvdd._cli.serve.line import SPANS, describe_result
 from skpatchsvdd._cli.serve.openapi import OPENAPI, write_docs
 from skpatchsvdd._cli.serve.sessions import Sessions, TooManyGuesses
-from skpatchsvdd._cli.text import printable, tell
+from skpatchsvdd._cli.text import describe_error, printable, tell
 from skpatchsvdd._images import check_n_pixels, read_bytes, read_shape
 from skpatchsvdd._version import __version__
 
@@ -76,6 +77,7 @@ def make_app(line, desk, batcher, token=None, hosts=(), max_bytes=2**25):
         Route("/api/restore", server.restore, methods=["POST"]),
     ]
     handlers = {HTTPException: _answer_error, Refused: _answer_refusal}
+    handlers[ClientDisconnect] = _answer_nobody
     handlers |= dict.fromkeys((OSError, sqlite3.Error), _answer_trouble)
     handlers[Exception] = _answer_fault
     app = Starlette(routes=routes, exception_handlers=handlers)
@@ -90,9 +92,14 @@ def _answer_refusal(request, error):
     return JSONResponse({"error": str(error)}, 409)
 
 
+def _answer_nobody(request, error):
+    """Answer a client that has hung up: that is no fault, and nobody reads it."""
+    return Response(status_code=400)
+
+
 def _answer_trouble(request, error):
     """Answer where the machine does not let something be done."""
-    return JSONResponse({"error": _describe_trouble(error)}, 503)
+    return JSONResponse({"error": printable(describe_error(error))}, 503)
 
 
 def _answer_fault(request, error):
@@ -150,7 +157,7 @@ class _Server:
             raise HTTPException(404, "there is no such file")
         return Response(_read_own(name), media_type=_STATIC[name])
 
-    def tell_health(self, request):
+    async def tell_health(self, request):  # whatever threads wait for
         return JSONResponse({"status": "ok"})
 
     def send_metrics(self, request):
@@ -287,10 +294,10 @@ class _Server:
     async def see(self, request):
         content = await _read_json(request)
         numbers = content.get("images")
-        if not isinstance(numbers, list) or not all(map(_is_number, numbers[:1000])):
+        if not isinstance(numbers, list) or not all(map(_is_number, numbers)):
             raise HTTPException(400, "images must be a list of numbers")
-        await run_in_threadpool(self._store.see, numbers[:1000], _who(content))
-        return JSONResponse({"seen": len(numbers)})
+        n_seen = await run_in_threadpool(self._store.see, numbers, _who(content))
+        return JSONResponse({"seen": n_seen})
 
     async def say(self, request):
         content = await _read_json(request)
@@ -307,7 +314,7 @@ class _Server:
 
     async def drop_trial(self, request):
         await _read_json(request)
-        self._desk.drop_trial()
+        await run_in_threadpool(self._desk.drop_trial)
         return JSONResponse({})
 
     async def apply(self, request):
@@ -333,12 +340,7 @@ async def _change(function, *arguments):
     try:
         return await run_in_threadpool(function, *arguments)
     except OSError as error:
-        raise HTTPException(409, _describe_trouble(error)) from error
-
-
-def _describe_trouble(error):
-    """Return what is wrong, without names of files."""
-    return printable(getattr(error, "strerror", None) or error)
+        raise HTTPException(409, printable(describe_error(error))) from error
 
 
 @functools.cache

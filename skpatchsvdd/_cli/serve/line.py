@@ -15,7 +15,7 @@ from skpatchsvdd._cli.batches import cut_batches, inspect_batch, is_of_machine
 from skpatchsvdd._cli.maps import in_thresholds
 from skpatchsvdd._cli.models import load_model
 from skpatchsvdd._cli.states import find_state
-from skpatchsvdd._cli.text import printable, tell
+from skpatchsvdd._cli.text import describe_error, printable, tell
 from skpatchsvdd._cli.watch import Later, watch_folder
 from skpatchsvdd._images import read_display
 from skpatchsvdd._report import (
@@ -91,7 +91,8 @@ class Line:
             self.load()
             on_change()
         except Exception as error:
-            tell(f"{self.path} has been replaced, and is not used: {error}")
+            reason = describe_error(error)
+            tell(f"{self.path} has been replaced, and is not used: {reason}")
             self._stat = _find_stat(self.path)
         else:
             tell(f"{self.path} has been replaced: it is used from now on")
@@ -156,7 +157,7 @@ class Line:
                     self._trouble = None
                     continue
                 except (OSError, sqlite3.OperationalError) as error:
-                    reason = f"{outcome.file} cannot be kept: {error}"
+                    reason = f"{outcome.file} cannot be kept: {describe_error(error)}"
                     outcome = outcome._replace(reason=reason, passes_soon=True)
             if outcome.passes_soon:
                 self._trouble = printable(outcome.reason)
@@ -179,7 +180,7 @@ class Line:
             except Exception as error:  # half of another file makes decoders raise any
                 if is_of_machine(error):
                     raise
-                tell(f"no picture of {outcome.file}: {error}")
+                tell(f"no picture of {outcome.file}: {describe_error(error)}")
         else:
             image |= {"verdict": "unreadable", "reason": printable(outcome.reason)}
         is_alarm = image["verdict"] == "abnormal"

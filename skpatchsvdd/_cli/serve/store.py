@@ -64,6 +64,11 @@ class Store:
         self._n_pictures = n_pictures
         try:
             self._open(path)
+        except sqlite3.OperationalError as error:
+            raise OSError(
+                f"{path} cannot be written to: {error}. Make room, or let its folder "
+                "be written to."
+            ) from error
         except sqlite3.DatabaseError as error:
             raise ValueError(
                 f"{path} is no file of this command ({error}). Move it away, or pass "
@@ -275,7 +280,8 @@ class Store:
         return [x[0] for x in rows]
 
     def see(self, numbers, who):
-        """Let alarms wait no longer: somebody has looked at them."""
+        """Let alarms wait no longer: somebody has looked at them; return how many."""
+        former = self._revision
         with self._writing() as base:
             for number in numbers:
                 done = base.execute(
@@ -284,6 +290,7 @@ class Store:
                     (who, time.time(), self._revision + 1, number),
                 )
                 self._revision += done.rowcount
+            return self._revision - former
 
     def say(self, number, said, who):
         """Keep what somebody says of an image, to be applied; None takes it back."""
