@@ -32,6 +32,7 @@ from skpatchsvdd import PatchSVDD, load
 from skpatchsvdd._cli import main
 from skpatchsvdd._cli.batches import cut_batches
 from skpatchsvdd._cli.serve import connections
+from skpatchsvdd._cli.serve.app import make_app
 from skpatchsvdd._cli.serve.batcher import Batcher, Busy
 from skpatchsvdd._cli.serve.command import _listen
 from skpatchsvdd._cli.serve.desk import Desk, Refused
@@ -760,11 +761,48 @@ def test_bad_requests_are_refused(open_line, path, body, headers, status, words)
     assert answered["X-Content-Type-Options"] == "nosniff"
 
 
-def test_an_image_of_too_many_pixels_is_refused(open_line):
-    bomb = to_bytes(np.zeros((11_000, 11_000), dtype=np.uint8))
-    status, _, body = open_line.ask("/inspect", bomb)
-    assert status == 400
-    assert b"more than the limit" in body
+def test_images_of_too_many_pixels_are_refused(open_line):
+    for sides in ([6000], [11_000], [16_000], [4200, 4200]):
+        bombs = [to_bytes(np.zeros((x, x), dtype=np.uint8), "GIF") for x in sides]
+        body, kind = make_form(*bombs)
+        status, _, body = open_line.ask("/inspect", body, Content_Type=kind)
+        assert status == 400
+        limit = b"100,000,000" if sides == [16_000] else b"33,333,333"
+        assert b"the limit of " + limit in body
+
+
+def test_decoding_that_takes_long_is_given_up(part, photos, monkeypatch, tmp_path):
+    is_over = threading.Event()
+    monkeypatch.setattr("skpatchsvdd._cli.serve.app._DECODE_SECONDS", 0.1)
+    monkeypatch.setattr(
+        "skpatchsvdd._cli.serve.app.read_bytes", lambda *args: is_over.wait(60)
+    )
+    line = Line(part[0], Store(tmp_path / "line.sqlite"))
+    app = make_app(line, None, Batcher(lambda: line.model.est))
+    with run_app(app) as port:
+        client = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        client.request("POST", "/inspect", to_bytes(photos[1]))
+        answer = client.getresponse()
+        assert answer.status == 503
+        assert b"decoding took more than" in answer.read()
+        assert line.counts["api", "refused"] == 1
+        client.request("GET", "/health")
+        assert client.getresponse().status == 200
+        is_over.set()
+
+
+def test_libraries_print_nothing_of_malformed_requests(part, photos):
+    tiff = io.BytesIO()
+    Image.fromarray(photos[1]).save(tiff, "TIFF", compression="tiff_deflate")
+    broken = bytearray(tiff.getvalue())
+    broken[20:200] = bytes(180)
+    with serve(part[0]) as line:
+        assert line.ask("/inspect", bytes(broken))[0] == 400
+        for form in (b"x", b"--x\r\n\r\n", make_form(b"")[0] + b"after it"):
+            kind = "multipart/form-data; boundary=x"
+            assert line.ask("/inspect", form, Content_Type=kind)[0] == 400
+        line.process.terminate()
+        assert line.process.stderr.read() == b""
 
 
 PATHS = ("/api/state", "/api/images", "/images/1/ab/thumb", "/metrics", "/docs")
@@ -986,16 +1024,9 @@ def test_slow_clients_are_cut_off_and_others_are_answered(open_line):
             client.close()
 
 
-@pytest.fixture
-def slow_port(monkeypatch):
-    """The port of a server of 8 connections that answers after 0.6 seconds."""
-    monkeypatch.setattr(connections, "MOST", 8)
-    monkeypatch.setattr(connections, "_PATIENCE", 0.2)
-
-    async def app(scope, receive, send):
-        await asyncio.sleep(0.6)
-        await PlainTextResponse("done")(scope, receive, send)
-
+@contextmanager
+def run_app(app):
+    """Serve an ASGI application in a thread; yield its port."""
     config = uvicorn.Config(
         app, http=connections.Connection, lifespan="off", log_level="critical"
     )
@@ -1006,6 +1037,20 @@ def slow_port(monkeypatch):
         yield listening.getsockname()[1]
         server.should_exit = True
         thread.join(10)
+
+
+@pytest.fixture
+def slow_port(monkeypatch):
+    """The port of a server of 8 connections that answers after 0.6 seconds."""
+    monkeypatch.setattr(connections, "MOST", 8)
+    monkeypatch.setattr(connections, "_PATIENCE", 0.2)
+
+    async def app(scope, receive, send):
+        await asyncio.sleep(0.6)
+        await PlainTextResponse("done")(scope, receive, send)
+
+    with run_app(app) as port:
+        yield port
 
 
 def test_a_client_that_hangs_up_is_no_fault(part, photos):

@@ -35,16 +35,17 @@ from skpatchsvdd._cli.serve.line import SPANS, describe_result
 from skpatchsvdd._cli.serve.openapi import OPENAPI, write_docs
 from skpatchsvdd._cli.serve.sessions import Sessions, TooManyGuesses
 from skpatchsvdd._cli.text import describe_error, printable, tell
-from skpatchsvdd._images import check_n_pixels, read_bytes, read_shape
+from skpatchsvdd._images import find_max_pixels, read_bytes, read_shape
 from skpatchsvdd._version import __version__
 
 # Images of one request, at most, and bytes of what the page sends.
 _MOST_IMAGES, _MOST_JSON = 16, 2**20
 _STATIC = {"live.js": "text/javascript", "live.css": "text/css"}
 _LONGEST_NAME, _DIGITS = 60, r"[0-9]{1,18}"
-# Requests whose images are decoded at a time, each of which takes memory, too, and
-# seconds that plots are kept.
-_AT_A_TIME, _SPAN_SECONDS = min(max((os.cpu_count() or 1) // 4, 2), 8), 3
+# Seconds that the images of a request may take to decode, waiting for others included,
+# and how many times more pixels a file of the folder may have than all of them.
+_DECODE_SECONDS, _TIMES_LESS = 10, 3
+_SPAN_SECONDS = 3  # that plots are kept
 _YEAR = "private, max-age=31536000, immutable"
 
 
@@ -113,7 +114,6 @@ class _Server:
     def __init__(self, line, desk, batcher, sessions):
         self._line, self._desk, self._batcher = line, desk, batcher
         self._store, self._sessions = line.store, sessions
-        self._decoding = asyncio.Semaphore(_AT_A_TIME)
         self._run = secrets.token_hex(8)  # of this process: another begins anew
         self._spans = 0.0, None
 
@@ -176,9 +176,11 @@ class _Server:
         bodies = await _read_images(request)
         try:
             with self._batcher.expecting(len(bodies)):
-                async with self._decoding:
-                    est = self._line.model.est
-                    images = await run_in_threadpool(_decode, bodies, est)
+                est = self._line.model.est
+                decoding = self._batcher.decoders.submit(_decode, bodies, est)
+                images = await asyncio.wait_for(
+                    asyncio.wrap_future(decoding), _DECODE_SECONDS
+                )
                 futures = self._batcher.submit(images)
             found = await asyncio.gather(*map(asyncio.wrap_future, futures))
         except Busy:
@@ -186,6 +188,10 @@ class _Server:
             raise HTTPException(
                 503, "too many images wait; try again", {"Retry-After": "1"}
             ) from None
+        except asyncio.TimeoutError:  # its thread goes on, and others wait for it
+            self._line.count(("api", "refused"), len(bodies))
+            reason = f"decoding took more than {_DECODE_SECONDS} seconds"
+            raise HTTPException(503, reason, {"Retry-After": "10"}) from None
         except (ValueError, OSError) as error:
             self._line.count(("api", "refused"), len(bodies))
             raise HTTPException(400, printable(error)) from error
@@ -415,15 +421,23 @@ async def _read_images(request):
 
 
 def _decode(bodies, est):
-    """Return images as arrays; all of a request have the pixels that one may have.
+    """Return images as arrays, unless all of a request have too many pixels.
 
     As among files, grey ones become coloured where the model takes colours.
     """
-    check_n_pixels(bodies)
+    names = [f"image {i}" for i in range(len(bodies))]
+    names = names if len(bodies) > 1 else ["the image"]
+    shapes = list(map(read_shape, bodies, names))
+    n_pixels = sum(height * width for height, width, _ in shapes)
+    if n_pixels > (limit := find_max_pixels() // _TIMES_LESS):
+        raise ValueError(
+            f"{n_pixels:,} pixels came at a time, more than the limit of {limit:,}. "
+            "Send fewer or smaller images, or start the server with a larger "
+            "--max-pixels, of which that is a third."
+        )
     images, n_channels = [], est.inspected_shape_[2]
-    for i, body in enumerate(bodies):
-        name = f"image {i}" if len(bodies) > 1 else "the image"
-        if reason := find_misfit(name, read_shape(body, name), est):
+    for body, name, shape in zip(bodies, names, shapes, strict=True):
+        if reason := find_misfit(name, shape, est):
             raise ValueError(reason)
         image = np.atleast_3d(read_bytes(body, name))
         images.append(np.broadcast_to(image, (*image.shape[:2], n_channels)))

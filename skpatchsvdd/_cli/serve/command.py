@@ -1,5 +1,6 @@
 """The command serve."""
 
+import ctypes
 import logging
 import os
 import shutil
@@ -8,7 +9,7 @@ import socket
 import ssl
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -186,6 +187,7 @@ def _serve(args, folder, history, token):
         proxy_headers=False,
     )
     logging.getLogger("asyncio").addFilter(_Seldom())
+    _silence()
     try:
         # uvicorn sends itself what has ended it, when all is closed.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -230,6 +232,16 @@ def _end(line, reason):
     tell(f"error: {reason}")
     line.has_failed = True
     os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _silence():
+    """Let libraries print nothing of malformed requests: their answers say it."""
+    for name in ("python_multipart", "multipart"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    with suppress(ImportError, OSError, AttributeError):  # where it cannot be reached
+        from PIL import _imaging
+
+        ctypes.CDLL(_imaging.__file__).TIFFSetErrorHandler(None)
 
 
 class _Seldom(logging.Filter):
