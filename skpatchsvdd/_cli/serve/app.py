@@ -13,6 +13,7 @@ from importlib.resources import files
 from urllib.parse import parse_qs
 
 import numpy as np
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -20,7 +21,6 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import (
     HTMLResponse,
     JSONResponse,
-    PlainTextResponse,
     RedirectResponse,
     Response,
 )
@@ -32,7 +32,7 @@ from skpatchsvdd._cli.serve.batcher import Busy
 from skpatchsvdd._cli.serve.desk import Refused
 from skpatchsvdd._cli.serve.guard import Guard, find_address, name_cookie, read_cookie
 from skpatchsvdd._cli.serve.line import SPANS, describe_result
-from skpatchsvdd._cli.serve.openapi import OPENAPI, write_docs
+from skpatchsvdd._cli.serve.openapi import OPENAPI
 from skpatchsvdd._cli.serve.sessions import Sessions, TooManyGuesses
 from skpatchsvdd._cli.text import describe_error, printable, tell
 from skpatchsvdd._images import find_max_pixels, read_bytes, read_shape
@@ -62,7 +62,6 @@ def make_app(line, desk, batcher, token=None, hosts=(), max_bytes=2**25):
         Route("/health", server.tell_health),
         Route("/metrics", server.send_metrics),
         Route("/openapi.json", server.send_openapi),
-        Route("/docs", server.show_docs),
         Route("/inspect", server.inspect, methods=["POST"]),
         Route("/api/state", server.send_state),
         Route("/api/images", server.list_images),
@@ -161,19 +160,16 @@ class _Server:
         return JSONResponse({"status": "ok"})
 
     def send_metrics(self, request):
-        text = self._line.write_metrics(self._batcher.n_waiting)
-        return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
+        text = self._line.metrics.write(self._line, self._batcher.n_waiting)
+        return Response(text, media_type=CONTENT_TYPE_LATEST)
 
     def send_openapi(self, request):
         return JSONResponse(OPENAPI)
 
-    def show_docs(self, request):
-        return HTMLResponse(write_docs())
-
     async def inspect(self, request):
         """Inspect the images of a request, beside those of others."""
         start = time.monotonic()
-        bodies = await _read_images(request)
+        bodies, requested = await _read_images(request), self._line.metrics.requested
         try:
             with self._batcher.expecting(len(bodies)):
                 est = self._line.model.est
@@ -184,23 +180,23 @@ class _Server:
                 futures = self._batcher.submit(images)
             found = await asyncio.gather(*map(asyncio.wrap_future, futures))
         except Busy:
-            self._line.count(("api", "busy"), len(bodies))
+            requested.labels("busy").inc(len(bodies))
             raise HTTPException(
                 503, "too many images wait; try again", {"Retry-After": "1"}
             ) from None
         except asyncio.TimeoutError:  # its thread goes on, and others wait for it
-            self._line.count(("api", "refused"), len(bodies))
+            requested.labels("refused").inc(len(bodies))
             reason = f"decoding took more than {_DECODE_SECONDS} seconds"
             raise HTTPException(503, reason, {"Retry-After": "10"}) from None
         except (ValueError, OSError) as error:
-            self._line.count(("api", "refused"), len(bodies))
+            requested.labels("refused").inc(len(bodies))
             raise HTTPException(400, printable(error)) from error
-        self._line.measure(time.monotonic() - start, len(bodies))
+        self._line.metrics.measure(time.monotonic() - start, len(bodies))
         with_map = "map" in request.query_params
         answers = []
         for est, own in found:
             answer = describe_result(own, est)
-            self._line.count(("api", answer["verdict"]))
+            requested.labels(answer["verdict"]).inc()
             if with_map:
                 png = await run_in_threadpool(encode_grey, own["maps"], est)
                 answer["map"] = base64.b64encode(png).decode("ascii")

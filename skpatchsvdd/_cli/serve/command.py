@@ -31,11 +31,13 @@ _LAST_SECONDS = 5
 def run(args):
     """Serve a live page and an API until Ctrl-C, or a signal to end."""
     try:
+        import prometheus_client  # noqa: F401
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
     except ImportError as error:
         raise ImportError(
-            f"serve needs {error.name}: pip install starlette uvicorn python-multipart"
+            f"serve needs {error.name}: pip install starlette uvicorn "
+            "python-multipart prometheus_client"
         ) from error
     check_exists(args.model)
     _check_options(args)
