@@ -36,17 +36,8 @@ CREATE TABLE IF NOT EXISTS outbox (
 """
 _FIELDS = (
     *("id", "file", "time", "verdict", "score", "threshold", "p_value", "kind"),
-    *(
-        "reason",
-        "model",
-        "pictures",
-        "seen_by",
-        "seen_at",
-        "said",
-        "said_by",
-        "applied",
-    ),
-    "revision",
+    *("reason", "model", "pictures", "seen_by", "seen_at", "said", "said_by"),
+    *("applied", "revision"),
 )
 # Signals that wait, at most: of those of weeks ago nobody wants to hear.
 _MOST_WAITING = 10_000
