@@ -30,11 +30,15 @@ from starlette.responses import PlainTextResponse
 
 from skpatchsvdd import PatchSVDD, load
 from skpatchsvdd._cli import main
+from skpatchsvdd._cli.batches import cut_batches
 from skpatchsvdd._cli.serve import connections
+from skpatchsvdd._cli.serve.app import make_app
 from skpatchsvdd._cli.serve.batcher import Batcher, Busy
 from skpatchsvdd._cli.serve.command import _listen
+from skpatchsvdd._cli.serve.desk import Desk, Refused
 from skpatchsvdd._cli.serve.history import History
 from skpatchsvdd._cli.serve.line import Line
+from skpatchsvdd._cli.serve.sessions import Sessions, TooManyGuesses
 from skpatchsvdd._cli.serve.signals import Lines, Signals
 from skpatchsvdd._cli.serve.store import Store
 from skpatchsvdd.datasets import make_textures
@@ -124,8 +128,9 @@ def test_what_arrives_is_inspected_kept_and_shown(part, photos):
         assert len(details["regions"]) == len(found.regions[0])
         assert details["matches"][0]["patch"].startswith("data:image/jpeg")
         for name in ("thumb", "overlay"):
-            _, headers, body = line.ask(f"/images/{alarm['id']}/{name}")
+            _, headers, body = line.ask(f"{alarm['pictures']}/{name}")
             assert headers["Content-Type"] == "image/jpeg"
+            assert "immutable" in headers["Cache-Control"]
             assert Image.open(io.BytesIO(body)).size == (48, 48)
         line.post("/api/seen", images=[alarm["id"]], who="Ann")
         assert line.get("/api/state")["waiting"] == 0
@@ -135,6 +140,20 @@ def test_what_arrives_is_inspected_kept_and_shown(part, photos):
         said = [json.loads(line.process.stdout.readline()) for _ in range(3)]
     assert {x["verdict"] for x in said} == {"normal", "abnormal", "unreadable"}
     assert line.process.returncode == 0
+
+
+def test_a_picture_has_an_address_of_its_own_whatever_its_number(part, photos):
+    model, folder = part
+    shown = []
+    for i, image in enumerate((photos[1], np.fliplr(photos[1]))):
+        put(folder, f"{i}.png", image)
+        with serve(model, "--watch", folder, "-o", folder.parent / str(i)) as line:
+            line.wait_for(1)
+            shown += line.get("/api/images")["images"]
+            assert line.ask(f"{shown[0]['pictures']}/overlay")[0] == (404 if i else 200)
+        (folder / f"{i}.png").unlink()
+    assert [x["id"] for x in shown] == [1, 1]
+    assert shown[0]["pictures"] != shown[1]["pictures"]
 
 
 def test_a_killed_server_goes_on_and_loses_and_doubles_nothing(part, photos):
@@ -389,6 +408,73 @@ def test_what_cannot_be_learnt_is_refused_and_loses_nothing(part, photos):
         assert line.get("/api/state")["said"] == 0
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
+def test_a_file_that_became_a_pipe_holds_up_nothing(part, photos):
+    model, folder = part
+    with serve(model, "--watch", folder) as line:
+        put(folder, "a.png", photos[1])
+        line.wait_for(1)
+        (folder / "a.png").unlink()
+        os.mkfifo(folder / "a.png")
+        status, answer = line.post("/api/say", image=1, said={"verdict": "good"})
+        assert status == 409
+        assert "cannot be read any more" in answer["error"]
+        assert line.post("/api/drop")[0] == 200
+        start = time.monotonic()
+        line.process.terminate()
+        line.process.wait(30)
+        assert time.monotonic() - start < 15
+
+
+def test_what_cannot_be_learnt_is_said_in_the_words_of_the_page(
+    part, photos, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(PatchSVDD, "partial_fit", raise_python)
+    store = Store(tmp_path / "line.sqlite")
+    line = Line(part[0], store)
+    put(part[1], "a.png", photos[1])
+    desk = Desk(line, History(part[0]))
+    line._take(next(cut_batches([part[1] / "a.png"], line.model.est)))
+    desk.say(1, {"verdict": "defective"}, "Ann")
+    desk.start_trial("Ann")
+    while (trial := desk.describe_trial())["state"] == "running":
+        time.sleep(0.02)
+    assert trial["state"] == "failed"
+    assert "calibrate" not in trial["error"]
+    assert "Take back" in trial["error"]
+    assert "calibrate(None)" in capsys.readouterr().err
+
+
+def raise_python(*args, **kwargs):
+    raise ValueError("partial_fit and join do not go with it. Call calibrate(None).")
+
+
+def test_a_request_waits_for_a_change_of_the_model_but_not_for_ever(
+    part, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("skpatchsvdd._cli.serve.desk._PATIENCE", 0.1)
+    desk = Desk(Line(part[0], Store(tmp_path / "line.sqlite")), History(part[0]))
+    with desk._held(), pytest.raises(Refused, match="Try again"):
+        desk.drop_trial()
+    desk.drop_trial()
+
+
+def test_more_alarms_are_looked_at_than_a_page_shows(tmp_path, part):
+    lines = tmp_path / "lines"
+    lines.mkdir()
+    store = Store(lines / "line.sqlite")
+    for i in range(1501):
+        image = {"state": f"{i:016x}", "file": b"x", "time": 1.0}
+        store.add(image | {"verdict": "abnormal"})
+    store.close()
+    with serve(part[0], "-o", lines) as line:
+        numbers = list(range(1, 1502))
+        assert line.post("/api/seen", images=numbers) == (200, {"seen": 1501})
+        assert line.get("/api/state")["waiting"] == 0
+        assert line.post("/api/seen", images=numbers) == (200, {"seen": 0})
+        assert line.post("/api/seen", images=[*numbers, "x"])[0] == 400
+
+
 # Signals
 
 
@@ -464,6 +550,21 @@ def test_a_program_that_hangs_is_ended_with_what_it_has_started(tmp_path, monkey
     assert store.count_waiting()[1] == 0
 
 
+def test_a_clock_that_is_set_back_puts_no_alarm_off(tmp_path, monkeypatch):
+    store, now = Store(tmp_path / "line.sqlite"), time.time
+    image = {"state": "0" * 16, "file": b"x", "time": 1.0, "verdict": "abnormal"}
+    monkeypatch.setattr("time.time", lambda: now() + 3600)
+    store.add(image, None, [("command", lambda i: "{}")])
+    monkeypatch.setattr("time.time", now)  # an hour ago
+    file = tmp_path / "sent"
+    signals = Signals(store, ["touch", str(file)])
+    end = time.monotonic() + 30
+    while not file.exists() and time.monotonic() < end:
+        time.sleep(0.02)
+    signals.close()
+    assert file.exists()
+
+
 @contextmanager
 def piped(monkeypatch):
     """Let what is printed go to a pipe; yield what it is read from."""
@@ -535,7 +636,7 @@ def test_a_fault_of_the_machine_is_shown_and_waited_for(
     line.close()
     watch.join(30)
     assert line.trouble is None
-    assert store.read_picture(1, "thumb")
+    assert store.read_details(store.find(1))["size"] == [48, 48]
 
 
 # The API
@@ -558,10 +659,12 @@ def test_requests_are_answered_as_the_estimator_does(open_line, photos, model):
     verdicts = [x["verdict"] for x in json.loads(body)["images"]]
     assert (status, verdicts) == (200, ["abnormal", "normal"])
     text = open_line.ask("/metrics")[2].decode()
-    assert 'skpatchsvdd_requested_images_total{outcome="abnormal"} 2' in text
+    assert 'skpatchsvdd_requested_images_total{outcome="abnormal"} 2.0' in text
+    assert "skpatchsvdd_waiting_alarms 0.0" in text
+    digest = open_line.get("/api/state")["model"]["digest"]
+    assert f'skpatchsvdd_model_info{{digest="{digest}"}} 1.0' in text
     assert open_line.get("/health") == {"status": "ok"}
     assert "/inspect" in open_line.get("/openapi.json")["paths"]
-    assert b"POST /inspect" in open_line.ask("/docs")[2]
 
 
 class SlowEstimator:
@@ -634,6 +737,7 @@ def test_a_batch_waits_for_images_that_are_being_decoded_if_they_are_many(monkey
         ("/inspect", b"x", {"Origin": "http://evil.example"}, 403, "other pages"),
         ("/inspect", b"x", {"Sec_Fetch_Site": "cross-site"}, 403, "other pages"),
         ("/inspect", b"x", {"Origin": "http://["}, 403, "other pages"),
+        ("/inspect", b"x", {"Origin": "null"}, 403, "other pages"),
         ("/login", bytes(5000), {}, 413, "4,096 bytes"),
         ("/inspect", b"x", {"Host": "evil.example"}, 421, "host"),
         ("/api/state", None, {"Host": "evil.example:80"}, 421, "host"),
@@ -642,8 +746,8 @@ def test_a_batch_waits_for_images_that_are_being_decoded_if_they_are_many(monkey
         ("/api/say", b"[" * 10**5, {"Content_Type": "application/json"}, 400, "JSON"),
         ("/api/images?before=-1", None, {}, 400, "before"),
         ("/api/images?only=1;DROP", None, {}, 400, "only"),
-        ("/images/1/thumb", None, {}, 404, "no such picture"),
-        ("/images/" + "9" * 5000 + "/thumb", None, {}, 404, "no such picture"),
+        ("/images/1/ab/thumb", None, {}, 404, "no such picture"),
+        ("/images/" + "9" * 5000 + "/ab/thumb", None, {}, 404, "no such picture"),
         ("/api/images/x", None, {}, 404, "no such image"),
         ("/images/1/..%2f..%2fpart.model", None, {}, 404, ""),
         ("/static/..%2fcommand.py", None, {}, 404, ""),
@@ -659,14 +763,53 @@ def test_bad_requests_are_refused(open_line, path, body, headers, status, words)
     assert answered["X-Content-Type-Options"] == "nosniff"
 
 
-def test_an_image_of_too_many_pixels_is_refused(open_line):
-    bomb = to_bytes(np.zeros((11_000, 11_000), dtype=np.uint8))
-    status, _, body = open_line.ask("/inspect", bomb)
-    assert status == 400
-    assert b"more than the limit" in body
+def test_images_of_too_many_pixels_are_refused(open_line):
+    for sides in ([6000], [11_000], [16_000], [4200, 4200]):
+        bombs = [to_bytes(np.zeros((x, x), dtype=np.uint8), "GIF") for x in sides]
+        body, kind = make_form(*bombs)
+        status, _, body = open_line.ask("/inspect", body, Content_Type=kind)
+        assert status == 400
+        limit = b"100,000,000" if sides == [16_000] else b"33,333,333"
+        assert b"the limit of " + limit in body
 
 
-PATHS = ("/api/state", "/api/images", "/images/1/thumb", "/metrics", "/docs")
+def test_decoding_that_takes_long_is_given_up(part, photos, monkeypatch, tmp_path):
+    is_over = threading.Event()
+    monkeypatch.setattr("skpatchsvdd._cli.serve.app._DECODE_SECONDS", 0.1)
+    monkeypatch.setattr(
+        "skpatchsvdd._cli.serve.app.read_bytes", lambda *args: is_over.wait(60)
+    )
+    line = Line(part[0], Store(tmp_path / "line.sqlite"))
+    app = make_app(line, None, Batcher(lambda: line.model.est))
+    with run_app(app) as port:
+        client = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        client.request("POST", "/inspect", to_bytes(photos[1]))
+        answer = client.getresponse()
+        assert answer.status == 503
+        assert b"decoding took more than" in answer.read()
+        client.request("GET", "/metrics")
+        text = client.getresponse().read().decode()
+        assert 'skpatchsvdd_requested_images_total{outcome="refused"} 1.0' in text
+        client.request("GET", "/health")
+        assert client.getresponse().status == 200
+        is_over.set()
+
+
+def test_libraries_print_nothing_of_malformed_requests(part, photos):
+    tiff = io.BytesIO()
+    Image.fromarray(photos[1]).save(tiff, "TIFF", compression="tiff_deflate")
+    broken = bytearray(tiff.getvalue())
+    broken[20:200] = bytes(180)
+    with serve(part[0]) as line:
+        assert line.ask("/inspect", bytes(broken))[0] == 400
+        for form in (b"x", b"--x\r\n\r\n", make_form(b"")[0] + b"after it"):
+            kind = "multipart/form-data; boundary=x"
+            assert line.ask("/inspect", form, Content_Type=kind)[0] == 400
+        line.process.terminate()
+        assert line.process.stderr.read() == b""
+
+
+PATHS = ("/api/state", "/api/images", "/images/1/ab/thumb", "/metrics")
 
 
 def test_nothing_but_health_is_seen_without_the_token(closed_line, photos):
@@ -684,23 +827,95 @@ def test_nothing_but_health_is_seen_without_the_token(closed_line, photos):
     assert b"skpatchsvdd" in closed_line.ask("/login")[2]
 
 
+def submit(line, path, body="", **headers):
+    """Send a form as a browser does, which heeds the policy of the page."""
+    policy = line.ask("/login")[1]["Referrer-Policy"]
+    sent = {
+        "Content_Type": "application/x-www-form-urlencoded",
+        "Origin": "null" if policy == "no-referrer" else line.url.rstrip("/"),
+    }
+    return line.ask(path, body, "POST", **sent, **headers)
+
+
+def sign_in(line):
+    """Return the headers of a browser that is signed in."""
+    status, headers, _ = submit(line, "/login", f"token={TOKEN}")
+    assert (status, headers["Location"]) == (303, "/")
+    return {"Cookie": headers["Set-Cookie"].partition(";")[0]}
+
+
 def test_the_token_opens_by_header_and_by_cookie(closed_line, photos):
     bearer = {"Authorization": f"Bearer {TOKEN}"}
     assert closed_line.ask("/api/state", **bearer)[0] == 200
     assert closed_line.ask("/inspect", to_bytes(photos[1]), **bearer)[0] == 200
-    form = {"Content_Type": "application/x-www-form-urlencoded"}
-    status, headers, _ = closed_line.ask("/login", "token=wrong", **form)
-    assert headers["Set-Cookie"] is None
-    status, headers, _ = closed_line.ask("/login", f"token={TOKEN}", **form)
+    status, headers, body = submit(closed_line, "/login", "token=wrong")
+    assert (status, headers["Set-Cookie"]) == (401, None)
+    assert b"not the token" in body
+    of_browser = {"Sec_Fetch_Site": "same-origin", "Sec_Fetch_Mode": "navigate"}
+    _, headers, _ = submit(closed_line, "/login", f"token={TOKEN}", **of_browser)
     cookie = headers["Set-Cookie"]
-    assert (status, headers["Location"]) == (303, "/")
     assert "HttpOnly" in cookie
     assert "SameSite=strict" in cookie
+    assert "Max-Age=604800" in cookie
     assert TOKEN not in cookie
     session = {"Cookie": cookie.partition(";")[0]}
     assert closed_line.ask("/", **session)[0] == 200
     foreign = {"Origin": "http://evil.example", **session}
     assert closed_line.ask("/api/try", b"{}", **foreign)[0] == 403
+
+
+def test_each_sign_in_differs_and_ends_by_signing_out(closed_line):
+    first, second = sign_in(closed_line), sign_in(closed_line)
+    assert first != second
+    status, headers, _ = submit(closed_line, "/logout", **first)
+    assert (status, headers["Location"]) == (303, "/login")
+    assert "Max-Age=0" in headers["Set-Cookie"]
+    assert closed_line.ask("/api/state", **first)[0] == 401
+    assert closed_line.ask("/api/state", **second)[0] == 200
+
+
+def test_sessions_end_and_do_not_grow_without_bound(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    sessions = Sessions(TOKEN)
+    first = sessions.begin()
+    assert sessions.is_signed_in(first)
+    now[0] += sessions.seconds
+    assert not sessions.is_signed_in(first)
+    former = [sessions.begin() for _ in range(1001)]
+    assert [sessions.is_signed_in(x) for x in former[:2]] == [False, True]
+    assert not Sessions(TOKEN).is_signed_in(former[-1])  # after a restart
+
+
+def test_guesses_are_limited_and_noted(part):
+    with serve(part[0], env={"SKPATCHSVDD_TOKEN": TOKEN}) as line:
+        session = sign_in(line)
+        with ThreadPoolExecutor(8) as pool:
+            guesses = [{"Authorization": f"Bearer {i}"} for i in range(40)]
+            found = list(pool.map(lambda x: line.ask("/api/state", **x), guesses))
+        assert Counter(x[0] for x in found) == {401: 10, 429: 30}
+        assert int(found[-1][1]["Retry-After"]) <= 61
+        right = {"Authorization": f"Bearer {TOKEN}"}
+        assert line.ask("/api/state", **right)[0] == 429  # it is not looked at
+        assert submit(line, "/login", f"token={TOKEN}")[0] == 429
+        assert line.ask("/api/state", **session)[0] == 200  # who was there stays
+        line.process.terminate()
+        noted = line.process.stderr.read().decode()
+    assert noted.count("wrong token") == 2
+
+
+def test_guesses_from_many_addresses_lock_out_no_known_one(monkeypatch, capsys):
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    sessions = Sessions(TOKEN)
+    assert sessions.check(TOKEN, "known")
+    assert not any(sessions.check("wrong", str(i)) for i in range(100))
+    with pytest.raises(TooManyGuesses):
+        sessions.check(TOKEN, "new")
+    assert sessions.check(TOKEN, "known")
+    now[0] += 60
+    assert sessions.check(TOKEN, "new")
+    assert len(capsys.readouterr().err.splitlines()) == 2
 
 
 @pytest.mark.parametrize(
@@ -747,13 +962,33 @@ def test_answers_are_sent_at_once():
 def test_without_the_extra_the_error_names_it(model, monkeypatch, capsys):
     monkeypatch.setitem(__import__("sys").modules, "uvicorn", None)
     assert main(["serve", str(model)]) == 1
-    assert "pip install starlette uvicorn python-multipart" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "pip install starlette uvicorn python-multipart prometheus_client" in said
 
 
-def test_two_servers_do_not_share_what_was_seen(part):
+@pytest.mark.parametrize("options", [[], ["-o", "elsewhere"]])
+def test_two_servers_share_neither_a_model_nor_what_was_seen(
+    part, options, tmp_path, monkeypatch, capsys
+):
     model, folder = part
-    with serve(model, "--watch", folder):
-        assert main(["serve", str(model), "--port", "0"]) == 1
+    monkeypatch.chdir(tmp_path)
+    with serve(model, "--watch", folder) as line:
+        assert main(["serve", str(model), "--port", "0", *options]) == 1
+        assert f"process {line.process.pid} on" in capsys.readouterr().err
+
+
+def test_a_full_disk_leaves_no_part_of_a_model(tmp_path):
+    model = tmp_path / "part.model"
+    model.write_bytes(b"model")
+    history = History(model)
+
+    def fail(file):
+        file.write_bytes(b"mod")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        history.keep_model(fail)
+    assert not list(history.folder.iterdir())
 
 
 def test_grey_images_become_coloured_and_a_replaced_model_is_used(
@@ -794,16 +1029,9 @@ def test_slow_clients_are_cut_off_and_others_are_answered(open_line):
             client.close()
 
 
-@pytest.fixture
-def slow_port(monkeypatch):
-    """The port of a server of 8 connections that answers after 0.6 seconds."""
-    monkeypatch.setattr(connections, "MOST", 8)
-    monkeypatch.setattr(connections, "_PATIENCE", 0.2)
-
-    async def app(scope, receive, send):
-        await asyncio.sleep(0.6)
-        await PlainTextResponse("done")(scope, receive, send)
-
+@contextmanager
+def run_app(app):
+    """Serve an ASGI application in a thread; yield its port."""
     config = uvicorn.Config(
         app, http=connections.Connection, lifespan="off", log_level="critical"
     )
@@ -814,6 +1042,33 @@ def slow_port(monkeypatch):
         yield listening.getsockname()[1]
         server.should_exit = True
         thread.join(10)
+
+
+@pytest.fixture
+def slow_port(monkeypatch):
+    """The port of a server of 8 connections that answers after 0.6 seconds."""
+    monkeypatch.setattr(connections, "MOST", 8)
+    monkeypatch.setattr(connections, "_PATIENCE", 0.2)
+
+    async def app(scope, receive, send):
+        await asyncio.sleep(0.6)
+        await PlainTextResponse("done")(scope, receive, send)
+
+    with run_app(app) as port:
+        yield port
+
+
+def test_a_client_that_hangs_up_is_no_fault(part, photos):
+    head = b"POST /inspect HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999\r\n"
+    with serve(part[0]) as line:
+        for kind in (b"image/png", b"multipart/form-data; boundary=x"):
+            client = socket.create_connection(("127.0.0.1", line.port))
+            client.sendall(head + b"Content-Type: " + kind + b"\r\n\r\n--x\r\n")
+            time.sleep(0.3)
+            client.close()
+        assert line.ask("/inspect", to_bytes(photos[1]))[0] == 200
+        line.process.terminate()
+        assert line.process.stderr.read() == b""
 
 
 def ask(client):
@@ -882,13 +1137,34 @@ def test_old_pictures_go_but_those_of_alarms_that_wait(tmp_path):
     assert store.add(image) is None  # known
     store.see([131], "Ann")
     store._forget(150)
-    kept = [i for i in range(1, 301) if store.read_picture(i, "thumb")]
+    digest = store.find(300)["pictures"]
+    kept = [i for i in range(1, 301) if store.read_picture(i, digest, "thumb")]
     assert kept == [121, *range(151, 301)]
     assert all(map(store.knows, range(300)))
     assert not store.knows(300)
 
 
 # In a browser
+
+
+@needs_browser
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_people_sign_in_and_out(closed_line, tmp_path, host):
+    with open_browser(tmp_path) as tab:
+        tab.call("Page.navigate", url=f"http://{host}:{closed_line.port}/")
+        has_focus = "document.activeElement?.id === 'token'"
+        tab.wait(has_focus)
+        tab.write("wrong")
+        tab.press("Enter")
+        tab.wait(f"{has_focus} && document.body.innerText.includes('not the token')")
+        tab.write(TOKEN)
+        tab.press("Enter")
+        tab.wait("location.pathname === '/' && typeof run !== 'undefined' && run")
+        tab.wait("!document.getElementById('sign-out').hidden")
+        tab.click("#sign-out button")
+        tab.wait("location.pathname === '/login'")
+        tab.call("Page.navigate", url=f"http://{host}:{closed_line.port}/")
+        tab.wait("location.pathname === '/login'")
 
 
 @needs_browser

@@ -369,7 +369,7 @@ def _add_serve(commands):
         "newest images, alarms that wait until somebody looks, counts and drift. What "
         "people say there can be tried, then learnt, and undone. Other programs send "
         "images to /inspect. Needs the extra serve: starlette, uvicorn, "
-        "python-multipart.",
+        "python-multipart, prometheus_client.",
         epilog="Example: skpatchsvdd serve part.model --watch new/",
     )
     add = serve.add_argument

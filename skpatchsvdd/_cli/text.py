@@ -40,6 +40,11 @@ def _write_out(character):
     return character.encode("unicode_escape").decode("ascii")
 
 
+def describe_error(error):
+    """Return what is wrong, without numbers of the system and names of files."""
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
 def tell(message):
     """Print a message about the work, as one line, to stderr."""
     print(printable(message), file=sys.stderr, flush=True)

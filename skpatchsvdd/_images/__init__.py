@@ -7,7 +7,7 @@ from skpatchsvdd._images.files import (
     MAX_PIXELS,
     ChangedFileError,
     ImageFileError,
-    check_n_pixels,
+    find_max_pixels,
     limited_pixels,
     read_bytes,
     read_image,

@@ -61,18 +61,6 @@ def read_image(file, max_pixels=None, size=None):
         return _to_array(opened)
 
 
-def check_n_pixels(files):
-    """Raise if images, as bytes of files, have together more pixels than one may."""
-    total, limit = 0, find_max_pixels()
-    for data in files:
-        total += math.prod(read_shape(data, "the image")[:2])
-    if total > limit:
-        raise ImageFileError(
-            f"{total / 1e6:.0f} million pixels came at a time, more than the limit of "
-            f"{limit / 1e6:g} million. Send fewer or smaller images."
-        )
-
-
 def read_bytes(data, name):
     """Return the image in the bytes of a file, as `read_image` would."""
     with _named(name), _open(data) as opened:
@@ -205,7 +193,9 @@ def _named(name):
             raise
         reason, way_out = str(error) or type(error).__name__, ""
         if isinstance(error, module.DecompressionBombError):
-            way_out = f" {_ALLOW_MORE}."
+            # Pillow would name twice the limit.
+            reason = f"it has more pixels than the limit of {find_max_pixels():,}"
+            way_out = f". {_ALLOW_MORE}."
         elif isinstance(error, module.UnidentifiedImageError):
             reason = "it is of no format that is known here, or damaged"
             way_out = ". Leave it out, or save it again."

@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import NamedTuple
 
 from skpatchsvdd._images import NORMAL_NAMES, UNKNOWN_KIND
+from skpatchsvdd._utils import open_regular
 
 FORMAT, VERSION = "skpatchsvdd-review", 1
 GOOD, DEFECTIVE = "good", "defective"
@@ -50,9 +51,12 @@ class Review(NamedTuple):
 
 
 def digest_file(file):
-    """Return text that tells the bytes of a file from those of any other."""
+    """Return text that tells the bytes of a file from those of any other.
+
+    Raises OSError of what is not a regular file: to read a pipe may take for ever.
+    """
     digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
-    with open(file, "rb") as stream:
+    with open(file, "rb", opener=open_regular) as stream:
         for chunk in iter(partial(stream.read, 2**20), b""):
             digest.update(chunk)
     return digest.hexdigest()

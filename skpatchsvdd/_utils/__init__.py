@@ -4,7 +4,12 @@ from skpatchsvdd._utils.callbacks import CallbackSupportMixin, open_report
 from skpatchsvdd._utils.computing import compute, computes, normal_mode
 from skpatchsvdd._utils.device import check_device, check_device_name, fallback_device
 from skpatchsvdd._utils.distances import as_columns, expand, halve_squares
-from skpatchsvdd._utils.files import check_file_name, hold_lock, replaced_when_whole
+from skpatchsvdd._utils.files import (
+    check_file_name,
+    hold_lock,
+    open_regular,
+    replaced_when_whole,
+)
 from skpatchsvdd._utils.mapped import as_writable, check_mapped, map_file
 from skpatchsvdd._utils.memory import (
     halve_without_memory,

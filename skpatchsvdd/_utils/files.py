@@ -3,6 +3,7 @@
 import errno
 import os
 import socket
+import stat
 import threading
 import time
 from contextlib import contextmanager, suppress
@@ -33,6 +34,15 @@ def check_file_name(path):
             errno.EISDIR, "it is a folder. Pass the name of a file in it", str(path)
         )
     return Path(path)
+
+
+def open_regular(file, flags):
+    """Open a regular file, as an `opener` of `open`; raise OSError of anything else."""
+    descriptor = os.open(file, flags | getattr(os, "O_NONBLOCK", 0))
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is a folder, a pipe or a device", str(file))
+    return descriptor
 
 
 @contextmanager

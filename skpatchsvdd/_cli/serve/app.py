@@ -13,13 +13,14 @@ from importlib.resources import files
 from urllib.parse import parse_qs
 
 import numpy as np
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import (
     HTMLResponse,
     JSONResponse,
-    PlainTextResponse,
     RedirectResponse,
     Response,
 )
@@ -29,41 +30,44 @@ from skpatchsvdd._cli.files import find_misfit
 from skpatchsvdd._cli.maps import encode_grey
 from skpatchsvdd._cli.serve.batcher import Busy
 from skpatchsvdd._cli.serve.desk import Refused
-from skpatchsvdd._cli.serve.guard import Guard, is_same, make_session, name_cookie
+from skpatchsvdd._cli.serve.guard import Guard, find_address, name_cookie, read_cookie
 from skpatchsvdd._cli.serve.line import SPANS, describe_result
-from skpatchsvdd._cli.serve.openapi import OPENAPI, write_docs
-from skpatchsvdd._cli.text import printable, tell
-from skpatchsvdd._images import check_n_pixels, read_bytes, read_shape
+from skpatchsvdd._cli.serve.openapi import OPENAPI
+from skpatchsvdd._cli.serve.sessions import Sessions, TooManyGuesses
+from skpatchsvdd._cli.text import describe_error, printable, tell
+from skpatchsvdd._images import find_max_pixels, read_bytes, read_shape
 from skpatchsvdd._version import __version__
 
 # Images of one request, at most, and bytes of what the page sends.
 _MOST_IMAGES, _MOST_JSON = 16, 2**20
 _STATIC = {"live.js": "text/javascript", "live.css": "text/css"}
 _LONGEST_NAME, _DIGITS = 60, r"[0-9]{1,18}"
-# Requests whose images are decoded at a time, each of which takes memory, too, and
-# seconds that plots are kept.
-_AT_A_TIME, _SPAN_SECONDS = min(max((os.cpu_count() or 1) // 4, 2), 8), 3
+# Seconds that the images of a request may take to decode, waiting for others included,
+# and how many times more pixels a file of the folder may have than all of them.
+_DECODE_SECONDS, _TIMES_LESS = 10, 3
+_SPAN_SECONDS = 3  # that plots are kept
 _YEAR = "private, max-age=31536000, immutable"
 
 
 def make_app(line, desk, batcher, token=None, hosts=(), max_bytes=2**25):
     """Make the ASGI application of a line."""
-    server = _Server(line, desk, batcher, token)
+    sessions = Sessions(token) if token else None
+    server = _Server(line, desk, batcher, sessions)
     routes = [
         Route("/", server.show_page),
         Route("/login", server.show_login),
         Route("/login", server.log_in, methods=["POST"]),
+        Route("/logout", server.log_out, methods=["POST"]),
         Route("/static/{name}", server.send_static),
         Route("/health", server.tell_health),
         Route("/metrics", server.send_metrics),
         Route("/openapi.json", server.send_openapi),
-        Route("/docs", server.show_docs),
         Route("/inspect", server.inspect, methods=["POST"]),
         Route("/api/state", server.send_state),
         Route("/api/images", server.list_images),
         Route("/api/changes", server.list_changes),
         Route("/api/images/{number}", server.send_image),
-        Route("/images/{number}/{name}", server.send_picture),
+        Route("/images/{number}/{digest}/{name}", server.send_picture),
         Route("/api/history", server.list_history),
         Route("/api/seen", server.see, methods=["POST"]),
         Route("/api/say", server.say, methods=["POST"]),
@@ -73,10 +77,11 @@ def make_app(line, desk, batcher, token=None, hosts=(), max_bytes=2**25):
         Route("/api/restore", server.restore, methods=["POST"]),
     ]
     handlers = {HTTPException: _answer_error, Refused: _answer_refusal}
+    handlers[ClientDisconnect] = _answer_nobody
     handlers |= dict.fromkeys((OSError, sqlite3.Error), _answer_trouble)
     handlers[Exception] = _answer_fault
     app = Starlette(routes=routes, exception_handlers=handlers)
-    return Guard(app, token, hosts, max_bytes)
+    return Guard(app, sessions, hosts, max_bytes)
 
 
 def _answer_error(request, error):
@@ -87,9 +92,14 @@ def _answer_refusal(request, error):
     return JSONResponse({"error": str(error)}, 409)
 
 
+def _answer_nobody(request, error):
+    """Answer a client that has hung up: that is no fault, and nobody reads it."""
+    return Response(status_code=400)
+
+
 def _answer_trouble(request, error):
     """Answer where the machine does not let something be done."""
-    return JSONResponse({"error": _describe_trouble(error)}, 503)
+    return JSONResponse({"error": printable(describe_error(error))}, 503)
 
 
 def _answer_fault(request, error):
@@ -100,10 +110,9 @@ def _answer_fault(request, error):
 class _Server:
     """The functions behind the routes; those without async run in threads."""
 
-    def __init__(self, line, desk, batcher, token):
+    def __init__(self, line, desk, batcher, sessions):
         self._line, self._desk, self._batcher = line, desk, batcher
-        self._store, self._token = line.store, token
-        self._decoding = asyncio.Semaphore(_AT_A_TIME)
+        self._store, self._sessions = line.store, sessions
         self._run = secrets.token_hex(8)  # of this process: another begins anew
         self._spans = 0.0, None
 
@@ -111,25 +120,34 @@ class _Server:
         return HTMLResponse(_read_own("live.html"))
 
     def show_login(self, request):
-        return HTMLResponse(_read_own("login.html"))
+        return _show_login()
 
     async def log_in(self, request):
-        body = (await request.body())[:4096].decode("utf-8", "replace")
+        body = (await request.body()).decode("utf-8", "replace")
         given = parse_qs(body).get("token", [""])[0].strip()
-        if self._token is None or not is_same(given, self._token):
-            await asyncio.sleep(1)  # guessing takes its time
-            return RedirectResponse("/login", 303)
+        if self._sessions is None:
+            return RedirectResponse("/", 303)
+        try:
+            if not self._sessions.check(given, find_address(request.scope)):
+                return _show_login("This is not the token.", 401)
+        except TooManyGuesses as error:
+            return _show_login(f"There were {error}.", 429)
         answer = RedirectResponse("/", 303)
-        is_secure = request.url.scheme == "https"
-        session = make_session(self._token)
         answer.set_cookie(
-            name_cookie(session),
-            session,
-            max_age=30 * 86400,
-            secure=is_secure,
+            name_cookie(request.headers),
+            self._sessions.begin(),
+            max_age=self._sessions.seconds,
+            secure=request.url.scheme == "https",
             httponly=True,
             samesite="strict",
         )
+        return answer
+
+    async def log_out(self, request):
+        if self._sessions is not None:
+            self._sessions.end(read_cookie(request.headers))
+        answer = RedirectResponse("/login", 303)
+        answer.delete_cookie(name_cookie(request.headers))
         return answer
 
     def send_static(self, request):
@@ -138,44 +156,47 @@ class _Server:
             raise HTTPException(404, "there is no such file")
         return Response(_read_own(name), media_type=_STATIC[name])
 
-    def tell_health(self, request):
+    async def tell_health(self, request):  # whatever threads wait for
         return JSONResponse({"status": "ok"})
 
     def send_metrics(self, request):
-        text = self._line.write_metrics(self._batcher.n_waiting)
-        return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
+        text = self._line.metrics.write(self._line, self._batcher.n_waiting)
+        return Response(text, media_type=CONTENT_TYPE_LATEST)
 
     def send_openapi(self, request):
         return JSONResponse(OPENAPI)
 
-    def show_docs(self, request):
-        return HTMLResponse(write_docs())
-
     async def inspect(self, request):
         """Inspect the images of a request, beside those of others."""
         start = time.monotonic()
-        bodies = await _read_images(request)
+        bodies, requested = await _read_images(request), self._line.metrics.requested
         try:
             with self._batcher.expecting(len(bodies)):
-                async with self._decoding:
-                    est = self._line.model.est
-                    images = await run_in_threadpool(_decode, bodies, est)
+                est = self._line.model.est
+                decoding = self._batcher.decoders.submit(_decode, bodies, est)
+                images = await asyncio.wait_for(
+                    asyncio.wrap_future(decoding), _DECODE_SECONDS
+                )
                 futures = self._batcher.submit(images)
             found = await asyncio.gather(*map(asyncio.wrap_future, futures))
         except Busy:
-            self._line.count(("api", "busy"), len(bodies))
+            requested.labels("busy").inc(len(bodies))
             raise HTTPException(
                 503, "too many images wait; try again", {"Retry-After": "1"}
             ) from None
+        except asyncio.TimeoutError:  # its thread goes on, and others wait for it
+            requested.labels("refused").inc(len(bodies))
+            reason = f"decoding took more than {_DECODE_SECONDS} seconds"
+            raise HTTPException(503, reason, {"Retry-After": "10"}) from None
         except (ValueError, OSError) as error:
-            self._line.count(("api", "refused"), len(bodies))
+            requested.labels("refused").inc(len(bodies))
             raise HTTPException(400, printable(error)) from error
-        self._line.measure(time.monotonic() - start, len(bodies))
+        self._line.metrics.measure(time.monotonic() - start, len(bodies))
         with_map = "map" in request.query_params
         answers = []
         for est, own in found:
             answer = describe_result(own, est)
-            self._line.count(("api", answer["verdict"]))
+            requested.labels(answer["verdict"]).inc()
             if with_map:
                 png = await run_in_threadpool(encode_grey, own["maps"], est)
                 answer["map"] = base64.b64encode(png).decode("ascii")
@@ -191,6 +212,7 @@ class _Server:
                 "run": self._run,
                 "revision": self._store.revision,
                 "version": __version__,
+                "has_token": self._sessions is not None,
                 "model": {
                     "file": printable(line.path),
                     "digest": model.digest,
@@ -249,14 +271,12 @@ class _Server:
         image = self._store.find(number)
         if image is None:
             raise HTTPException(404, "there is no such image")
-        details = self._store.read_picture(number, "details")
-        return JSONResponse(_show(image) | json.loads(details or "{}"))
+        details = self._store.read_details(image)
+        return JSONResponse(_show(image) | details)
 
     def send_picture(self, request):
-        number, name = _path_number(request), request.path_params["name"]
-        picture = None
-        if name in ("thumb", "overlay"):
-            picture = self._store.read_picture(number, name)
+        digest, name = (request.path_params[x] for x in ("digest", "name"))
+        picture = self._store.read_picture(_path_number(request), digest, name)
         if picture is None:
             raise HTTPException(404, "there is no such picture")
         return Response(
@@ -276,10 +296,10 @@ class _Server:
     async def see(self, request):
         content = await _read_json(request)
         numbers = content.get("images")
-        if not isinstance(numbers, list) or not all(map(_is_number, numbers[:1000])):
+        if not isinstance(numbers, list) or not all(map(_is_number, numbers)):
             raise HTTPException(400, "images must be a list of numbers")
-        await run_in_threadpool(self._store.see, numbers[:1000], _who(content))
-        return JSONResponse({"seen": len(numbers)})
+        n_seen = await run_in_threadpool(self._store.see, numbers, _who(content))
+        return JSONResponse({"seen": n_seen})
 
     async def say(self, request):
         content = await _read_json(request)
@@ -296,7 +316,7 @@ class _Server:
 
     async def drop_trial(self, request):
         await _read_json(request)
-        self._desk.drop_trial()
+        await run_in_threadpool(self._desk.drop_trial)
         return JSONResponse({})
 
     async def apply(self, request):
@@ -312,17 +332,17 @@ class _Server:
         return JSONResponse(await _change(self._desk.restore, digest, _who(content)))
 
 
+def _show_login(message="", status=200):
+    page = _read_own("login.html").replace("<!-- message -->", message)
+    return HTMLResponse(page, status)
+
+
 async def _change(function, *arguments):
     """Change the model; what is in the way, as a lock or a damaged file, is said."""
     try:
         return await run_in_threadpool(function, *arguments)
     except OSError as error:
-        raise HTTPException(409, _describe_trouble(error)) from error
-
-
-def _describe_trouble(error):
-    """Return what is wrong, without names of files."""
-    return printable(getattr(error, "strerror", None) or error)
+        raise HTTPException(409, printable(describe_error(error))) from error
 
 
 @functools.cache
@@ -355,10 +375,14 @@ def _who(content):
 
 
 def _show(image):
-    """Return what the page may know of an image: no path but its name."""
+    """Return what the page may know of an image: no path but its name.
+
+    The address of its pictures names what they show, so that browsers may keep them.
+    """
     name = printable(os.path.basename(image.pop("file")))
     image.pop("digest", None)
-    return image | {"name": name}
+    pictures = image["pictures"] and f"/images/{image['id']}/{image['pictures']}"
+    return image | {"name": name, "pictures": pictures}
 
 
 def _show_all(images):
@@ -393,15 +417,23 @@ async def _read_images(request):
 
 
 def _decode(bodies, est):
-    """Return images as arrays; all of a request have the pixels that one may have.
+    """Return images as arrays, unless all of a request have too many pixels.
 
     As among files, grey ones become coloured where the model takes colours.
     """
-    check_n_pixels(bodies)
+    names = [f"image {i}" for i in range(len(bodies))]
+    names = names if len(bodies) > 1 else ["the image"]
+    shapes = list(map(read_shape, bodies, names))
+    n_pixels = sum(height * width for height, width, _ in shapes)
+    if n_pixels > (limit := find_max_pixels() // _TIMES_LESS):
+        raise ValueError(
+            f"{n_pixels:,} pixels came at a time, more than the limit of {limit:,}. "
+            "Send fewer or smaller images, or start the server with a larger "
+            "--max-pixels, of which that is a third."
+        )
     images, n_channels = [], est.inspected_shape_[2]
-    for i, body in enumerate(bodies):
-        name = f"image {i}" if len(bodies) > 1 else "the image"
-        if reason := find_misfit(name, read_shape(body, name), est):
+    for body, name, shape in zip(bodies, names, shapes, strict=True):
+        if reason := find_misfit(name, shape, est):
             raise ValueError(reason)
         image = np.atleast_3d(read_bytes(body, name))
         images.append(np.broadcast_to(image, (*image.shape[:2], n_channels)))

@@ -1,13 +1,16 @@
 """Simultaneous requests inspected together, from a queue that does not grow."""
 
+import os
 import queue
 import threading
 import time
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 
 # Pixels that may wait, if more than one image does: each takes some bytes.
 _MOST_PIXELS = 2 * 10**8
+# Requests whose images are decoded at a time, each of which takes memory, too.
+_N_DECODERS = min(max((os.cpu_count() or 1) // 4, 2), 8)
 # Images that are inspected together, at most, and at least: a single one is recorded as
 # a CUDA graph, so that fewer are faster one by one.
 _MOST, _LEAST = 16, 8
@@ -24,12 +27,13 @@ class Batcher:
     """Inspects images that requests wait for, as many at a time as there are.
 
     `find_estimator` returns the fitted estimator of the moment; `size` is how many
-    images may wait.
+    images may wait; `decoders` are the threads that decode them.
     """
 
     def __init__(self, find_estimator, size=64):
         self._find_estimator = find_estimator
         self._queue = queue.Queue(size)
+        self.decoders = ThreadPoolExecutor(_N_DECODERS, "decoder")
         self._n_pixels = self._n_expected = 0
         self._counting = threading.Lock()
         self._thread = threading.Thread(target=self._run, daemon=True, name="batcher")
@@ -75,6 +79,7 @@ class Batcher:
 
     def close(self):
         """End after the batch at hand; what waits is cancelled."""
+        self.decoders.shutdown(wait=False, cancel_futures=True)
         with suppress(queue.Empty):
             while True:
                 self._queue.get_nowait()[1].cancel()

@@ -1,5 +1,6 @@
 """The command serve."""
 
+import ctypes
 import logging
 import os
 import shutil
@@ -8,13 +9,14 @@ import socket
 import ssl
 import threading
 import time
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from skpatchsvdd._cli.files import make_folder
 from skpatchsvdd._cli.models import check_exists
 from skpatchsvdd._cli.status import FAILED, OK
-from skpatchsvdd._cli.text import tell
+from skpatchsvdd._cli.text import describe_error, tell
 from skpatchsvdd._utils import hold_lock
 
 _TOKEN = "SKPATCHSVDD_TOKEN"
@@ -22,31 +24,58 @@ _SHORTEST_TOKEN = 16
 _BASE = "line.sqlite"
 # Seconds until a connection that asks nothing more is closed.
 _IDLE = 10
+# Seconds that threads have at the end: a disk or a network can hold one up for ever.
+_LAST_SECONDS = 5
 
 
 def run(args):
     """Serve a live page and an API until Ctrl-C, or a signal to end."""
     try:
+        import prometheus_client  # noqa: F401
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
     except ImportError as error:
         raise ImportError(
-            f"serve needs {error.name}: pip install starlette uvicorn python-multipart"
+            f"serve needs {error.name}: pip install starlette uvicorn "
+            "python-multipart prometheus_client"
         ) from error
     check_exists(args.model)
     _check_options(args)
     token = _find_token(args)
     folder = make_folder(args.output or f"{args.model}.line")
+    history = _make_history(args.model)
+    with ExitStack() as locks:
+        for file, what, another in (
+            (folder / _BASE, f"keeps what it sees in {folder}", "folder to -o"),
+            (history.log, f"uses {args.model}", "model, as a copy of it"),
+        ):
+            try:
+                locks.enter_context(hold_lock(file))
+            except BlockingIOError as error:
+                raise ValueError(
+                    f"another server {what} ({error}). End it, or pass another "
+                    f"{another}."
+                ) from error
+        return _serve(args, folder, history, token)
+
+
+def _make_history(model):
+    """Make the folder of the history of a model."""
+    from skpatchsvdd._cli.serve.history import History
+
     try:
-        with hold_lock(folder / _BASE):
-            return _serve(args, folder, token)
-    except BlockingIOError as error:
-        if error.errno is not None:
-            raise
-        raise ValueError(
-            f"another server keeps what it sees in {folder} ({error}). End it, or pass "
-            "another folder to -o."
-        ) from error
+        history = History(model)
+        history.folder.mkdir(parents=True, exist_ok=True)
+        return history
+    except OSError as error:
+        raise _cannot_keep(error) from error
+
+
+def _cannot_keep(error):
+    return OSError(
+        f"the history of the model cannot be kept beside it: {describe_error(error)}. "
+        "Make room, or let its folder be written to."
+    )
 
 
 def _check_options(args):
@@ -78,8 +107,9 @@ def _check_options(args):
         except OSError as error:
             files = " and ".join(filter(None, (args.certificate, args.key)))
             raise ValueError(
-                f"no certificate and its key can be read from {files} ({error}). Both "
-                "must be PEM; the key can be in the file of the certificate."
+                f"no certificate and its key can be read from {files}: "
+                f"{describe_error(error)}. Both must be PEM; the key can be in the "
+                "file of the certificate."
             ) from error
 
 
@@ -92,7 +122,10 @@ def _find_token(args):
         try:
             token = Path(args.token_file).read_text("utf-8")
         except OSError as error:
-            raise ValueError(f"--token-file cannot be read: {error}.") from error
+            raise ValueError(
+                f"--token-file {args.token_file} cannot be read: "
+                f"{describe_error(error)}."
+            ) from error
     token = token.strip() if token else None
     if token is None and not is_local(args.host):
         raise ValueError(
@@ -110,18 +143,18 @@ def _find_token(args):
     return token
 
 
-def _serve(args, folder, token):
+def _serve(args, folder, history, token):
     import uvicorn
 
     from skpatchsvdd._cli.serve.app import make_app
     from skpatchsvdd._cli.serve.batcher import Batcher
     from skpatchsvdd._cli.serve.connections import MOST, Connection
     from skpatchsvdd._cli.serve.desk import Desk
-    from skpatchsvdd._cli.serve.history import History
     from skpatchsvdd._cli.serve.line import Line
     from skpatchsvdd._cli.serve.signals import Lines, Signals
     from skpatchsvdd._cli.serve.store import Store
 
+    former = set(threading.enumerate())
     listening = _listen(args.host, args.port)
     store = Store(folder / _BASE, args.keep)
     line = Line(args.model, store, args.device, args.encoder)
@@ -130,12 +163,9 @@ def _serve(args, folder, token):
         lines = Lines(lambda error: _end(line, f"nobody reads --json: {error}"))
         line.say = lines.say
     try:
-        desk = Desk(line, History(args.model))
+        desk = Desk(line, history)
     except OSError as error:
-        raise OSError(
-            f"the history of the model cannot be kept beside it ({error}). Make room, "
-            "or let its folder be written to."
-        ) from error
+        raise _cannot_keep(error) from error
     line.signals = Signals(store, args.on_alarm, args.webhook)
     batcher = Batcher(lambda: line.model.est, args.queue)
     max_bytes = round(args.max_megabytes * 1e6)
@@ -159,6 +189,7 @@ def _serve(args, folder, token):
         proxy_headers=False,
     )
     logging.getLogger("asyncio").addFilter(_Seldom())
+    _silence()
     try:
         # uvicorn sends itself what has ended it, when all is closed.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -176,7 +207,18 @@ def _serve(args, folder, token):
         if lines is not None:
             lines.close()
         store.close()
+        _wait_for(set(threading.enumerate()) - former)
     return FAILED if line.has_failed else OK
+
+
+def _wait_for(threads):
+    """Wait for threads that Python would wait for, and not for ever."""
+    end = time.monotonic() + _LAST_SECONDS
+    for thread in threads:
+        thread.join(0 if thread.daemon else max(end - time.monotonic(), 0))
+        if thread.is_alive() and not thread.daemon:
+            tell("error: something that was asked for has not ended, and is given up")
+            os._exit(FAILED)  # what was seen is on the disk
 
 
 def _watch(line, folder, desk):
@@ -192,6 +234,16 @@ def _end(line, reason):
     tell(f"error: {reason}")
     line.has_failed = True
     os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _silence():
+    """Let libraries print nothing of malformed requests: their answers say it."""
+    for name in ("python_multipart", "multipart"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    with suppress(ImportError, OSError, AttributeError):  # where it cannot be reached
+        from PIL import _imaging
+
+        ctypes.CDLL(_imaging.__file__).TIFFSetErrorHandler(None)
 
 
 class _Seldom(logging.Filter):

@@ -4,11 +4,12 @@ import json
 import math
 import os
 import threading
+from contextlib import contextmanager
 
 from skpatchsvdd._cli.models import load_model, save_model
 from skpatchsvdd._cli.review import try_review
 from skpatchsvdd._cli.serve.history import name_image
-from skpatchsvdd._cli.text import printable
+from skpatchsvdd._cli.text import ListedError, describe_error, printable, tell
 from skpatchsvdd._report import DEFECTIVE, check_reviewed, digest_file, make_review
 from skpatchsvdd._utils import hold_lock, replaced_when_whole
 
@@ -16,6 +17,8 @@ from skpatchsvdd._utils import hold_lock, replaced_when_whole
 _N_OTHERS = 60
 # Names in a list.
 _N_NAMED = 8
+# Seconds that a request waits until another one has changed the model.
+_PATIENCE = 20
 
 
 class Refused(ValueError):
@@ -47,6 +50,16 @@ class Desk:
         self._store.mark_applied(entries)
         return digest
 
+    @contextmanager
+    def _held(self):
+        """Hold the lock for a request, which does not wait for ever."""
+        if not self._changing.acquire(timeout=_PATIENCE):
+            raise Refused("something else changes the model. Try again in a moment.")
+        try:
+            yield
+        finally:
+            self._changing.release()
+
     def note_change(self):
         """Note that the model's file was replaced by another program."""
         with self._changing:  # not before it is noted who has
@@ -54,7 +67,7 @@ class Desk:
 
     def say(self, number, said, who):
         """Keep what somebody says of an image, with a copy of its file."""
-        with self._changing:  # not while the model learns something else of it
+        with self._held():  # not while the model learns something else of it
             self._say(number, said, who)
 
     def _say(self, number, said, who):
@@ -72,31 +85,33 @@ class Desk:
         said = {x: said[x] for x in names if x in said}
         try:
             check_reviewed({"file": "image", **said}, "the image")
-            self._check_boxes(number, said.get("boxes") or [])
+            self._check_boxes(image, said.get("boxes") or [])
         except ValueError as error:
             raise Refused(str(error)) from error
         if not (self.history.images / name_image(image)).exists():
             try:
                 digest = digest_file(image["file"])
             except OSError as error:
+                is_gone = isinstance(error, FileNotFoundError)
                 raise Refused(
-                    "its file is gone, so that nothing can be learnt from it. Leave "
-                    "files in the folder until they are reviewed."
+                    f"its file {'is gone' if is_gone else 'cannot be read any more'}, "
+                    "so that nothing can be learnt from it. Leave files in the folder "
+                    "until they are reviewed."
                 ) from error
             if digest != image["digest"]:
                 raise Refused("its file has changed since it was inspected.")
             self.history.keep_image(image)
         self._store.say(number, said, who)
 
-    def _check_boxes(self, number, boxes):
-        details = json.loads(self._store.read_picture(number, "details") or "{}")
+    def _check_boxes(self, image, boxes):
+        details = self._store.read_details(image)
         height, width = details.get("size", (math.inf, math.inf))
         if any(x[2] > height or x[3] > width for x in boxes):
             raise ValueError(f"boxes must be within its {height} x {width} pixels.")
 
     def start_trial(self, who):
         """Begin to try all that was said; see `describe_trial`."""
-        with self._changing:
+        with self._held():
             if self._trial is not None and self._trial["state"] == "running":
                 raise Refused("a trial is under way.")
             said = self._store.list_said()
@@ -112,7 +127,23 @@ class Desk:
         try:
             trial |= self._try(said, who)
         except Exception as error:
-            trial |= {"state": "failed", "error": printable(error)}
+            trial |= {"state": "failed", "error": self._explain(error, said)}
+
+    def _explain(self, error, said):
+        """Return what has kept a trial from learning, in the words of the page."""
+        if isinstance(error, ListedError):  # what is wrong with each image
+            text = " ".join(error.lines[1:])
+            for image in said:
+                kept, name = name_image(image), os.path.basename(image["file"])
+                text = text.replace(os.path.abspath(self.history.images / kept), name)
+            return printable(text)
+        tell(f"trial failed: {type(error).__name__}: {error}")
+        if isinstance(error, (OSError, MemoryError)):
+            return f"The server could not try it: {printable(describe_error(error))}."
+        return (
+            "The model cannot learn this. Take back what was said last, and try again; "
+            "what the server prints says more."
+        )
 
     def _try(self, said, who):
         digest, device = self._line.model.digest, self._line.model.est.device
@@ -172,14 +203,14 @@ class Desk:
 
     def drop_trial(self):
         """Forget the last trial, unless it is under way."""
-        with self._changing:
+        with self._held():
             if self._trial is not None and self._trial["state"] == "running":
                 raise Refused("the trial is under way.")
             self._trial = None
 
     def apply(self, number, who):
         """Write what a trial has learnt; the line uses it from now on."""
-        with self._changing:
+        with self._held():
             trial = self._trial
             if trial is None or trial["number"] != number or trial["state"] != "ready":
                 raise Refused("there is no such trial that is ready.")
@@ -214,7 +245,7 @@ class Desk:
 
     def restore(self, digest, who):
         """Go back to a former model."""
-        with self._changing:
+        with self._held():
             known = {x["to"] for x in self.history.list_entries()}
             if digest not in known or not self.history.find_model(digest).exists():
                 raise Refused("there is no such model in the history.")

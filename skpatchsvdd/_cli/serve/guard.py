@@ -1,8 +1,7 @@
 """Who may ask for what: hosts, tokens, origins, sizes, and headers of all answers."""
 
 import asyncio
-import hashlib
-import hmac
+import re
 import time
 from urllib.parse import urlsplit
 
@@ -10,6 +9,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import cookie_parser
 from starlette.responses import JSONResponse, RedirectResponse
+
+from skpatchsvdd._cli.serve.sessions import TooManyGuesses
 
 # What anybody may see, token or not: nothing of the model or of images.
 _OPEN = {"/health", "/login", "/static/live.css"}
@@ -27,20 +28,23 @@ _HEADERS = {
     ),
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
+    # With "no-referrer" browsers would say of the page's own form that it came from
+    # "null".
+    "Referrer-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
 
 
-def make_session(token):
-    """Return what the cookie holds of somebody who knows the token."""
-    return hmac.new(token.encode(), b"session", hashlib.sha256).hexdigest()
-
-
-def name_cookie(session):
+def name_cookie(headers):
     """Return the name of the cookie: servers at other ports have others."""
-    return f"skpatchsvdd-{session[:8]}"
+    port = re.search(r":(\d+)$", headers.get("host", ""))
+    return f"skpatchsvdd-{port[1] if port else 0}"
+
+
+def find_address(scope):
+    """Return the address that a request comes from, as a text."""
+    return (scope.get("client") or ("unknown",))[0]
 
 
 def is_local(host):
@@ -56,10 +60,9 @@ class Guard:
     must come from this page, or from no page. A body has at most `max_bytes`.
     """
 
-    def __init__(self, app, token, hosts, max_bytes):
-        self._app, self._token, self._max_bytes = app, token, max_bytes
+    def __init__(self, app, sessions, hosts, max_bytes):
+        self._app, self._sessions, self._max_bytes = app, sessions, max_bytes
         self._hosts = _LOCAL | {x.lower() for x in hosts}
-        self._session = make_session(token) if token else None
 
     async def __call__(self, scope, receive, send):
         """Answer a request, or refuse it."""
@@ -89,7 +92,7 @@ class Guard:
     def _find_refusal(self, scope, headers):
         path, method = scope["path"], scope["method"]
         host = headers.get("host", "")
-        if self._token is None and _name_of(host) not in self._hosts:
+        if self._sessions is None and _name_of(host) not in self._hosts:
             return _refuse(421, "requests to this host are not answered here")
         if method not in ("GET", "HEAD") and not _is_own(headers, host):
             return _refuse(403, "requests of other pages are refused")
@@ -99,21 +102,30 @@ class Guard:
             return _refuse(400, "Content-Length must be a number")
         if length > self._find_limit(path):
             return _refuse(413, _describe_limit(self._find_limit(path)))
-        if self._token is None or path in _OPEN or self._is_known(headers):
+        if self._sessions is None or path in _OPEN:
             return None
+        try:
+            if self._is_known(headers, find_address(scope)):
+                return None
+        except TooManyGuesses as error:
+            return refuse_guess(error)
         if path == "/" and method == "GET":
             return RedirectResponse("/login", status_code=303)
         answer = _refuse(401, "a token is needed: Authorization: Bearer TOKEN")
         answer.headers["WWW-Authenticate"] = "Bearer"
         return answer
 
-    def _is_known(self, headers):
+    def _is_known(self, headers, address):
         """Whether a request has the token, or the cookie of who has shown it."""
-        kind, _, token = headers.get("authorization", "").partition(" ")
-        if kind.lower() == "bearer" and is_same(token.strip(), self._token):
+        if self._sessions.is_signed_in(read_cookie(headers)):
             return True
-        cookies = cookie_parser(headers.get("cookie", ""))
-        return is_same(cookies.get(name_cookie(self._session), ""), self._session)
+        kind, _, token = headers.get("authorization", "").partition(" ")
+        return kind.lower() == "bearer" and self._sessions.check(token.strip(), address)
+
+
+def read_cookie(headers):
+    """Return what the cookie of a request holds, or an empty text."""
+    return cookie_parser(headers.get("cookie", "")).get(name_cookie(headers), "")
 
 
 def _limit(receive, max_bytes):
@@ -139,11 +151,6 @@ def _limit(receive, max_bytes):
     return limited
 
 
-def is_same(given, expected):
-    """Compare texts in a time that says nothing of where they differ."""
-    return hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode())
-
-
 def _name_of(host):
     try:
         return urlsplit(f"//{host}").hostname
@@ -152,14 +159,18 @@ def _name_of(host):
 
 
 def _is_own(headers, host):
-    """Whether a request that writes comes from this page, or from no page at all."""
-    origin = headers.get("origin")
+    """Whether a request that writes comes from this page, or from no page at all.
+
+    Browsers say so themselves, or at least, as over http from elsewhere, of which page
+    it is.
+    """
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    if site is not None:
+        return site in ("same-origin", "none")
     try:
-        if origin is not None and urlsplit(origin).netloc != host:
-            return False
+        return origin is None or urlsplit(origin).netloc == host
     except ValueError:
         return False
-    return headers.get("sec-fetch-site", "none") in ("same-origin", "none")
 
 
 def _describe_limit(max_bytes):
@@ -168,3 +179,10 @@ def _describe_limit(max_bytes):
 
 def _refuse(status, reason):
     return JSONResponse({"error": reason}, status, {"Connection": "close"})
+
+
+def refuse_guess(error):
+    """Answer a token that is not looked at."""
+    answer = _refuse(429, str(error))
+    answer.headers["Retry-After"] = f"{error.seconds}"
+    return answer

@@ -19,12 +19,14 @@ class History:
     Models and images have the digests of their bytes as names, so that each is kept
     once. The log has a line for each change: who, when, what, from and to which model.
     A review is kept as the file that ``skpatchsvdd update --review`` reads, with the
-    images that it is about, so that it can be applied again.
+    images that it is about, so that it can be applied again. Only who holds the lock of
+    the log may change any of it.
     """
 
     def __init__(self, model):
         self._model = Path(model)
         self.folder = self._model.with_name(f"{self._model.name}.history")
+        self.log = self.folder / _LOG
 
     def begin(self):
         """Keep the model as it is; note it if it is not what the log ends with."""
@@ -44,10 +46,13 @@ class History:
         """Keep the model that a function writes to a file; return its digest."""
         self.folder.mkdir(parents=True, exist_ok=True)
         written = self.folder / f"written{self._model.suffix}"
-        write(written)
-        _put_on_disk(written)
-        digest = digest_file(written)
-        written.replace(self.find_model(digest))  # named after what was written
+        try:
+            write(written)
+            _put_on_disk(written)
+            digest = digest_file(written)
+            written.replace(self.find_model(digest))  # named after what was written
+        finally:
+            written.unlink(missing_ok=True)
         return digest
 
     def use(self, what, who, former, digest, **more):
@@ -93,7 +98,7 @@ class History:
     def list_entries(self):
         """Return the log, the oldest first; a line that a kill has torn is left out."""
         try:
-            lines = (self.folder / _LOG).read_text("utf-8").splitlines()
+            lines = self.log.read_text("utf-8").splitlines()
         except FileNotFoundError:
             return []
         entries = []
@@ -137,9 +142,8 @@ class History:
             "number": len(self.list_entries()) + 1,
             "time": f"{datetime.now(timezone.utc):%Y-%m-%dT%H:%M:%SZ}",
         }
-        path = self.folder / _LOG
-        with path.open("ab") as stream:
-            if stream.tell() and not _ends_a_line(path):
+        with self.log.open("ab") as stream:
+            if stream.tell() and not _ends_a_line(self.log):
                 stream.write(b"\n")
             stream.write(json.dumps(head | entry).encode() + b"\n")
             stream.flush()

@@ -6,7 +6,6 @@ import os
 import sqlite3
 import threading
 import time
-from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
@@ -14,8 +13,9 @@ import numpy as np
 from skpatchsvdd._cli.batches import cut_batches, inspect_batch, is_of_machine
 from skpatchsvdd._cli.maps import in_thresholds
 from skpatchsvdd._cli.models import load_model
+from skpatchsvdd._cli.serve.metrics import Metrics
 from skpatchsvdd._cli.states import find_state
-from skpatchsvdd._cli.text import printable, tell
+from skpatchsvdd._cli.text import describe_error, printable, tell
 from skpatchsvdd._cli.watch import Later, watch_folder
 from skpatchsvdd._images import read_display
 from skpatchsvdd._report import OVERLAY_SIZE, Page, digest_file, draw_overlay
@@ -34,8 +34,6 @@ _N_KNOWN = 200_000
 # Scores that drift is told by, at most and at least, and seconds that it is kept for.
 _N_DRIFT, _LEAST_DRIFT, _DRIFT_SECONDS = 500, 20, 15
 SPANS = {"hour": (3600, 60), "day": (86400, 3600)}
-# Upper ends of the spans of the histogram of seconds.
-_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
 
 class Model(NamedTuple):
@@ -62,9 +60,7 @@ class Line:
         self._later = Later()
         self._is_closed = threading.Event()
         self._drift = {}
-        self.counts, self.seconds = Counter(), [0] * (len(_SECONDS) + 1)
-        self.n_seconds = self.sum_seconds = 0
-        self._counting, self._loading = threading.Lock(), threading.Lock()
+        self.metrics, self._loading = Metrics(), threading.Lock()
         self.model = self._stat = None
         self.load()
 
@@ -86,7 +82,8 @@ class Line:
             self.load()
             on_change()
         except Exception as error:
-            tell(f"{self.path} has been replaced, and is not used: {error}")
+            reason = describe_error(error)
+            tell(f"{self.path} has been replaced, and is not used: {reason}")
             self._stat = _find_stat(self.path)
         else:
             tell(f"{self.path} has been replaced: it is used from now on")
@@ -141,7 +138,7 @@ class Line:
     def _take(self, batch):
         model, start = self.model, time.monotonic()
         outcomes = inspect_batch(batch, model.est, explain=True)
-        self.measure(time.monotonic() - start, len(batch))
+        self.metrics.measure(time.monotonic() - start, len(batch))
         for outcome in outcomes:
             if find_state(outcome.file) != outcome.state:
                 continue  # it has changed, and comes again when it is whole
@@ -151,7 +148,7 @@ class Line:
                     self._trouble = None
                     continue
                 except (OSError, sqlite3.OperationalError) as error:
-                    reason = f"{outcome.file} cannot be kept: {error}"
+                    reason = f"{outcome.file} cannot be kept: {describe_error(error)}"
                     outcome = outcome._replace(reason=reason, passes_soon=True)
             if outcome.passes_soon:
                 self._trouble = printable(outcome.reason)
@@ -174,7 +171,7 @@ class Line:
             except Exception as error:  # half of another file makes decoders raise any
                 if is_of_machine(error):
                     raise
-                tell(f"no picture of {outcome.file}: {error}")
+                tell(f"no picture of {outcome.file}: {describe_error(error)}")
         else:
             image |= {"verdict": "unreadable", "reason": printable(outcome.reason)}
         is_alarm = image["verdict"] == "abnormal"
@@ -185,24 +182,11 @@ class Line:
         self._later.forget(outcome.state)
         if number is None:
             return
-        self.count(image["verdict"])
+        self.metrics.watched.labels(image["verdict"]).inc()
         if self.say is not None:
             self.say(json.dumps(told | {"image": number}))
         if targets:
             self.signals.wake()
-
-    def count(self, outcome, n_images=1):
-        """Count images by what came out of them."""
-        with self._counting:
-            self.counts[outcome] += n_images
-
-    def measure(self, seconds, n_images):
-        """Count how long images took, each."""
-        each = seconds / max(n_images, 1)
-        with self._counting:
-            self.seconds[int(np.searchsorted(_SECONDS, each))] += n_images
-            self.n_seconds += n_images
-            self.sum_seconds += seconds
 
     def find_drift(self, span):
         """Return whether scores of the last hour or day differ from those of fit."""
@@ -224,40 +208,10 @@ class Line:
         self._drift[span] = time.monotonic() + _DRIFT_SECONDS, found
         return found
 
-    def write_metrics(self, n_queued):
-        """Return all that is counted, in the format of Prometheus."""
-        alarms, signals = self.store.count_waiting()
-        lines = []
-
-        def add(name, kind, text, *values):
-            lines.extend([f"# HELP skpatchsvdd_{name} {text}"])
-            lines.extend([f"# TYPE skpatchsvdd_{name} {kind}"])
-            lines.extend(f"skpatchsvdd_{name}{x}" for x in values)
-
-        verdicts = ("normal", "abnormal", "unreadable")
-        watched = [f'{{verdict="{x}"}} {self.counts[x]}' for x in verdicts]
-        add("watched_images_total", "counter", "Images of the folder.", *watched)
-        verdicts = ("normal", "abnormal", "refused", "busy")
-        asked = [f'{{outcome="{x}"}} {self.counts["api", x]}' for x in verdicts]
-        add("requested_images_total", "counter", "Images of requests.", *asked)
-        total, buckets = 0, []
-        with self._counting:
-            for end, n in zip((*_SECONDS, "+Inf"), self.seconds, strict=True):
-                total += n
-                buckets.append(f'_bucket{{le="{end}"}} {total}')
-            buckets += [f"_sum {self.sum_seconds:.6f}", f"_count {self.n_seconds}"]
-        add("image_seconds", "histogram", "Seconds that an image took.", *buckets)
-        add("queued_images", "gauge", "Images of requests that wait.", f" {n_queued}")
-        add("waiting_alarms", "gauge", "Alarms nobody has looked at.", f" {alarms}")
-        add("waiting_signals", "gauge", "Signals not sent yet.", f" {signals}")
-        drifts = [(x, self.find_drift(x)["p_value"]) for x in SPANS]
-        drifts = [f'{{span="{x}"}} {p:.6g}' for x, p in drifts if p is not None]
-        add("drift_p_value", "gauge", "Small if scores have drifted.", *drifts)
-        if (seconds := self.seconds_since_look) is not None:
-            name, text = "seconds_since_look", "Since the folder was looked at."
-            add(name, "gauge", text, f" {seconds:.1f}")
-        add("model_info", "gauge", "The model.", f'{{digest="{self.model.digest}"}} 1')
-        return "\n".join(lines) + "\n"
+    def list_drifts(self):
+        """Return pairs of a span and the p-value of its drift, where there is one."""
+        drifts = [(span, self.find_drift(span)["p_value"]) for span in SPANS]
+        return [(span, p_value) for span, p_value in drifts if p_value is not None]
 
 
 def describe_event(image):

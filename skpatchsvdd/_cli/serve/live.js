@@ -55,7 +55,7 @@ function fillCard(card, image) {
     const picture = make("img");
     picture.loading = "lazy";
     picture.alt = "";
-    picture.src = `/images/${image.id}/${image.verdict === "abnormal" ? "overlay" : "thumb"}`;
+    picture.src = `${image.pictures}/${image.verdict === "abnormal" ? "overlay" : "thumb"}`;
     picture.onerror = () => picture.replaceWith(make("span", "blank", "no picture"));
     card.append(picture);
   }
@@ -172,6 +172,7 @@ async function follow() {
 
 function showState() {
   const counts = state.counts, total = (counts.normal || 0) + (counts.abnormal || 0);
+  $("sign-out").hidden = !state.has_token;
   $("model").textContent = state.model.file.split("/").pop();
   document.title = `${state.waiting ? `(${state.waiting}) ` : ""}${$("model").textContent} · live`;
   $("status").textContent = `${total.toLocaleString()} images, ${(counts.abnormal || 0).toLocaleString()} alarms`
@@ -301,7 +302,7 @@ async function open(id) {
 
 function showPicture() {
   const isMap = $("map").getAttribute("aria-pressed") === "true";
-  $("picture").src = `/images/${detail.id}/${isMap ? "overlay" : "thumb"}`;
+  $("picture").src = `${detail.pictures}/${isMap ? "overlay" : "thumb"}`;
   $("picture").hidden = detail.verdict === "unreadable";
 }
 

@@ -1,7 +1,4 @@
-"""What programs can ask for, described for programs and for people."""
-
-import json
-from html import escape
+"""What programs can ask for, described as OpenAPI."""
 
 from skpatchsvdd._version import __version__
 
@@ -85,6 +82,7 @@ OPENAPI = {
                     "400": _answer("Not an image, or not of the model's kind.", _ERROR),
                     "401": _answer("The token is missing.", _ERROR),
                     "413": _answer("Too many bytes.", _ERROR),
+                    "429": _answer("Too many wrong tokens: wait.", _ERROR),
                     "503": _answer("Too many images wait: try again.", _ERROR),
                 },
             }
@@ -106,20 +104,3 @@ OPENAPI = {
         },
     },
 }
-
-
-def write_docs():
-    """Return the description as a page that needs no script and no network."""
-    parts = [f"<h1>skpatchsvdd serve {escape(__version__)}</h1>"]
-    for path, methods in OPENAPI["paths"].items():
-        for method, what in methods.items():
-            parts.append(f"<h2>{method.upper()} {escape(path)}</h2>")
-            parts.append(f"<p>{escape(what['summary'])}.</p><dl>")
-            for code, answer in what["responses"].items():
-                parts.append(f"<dt>{code}</dt><dd>{escape(answer['description'])}</dd>")
-            parts.append("</dl>")
-    text = escape(json.dumps(OPENAPI, indent=1))
-    parts.append(f'<h2><a href="/openapi.json">openapi.json</a></h2><pre>{text}</pre>')
-    head = '<meta charset="utf-8"><title>API</title>'
-    head += '<link rel="stylesheet" href="/static/live.css">'
-    return f'<!doctype html><html lang="en">{head}<body class="docs">{"".join(parts)}'

@@ -12,7 +12,7 @@ import urllib.error
 import urllib.request
 from contextlib import suppress
 
-from skpatchsvdd._cli.text import tell
+from skpatchsvdd._cli.text import describe_error, tell
 
 # Seconds that a command or an address may take, and until the next try: at first, and
 # at most; twice as long each time.
@@ -120,11 +120,12 @@ class Signals:
             try:
                 signal = self._store.take_signal(target)
                 wait = None if signal is None else signal["due"] - time.time()
-                if wait is not None and wait <= 0:
+                # One that is further away was put off before the clock was set back.
+                if wait is not None and not 0 < wait <= _LONGEST_WAIT:
                     self._send(signal)
                     continue
             except Exception as error:  # of the disk: the next try may succeed
-                tell(f"alarms wait: {type(error).__name__}: {error}")
+                tell(f"alarms wait: {describe_error(error)}")
                 wait = _FIRST_WAIT
             wake.wait(wait)
 
@@ -133,7 +134,9 @@ class Signals:
         try:
             send(signal)
         except Exception as error:  # whatever programs, networks and addresses raise
-            self._put_off(signal, f"{type(error).__name__}: {error}")
+            reason = getattr(error, "reason", None)  # of urllib's errors
+            cause = reason if isinstance(reason, OSError) else error
+            self._put_off(signal, describe_error(cause))
         else:
             self._store.drop_signal(signal["id"])
 

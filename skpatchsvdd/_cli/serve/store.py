@@ -1,5 +1,6 @@
 """What a line has seen, in a file of SQLite: nothing is lost or doubled by a kill."""
 
+import hashlib
 import json
 import os
 import sqlite3
@@ -9,13 +10,13 @@ from collections import Counter
 from contextlib import contextmanager, suppress
 
 # Written into the file, and checked when it is opened.
-_VERSION = 1
+_VERSION = 2
 _TABLES = """
 CREATE TABLE IF NOT EXISTS images (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     state TEXT UNIQUE, file BLOB NOT NULL, digest TEXT, time REAL NOT NULL,
     verdict TEXT NOT NULL, score REAL, threshold REAL, p_value REAL, kind TEXT,
-    reason TEXT, model TEXT,
+    reason TEXT, model TEXT, pictures TEXT,
     seen_by TEXT, seen_at REAL,
     said TEXT, said_by TEXT, said_at REAL, applied INTEGER,
     revision INTEGER NOT NULL);
@@ -35,8 +36,8 @@ CREATE TABLE IF NOT EXISTS outbox (
 """
 _FIELDS = (
     *("id", "file", "time", "verdict", "score", "threshold", "p_value", "kind"),
-    *("reason", "model", "seen_by", "seen_at", "said", "said_by", "applied"),
-    "revision",
+    *("reason", "model", "pictures", "seen_by", "seen_at", "said", "said_by"),
+    *("applied", "revision"),
 )
 # Signals that wait, at most: of those of weeks ago nobody wants to hear.
 _MOST_WAITING = 10_000
@@ -54,6 +55,11 @@ class Store:
         self._n_pictures = n_pictures
         try:
             self._open(path)
+        except sqlite3.OperationalError as error:
+            raise OSError(
+                f"{path} cannot be written to: {error}. Make room, or let its folder "
+                "be written to."
+            ) from error
         except sqlite3.DatabaseError as error:
             raise ValueError(
                 f"{path} is no file of this command ({error}). Move it away, or pass "
@@ -117,6 +123,8 @@ class Store:
         Returns its number, or None if its state is known. `signals` are pairs of a
         target and a function of the number that gives the text to send.
         """
+        if pictures is not None:
+            image = image | {"pictures": _digest(pictures)}
         columns = [*image, "revision"]
         marks = ", ".join("?" * len(columns))
         with self._writing() as base:
@@ -195,11 +203,27 @@ class Store:
         """A number that grows with every change of an image."""
         return self._revision
 
-    def read_picture(self, number, name):
-        """Return "thumb" or "overlay" as bytes, or "details" as text; None if gone."""
-        if name not in ("thumb", "overlay", "details"):
-            return None
-        row = self._one(f"SELECT {name} FROM pictures WHERE image = ?", number)
+    def read_details(self, image):
+        """Return the size, regions and so on of an image; nothing if they are gone."""
+        text = self._read(image["id"], image["pictures"], "details")
+        return json.loads(text or "{}")
+
+    def read_picture(self, number, digest, name):
+        """Return "thumb" or "overlay" as bytes, or None if it is gone.
+
+        The digest is that of an image's pictures: numbers begin anew in another file.
+        """
+        return (
+            self._read(number, digest, name) if name in ("thumb", "overlay") else None
+        )
+
+    def _read(self, number, digest, name):
+        row = self._one(
+            f"SELECT {name} FROM pictures JOIN images ON image = id "
+            "WHERE image = ? AND images.pictures = ?",
+            number,
+            digest,
+        )
         return None if row is None else row[0]
 
     def count(self):
@@ -247,7 +271,8 @@ class Store:
         return [x[0] for x in rows]
 
     def see(self, numbers, who):
-        """Let alarms wait no longer: somebody has looked at them."""
+        """Let alarms wait no longer: somebody has looked at them; return how many."""
+        former = self._revision
         with self._writing() as base:
             for number in numbers:
                 done = base.execute(
@@ -256,6 +281,7 @@ class Store:
                     (who, time.time(), self._revision + 1, number),
                 )
                 self._revision += done.rowcount
+            return self._revision - former
 
     def say(self, number, said, who):
         """Keep what somebody says of an image, to be applied; None takes it back."""
@@ -306,6 +332,12 @@ class Store:
                 "UPDATE outbox SET tries = tries + 1, due = ?, error = ? WHERE id = ?",
                 (due, error, number),
             )
+
+
+def _digest(pictures):
+    """Return text that tells the pictures of an image from those of any other."""
+    parts = [x.encode() if isinstance(x, str) else x for x in pictures]
+    return hashlib.blake2b(b"".join(parts), digest_size=16).hexdigest()
 
 
 def _as_image(row):
