@@ -1,7 +1,7 @@
 """The report: a page that shows what an inspection has found, and its reviews."""
 
 from skpatchsvdd._report.page import Page, find_drift, write_report
-from skpatchsvdd._report.pictures import OVERLAY_SIZE, draw_overlay, save_overlay
+from skpatchsvdd._report.pictures import OVERLAY_SIZE, draw_outlined, save_sheet
 from skpatchsvdd._report.review import (
     DEFECTIVE,
     GOOD,
@@ -11,4 +11,5 @@ from skpatchsvdd._report.review import (
     is_of_model,
     make_review,
     read_review,
+    read_unchanged,
 )

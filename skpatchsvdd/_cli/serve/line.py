@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 
 from skpatchsvdd._cli.batches import cut_batches, inspect_batch, is_of_machine
-from skpatchsvdd._cli.maps import in_thresholds
 from skpatchsvdd._cli.models import load_model
 from skpatchsvdd._cli.states import find_state
 from skpatchsvdd._cli.text import printable, tell
@@ -22,7 +21,7 @@ from skpatchsvdd._report import (
     OVERLAY_SIZE,
     Page,
     digest_file,
-    draw_overlay,
+    draw_outlined,
     find_drift,
 )
 
@@ -298,12 +297,12 @@ def _draw(outcome, model):
     """Return thumb, overlay and details of an image, and the digest of its file."""
     image = read_display(outcome.file, OVERLAY_SIZE)
     (details,) = model.page.describe([outcome.file], outcome.results, pictures=[image])
-    one_map = in_thresholds(outcome.results.maps[0], model.est)
-    overlay = draw_overlay(image, one_map, outcome.results.masks[0], _PICTURE_SIZE)
+    found = outcome.results.masks[0], outcome.results.regions[0]
+    overlay = draw_outlined(image, *found, _PICTURE_SIZE)
     if find_state(outcome.file) != outcome.state:
         raise OSError("it was moved or written to after it was inspected")
     thumb = base64.b64decode(details["thumb"].partition(",")[2])
-    kept = ("size", "regions", "matches", "kinds", "distances")
+    kept = "size", "regions", "matches", "kinds", "distances", "map", "p_floor"
     text = json.dumps({x: details[x] for x in kept if x in details})
     return (thumb, overlay, text), details["digest"]
 
