@@ -140,6 +140,8 @@ class Tab:
     def press(self, key):
         """Press a key, a letter or a name such as Enter."""
         more = {"text": key} if len(key) == 1 else {"windowsVirtualKeyCode": CODES[key]}
+        if key == "Enter":
+            more["text"] = "\r"  # without it no button is pressed
         self.call("Input.dispatchKeyEvent", type="keyDown", key=key, **more)
         self.call("Input.dispatchKeyEvent", type="keyUp", key=key)
 

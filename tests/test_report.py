@@ -455,7 +455,7 @@ def test_the_place_of_the_slider_has_a_p_value_and_a_command(folder):
         p_value, abs=1e-4
     )
     assert made["place"].endswith(f"p {p_value:.2g}")
-    assert made["factor"].startswith(f"skpatchsvdd inspect part.model {folder} ")
+    assert made["factor"].startswith(f"skpatchsvdd inspect part.model {folder}/ ")
 
 
 @needs_browser
