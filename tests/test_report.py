@@ -5,6 +5,7 @@ import copy
 import html
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -126,6 +127,29 @@ def test_training_files_that_are_not_what_they_were_are_said(
     assert [m["normal"] for m in found] == [None] * len(before)
     reason = "can no longer be read" if is_gone else "changed since it was learnt from"
     assert all(reason in m["from"] for m in found)
+
+
+def test_a_training_file_that_is_replaced_later_is_not_shown(
+    tmp_path, normal, mixed, untrained
+):
+    """A page that goes on, as that of a live line, looks again."""
+
+    def list_matches():
+        found = est.inspect(mixed.images, explain=True)
+        return [m for x in page.describe(mixed.images, found) for m in x["matches"]]
+
+    files = save_images(tmp_path, normal)
+    est = untrained.fit(files)
+    est.offset_ = est.training_scores_.max()
+    page = Page(est, "Some")
+    assert all(m["normal"] for m in list_matches())
+    for file, image in zip(files, normal, strict=True):
+        stat = Path(file).stat()
+        Image.fromarray(255 - image).save(file)
+        os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))  # as a copy has it
+    for match in list_matches():
+        assert match["normal"] is None
+        assert match["from"].endswith(": the file has changed since it was learnt from")
 
 
 def test_training_files_are_compared_with_what_was_learnt(
