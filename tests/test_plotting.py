@@ -212,6 +212,15 @@ def test_histograms_count_the_scores_of_each_kind():
     assert legend_of(display.ax_) == [*heads, "threshold, -2.5"]
 
 
+def test_a_far_defect_does_not_squeeze_normal_scores_into_one_bin():
+    training = -np.linspace(1, 3, 20)
+    display = ScoreHistogramDisplay.from_predictions(training, [-300.0, -2.0])
+    values, edges, _ = display.steps_["training"].get_data()
+    assert np.sum(values > 0) >= 4
+    assert (edges[0], edges[-1]) == (-300, -1)
+    assert display.ax_.get_xscale() == "symlog"
+
+
 def test_histograms_of_an_estimator_are_of_its_own_scores(fitted, mixed):
     for estimator in (fitted, make_pipeline("passthrough", fitted)):
         display = ScoreHistogramDisplay.from_estimator(estimator, mixed.images)
