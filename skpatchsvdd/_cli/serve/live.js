@@ -292,7 +292,8 @@ function plot(span) {
   $(`sum-${span}`).textContent = `${count(total, "image")}, ${count(alarms, "alarm")}`
     + (total ? `, ${((100 * alarms) / total).toFixed(1)}%` : "");
   const drift = $(`drift-${span}`);
-  drift.textContent = `${own.drift.drifted ? "⚠ " : ""}Drift: ${own.drift.verdict}`;
+  const { drifted, verdict } = own.drift;
+  drift.textContent = `${drifted ? "⚠ " : ""}${/drift/i.test(verdict) ? "" : "Drift: "}${verdict}`;
   drift.classList.toggle("drifted", own.drift.drifted);
 }
 
