@@ -9,6 +9,7 @@ import io
 import json
 import os
 import pkgutil
+import re
 import shutil
 import socket
 import sqlite3
@@ -132,11 +133,18 @@ def test_what_arrives_is_inspected_kept_and_shown(part, photos):
             assert headers["Content-Type"] == "image/jpeg"
             assert "immutable" in headers["Cache-Control"]
             assert Image.open(io.BytesIO(body)).size == (48, 48)
+        original = f"/images/{alarm['id']}/original"
+        _, headers, body = line.ask(original)
+        assert (headers["Content-Type"], body) == ("image/png", to_bytes(damaged))
         line.post("/api/seen", images=[alarm["id"]], who="Ann")
         assert line.get("/api/state")["waiting"] == 0
         assert line.get(f"/api/images/{alarm['id']}")["seen_by"] == "Ann"
         changed = line.get(f"/api/changes?since={state['revision']}")["images"]
         assert [x["name"] for x in changed] == ["b.png"]
+        put(folder, "b.png", images[2])
+        status, _, body = line.ask(original)
+        assert status == 404
+        assert b"b.png has changed since it was inspected" in body
         said = [json.loads(line.process.stdout.readline()) for _ in range(3)]
     assert {x["verdict"] for x in said} == {"normal", "abnormal", "unreadable"}
     assert line.process.returncode == 0
@@ -1146,6 +1154,13 @@ def test_old_pictures_go_but_those_of_alarms_that_wait(tmp_path):
 
 # In a browser
 
+# Pixels of the map over the picture that is open.
+COLOURED = (
+    "(({ width, height }) => document.all.boxes.getContext('2d')"
+    ".getImageData(0, 0, width, height).data.filter((x, i) => i % 4 === 3 && x)"
+    ".length)(document.all.boxes)"
+)
+
 
 @needs_browser
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
@@ -1182,31 +1197,52 @@ def test_the_page_follows_the_line_and_reviews_by_keys(part, photos, tmp_path):
         shown = "document.querySelector('#alarms .name').textContent"
         assert tab.run(shown) == nasty
         assert tab.run("document.querySelector('#images img[onerror]')") is None
-        tab.press("Enter")
+        alt = "[...document.images].every((x) => x.alt || !x.src)"
+        assert tab.run(alt)
+        tab.press("n")
         tab.wait("document.getElementById('detail').open")
+        assert tab.run(alt)
+        found = tab.run("document.all['detail-p'].textContent")
+        assert re.match(r"p = 0\.\d+ at most, with \d+ normal images", found)
+        assert tab.run(COLOURED) == 0  # until somebody wants to see the map
+        tab.press("m")
+        tab.wait(f"{COLOURED} > 100")
+        tab.press("m")
+        tab.wait(f"{COLOURED} === 0")
         tab.press("b")
         tab.wait("detail.said && detail.said.boxes.length === detail.regions.length")
         assert tab.run("detail.said.boxes.length > 0 && !document.all.clear.hidden")
-        tab.press("n")
+        tab.press("s")
         tab.wait("state.said === 1 && detail.said.similar")
+        tab.press("u")
+        tab.wait("detail.said.verdict === 'defective' && detail.said.boxes.length")
+        tab.press("s")
+        tab.wait("detail.said.similar")
         tab.run("document.getElementById('detail').close()")
         tab.press("t")
         tab.wait("state.trial && state.trial.state === 'ready'")
         tab.wait("!document.getElementById('apply').hidden")
         tab.press("w")
+        tab.wait("document.activeElement.id === 'apply'")  # teaches nothing yet
+        assert tab.run("state.said") == 1
+        tab.press("Enter")
         tab.wait("state.said === 0")
         other = damaged.copy()
         other[0, 0] ^= 1
         put(folder, "next.png", other)
         tab.wait("document.querySelectorAll('#images .card').length === 3")
         assert tab.run("state.waiting") == 0
-        tab.press("u")
+        tab.press("h")
         tab.wait("document.activeElement.id === 'undo'")
         tab.click("#undo")
         tab.wait("state.said === 1")
         tab.run("document.getElementById('history').close()")
         tab.press("2")
         tab.wait("document.querySelectorAll('#images .card').length === 1")
+        assert "newest image" in tab.run("document.all.age.textContent")
+        line.kill()
+        tab.wait("!document.getElementById('lost').hidden")
+        assert tab.run("document.title") == "\u26a0 No answer \u00b7 part.model"
 
 
 @needs_browser

@@ -31,7 +31,7 @@ def close_figures():
 
 
 def drawn_on(axis):
-    return axis.images[0].get_array()
+    return axis.images[-1].get_array()
 
 
 def test_display_has_a_row_for_each_image(fitted, mixed):
@@ -108,10 +108,36 @@ def test_missing_matplotlib_is_named(code, kind):
 def test_the_threshold_is_the_middle_of_the_colours(fitted, mixed):
     for estimator in (fitted, make_pipeline(fitted)):
         display = AnomalyMapDisplay.from_estimator(estimator, mixed.images[:2])
-        low, high = display.axes_[0, -1].images[0].get_clim()
-        assert (low, high) == (0, pytest.approx(-2 * fitted.offset_))
-    display = AnomalyMapDisplay.from_estimator(fitted, mixed.images[:2], vmax=3)
-    assert display.axes_[0, -1].images[0].get_clim() == (0, 3)
+        picture, drawn = display.axes_[0, -1].images
+        np.testing.assert_array_equal(picture.get_array(), mixed.images[0])
+        assert drawn.get_clim() == (0, pytest.approx(-2 * fitted.offset_))
+        assert drawn.cmap(0.24)[3] == 0  # clear up to half the threshold
+        red, green, blue, _ = drawn.cmap(0.5)
+        assert red > 0.9 > green > 0.7 > blue
+        bar = display.figure_.axes[-1]
+        assert bar.get_xlabel() == "times the threshold"
+        assert [x.get_text() for x in bar.get_xticklabels()] == ["0.5", "1", "2"]
+    for options in ({"vmax": 3}, {"cmap": "gray"}):
+        display = AnomalyMapDisplay.from_estimator(fitted, mixed.images[:2], **options)
+        [drawn] = display.axes_[0, -1].images
+        top = options.get("vmax", -2 * fitted.offset_)
+        assert drawn.get_clim() == (0, pytest.approx(top))
+
+
+def test_what_was_found_is_outlined_and_numbered():
+    found = np.zeros((2, 40, 40), dtype=bool)
+    found[0, 30:, 5:10] = found[0, 0:5, 10:20] = True
+    maps = np.where(found, 2.0, 0.5)
+    maps[0, 2, 12] = 3
+    display = AnomalyMapDisplay.from_predictions(
+        np.zeros((2, 40, 40), np.uint8), maps, found=found, threshold=1.0
+    )
+    marked, clear = display.axes_[:, 0]
+    assert len(marked.collections) >= 2  # a light line over a dark one
+    places = {text.get_text(): text.get_position() for text in marked.texts}
+    assert places == {"1": (9, 0), "2": (4, 29)}  # the highest peak first
+    assert not clear.collections
+    assert not clear.texts
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +164,7 @@ def test_scales_have_columns_beside_the_joined_map(two_scales, large):
         for axis, one_map in zip(display.axes_[:, column], maps, strict=True):
             np.testing.assert_array_equal(drawn_on(axis), one_map)
             assert axis.images[0].get_clim() == (0, maps.max())
-    joined = display.axes_[0, 1].images[0]
+    joined = display.axes_[0, 1].images[-1]
     assert joined.get_clim() == (0, pytest.approx(-2 * two_scales.offset_))
 
 
@@ -150,7 +176,7 @@ def test_scales_are_chosen_and_masks_outlined_on_them(two_scales, large):
     )
     assert display.axes_.shape == (3, 4)
     assert list(display.scale_maps) == [64]
-    assert [len(axis.collections) for axis in display.axes_[0]] == [0, 0, 1, 1]
+    assert [len(axis.collections) for axis in display.axes_[0, 1:]] == [0, 1, 1]
     assert display.axes_[0, 2].images[0].get_clim() == (0, 5)
     assert display.axes_[0, 3].images[0].get_clim() != (0, 5)
 
@@ -183,6 +209,15 @@ def test_histograms_count_the_scores_of_each_kind():
     np.testing.assert_array_equal(display.line_.get_xdata(), [-2.5, -2.5])
     heads = ["training (4)", "new, normal (1)", "new, abnormal (3)"]
     assert legend_of(display.ax_) == [*heads, "threshold, -2.5"]
+
+
+def test_a_far_defect_does_not_squeeze_normal_scores_into_one_bin():
+    training = -np.linspace(1, 3, 20)
+    display = ScoreHistogramDisplay.from_predictions(training, [-300.0, -2.0])
+    values, edges, _ = display.steps_["training"].get_data()
+    assert np.sum(values > 0) >= 4
+    assert (edges[0], edges[-1]) == (-300, -1)
+    assert display.ax_.get_xscale() == "symlog"
 
 
 def test_histograms_of_an_estimator_are_of_its_own_scores(fitted, mixed):

@@ -5,6 +5,7 @@ import copy
 import html
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from sklearn.preprocessing import FunctionTransformer
 from skpatchsvdd import PatchSVDD
 from skpatchsvdd._calibration.threshold import p_values_from_scores
 from skpatchsvdd._images import read_display
-from skpatchsvdd._report import Page, save_overlay
+from skpatchsvdd._report import Page, save_sheet
 from skpatchsvdd._report.pictures import OVERLAY_SIZE, encode_map
 from skpatchsvdd.datasets import make_textures
 from skpatchsvdd.report import write_report
@@ -128,6 +129,29 @@ def test_training_files_that_are_not_what_they_were_are_said(
     assert all(reason in m["from"] for m in found)
 
 
+def test_a_training_file_that_is_replaced_later_is_not_shown(
+    tmp_path, normal, mixed, untrained
+):
+    """A page that goes on, as that of a live line, looks again."""
+
+    def list_matches():
+        found = est.inspect(mixed.images, explain=True)
+        return [m for x in page.describe(mixed.images, found) for m in x["matches"]]
+
+    files = save_images(tmp_path, normal)
+    est = untrained.fit(files)
+    est.offset_ = est.training_scores_.max()
+    page = Page(est, "Some")
+    assert all(m["normal"] for m in list_matches())
+    for file, image in zip(files, normal, strict=True):
+        stat = Path(file).stat()
+        Image.fromarray(255 - image).save(file)
+        os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))  # as a copy has it
+    for match in list_matches():
+        assert match["normal"] is None
+        assert match["from"].endswith(": the file has changed since it was learnt from")
+
+
 def test_training_files_are_compared_with_what_was_learnt(
     tmp_path, normal, untrained, monkeypatch
 ):
@@ -201,20 +225,30 @@ def test_alarms_of_grey_files_are_explained_by_a_model_of_colour(tmp_path, untra
 
 
 @pytest.mark.parametrize("size", [8, 2 * OVERLAY_SIZE])
-def test_pictures_are_clear_where_all_is_normal(tmp_path, size):
+@pytest.mark.parametrize("ground", [0, 100, 255])
+def test_sheets_outline_what_is_abnormal_and_colour_it_beside(tmp_path, size, ground):
     """Also of photographs that are larger than pictures are."""
-    image = np.full((size, size), 100, dtype=np.uint8)
-    one_map = np.zeros((8, 8), dtype=np.float32)
-    one_map[2, 3], one_map[4, 5] = 1, 3
+    image = np.full((size, size), ground, dtype=np.uint8)
+    one_map, mask = np.zeros((8, 8), dtype=np.float32), np.zeros((8, 8), dtype=bool)
+    one_map[2, 3], one_map[4, 5], mask[4, 5] = 1, 3, True
+    region = np.array(
+        [(4, 5, 5, 6)], [(x, int) for x in ("top", "left", "bottom", "right")]
+    )
     if size > 8:
         one_map = np.kron(one_map, np.ones((9, 9), dtype=np.float32))
-    save_overlay(read_display(image), one_map, tmp_path / "maps" / "a.png")
-    drawn = np.asarray(Image.open(tmp_path / "maps" / "a.png")).astype(int)
-    step = len(drawn) // 8
-    drawn = drawn[step // 2 :: step, step // 2 :: step]
-    assert (drawn[0, 0] == 100).all()
-    assert drawn[2, 3, 1] > 150  # yellow at the threshold
-    assert drawn[4, 5, 1] < 50  # red far above it
+    save_sheet(tmp_path / "a.png", read_display(image), one_map, mask, region)
+    drawn = np.asarray(Image.open(tmp_path / "a.png")).astype(int)
+    side = 400 if size == 8 else OVERLAY_SIZE
+    picture = drawn[12:, 12:][:side, :side]
+    step = side // 8
+    assert (picture[4 * step + step // 2, 5 * step + step // 2] == ground).all()
+    rows = picture[3 * step : 4 * step, 5 * step + step // 2, 0]
+    assert rows.max() - rows.min() > 200  # a light line beside a dark one
+    beside = drawn[12:, 24 + side :][: side // 2, : side // 2]
+    beside = beside[step // 4 :: step // 2, step // 4 :: step // 2]
+    assert (beside[0, 0] == ground).all()
+    assert beside[2, 3, 0] > 150 > beside[2, 3, 2]  # yellow at the threshold
+    assert beside[4, 5, 0] > 150 > beside[4, 5, 1]  # red far above it
 
 
 def test_a_threshold_of_zero_makes_a_page(tmp_path, untrained, normal):
@@ -333,10 +367,16 @@ def test_sliders_move_counts_and_maps(folder, size):
           .getImageData(0, 0, canvas.width, canvas.height).data;
           let n = 0; for (let i = 0; i < p.length; i += 4)
             n += p[i] > p[i + 2] + 60; return n; };
-        for (let i = 0; i < 40 && !red(); i++) await frames();
-        made = { first: counts(), drawn: red() };
-        await move("fade", 0); made.faded = red(); await move("fade", 65);
-        await move("threshold", 0); made.lowest = counts();
+        for (let i = 0; i < 40 && canvas.width === 210; i++) await frames();
+        const head = () => document.querySelector(".bar").offsetTop;
+        made = { first: counts(), drawn: red(), at: [head()] };
+        document.getElementById("toggle").click(); // of a narrow page
+        const map = document.querySelector("#map button");
+        map.click(); await frames(); made.mapped = red();
+        const legend = document.querySelector("#map .legend");
+        made.legend = [legend.textContent, legend.offsetWidth > 0];
+        map.click(); await frames(); made.hidden = legend.offsetWidth === 0;
+        await move("threshold", 0); made.lowest = counts(); made.at.push(head());
         made.factor = document.getElementById("factor").textContent;
         await move("threshold", 1000); made.highest = counts();
         document.getElementById("reset").click(); await frames();
@@ -359,7 +399,10 @@ def test_sliders_move_counts_and_maps(folder, size):
     assert made["lowest"] == [8, 10, 4, 0, 4]
     assert made["highest"] == [0, 0, 0, 4, 0]
     assert made["factor"].startswith("0.")
-    assert made["drawn"] > made["faded"]
+    assert made["mapped"] > 1000 + made["drawn"]  # no colours until it is asked for
+    assert made["legend"] == ["0.512 \u00d7 the threshold", True]
+    assert made["hidden"]
+    assert len(set(made["at"])) == 1  # nothing moves away under the slider
     order = np.argsort(scores)
     assert made["names"] == [files[i].name for i in order]
     assert made["shown"] == alarms.sum()
@@ -389,11 +432,13 @@ def test_the_dialog_shows_what_was_compared_and_leads_from_image_to_image(folder
         const canvas = dialog.querySelector("canvas");
         const sum = () => canvas.getContext("2d").getImageData(0, 0, canvas.width,
           canvas.height).data.reduce((a, b) => a + b, 0);
-        const slider = dialog.querySelector("input[type=range]");
-        const shown = sum(); slider.value = 0;
-        slider.dispatchEvent(new Event("input")); await frames();
-        made.faded = sum() !== shown;
-        made.fade = document.getElementById("fade").value;
+        const slider = dialog.querySelector("input[type=range]"), shown = sum();
+        slider.value = 30; slider.dispatchEvent(new Event("input")); await frames();
+        made.mapped = sum() !== shown;
+        made.others = document.querySelector("#map input").value;
+        document.dispatchEvent(new KeyboardEvent("keydown", { key: "m" }));
+        await frames(); made.again = sum() === shown;
+        made.p = dialog.querySelector(".text").textContent;
         dialog.querySelector(".close").click();
         made.closed = !dialog.open;
         """,
@@ -406,8 +451,10 @@ def test_the_dialog_shows_what_was_compared_and_leads_from_image_to_image(folder
     order = np.argsort(est.score_samples(files))
     assert made["titles"] == [str(files[order[i]]) for i in (0, 1, 2, 1)]
     assert made["link"].startswith("%3Cb%3E%26")
-    assert made["faded"]
-    assert made["fade"] == "65"  # that of the others stays
+    assert made["mapped"]
+    assert made["again"]
+    assert made["others"] == "30"  # one switch for all pictures
+    assert "p = 0.091 at most, with 10 normal images: none of them" in made["p"]
 
 
 @needs_browser
@@ -417,17 +464,13 @@ def test_the_place_of_the_slider_has_a_p_value_and_a_command(folder):
         folder,
         """
         const text = (id) => document.getElementById(id).textContent;
-        made = { hidden: document.getElementById("command").hidden,
-          own: text("factor") };
+        made = { own: text("factor") };
         await move("threshold", 300);
-        made.shown = !document.getElementById("command").hidden;
         made.factor = text("by_factor"); made.alpha = text("by_alpha");
         made.place = text("factor"); made.alarms = number(0);
         """,
     )
-    assert made["hidden"]
     assert made["own"] == f"1 \u00d7 the model's \u00b7 p {1 / 11:.2g}"
-    assert made["shown"]
     factor = float(made["factor"].split("--threshold ")[1])
     threshold = -est.offset_ * factor
     assert made["alarms"] == np.sum(-est.score_samples(files) > threshold)
@@ -436,7 +479,7 @@ def test_the_place_of_the_slider_has_a_p_value_and_a_command(folder):
         p_value, abs=1e-4
     )
     assert made["place"].endswith(f"p {p_value:.2g}")
-    assert made["factor"].startswith("skpatchsvdd inspect part.model IMAGES")
+    assert made["factor"].startswith(f"skpatchsvdd inspect part.model {folder}/ ")
 
 
 @needs_browser
@@ -495,7 +538,6 @@ def test_outlines_show_on_white(tmp_path, fitted):
     made = drive(
         tmp_path,
         """
-        await move("fade", 0);
         const canvas = document.querySelector(".card canvas");
         const dark = () => { const p = canvas.getContext("2d")
           .getImageData(0, 0, canvas.width, canvas.height).data;
@@ -521,7 +563,6 @@ def test_true_outlines_are_drawn_in_dashes(tmp_path, fitted, is_alarm):
     made = drive(
         tmp_path,
         """
-        await move("fade", 0);
         const blue = () => [...document.querySelectorAll(".card canvas")].map((x) => {
           const p = x.getContext("2d").getImageData(0, 0, x.width, x.height).data;
           const found = [];
@@ -536,10 +577,12 @@ def test_true_outlines_are_drawn_in_dashes(tmp_path, fitted, is_alarm):
     marked, unmarked = made["blue"]
     assert not unmarked
     assert made["legend"]
-    assert 30 < len(marked) < 76  # of 76 on the edge of a square of 20 pixels
-    for row, column in marked:
-        assert row in (10, 29) or column in (20, 39)
-        assert masks[0, row, column]
+    scale = 256 / 48
+    assert 200 < len(marked) < 4 * 20 * scale  # some of those around the square
+    for row, column in np.array(marked) / scale:
+        assert min(abs(row - 10), abs(row - 30), abs(column - 20), abs(column - 40)) < 1
+        assert 9 < row < 31
+        assert 19 < column < 41
 
 
 @needs_browser

@@ -150,8 +150,26 @@ def test_keys_lead_through_alarms(tab, inspected, tmp_path):
     # It leads to the first that is not reviewed.
     assert tab.run(TITLE) == names[2]
     assert tab.run("document.querySelector('dialog .keys').textContent") == (
-        "n next alarmp previousg goodd defectiveu undo"
+        "n next alarmp previousg goods similard defectiveb boxesu undom map"
     )
+
+
+def test_what_looks_like_a_good_image_and_boxes_of_what_was_found(tab, tmp_path):
+    tab.press("n")
+    tab.press("s")
+    assert tab.run(DIALOG) == "good, and so is what looks like it"
+    tab.press("g")
+    assert tab.run(DIALOG) == "really good"
+    tab.press("s")
+    tab.press("n")
+    tab.press("b")
+    assert tab.run(DIALOG) == "really defective"
+    regions = tab.run("opened.regions")
+    tab.press("Escape")
+    good, defective = read_review(save(tab, tmp_path)).images
+    assert good.similar
+    assert not defective.similar
+    assert defective.boxes == [tuple(x[:4]) for x in regions]
 
 
 def test_the_page_says_what_to_do_next(tab):

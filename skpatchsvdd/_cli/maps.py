@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from skpatchsvdd._cli.table import writing
-from skpatchsvdd._report import save_overlay
+from skpatchsvdd._report import save_sheet
 
 # The folder of maps, beside a table.
 MAPS = "maps"
@@ -26,30 +26,24 @@ def in_thresholds(maps, est):
     return maps / max(-est.offset_, _TINY)
 
 
-def save_maps(start, kinds, image, one_map, mask, est):
-    """Save a map as files of some `KINDS`, and return those that were written.
+def save_maps(files, results, est, image=None, pairs=()):
+    """Save what was found in one image, `results`, as `files` of some `KINDS`.
 
-    Their names begin with `start`; see `name_maps`. Only "overlay" shows the image, and
-    is left out if that is None. `mask` is True at abnormal pixels.
+    Only "overlay" shows the image, and beside it `pairs` of patches, as on a page.
     """
-    kinds = [x for x in kinds if x != "overlay" or image is not None]
-    if kinds:
-        with writing(start.parent):
-            start.parent.mkdir(parents=True, exist_ok=True)
-    files = []
-    for kind in kinds:
-        file = start.with_name(start.name + KINDS[kind])
+    for kind, file in files.items():
         with writing(file):
-            _save(kind, file, image, one_map, mask, est)
-        files.append(file)
-    return files
+            file.parent.mkdir(parents=True, exist_ok=True)
+            _save(kind, file, results, est, image, pairs)
 
 
-def _save(kind, file, image, one_map, mask, est):
+def _save(kind, file, results, est, image, pairs):
     from PIL import Image
 
+    one_map, mask = results.maps[0], results.masks[0]
     if kind == "overlay":
-        save_overlay(image, in_thresholds(one_map, est), file)
+        relative = in_thresholds(one_map, est)
+        save_sheet(file, image, relative, mask, results.regions[0], pairs)
     elif kind == "npy":
         np.save(file, one_map)
     elif kind == "png":
@@ -68,14 +62,14 @@ def encode_grey(one_map, est):
     return stream.getvalue()
 
 
-def name_maps(folder, number, file):
-    """Return how the names of the maps of a file begin: number, and part of its name.
+def name_maps(folder, number, file, kinds):
+    """Return the maps of a file by their kind: number, and part of its name.
 
     What could not be written, printed or parted in a table becomes an underscore.
     """
     stem = "".join(x if x.isprintable() and x != ";" else "_" for x in Path(file).stem)
     stem = stem.encode("utf-8")[:_LONGEST_NAME].decode("utf-8", "ignore")
-    return folder / MAPS / f"{number:05d}_{stem}"
+    return {x: folder / MAPS / f"{number:05d}_{stem}{KINDS[x]}" for x in kinds}
 
 
 def remove_maps(folder, first):

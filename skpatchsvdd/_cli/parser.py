@@ -154,10 +154,10 @@ def _add_inspect(commands):
         type=parse_kinds,
         default=["overlay"],
         metavar="KINDS",
-        help="what to write of each map, comma-separated: overlay, a picture of it "
-        "over the image, which is the default; npy, its numbers; png, its numbers as "
-        "16 bits of grey, of which the threshold is 10000; mask, white where an image "
-        "is abnormal",
+        help="what to write of each map, comma-separated: overlay, a picture of the "
+        "image with outlines and its map, which is the default; npy, its numbers; png, "
+        "its numbers as 16 bits of grey, of which the threshold is 10000; mask, white "
+        "where an image is abnormal",
     )
     add("--no-maps", action="store_true", help="write no maps")
     add("--no-report", action="store_true", help="write no page")

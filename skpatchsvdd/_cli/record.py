@@ -107,20 +107,22 @@ class Record:
         results = outcome.results
         regions = results.regions[0]
         image = self._read_image(outcome)
-        start = name_maps(self._folder, self.table.n_rows, outcome.file)
-        found = image, results.maps[0], results.masks[0]
-        saved = save_maps(start, self._kinds, *found, self._est)
-        maps = [x.relative_to(self._folder) for x in saved]
+        # Only this kind shows the image.
+        kinds = [x for x in self._kinds if x != "overlay" or image is not None]
+        files = name_maps(self._folder, self.table.n_rows, outcome.file, kinds)
         described = []
         if self._page is not None and image is not None:
-            drawn = saved[0] if "overlay" in self._kinds else None
+            drawn = files.get("overlay")
             described = self._page.describe(
                 [outcome.file], results, maps=[drawn], pictures=[image]
             )
+        pairs = described[0]["matches"] if described else ()
+        save_maps(files, results, self._est, image, pairs)
+        maps = [x.relative_to(self._folder) for x in files.values()]
         self.table.add(
             file=outcome.file,
             verdict=_find_verdict(outcome),
-            score=f"{results.scores[0]:.6g}",
+            score=f"{results.scores[0] + 0.0:.6g}",
             p_value=f"{results.p_values[0]:.4g}",
             n_regions=len(regions),
             regions=";".join(" ".join(str(x[k]) for k in _BOX) for x in regions),

@@ -40,7 +40,7 @@ def _write_out(character):
     return character.encode("unicode_escape").decode("ascii")
 
 
-def describe_error(error):
+def describe_cause(error):
     """Return what is wrong, without numbers of the system and names of files."""
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 

@@ -1,18 +1,25 @@
 """Pictures of images beside their anomaly maps."""
 
 import numpy as np
+from scipy import ndimage
 from sklearn.utils.validation import check_consistent_length
 
 from skpatchsvdd._images import list_images, read_display
 from skpatchsvdd._plotting.axes import import_pyplot, read_learnt
-from skpatchsvdd._utils import maps_of, offset_of
+from skpatchsvdd._utils import maps_of, masks_of, offset_of
+
+# Regions that are numbered in an image, those with the highest peaks.
+_N_NUMBERED = 10
 
 
 class AnomalyMapDisplay:
     """Images, true masks where they are known, and anomaly maps, side by side.
 
-    All maps share one colour scale, so that a normal image looks as calm as it scores;
-    maps of single patch sizes have one for each size. Make one with `from_estimator` or
+    What was found is outlined in the images and numbered, the most abnormal first.
+    Where the threshold is known, maps lie over the images in the colours of the report:
+    nothing up to half the threshold, yellow at it, red from twice as much on. All share
+    one scale, so that a normal image looks as calm as it scores; maps of single patch
+    sizes have one for each size. Make one with `from_estimator` or
     `from_predictions`. Drawing needs matplotlib: ``pip install matplotlib``.
 
     Parameters
@@ -27,6 +34,10 @@ class AnomalyMapDisplay:
         A line beside each image.
     scale_maps : dict of int to maps, default=None
         By patch size, the maps of that size alone, each like `maps`.
+    found : array-like of shape (n_images, height, width) or list, default=None
+        True at pixels that were found to be abnormal.
+    threshold : float, default=None
+        The value of maps from which on a pixel is worth an alarm.
 
     Attributes
     ----------
@@ -48,12 +59,24 @@ class AnomalyMapDisplay:
     (2, 3)
     """
 
-    def __init__(self, images, maps, *, masks=None, titles=None, scale_maps=None):
+    def __init__(
+        self,
+        images,
+        maps,
+        *,
+        masks=None,
+        titles=None,
+        scale_maps=None,
+        found=None,
+        threshold=None,
+    ):
         self.images = images
         self.maps = maps
         self.masks = masks
         self.titles = titles
         self.scale_maps = scale_maps
+        self.found = found
+        self.threshold = threshold
 
     @classmethod
     def from_estimator(
@@ -76,8 +99,7 @@ class AnomalyMapDisplay:
         axes : object
             As for `from_predictions`.
         **options : dict
-            `cmap` and `vmax`, as for `plot`. Without `vmax`, the threshold of the
-            estimator is the middle of the colours, so that normal images look calm.
+            `cmap` and `vmax`, as for `plot`.
 
         Returns
         -------
@@ -87,21 +109,31 @@ class AnomalyMapDisplay:
         maps = maps_of(estimator, X)
         scale_maps = {scale: maps_of(estimator, X, scale=scale) for scale in scales}
         offset = offset_of(estimator)
-        if options.get("vmax") is None and offset is not None and offset < 0:
-            options["vmax"] = -2 * offset
         return cls.from_predictions(
             list_images(X),
             maps,
             masks=masks,
             titles=titles,
             scale_maps=scale_maps,
+            found=masks_of(estimator, X),
+            threshold=-offset if offset is not None and offset < 0 else None,
             axes=axes,
             **options,
         )
 
     @classmethod
     def from_predictions(
-        cls, X, maps, *, masks=None, titles=None, scale_maps=None, axes=None, **options
+        cls,
+        X,
+        maps,
+        *,
+        masks=None,
+        titles=None,
+        scale_maps=None,
+        found=None,
+        threshold=None,
+        axes=None,
+        **options,
     ):
         """Draw images and their maps.
 
@@ -119,6 +151,10 @@ class AnomalyMapDisplay:
         scale_maps : dict of int to maps, default=None
             By patch size, the maps of that size alone, each like `maps`: a column for
             each size.
+        found : array-like of shape (n_images, height, width) or list, default=None
+            True at pixels that were found to be abnormal: outlined in the images.
+        threshold : float, default=None
+            The value of maps from which on a pixel is worth an alarm, ``-offset_``.
         axes : ndarray of matplotlib.axes.Axes, default=None
             Axes to draw on, one row for each image; None makes a new figure.
         **options : dict
@@ -128,26 +164,34 @@ class AnomalyMapDisplay:
         -------
         display : AnomalyMapDisplay
         """
-        check_consistent_length(X, maps, masks, titles, *(scale_maps or {}).values())
+        by_scale = (scale_maps or {}).values()
+        check_consistent_length(X, maps, masks, titles, found, *by_scale)
         display = cls(
-            list_images(X), maps, masks=masks, titles=titles, scale_maps=scale_maps
+            list_images(X),
+            maps,
+            masks=masks,
+            titles=titles,
+            scale_maps=scale_maps,
+            found=found,
+            threshold=threshold,
         )
         return display.plot(axes=axes, **options)
 
-    def plot(self, *, axes=None, cmap="inferno", vmax=None):
+    def plot(self, *, axes=None, cmap=None, vmax=None):
         """Draw all images.
 
         Parameters
         ----------
         axes : ndarray of matplotlib.axes.Axes, default=None
             Axes to draw on, one row for each image; None makes a new figure.
-        cmap : str, default="inferno"
-            Colours of the maps.
+        cmap : str, default=None
+            Colours of the maps, which then do not lie over the images. None means those
+            of the report, and "inferno" for maps without a threshold, as those of
+            single patch sizes are.
         vmax : float, default=None
-            Value from which on maps have the brightest colour; ``-2 * offset_``, the
-            default of `from_estimator`, shows all that is worth an alarm in the
-            brighter half. None is the highest value. For the maps of single patch
-            sizes, which have no threshold, it is always the highest value of the size.
+            Value from which on maps have the brightest colour. None is twice the
+            threshold or, without one, the highest value; for the maps of single patch
+            sizes it is always the highest value of the size.
 
         Returns
         -------
@@ -159,19 +203,26 @@ class AnomalyMapDisplay:
         self.figure_ = self.axes_.flat[0].figure
         columns = [self.maps, *(self.scale_maps or {}).values()]
         tops = [max(float(np.max(x)) for x in maps) for maps in columns]
-        if vmax is not None:
-            tops[0] = vmax
+        if vmax is not None or self.threshold is not None:
+            tops[0] = 2 * self.threshold if vmax is None else vmax
+        looks = [cmap or "inferno"] * len(columns)
+        if self.threshold is not None and cmap is None and vmax is None:
+            looks[0] = None
         for i, row in enumerate(self.axes_):
             self._plot_image(i, row)
             of_maps = row[-len(columns) :]
-            for axis, maps, top in zip(of_maps, columns, tops, strict=True):
-                self._plot_map(i, axis, maps, cmap, top)
+            for axis, maps, top, look in zip(
+                of_maps, columns, tops, looks, strict=True
+            ):
+                self._plot_map(i, axis, maps, look, top)
             for axis, head in zip(row, heads, strict=True):
                 axis.set_xticks([])
                 axis.set_yticks([])
                 axis.set_title(head if i == 0 else "", fontsize="small")
             if self.titles is not None:
                 row[0].set_ylabel(self.titles[i], fontsize="small")
+        if looks[0] is None and axes is None:  # a bar would take room of other axes
+            self._plot_legend(self.axes_[:, -len(columns)])
         return self
 
     def _list_heads(self):
@@ -182,18 +233,67 @@ class AnomalyMapDisplay:
 
     def _plot_image(self, i, row):
         """Draw an image and, beside it, its mask."""
-        row[0].imshow(read_display(self.images[i]))
+        self._show(i, row[0])
+        if self.found is not None:
+            _outline(row[0], np.asarray(self.found[i]) != 0, np.asarray(self.maps[i]))
         if self.masks is not None:
             mask = np.asarray(self.masks[i]) != 0
             row[1].imshow(mask, cmap="gray", vmin=0, vmax=1)
 
     def _plot_map(self, i, axis, maps, cmap, vmax):
         """Draw the map of an image, and the outline of its mask."""
-        axis.imshow(maps[i], cmap=cmap, vmin=0, vmax=vmax)
+        if cmap is None:
+            self._show(i, axis)
+        axis.imshow(maps[i], cmap=cmap or _make_colours(), vmin=0, vmax=vmax)
         if self.masks is not None:
             mask = np.asarray(self.masks[i]) != 0
             if mask.any() and not mask.all():
                 axis.contour(mask, levels=[0.5], colors="cyan", linewidths=0.9)
+
+    def _show(self, i, axis):
+        """Show an image in the pixels of its map, which may be of another size."""
+        height, width = np.shape(self.maps[i])
+        frame = -0.5, width - 0.5, height - 0.5, -0.5
+        axis.imshow(read_display(self.images[i]), extent=frame)
+
+    def _plot_legend(self, axes):
+        """Draw what the colours of maps mean."""
+        bar = self.figure_.colorbar(
+            axes[0].images[-1], ax=list(axes), location="bottom", shrink=0.9, aspect=12
+        )
+        bar.set_ticks([factor * self.threshold for factor in (0.5, 1, 2)])
+        bar.set_ticklabels(["0.5", "1", "2"])
+        bar.set_label("times the threshold", fontsize="small")
+
+
+def _outline(axis, mask, one_map):
+    """Draw a light line over a dark one around a mask, and numbers of its regions."""
+    if not mask.any():
+        return
+    padded = np.pad(mask, 1)  # so that lines close at the edges of an image
+    rows, columns = (np.arange(-1, n + 1) for n in mask.shape)
+    for color, width in (("#141414", 2.2), ("white", 1.0)):
+        axis.contour(
+            columns, rows, padded, levels=[0.5], colors=color, linewidths=width
+        )
+    labels, _ = ndimage.label(mask, structure=np.ones((3, 3)))
+    regions = ndimage.find_objects(labels)
+    peaks = [one_map[box].max() for box in regions]
+    look = {"fc": "#141414", "ec": "none", "pad": 1.5}
+    for number, i in enumerate(np.argsort(peaks)[::-1][:_N_NUMBERED], 1):
+        top, left = (part.start for part in regions[i])
+        place = max(left - 1, 0), max(top - 1, 0)
+        axis.text(*place, number, color="w", size="x-small", va="bottom", bbox=look)
+    axis.set(xlim=(-0.5, mask.shape[1] - 0.5), ylim=(mask.shape[0] - 0.5, -0.5))
+
+
+def _make_colours():
+    """Return the colours of the report, clear up to half the threshold."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    places = [(0, (1, 0.78, 0, 0)), (0.25, (1, 0.78, 0, 0)), (0.5, (1, 0.78, 0, 0.65))]
+    places.append((1, (1, 0, 0, 0.65)))
+    return LinearSegmentedColormap.from_list("times the threshold", places)
 
 
 def _check_scales(scales, estimator):

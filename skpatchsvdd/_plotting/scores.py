@@ -135,7 +135,9 @@ class ScoreHistogramDisplay:
         ax : matplotlib.axes.Axes, default=None
             Axes to draw on; None makes a new figure.
         bins : int, default=20
-            Number of bins, from the lowest of all scores to the highest.
+            Number of bins, from the lowest of all scores to the highest. Where these
+            are negative and differ by a factor of ten or more, as far defects do, bins
+            and axis are logarithmic: else all normal scores would be in one bin.
 
         Returns
         -------
@@ -145,7 +147,7 @@ class ScoreHistogramDisplay:
         self.figure_ = self.ax_.figure
         groups = self._split_scores()
         scores = np.concatenate(list(groups.values()))
-        edges = np.histogram_bin_edges(scores, bins)
+        edges = self._cut_bins(scores, bins)
         self.steps_ = {
             name: self._draw_steps(group, edges, name) for name, group in groups.items()
         }
@@ -170,6 +172,16 @@ class ScoreHistogramDisplay:
             groups["normal"] = scores[labels == 1]
             groups["abnormal"] = scores[labels == -1]
         return {name: group for name, group in groups.items() if len(group)}
+
+    def _cut_bins(self, scores, bins):
+        """Return the edges of bins, and set the scale of the axis to theirs."""
+        lowest, highest = scores.min(), scores.max()
+        if highest >= 0 or lowest > 10 * highest:
+            return np.histogram_bin_edges(scores, bins)
+        self.ax_.set_xscale("symlog", linthresh=-highest / 2)
+        edges = -np.geomspace(-lowest, -highest, bins + 1)
+        edges[[0, -1]] = lowest, highest  # whatever rounding says
+        return edges
 
     def _draw_steps(self, scores, edges, name):
         counts, _ = np.histogram(scores, edges)

@@ -2,7 +2,7 @@
 
 from skpatchsvdd._report.notes import Notes
 from skpatchsvdd._report.page import Page, write_report
-from skpatchsvdd._report.pictures import OVERLAY_SIZE, draw_overlay, save_overlay
+from skpatchsvdd._report.pictures import OVERLAY_SIZE, draw_outlined, save_sheet
 from skpatchsvdd._report.review import (
     DEFECTIVE,
     GOOD,
@@ -12,4 +12,5 @@ from skpatchsvdd._report.review import (
     is_of_model,
     make_review,
     read_review,
+    read_unchanged,
 )

@@ -18,6 +18,7 @@ from skpatchsvdd._report.links import find_folder, name_page, refer
 from skpatchsvdd._report.notes import Notes
 from skpatchsvdd._report.patches import PatchPairs
 from skpatchsvdd._report.pictures import (
+    N_REGIONS,
     OVERLAY_SIZE,
     encode_map,
     encode_mask,
@@ -30,7 +31,7 @@ from skpatchsvdd.drift import drift_test
 
 # Longest side of the pictures of images.
 _IMAGE_SIZE = 256
-# Images inspected at a time, and regions of an image that are listed.
+# Images inspected at a time.
 _BATCH = 16
 _N_REGIONS = 10
 _TINY = 1e-12  # instead of a threshold of 0
@@ -129,6 +130,7 @@ class Page:
         images came in. Each may be None.
         """
         matches = self._find_matches(X, results)
+        least, floor = self._describe_floor()
         self._pairs.check_files(matches.values())
 
         def describe(i):
@@ -137,6 +139,8 @@ class Page:
             described["label"] = None if labels is None else int(labels[i])
             drawn = maps[i] if maps else None
             described["picture"] = os.path.abspath(drawn) if drawn else None
+            if results.scores[i] < least:
+                described["p_floor"] = floor
             if self._is_compared and np.any(results.masks[i]):
                 described["mask"] = encode_mask(results.masks[i], _IMAGE_SIZE)
             if masks is not None and np.any(masks[i]):
@@ -166,17 +170,25 @@ class Page:
         found = self._est.explain([X[i] for i in alarms]) if alarms else []
         return dict(zip(alarms, found, strict=True))
 
+    def _describe_floor(self):
+        """Return the lowest normal score, below which p is at its least, and why."""
+        scores, groups = self._est.calibration_scores_, self._est.calibration_groups_
+        text = f"{len(scores)} normal images"
+        if groups is not None and (n := len(np.unique(groups))) < len(scores):
+            text += f" in {n} groups"
+        return scores.min(), text
+
     def _describe(self, x, image, i, results, matches):
         """Return what the page knows of an image."""
         is_file, threshold = isinstance(x, str | Path), _as_threshold(self._est.offset_)
         size = results.maps[i].shape
-        regions = results.regions[i][:_N_REGIONS]
+        regions = results.regions[i][:N_REGIONS]
         fields = ["top", "left", "bottom", "right", "area"]
         # The first region, whose peak is the highest.
         pairs = self._pairs.show(matches[0], image, size) if len(matches) else []
         kinds = {}
         if "names" in results:
-            names = results.names[i][:_N_REGIONS]
+            names = results.names[i][:N_REGIONS]
             kinds["kinds"] = names["kind"].tolist()
             kinds["distances"] = names["distance"].round(4).tolist()
         return {
@@ -280,7 +292,7 @@ class Page:
             ("written", f"{now:%Y-%m-%d %H:%M:%S %Z}"),
             ("training images", f"{len(est.training_scores_)}"),
             ("inspected at", f"{height} x {width} pixels, {channels} channel(s)"),
-            ("threshold", f"{-est.offset_:.6g}"),
+            ("threshold", f"{-est.offset_ + 0.0:.6g}"),
             ("training steps", f"{est.n_iter_}, lambda {est.lam_:g}"),
             *((name, str(value)) for name, value in given.items()),
             ("skpatchsvdd", __version__),
@@ -304,7 +316,8 @@ def _fill_in(content):
     """Return the page with what belongs into it, the data last: they may hold any."""
     own = files("skpatchsvdd._report")
     text = own.joinpath("page.html").read_text("utf-8")
-    for place, name in (("__STYLE__", "review.css"), ("__SCRIPT__", "review.js")):
-        text = text.replace(place, own.joinpath(name).read_text("utf-8"))
+    for place, kind in (("__STYLE__", "css"), ("__SCRIPT__", "js")):
+        parts = [own.joinpath(f"{x}.{kind}") for x in ("picture", "review")]
+        text = text.replace(place, "".join(x.read_text("utf-8") for x in parts))
     data = json.dumps(content, separators=(",", ":")).replace("<", "\\u003c")
     return text.replace("__DATA__", data)

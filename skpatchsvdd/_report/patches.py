@@ -1,5 +1,6 @@
 """Patches of alarms, beside the normal patches that they were compared with."""
 
+import os
 from functools import lru_cache
 from pathlib import Path
 
@@ -12,8 +13,8 @@ _PATCH_SIZE = 96
 _N_KEPT = 16
 # Why there is no picture of a training image.
 _WHY_NOT = {
-    "changed": ", a file that has changed since it was learnt from",
-    "unreadable": ", which can no longer be read",
+    "changed": ": the file has changed since it was learnt from",
+    "unreadable": ": the file can no longer be read",
 }
 
 
@@ -22,16 +23,17 @@ class PatchPairs:
 
     def __init__(self, estimator):
         self._est = estimator
-        self._status = {}  # of training files, by the number of the image
+        self._status = {}  # of training files, by the number of the image and its state
         self._read = lru_cache(maxsize=_N_KEPT)(
-            lambda file: (read_display(file, OVERLAY_SIZE), read_shape(file)[:2])
+            lambda file, state: (read_display(file, OVERLAY_SIZE), read_shape(file)[:2])
         )
 
     def check_files(self, matches):
         """Find out which training files of some matches are still what they were."""
         numbers = {int(i) for own in matches for i in own["image"].flat}
-        new = sorted(numbers - self._status.keys())
-        status = self._est.check_training_files(new)
+        keys = [(i, _find_state(self._est.training_files_[i])) for i in sorted(numbers)]
+        new = [key for key in keys if key not in self._status]
+        status = self._est.check_training_files([i for i, _ in new])
         self._status.update(zip(new, status.tolist(), strict=True))
 
     def show(self, matches, image, size):
@@ -52,17 +54,30 @@ class PatchPairs:
 
     def _show_normal(self, match):
         number = int(match["image"])
-        file, status = self._est.training_files_[number], self._status[number]
+        file = self._est.training_files_[number]
         origin = f"training image {number}"
         if file is not None:
             origin = f"training image {'/'.join(Path(file).parts[-2:])}"
-        normal = None
+        state, normal = _find_state(file), None
+        # A file that was replaced meanwhile has a state that was not checked.
+        status = self._status.get((number, state), "changed")
         if status == "same":
             try:
-                normal = _cut(*self._read(file), match, "image_")
+                normal = _cut(*self._read(file, state), match, "image_")
             except (OSError, ValueError):  # it is being replaced just now
                 status = "unreadable"
+            if _find_state(file) != state:
+                status, normal = "changed", None
         return {"normal": normal, "from": origin + _WHY_NOT.get(status, "")}
+
+
+def _find_state(file):
+    """Return what is another for a file that was written to or replaced."""
+    try:
+        found = os.stat(file)
+    except (OSError, TypeError):  # gone, or an image that did not come as a file
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _cut(image, size, match, prefix):

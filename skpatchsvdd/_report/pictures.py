@@ -3,19 +3,30 @@
 import base64
 import io
 import os
+import textwrap
+from functools import cache
 
 import numpy as np
+from scipy.ndimage import maximum_filter
 
 from skpatchsvdd._images import read_display
 
-# Longest side of images to look at, with or without their maps, and of maps that a page
-# holds.
+# Longest side of images to look at, and of maps that a page holds.
 OVERLAY_SIZE = 1000
 _MAP_SIZE = 96
+# Regions that are numbered and listed, those with the highest peaks.
+N_REGIONS = 10
 # Colours of a map over its image: at the threshold, and from twice as much on.
 _AT_THRESHOLD, _FAR_ABOVE = (255, 200, 0), (255, 0, 0)
 _OPACITY = 0.65
-_OUTLINE = (255, 255, 255)
+# An outline is light inside and dark outside, so that it shows on any ground; one pixel
+# of each for so many of the picture.
+_LIGHT, _DARK, _PIXELS_A_LINE = (255, 255, 255), (20, 20, 20), 500
+# On a sheet: the ground, the side that small images are enlarged to, pixels between the
+# parts, and sides of patches and of the legend.
+_GROUND, _SHEET_SIZE, _GAP, _PATCH, _LEGEND = (245, 246, 248), 400, 12, 96, (150, 12)
+# Pictures with less than this have no room for numbers.
+_ROOM_FOR_NUMBERS = 160
 # The powers of two around the threshold between which the bytes of a page's maps lie.
 _LOWEST, _HIGHEST = -4, 4
 # Codes of unequal length and nothing else: pictures of photographs hold nothing twice,
@@ -23,40 +34,162 @@ _LOWEST, _HIGHEST = -4, 4
 _QUICK = {"compress_level": 1, "compress_type": 2}
 
 
-def save_overlay(image, one_map, path):
-    """Draw a map over its image: a picture of at most `OVERLAY_SIZE` pixels a side.
+def save_sheet(path, image, one_map, mask, regions, pairs=()):
+    """Save what was found in an image as one picture.
 
-    Nothing up to half the threshold, yellow at it, red from twice as much on. The image
-    is a path or an array, the map in units of the threshold, in any size.
+    The image, at most `OVERLAY_SIZE` pixels a side, with what is abnormal outlined and
+    numbered. Beside it, half as large, the same under its map, in the colours of the
+    legend below: nothing up to half the threshold, yellow at it, red from twice as much
+    on. Then the patches of `pairs`, as a page has them, each beside the nearest normal
+    one. The image is a path or an array; the map, in any size, counts thresholds.
     """
+    from PIL import Image
+
     path.parent.mkdir(parents=True, exist_ok=True)
-    _draw_over(image, one_map, OVERLAY_SIZE).save(path, **_QUICK)
+    picture = _open(image, OVERLAY_SIZE)
+    shape = picture.width, picture.height
+    if max(shape) < _SHEET_SIZE:
+        shape = [round(x * _SHEET_SIZE / max(shape)) or 1 for x in shape]
+        picture = picture.resize(shape, Image.Resampling.NEAREST)
+    half = picture.resize([max(x // 2, 1) for x in shape])
+    beside = [_draw_map(half, one_map), _draw_legend()]
+    beside += [_draw_pair(pair) for pair in pairs]
+    _outline(picture, mask, regions)
+    _stack(picture, beside).save(path, **_QUICK)
 
 
-def draw_overlay(image, one_map, mask, size):
-    """Return the picture of `save_overlay` with the outline of a mask, as a JPEG."""
-    from PIL import ImageChops, ImageFilter
-
-    picture = _draw_over(image, one_map, size)
-    shape = _as_picture(255 * mask.astype(np.uint8)).resize(picture.size)
-    grown = shape.filter(ImageFilter.MaxFilter(3))
-    picture.paste(_OUTLINE, mask=ImageChops.subtract(grown, shape))
+def draw_outlined(image, mask, regions, size):
+    """Return an image with its mask outlined and regions numbered, as a JPEG."""
+    picture = _open(image, size)
+    _outline(picture, mask, regions)
     stream = io.BytesIO()
     picture.save(stream, "JPEG", quality=82)
     return stream.getvalue()
 
 
-def _draw_over(image, one_map, size):
-    from PIL import Image
-
+def _open(image, size):
     if isinstance(image, str | os.PathLike) or max(image.shape[:2]) > size:
         image = read_display(image, size)
-    picture = _as_picture(image)
+    return _as_picture(image).convert("RGB")
+
+
+def _outline(picture, mask, regions):
+    """Draw the outline of a mask around it, and numbers of regions beside them."""
+    mask = np.asarray(mask) != 0
+    if not mask.any():
+        return
+    wide = max(round(max(picture.size) / _PIXELS_A_LINE), 1)
+    shape = _scale_mask(mask, picture.size)
+    light = maximum_filter(shape, 2 * wide + 1)
+    dark = maximum_filter(light, 2 * wide + 1)
+    picture.paste(_DARK, mask=_as_picture(dark - light))
+    picture.paste(_LIGHT, mask=_as_picture(light - shape))
+    if max(picture.size) >= _ROOM_FOR_NUMBERS:
+        scale = picture.height / mask.shape[0], picture.width / mask.shape[1]
+        for i, region in reversed(list(enumerate(regions[:N_REGIONS], 1))):
+            top, left = region["top"] * scale[0], region["left"] * scale[1]
+            _number(picture, i, left - 2 * wide, top - 2 * wide)
+
+
+def _scale_mask(mask, size):
+    """Return a mask as bytes in another size; no pixel is lost."""
+    from PIL import Image
+
+    shape = _as_picture(255 * mask.astype(np.uint8))
+    if size[0] > shape.width:
+        shape = shape.resize(size, Image.Resampling.BILINEAR).point(lambda x: x > 127)
+    else:
+        shape = shape.resize(size, Image.Resampling.BOX).point(lambda x: x > 0)
+    return 255 * np.asarray(shape)
+
+
+def _number(picture, number, left, top):
+    """Draw a number whose lower left corner is at a place, or as near as it can be."""
+    from PIL import ImageDraw
+
+    draw, font = ImageDraw.Draw(picture), _load_font(max(max(picture.size) // 55, 11))
+    box = draw.textbbox((0, 0), str(number), font)
+    wide, high = box[2] - box[0] + 5, box[3] - box[1] + 5
+    left = min(max(left, 0), max(picture.width - wide, 0))
+    top = max(top - high, 0)
+    draw.rectangle((left, top, left + wide - 1, top + high - 1), _DARK)
+    draw.text((left + 2 - box[0], top + 2 - box[1]), str(number), _LIGHT, font)
+
+
+@cache
+def _load_font(size):
+    from PIL import ImageFont
+
+    try:
+        return ImageFont.load_default(size)
+    except TypeError:  # before Pillow 10.1 there is one size
+        return ImageFont.load_default()
+
+
+def _draw_map(picture, one_map):
+    """Return a picture under a map."""
+    from PIL import Image
+
     one_map = _thin_out(one_map, max(picture.size))
     values = _as_picture((np.clip(one_map, 0, 2) * 127.5).astype(np.uint8))
     values = values.resize(picture.size, Image.Resampling.BILINEAR)
     colours = Image.merge("RGB", [values.point(table) for table in _COLOURS])
     return Image.composite(colours, picture, values.point(_OPACITIES))
+
+
+@cache
+def _draw_legend():
+    """Return what the colours of maps mean, in multiples of the threshold."""
+    from PIL import Image, ImageDraw
+
+    wide, high = _LEGEND
+    legend = Image.new("RGB", (wide + 100, high + 20), _GROUND)
+    ramp = np.tile(np.linspace(0, 2.2, wide, dtype=np.float32), (high, 1))
+    legend.paste(_draw_map(Image.new("RGB", _LEGEND, (128, 128, 128)), ramp), (0, 0))
+    draw, font = ImageDraw.Draw(legend), _load_font(11)
+    for factor, text in ((0.5, "0.5"), (1, "1"), (2, "2 times the threshold")):
+        at = wide * factor / 2.2 - draw.textlength(text.split()[0], font) / 2
+        draw.text((at, high + 4), text, _DARK, font)
+    return legend
+
+
+def _draw_pair(pair):
+    """Return a patch beside the nearest normal one, and a line about that."""
+    from PIL import Image, ImageDraw
+
+    font = _load_font(11)
+    text = f"patch, and nearest normal: {pair['from']}"
+    lines = textwrap.wrap(text, 2 * _PATCH // 5)
+    drawn = Image.new("RGB", (2 * _PATCH + 8, _PATCH + 16 * len(lines)), _GROUND)
+    draw = ImageDraw.Draw(drawn)
+    for i, uri in enumerate((pair["patch"], pair["normal"])):
+        left = i * (_PATCH + 8)
+        draw.rectangle((left, 0, left + _PATCH - 1, _PATCH - 1), outline=_DARK)
+        if uri:
+            data = base64.b64decode(uri.partition(",")[2])
+            with Image.open(io.BytesIO(data)) as patch:
+                size = [round(x * _PATCH / max(patch.size)) or 1 for x in patch.size]
+                drawn.paste(patch.resize(size, Image.Resampling.NEAREST), (left, 0))
+    for i, line in enumerate(lines):
+        draw.text((0, _PATCH + 2 + 16 * i), line, _DARK, font)
+    return drawn
+
+
+def _stack(picture, beside):
+    """Return a sheet with a picture at the left, and others below each other."""
+    from PIL import Image
+
+    width = picture.width + 3 * _GAP + max(x.width for x in beside)
+    height = sum(x.height + _GAP for x in beside)
+    sheet = Image.new(
+        "RGB", (width, max(picture.height + _GAP, height) + _GAP), _GROUND
+    )
+    sheet.paste(picture, (_GAP, _GAP))
+    top = _GAP
+    for one in beside:
+        sheet.paste(one, (picture.width + 2 * _GAP, top))
+        top += one.height + _GAP
+    return sheet
 
 
 def _make_tables():

@@ -1,12 +1,13 @@
-"use strict";
 // The review: what people say of the images, kept by the browser and saved as a file.
 // It is part of the page, whose script comes after it: see page.html.
 const review = { said: new Map(), undo: [], isKept: true, isSaved: true, hasSaved: false };
-const VERDICTS = { good: "really good", defective: "really defective" };
-const KEYS = [["n", "next alarm"], ["p", "previous"], ["g", "good"], ["d", "defective"], ["u", "undo"]];
+const CHOICES = {
+  good: ["really good", "this image shows nothing wrong (g)"],
+  similar: ["good, and so is what looks like it", "what looks like it raises no alarm, either (s)"],
+  defective: ["really defective", "this image shows a defect (d)"],
+};
 const LEAST_DRAG = 4; // pixels of the screen: less is a click
 
-const count = (n, one, several) => `${n} ${n === 1 ? one : several}`;
 const keyOf = (x) => `${x.path ?? x.name}\n${x.digest ?? ""}`;
 const saidOf = (x) => review.said.get(keyOf(x));
 const verdictOf = (x) => saidOf(x)?.verdict;
@@ -64,14 +65,22 @@ function undo() {
   store(...last);
 }
 
-// The same verdict once more takes it back.
-function judge(x, verdict) {
-  if (verdictOf(x) === verdict) say(x, undefined);
-  else say(x, verdict === "good" ? { verdict } : { verdict, kind: null, boxes: [] });
+// What a button or a key says: `similar` that what looks like a good image is good, too.
+const SAYS = {
+  good: { verdict: "good" }, similar: { verdict: "good", similar: true },
+  defective: { verdict: "defective", kind: null, boxes: [] },
+};
+const choiceOf = (x) => saidOf(x)?.similar ? "similar" : verdictOf(x);
+
+// The same once more takes it back.
+function judge(x, choice) { say(x, choiceOf(x) === choice ? undefined : { ...SAYS[choice] }); }
+
+function boxFound(x) {
+  if (x.regions.length) say(x, { ...SAYS.defective, kind: saidOf(x)?.kind ?? null, boxes: x.regions.map((r) => r.slice(0, 4)) });
 }
 
 function addBox(x, box) {
-  const said = verdictOf(x) === "defective" ? saidOf(x) : { verdict: "defective", kind: null, boxes: [] };
+  const said = verdictOf(x) === "defective" ? saidOf(x) : SAYS.defective;
   say(x, { ...said, boxes: [...said.boxes, box] });
 }
 
@@ -96,10 +105,10 @@ function showSaid() {
   if ($("dialog").open) { fillReview(opened); drawBoxes(opened); }
 }
 
-function verdictButton(x, verdict) {
-  const button = make("button", VERDICTS[verdict], verdict);
-  button.title = verdict === "good" ? "this image shows nothing wrong (g)" : "this image shows a defect (d)";
-  button.onclick = (e) => { e.stopPropagation(); judge(x, verdict); };
+function choiceButton(x, choice) {
+  const [text, title] = CHOICES[choice], button = make("button", text, choice);
+  button.title = title;
+  button.onclick = (e) => { e.stopPropagation(); judge(x, choice); };
   button.disabled = isPast(x);
   return button;
 }
@@ -107,19 +116,22 @@ function verdictButton(x, verdict) {
 function showVerdictButtons(x) {
   const row = make("div", undefined, "judge");
   row.onclick = (e) => e.stopPropagation();
-  row.append(verdictButton(x, "good"), verdictButton(x, "defective"), make("span", "", "said"));
+  row.append(choiceButton(x, "good"), choiceButton(x, "defective"), make("span", "", "said"));
   return row;
 }
 
 function press(row, x) {
-  for (const verdict of Object.keys(VERDICTS)) row.querySelector(`.${verdict}`).setAttribute("aria-pressed", verdictOf(x) === verdict);
+  // A card has no button for similar ones: that of good ones stands for both.
+  const choice = row.querySelector(".similar") ? choiceOf(x) : verdictOf(x);
+  for (const name of Object.keys(CHOICES)) row.querySelector(`.${name}`)?.setAttribute("aria-pressed", choice === name);
 }
 
 function labelReview(card, x) {
   const said = saidOf(x), row = card.querySelector(".judge"), text = row.querySelector(".said");
   press(row, x);
   card.classList.toggle("reviewed", Boolean(said));
-  const parts = said?.verdict === "defective" ? [said.kind, said.boxes.length && count(said.boxes.length, "box", "boxes")] : [];
+  const parts = said?.verdict === "defective" ? [said.kind, said.boxes.length && count(said.boxes.length, "box", "boxes")]
+    : [said?.similar && "and so is what looks like it"];
   text.textContent = parts.filter(Boolean).join(" · ");
   text.hidden = !text.textContent;
 }
@@ -134,7 +146,7 @@ function showReview(x) {
   label.append(kind);
   const next = make("button", "next alarm", "next");
   next.title = "to the next alarm (n)"; next.onclick = () => stepAlarm(1, x);
-  row.append(verdictButton(x, "good"), verdictButton(x, "defective"), label, list, next, showKeys(), make("span", "", "hint"));
+  row.append(...Object.keys(CHOICES).map((choice) => choiceButton(x, choice)), label, list, next, showKeys(), make("span", "", "hint"));
   fillReview(x, row);
   return row;
 }
@@ -149,7 +161,7 @@ function fillReview(x, row = $("dialog").querySelector(".judge")) {
   const mark = 'Say "really defective", and drag a box over it on the picture.';
   let hint = isAlarm(x) ? `Is nothing wrong? Say "really good". Is there a defect? ${mark}` : `Was a defect missed? ${mark}`;
   if (isPast(x)) hint = "The file was inspected again after it had changed: review its later image.";
-  else if (said?.verdict === "good") hint = `Kept as really good. ${tellRest()}`;
+  else if (said?.verdict === "good") hint = `Kept as really good${said.similar ? ", and so is what looks like it" : ""}. ${tellRest()}`;
   else if (n) hint = `Kept as really defective, in ${count(n, "box", "boxes")}. Drag more, or remove one by its cross. ${tellRest()}`;
   else if (said) hint = "Kept as really defective. Drag boxes over where, or leave that to the map.";
   row.querySelector(".hint").textContent = hint;
@@ -230,7 +242,10 @@ function pressKey(e) {
     case "n": stepAlarm(1, x); break;
     case "p": stepAlarm(-1, x); break;
     case "g": if (x) judge(x, "good"); break;
+    case "s": if (x) judge(x, "similar"); break;
     case "d": if (x) judge(x, "defective"); break;
+    case "b": if (x) boxFound(x); break;
+    case "m": setMap({ isOn: !mapView.isOn }); break;
     case "u": undo(); break;
     default: return;
   }
@@ -281,7 +296,7 @@ function tellReview() {
     return e;
   };
   const open = listOpen().length;
-  const rest = make("span", `${open} of ${count(listAlarms().length, "alarm", "alarms")} to review`, "faint");
+  const rest = make("span", `${open} of ${count(listAlarms().length, "alarm")} to review`, "faint");
   $("review").querySelector(".tally").replaceChildren(part("good"), " · ", part("defective"), " · ", rest);
   $("undo").disabled = !review.undo.length;
   $("save").disabled = !said.length;

@@ -62,6 +62,17 @@ def digest_file(file):
     return digest.hexdigest()
 
 
+def read_unchanged(file, digest):
+    """Return the bytes of a file that still has a digest of `digest_file`, or raise."""
+    name = os.path.basename(file)
+    if not os.path.isfile(file):
+        raise OSError(f"{name} is gone: it was moved or removed.")
+    content = Path(file).read_bytes()
+    if hashlib.blake2b(content, digest_size=_DIGEST_BYTES).hexdigest() != digest:
+        raise OSError(f"{name} has changed since it was inspected.")
+    return content
+
+
 def fingerprint(estimator, n_images=None):
     """Return text that names the images an estimator has learnt from.
 

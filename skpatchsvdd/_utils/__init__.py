@@ -16,7 +16,7 @@ from skpatchsvdd._utils.memory import (
     is_out_of_memory,
     memory_size,
 )
-from skpatchsvdd._utils.pipelines import detector_of, maps_of, offset_of
+from skpatchsvdd._utils.pipelines import detector_of, maps_of, masks_of, offset_of
 from skpatchsvdd._utils.precision import (
     exact_convolutions,
     training_autocast,

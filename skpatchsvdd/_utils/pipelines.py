@@ -21,15 +21,27 @@ def maps_of(estimator, X, **options):
 
     The options, such as `scale`, are those of the estimator's `anomaly_map`.
     """
-    estimator = getattr(estimator, "best_estimator_", estimator)
-    if isinstance(estimator, Pipeline):
-        for _, step in estimator.steps[:-1]:
-            if step is not None and step != "passthrough":
-                X = step.transform(X)
-        return maps_of(estimator.steps[-1][1], X, **options)
+    estimator, X = _pass_steps(estimator, X)
     if not hasattr(estimator, "anomaly_map"):
         raise AttributeError(
             f"{type(estimator).__name__} has no anomaly_map, so there is nothing to "
             "know about pixels. Pass a detector that has, such as PatchSVDD."
         )
     return estimator.anomaly_map(X, **options)
+
+
+def masks_of(estimator, X):
+    """Return which pixels are abnormal, or None where the estimator does not know."""
+    estimator, X = _pass_steps(estimator, X)
+    return estimator.predict_mask(X) if hasattr(estimator, "predict_mask") else None
+
+
+def _pass_steps(estimator, X):
+    """Return the last step of a pipeline or a search, and what reaches it."""
+    estimator = getattr(estimator, "best_estimator_", estimator)
+    if not isinstance(estimator, Pipeline):
+        return estimator, X
+    for _, step in estimator.steps[:-1]:
+        if step is not None and step != "passthrough":
+            X = step.transform(X)
+    return _pass_steps(estimator.steps[-1][1], X)

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import functools
 import json
+import mimetypes
 import os
 import re
 import secrets
@@ -34,13 +35,21 @@ from skpatchsvdd._cli.serve.guard import Guard, find_address, name_cookie, read_
 from skpatchsvdd._cli.serve.line import SPANS, describe_result
 from skpatchsvdd._cli.serve.openapi import OPENAPI
 from skpatchsvdd._cli.serve.sessions import Sessions, TooManyGuesses
-from skpatchsvdd._cli.text import describe_error, printable, tell
+from skpatchsvdd._cli.text import describe_cause, printable, tell
 from skpatchsvdd._images import find_max_pixels, read_bytes, read_shape
+from skpatchsvdd._report import read_unchanged
 from skpatchsvdd._version import __version__
 
 # Images of one request, at most, and bytes of what the page sends.
 _MOST_IMAGES, _MOST_JSON = 16, 2**20
-_STATIC = {"live.js": "text/javascript", "live.css": "text/css"}
+_STATIC = {
+    name: ("text/javascript" if name.endswith("js") else "text/css", package)
+    for package, names in (
+        ("skpatchsvdd._cli.serve", ("live.js", "live.css")),
+        ("skpatchsvdd._report", ("picture.js", "picture.css")),
+    )
+    for name in names
+}
 _LONGEST_NAME, _DIGITS = 60, r"[0-9]{1,18}"
 # Seconds that the images of a request may take to decode, waiting for others included,
 # and how many times more pixels a file of the folder may have than all of them.
@@ -67,6 +76,7 @@ def make_app(line, desk, batcher, token=None, hosts=(), max_bytes=2**25):
         Route("/api/images", server.list_images),
         Route("/api/changes", server.list_changes),
         Route("/api/images/{number}", server.send_image),
+        Route("/images/{number}/original", server.send_original),
         Route("/images/{number}/{digest}/{name}", server.send_picture),
         Route("/api/history", server.list_history),
         Route("/api/seen", server.see, methods=["POST"]),
@@ -99,7 +109,7 @@ def _answer_nobody(request, error):
 
 def _answer_trouble(request, error):
     """Answer where the machine does not let something be done."""
-    return JSONResponse({"error": printable(describe_error(error))}, 503)
+    return JSONResponse({"error": printable(describe_cause(error))}, 503)
 
 
 def _answer_fault(request, error):
@@ -154,7 +164,8 @@ class _Server:
         name = request.path_params["name"]
         if name not in _STATIC:
             raise HTTPException(404, "there is no such file")
-        return Response(_read_own(name), media_type=_STATIC[name])
+        kind, package = _STATIC[name]
+        return Response(_read_own(name, package), media_type=kind)
 
     async def tell_health(self, request):  # whatever threads wait for
         return JSONResponse({"status": "ok"})
@@ -283,6 +294,19 @@ class _Server:
             picture, headers={"Cache-Control": _YEAR}, media_type="image/jpeg"
         )
 
+    def send_original(self, request):
+        """Send the file of an image as it was inspected, or say that it has gone."""
+        image = self._store.find(_path_number(request))
+        if image is None or image["digest"] is None:
+            raise HTTPException(404, "there is no such image")
+        try:
+            body = read_unchanged(image["file"], image["digest"])
+        except OSError as error:
+            raise HTTPException(404, printable(error)) from error
+        kind = mimetypes.guess_type(image["file"])[0] or ""
+        kind = kind if kind.startswith("image/") else "application/octet-stream"
+        return Response(body, headers={"Cache-Control": "no-cache"}, media_type=kind)
+
     def list_history(self, request):
         history, model = self._desk.history, self._line.model.digest
         return JSONResponse(
@@ -342,12 +366,12 @@ async def _change(function, *arguments):
     try:
         return await run_in_threadpool(function, *arguments)
     except OSError as error:
-        raise HTTPException(409, printable(describe_error(error))) from error
+        raise HTTPException(409, printable(describe_cause(error))) from error
 
 
 @functools.cache
-def _read_own(name):
-    return files("skpatchsvdd._cli.serve").joinpath(name).read_text("utf-8")
+def _read_own(name, package="skpatchsvdd._cli.serve"):
+    return files(package).joinpath(name).read_text("utf-8")
 
 
 def _number(request, name):

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from skpatchsvdd._cli.files import make_folder
 from skpatchsvdd._cli.models import check_exists
 from skpatchsvdd._cli.status import FAILED, OK
-from skpatchsvdd._cli.text import describe_error, tell
+from skpatchsvdd._cli.text import describe_cause, tell
 from skpatchsvdd._utils import hold_lock
 
 _TOKEN = "SKPATCHSVDD_TOKEN"
@@ -73,7 +73,7 @@ def _make_history(model):
 
 def _cannot_keep(error):
     return OSError(
-        f"the history of the model cannot be kept beside it: {describe_error(error)}. "
+        f"the history of the model cannot be kept beside it: {describe_cause(error)}. "
         "Make room, or let its folder be written to."
     )
 
@@ -108,7 +108,7 @@ def _check_options(args):
             files = " and ".join(filter(None, (args.certificate, args.key)))
             raise ValueError(
                 f"no certificate and its key can be read from {files}: "
-                f"{describe_error(error)}. Both must be PEM; the key can be in the "
+                f"{describe_cause(error)}. Both must be PEM; the key can be in the "
                 "file of the certificate."
             ) from error
 
@@ -124,7 +124,7 @@ def _find_token(args):
         except OSError as error:
             raise ValueError(
                 f"--token-file {args.token_file} cannot be read: "
-                f"{describe_error(error)}."
+                f"{describe_cause(error)}."
             ) from error
     token = token.strip() if token else None
     if token is None and not is_local(args.host):

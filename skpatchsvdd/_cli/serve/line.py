@@ -11,14 +11,13 @@ from typing import NamedTuple
 import numpy as np
 
 from skpatchsvdd._cli.batches import cut_batches, inspect_batch, is_of_machine
-from skpatchsvdd._cli.maps import in_thresholds
 from skpatchsvdd._cli.models import load_model
 from skpatchsvdd._cli.serve.metrics import Metrics
 from skpatchsvdd._cli.states import find_state
-from skpatchsvdd._cli.text import describe_error, printable, tell
+from skpatchsvdd._cli.text import describe_cause, printable, tell
 from skpatchsvdd._cli.watch import Later, watch_folder
 from skpatchsvdd._images import read_display
-from skpatchsvdd._report import OVERLAY_SIZE, Page, digest_file, draw_overlay
+from skpatchsvdd._report import OVERLAY_SIZE, Page, digest_file, draw_outlined
 from skpatchsvdd.drift import drift_test
 
 # Longest side of the pictures of maps, and images that are inspected between two looks
@@ -82,7 +81,7 @@ class Line:
             self.load()
             on_change()
         except Exception as error:
-            reason = describe_error(error)
+            reason = describe_cause(error)
             tell(f"{self.path} has been replaced, and is not used: {reason}")
             self._stat = _find_stat(self.path)
         else:
@@ -148,7 +147,7 @@ class Line:
                     self._trouble = None
                     continue
                 except (OSError, sqlite3.OperationalError) as error:
-                    reason = f"{outcome.file} cannot be kept: {describe_error(error)}"
+                    reason = f"{outcome.file} cannot be kept: {describe_cause(error)}"
                     outcome = outcome._replace(reason=reason, passes_soon=True)
             if outcome.passes_soon:
                 self._trouble = printable(outcome.reason)
@@ -171,7 +170,7 @@ class Line:
             except Exception as error:  # half of another file makes decoders raise any
                 if is_of_machine(error):
                     raise
-                tell(f"no picture of {outcome.file}: {describe_error(error)}")
+                tell(f"no picture of {outcome.file}: {describe_cause(error)}")
         else:
             image |= {"verdict": "unreadable", "reason": printable(outcome.reason)}
         is_alarm = image["verdict"] == "abnormal"
@@ -248,12 +247,12 @@ def _draw(outcome, model):
     """Return thumb, overlay and details of an image, and the digest of its file."""
     image = read_display(outcome.file, OVERLAY_SIZE)
     (details,) = model.page.describe([outcome.file], outcome.results, pictures=[image])
-    one_map = in_thresholds(outcome.results.maps[0], model.est)
-    overlay = draw_overlay(image, one_map, outcome.results.masks[0], _PICTURE_SIZE)
+    found = outcome.results.masks[0], outcome.results.regions[0]
+    overlay = draw_outlined(image, *found, _PICTURE_SIZE)
     if find_state(outcome.file) != outcome.state:
         raise OSError("it was moved or written to after it was inspected")
     thumb = base64.b64decode(details["thumb"].partition(",")[2])
-    kept = ("size", "regions", "matches", "kinds", "distances")
+    kept = "size", "regions", "matches", "kinds", "distances", "map", "p_floor"
     text = json.dumps({x: details[x] for x in kept if x in details})
     return (thumb, overlay, text), details["digest"]
 

@@ -4,8 +4,10 @@ const SECOND = 1000;
 // Cards that a page holds, before older ones are asked for again, of images and of alarms that wait, and pixels
 // below it for which there are some.
 const ROOM = 600, STRIP = 120, AHEAD = 600;
+// Seconds without an answer after which the page says so.
+const LOST = 6;
 let revision = -1, run = null, only = "", images = new Map(), waiting = new Map(), current = null;
-let detail = null, boxes = [], drawn = null, state = null, isEnd = false, isLoading = false;
+let detail = null, overlay = null, saids = [], boxes = [], newest = 0, skew = 0, heard = Date.now(), asked = 0, failed = "", drawn = null, state = null, isEnd = false, isLoading = false;
 
 const make = (tag, name, text) => {
   const element = document.createElement(tag);
@@ -20,6 +22,8 @@ async function ask(path, body) {
     body: JSON.stringify({ ...body, who: $("who").value.trim() || null }),
   };
   const answer = await fetch(path, { ...options, signal: AbortSignal.timeout(30 * SECOND) });
+  const date = Date.parse(answer.headers.get("date"));
+  if (date) skew = date - Date.now(); // of the server's clock
   if (answer.status === 401) { location.href = "/login"; throw new Error("sign in"); }
   const content = await answer.json().catch(() => ({}));
   if (!answer.ok) throw new Error(content.error || answer.statusText);
@@ -39,7 +43,9 @@ const attempt = (work) => async (...args) => {
 };
 
 // ---------------------------------------------------------------- cards
-const percent = (p) => (p === null ? "" : `p\u00a0${p < 0.001 ? p.toExponential(0) : p.toFixed(3)}`);
+const times = (image) => image.score === null ? "" : `${Math.abs(image.score / image.threshold).toFixed(image.score / image.threshold < 10 ? 2 : 1)}\u00a0×\u00a0threshold`;
+// One place for the addresses of pictures.
+const pictureOf = (image, name) => (image.pictures ? `${image.pictures}/${name}` : "");
 function clock(t) {
   const then = new Date(t * SECOND), isToday = then.toDateString() === new Date().toDateString();
   return isToday ? then.toLocaleTimeString() : then.toLocaleString([], { dateStyle: "short", timeStyle: "short" });
@@ -54,20 +60,20 @@ function fillCard(card, image) {
   else {
     const picture = make("img");
     picture.loading = "lazy";
-    picture.alt = "";
-    picture.src = `${image.pictures}/${image.verdict === "abnormal" ? "overlay" : "thumb"}`;
+    picture.alt = image.name;
+    picture.src = pictureOf(image, image.verdict === "abnormal" ? "overlay" : "thumb");
     picture.onerror = () => picture.replaceWith(make("span", "blank", "no picture"));
     card.append(picture);
   }
   const text = make("span", "text");
-  text.append(make("span", `badge ${image.verdict}`, image.verdict), ` ${percent(image.p_value)}`);
+  text.append(make("span", `badge ${image.verdict}`, image.verdict), ` ${times(image)}`);
   if (image.kind) text.append(` ${image.kind}`);
   text.append(make("span", "name", image.name));
   const line = make("span", "quiet", clock(image.time));
   if (image.said) line.append(make("span", "mark", ` ${image.said.verdict === "good" ? "good" : "defective"}${image.applied ? " ✓" : ""}`));
   text.append(line);
   card.append(text);
-  card.setAttribute("aria-label", `${image.name}, ${image.verdict}, ${percent(image.p_value)}`);
+  card.setAttribute("aria-label", `${image.name}, ${image.verdict}, ${times(image)}`);
 }
 
 function newCard(image) {
@@ -92,6 +98,7 @@ function place(box, map, image) {
 const isShown = (image) => only === "" || (only === "abnormal" ? image.verdict === "abnormal" : image.said !== null);
 
 function take(image) {
+  newest = Math.max(newest, image.time);
   if (isShown(image)) place($("images"), images, image);
   else if (images.has(image.id)) { images.get(image.id).remove(); images.delete(image.id); }
   if (waits(image)) place($("alarms"), waiting, image);
@@ -124,7 +131,7 @@ async function loadOlder() {
     const which = only, found = (await ask(`/api/images?only=${which}${before}`)).images;
     // Others were chosen meanwhile, or those that it was asked from have gone: they are loaded next.
     if (which !== only || last !== $("images").lastElementChild) return;
-    found.forEach((x) => place($("images"), images, x));
+    found.forEach((x) => { newest = Math.max(newest, x.time); place($("images"), images, x); });
     isEnd = found.length < 60;
   } finally { isLoading = false; }
   trim();
@@ -146,6 +153,7 @@ async function choose(which) {
 
 // ---------------------------------------------------------------- following
 async function follow() {
+  asked = Date.now();
   try {
     state = await ask("/api/state");
     if (run !== null && run !== state.run) { location.reload(); return; } // it was started again
@@ -156,6 +164,7 @@ async function follow() {
       await loadOlder();
     }
     while (revision < state.revision) {
+      asked = Date.now();
       const changed = (await ask(`/api/changes?since=${revision}`)).images;
       if (!changed.length) { revision = state.revision; break; }
       changed.forEach(take);
@@ -163,25 +172,41 @@ async function follow() {
     }
     trim();
     fillScreen();
+    heard = Date.now();
+    failed = "";
     showState();
-  } catch (error) {
-    $("status").textContent = `no connection: ${error.message}`;
-  }
+  } catch (error) { failed = error.message; }
+  asked = 0;
+  tick();
   setTimeout(follow, document.hidden ? 5 * SECOND : SECOND);
+}
+
+function tellAge(seconds) {
+  if (seconds < 90) return `${Math.max(Math.round(seconds), 0)} s`;
+  return seconds < 5400 ? `${Math.round(seconds / 60)} min` : seconds < 172800 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86400)} days`;
+}
+
+// Each second, whether or not the server answers: a dead one must not look alive.
+function tick() {
+  const isLost = failed || (asked && Date.now() - asked > LOST * SECOND), model = state ? state.model.file.split("/").pop() : "";
+  $("lost").hidden = !isLost;
+  document.body.classList.toggle("is-lost", Boolean(isLost));
+  if (isLost) $("lost").textContent = `The server does not answer since ${new Date(heard).toLocaleTimeString()}${failed ? ` (${failed})` : ""}. New images and alarms are not shown.`;
+  document.title = isLost ? `⚠ No answer · ${model}` : state ? `${state.waiting ? `(${state.waiting}) ` : ""}${model} · live` : document.title;
+  $("age").textContent = newest ? `, newest image ${tellAge((Date.now() + skew) / SECOND - newest)} ago` : "";
 }
 
 function showState() {
   const counts = state.counts, total = (counts.normal || 0) + (counts.abnormal || 0);
   $("sign-out").hidden = !state.has_token;
   $("model").textContent = state.model.file.split("/").pop();
-  document.title = `${state.waiting ? `(${state.waiting}) ` : ""}${$("model").textContent} · live`;
-  $("status").textContent = `${total.toLocaleString()} images, ${(counts.abnormal || 0).toLocaleString()} alarms`
+  $("counts").textContent = `${count(total, "image")}, ${count(counts.abnormal || 0, "alarm")}`
     + (counts.unreadable ? `, ${counts.unreadable} unreadable` : "")
-    + (state.signals ? `, ${state.signals} signals wait` : "");
+    + (state.signals ? `, ${state.signals === 1 ? "1 signal waits" : `${state.signals} signals wait`}` : "");
   $("trouble").hidden = !state.trouble;
   $("trouble").textContent = state.trouble || "";
   $("waiting").hidden = state.waiting === 0;
-  $("n-waiting").textContent = state.waiting === 1 ? "1 alarm" : `${state.waiting} alarms`;
+  $("n-waiting").textContent = count(state.waiting, "alarm");
   if (state.waiting > waiting.size && waiting.size < 60) refillAlarms();
   const kinds = $("kinds");
   if (kinds.children.length !== state.model.kinds.length) {
@@ -199,7 +224,7 @@ const refillAlarms = attempt(async () => {
 function showTrial() {
   const trial = state.trial, box = $("trial");
   $("corrections").hidden = !state.said && !trial;
-  $("n-said").textContent = state.said === 1 ? "1 correction, not yet learnt" : `${state.said} corrections, not yet learnt`;
+  $("n-said").textContent = `${count(state.said, "correction")}, not yet learnt`;
   const isReady = trial && trial.state === "ready";
   $("try").disabled = Boolean(trial && trial.state === "running") || !state.said;
   $("apply").hidden = !(isReady && trial.changes.is_new);
@@ -245,30 +270,31 @@ function plot(span) {
   svg.setAttribute("role", "img");
   const most = Math.max(1, ...own.images), sum = (x) => x.reduce((a, b) => a + b, 0);
   const total = sum(own.images), alarms = sum(own.alarms);
-  svg.setAttribute("aria-label", `${total} images, ${alarms} alarms`);
+  svg.setAttribute("aria-label", `${count(total, "image")}, ${count(alarms, "alarm")}`);
   svg.replaceChildren();
-  own.images.forEach((count, i) => {
-    const tall = (60 * count) / most, bad = (60 * own.alarms[i]) / most;
+  own.images.forEach((n_images, i) => {
+    const tall = (60 * n_images) / most, bad = (60 * own.alarms[i]) / most;
     const bar = { x: i * wide + 0.5, width: Math.max(wide - 1, 1) };
     const from = new Date((own.start + i * own.length) * SECOND).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
     const group = shape("g", "", {});
-    group.append(shape("title", "", {}, `${from}: ${count} images, ${own.alarms[i]} alarms`));
+    group.append(shape("title", "", {}, `${from}: ${count(n_images, "image")}, ${count(own.alarms[i], "alarm")}`));
     group.append(shape("rect", "images", { ...bar, y: floor - tall, height: tall }));
     group.append(shape("rect", "alarms", { ...bar, y: floor - bad, height: bad }));
     svg.append(group);
   });
   // The mean score in units of the threshold: 1 is the dashed line.
-  const level = (x) => 30 - 22 * Math.min(x, 1.3) + 0;
+  const level = (x) => 30 - 22 * Math.min(x, 1.2);
   svg.append(shape("line", "limit", { x1: 0, x2: width, y1: level(1), y2: level(1) }));
   const points = own.means.map((x, i) => (x === null ? null : [(i + 0.5) * wide, level(x)])).filter(Boolean);
   if (points.length > 1) svg.append(shape("polyline", "mean", { points: points.map((x) => x.join(",")).join(" ") }));
-  if (points.length === 1) svg.append(shape("circle", "dot", { cx: points[0][0], cy: points[0][1], r: 2.5 }));
+  if (points.length === 1) svg.append(shape("line", "dot", { x1: points[0][0], x2: points[0][0], y1: points[0][1], y2: points[0][1] }));
   const time = (t) => new Date(t * SECOND).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
   $(`from-${span}`).textContent = time(own.start);
-  $(`sum-${span}`).textContent = `${total.toLocaleString()} images, ${alarms} alarms`
+  $(`sum-${span}`).textContent = `${count(total, "image")}, ${count(alarms, "alarm")}`
     + (total ? `, ${((100 * alarms) / total).toFixed(1)}%` : "");
   const drift = $(`drift-${span}`);
-  drift.textContent = `${own.drift.drifted ? "⚠ " : ""}Drift: ${own.drift.verdict}`;
+  const { drifted, verdict } = own.drift;
+  drift.textContent = `${drifted ? "⚠ " : ""}${/drift/i.test(verdict) ? "" : "Drift: "}${verdict}`;
   drift.classList.toggle("drifted", own.drift.drifted);
 }
 
@@ -280,8 +306,9 @@ async function open(id) {
   $("detail-name").textContent = detail.name;
   $("detail-verdict").textContent = detail.verdict;
   $("detail-verdict").className = `badge ${detail.verdict}`;
-  $("detail-numbers").textContent = detail.score === null ? ""
-    : `${percent(detail.p_value)}, ${(detail.score / detail.threshold).toFixed(2)} × the threshold${detail.kind ? `, like ${detail.kind}` : ""}`;
+  $("detail-numbers").textContent = detail.score === null ? "" : times(detail) + (detail.kind ? `, like ${detail.kind}` : "");
+  $("detail-p").textContent = detail.p_value === null ? "" : tellP(detail.p_value, detail.p_floor);
+  $("original").href = `/images/${detail.id}/original`;
   $("kind").value = (detail.said && detail.said.kind) || detail.kind || "";
   $("pairs").replaceChildren();
   (detail.matches || []).forEach((x) => {
@@ -289,7 +316,7 @@ async function open(id) {
       if (!source) return make("span", "quiet", "no picture");
       const image = make("img");
       image.src = source;
-      image.alt = "";
+      image.alt = source === x.patch ? "patch of this image" : "nearest normal patch";
       return image;
     });
     pair.append(images[0], "nearest normal:", images[1], make("span", "quiet", x.from));
@@ -301,9 +328,24 @@ async function open(id) {
 }
 
 function showPicture() {
-  const isMap = $("map").getAttribute("aria-pressed") === "true";
-  $("picture").src = `${detail.pictures}/${isMap ? "overlay" : "thumb"}`;
-  $("picture").hidden = detail.verdict === "unreadable";
+  $("picture").src = pictureOf(detail, "overlay");
+  $("picture").alt = detail.name;
+  $("picture").hidden = $("original").hidden = detail.verdict === "unreadable";
+  overlay = null;
+  if (!detail.map) return;
+  overlay = new Image();
+  overlay.onload = drawBoxes;
+  overlay.src = detail.map;
+}
+
+// The map in its colours, to be drawn over the picture.
+function colourMap() {
+  const map = new OffscreenCanvas(overlay.width, overlay.height), context = map.getContext("2d");
+  context.drawImage(overlay, 0, 0);
+  const pixels = context.getImageData(0, 0, map.width, map.height);
+  for (let i = 0; i < pixels.data.length; i += 4) colour(pixels.data, i, readByte(pixels.data[i]), opacityOfMap());
+  context.putImageData(pixels, 0, 0);
+  return map;
 }
 
 function showSaid() {
@@ -335,10 +377,23 @@ async function say(verdict, similar = false) {
     said.kind = $("kind").value.trim() || null;
   } else boxes = [];
   const own = detail; // which may be another one when the answer comes
+  saids.push([own.id, own.said]);
   await ask("/api/say", { image: own.id, said });
   Object.assign(own, { said, said_by: $("who").value.trim() || null, applied: null });
   if (own.seen_at === null) { own.seen_at = Date.now() / SECOND; own.seen_by = own.said_by; }
   if (detail === own) showSaid();
+}
+
+// The same once more takes it back.
+const judge = (verdict, similar = false) =>
+  detail.said && detail.said.verdict === verdict && Boolean(detail.said.similar) === similar ? say(null) : say(verdict, similar);
+
+async function undo() {
+  const last = saids.pop();
+  if (!last) return;
+  await ask("/api/say", { image: last[0], said: last[1] });
+  if (!$("detail").open || detail.id !== last[0]) await open(last[0]);
+  else { detail.said = last[1]; boxes = last[1] && last[1].boxes ? last[1].boxes.map((x) => [...x]) : []; showSaid(); }
 }
 
 async function boxFound() {
@@ -359,17 +414,18 @@ async function step(by) {
   else card.focus();
 }
 
-async function nextAlarm() {
-  // After one is looked at, the next that waits; or the page again.
-  const next = [...waiting.keys()].filter((x) => x !== detail.id).sort((a, b) => b - a)[0];
-  if (next) await open(next);
-  else $("detail").close();
+async function stepAlarm(by) {
+  // The newest first; after the last that waits the first again, or the page.
+  const all = [...waiting.keys()].filter((x) => !detail || x !== detail.id).sort((a, b) => by * (b - a));
+  const next = all.find((x) => detail && by * (detail.id - x) > 0) ?? all[0];
+  if (next !== undefined) await open(next);
+  else if (detail) $("detail").close();
 }
 
 async function see() {
   if (!waits(detail)) return;
   await ask("/api/seen", { images: [detail.id] });
-  await nextAlarm();
+  await stepAlarm(1);
 }
 
 // Boxes are drawn in pixels of the image, wherever it is shown.
@@ -388,6 +444,7 @@ function layout() {
 function drawBoxes() {
   if (!detail || !$("picture").clientWidth) return;
   const scale = layout(), context = $("boxes").getContext("2d");
+  if (mapView.isOn && overlay && overlay.complete) context.drawImage(colourMap(), 0, 0, $("boxes").width, $("boxes").height);
   context.lineWidth = 2;
   context.strokeStyle = "#00e5ff";
   [...boxes, ...(drawn ? [drawn] : [])].forEach(([top, left, bottom, right]) => {
@@ -471,19 +528,14 @@ async function apply() {
 }
 
 // ---------------------------------------------------------------- keys and clicks
-const KEYS = {
+const PRESSED = {
   ArrowRight: () => step(1), ArrowLeft: () => step(-1), ArrowDown: null, ArrowUp: null,
-  m: () => $("map").click(), a: () => detail && $("detail").open && see(),
-  g: () => $("detail").open && say("good"), n: () => $("detail").open && say("good", true),
-  d: () => $("detail").open && say("defective"),
-  b: () => $("detail").open && boxFound(),
-  z: () => $("detail").open && say(null), t: () => ask("/api/try", {}), w: apply,
-  u: showHistory, h: showHistory, "?": () => $("help").showModal(),
+  n: () => stepAlarm(1), p: () => stepAlarm(-1), u: undo,
+  m: () => setMap({ isOn: !mapView.isOn }), a: () => detail && see(),
+  g: () => detail && judge("good"), s: () => detail && judge("good", true),
+  d: () => detail && judge("defective"), b: () => detail && boxFound(),
+  t: () => ask("/api/try", {}), w: () => { $("detail").close(); $("apply").focus(); }, h: showHistory, "?": () => $("help").showModal(),
   1: () => choose(""), 2: () => choose("abnormal"), 3: () => choose("said"),
-  Enter: () => {
-    const first = [...waiting.keys()].sort((a, b) => b - a)[0];
-    if (first && !$("detail").open) return open(first);
-  },
 };
 
 function listen() {
@@ -498,16 +550,15 @@ function listen() {
   });
   $("close").onclick = () => $("detail").close();
   $("detail").onclose = () => { detail = null; };
-  $("map").onclick = () => {
-    $("map").setAttribute("aria-pressed", $("map").getAttribute("aria-pressed") !== "true");
-    if (detail) showPicture();
-  };
+  $("map").append(showMapTools());
+  mapView.change = drawBoxes;
+  $("next-alarm").onclick = attempt(() => stepAlarm(1));
   $("seen").onclick = attempt(see);
   $("previous").onclick = attempt(() => step(-1));
   $("next").onclick = attempt(() => step(1));
-  $("good").onclick = attempt(() => say("good"));
-  $("similar").onclick = attempt(() => say("good", true));
-  $("defective").onclick = attempt(() => say("defective"));
+  $("good").onclick = attempt(() => judge("good"));
+  $("similar").onclick = attempt(() => judge("good", true));
+  $("defective").onclick = attempt(() => judge("defective"));
   $("unsay").onclick = attempt(() => say(null));
   $("found").onclick = attempt(boxFound);
   $("clear").onclick = attempt(() => { boxes = []; return say("defective"); });
@@ -520,12 +571,10 @@ function listen() {
   $("show-help").onclick = () => $("help").showModal();
   listenForBoxes();
   document.onkeydown = (event) => {
-    const isTyping = event.target.matches("input");
+    const isTyping = event.target.matches("input:not([type=range])");
     if (event.ctrlKey || event.metaKey || event.altKey || isTyping) return;
     if (event.repeat && !event.key.startsWith("Arrow")) return;
-    const isButton = event.target.matches("button");
-    if (event.key === "Enter" && isButton) return; // it presses the button
-    const work = KEYS[event.key];
+    const work = PRESSED[event.key];
     if (!work) return;
     event.preventDefault();
     attempt(work)();
@@ -534,3 +583,4 @@ function listen() {
 
 listen();
 follow();
+setInterval(tick, SECOND);

@@ -12,7 +12,7 @@ import urllib.error
 import urllib.request
 from contextlib import suppress
 
-from skpatchsvdd._cli.text import describe_error, tell
+from skpatchsvdd._cli.text import describe_cause, tell
 
 # Seconds that a command or an address may take, and until the next try: at first, and
 # at most; twice as long each time.
@@ -125,7 +125,7 @@ class Signals:
                     self._send(signal)
                     continue
             except Exception as error:  # of the disk: the next try may succeed
-                tell(f"alarms wait: {describe_error(error)}")
+                tell(f"alarms wait: {describe_cause(error)}")
                 wait = _FIRST_WAIT
             wake.wait(wait)
 
@@ -136,7 +136,7 @@ class Signals:
         except Exception as error:  # whatever programs, networks and addresses raise
             reason = getattr(error, "reason", None)  # of urllib's errors
             cause = reason if isinstance(reason, OSError) else error
-            self._put_off(signal, describe_error(cause))
+            self._put_off(signal, describe_cause(cause))
         else:
             self._store.drop_signal(signal["id"])
 
