@@ -31,6 +31,8 @@ class ClusterSearch:
     may be nearer, for all that rounding allows, are compared by differences.
     """
 
+    is_capturable = False
+
     def __init__(self, rows, centers, starts, owners):
         has_rows = np.diff(starts) > 0
         self._rows, self._centers = rows, centers[torch.from_numpy(has_rows)]
