@@ -10,7 +10,7 @@ For each way: the seconds to make it, the milliseconds for the patches of one im
 of a batch for each image, and how far distances are from those of the plain way,
 relative to these, at most. Then what a user waits for: the milliseconds of
 `score_samples` for one image, and of 64 in a call for each image; on a GPU also with
-local normal variation found by a kernel and by plain torch, and how much the score of
+local normal variation found by products in memory, and how much the score of
 an image alone differs from that in a call, at most. All of it is repeated with a
 reduced bank.
 
@@ -36,8 +36,7 @@ from _hooks import check_device, check_images, parts_of
 from skpatchsvdd import PatchSVDD
 from skpatchsvdd._bank import join_banks, make_index
 from skpatchsvdd._bank.distances import Nearest, product_error
-from skpatchsvdd._bank.regression import make_regression, regress, regress_images
-from skpatchsvdd._bank.variation import _OnDevice
+from skpatchsvdd._bank.regression import regress
 from skpatchsvdd._learnt import describe_bank, set_learnt
 from skpatchsvdd.datasets import load_mvtec_ad
 
@@ -187,15 +186,14 @@ def time_scores(model, made, test, device, args):
     _, _, indexes = parts_of(model)
     regressions = ["package"]
     if device.type == "cuda" and model._fitted.variations is not None:
-        regressions = ["kernel", "plain", "plain, each"]
+        regressions = ["package", "plain"]
     rows = []
     for name, by_scale in made.items():
         for label in regressions:
             model._fitted = model._fitted.change()  # another inspector and graph
             for i, index in enumerate(indexes):
                 index._searches = {device: AsSearch(by_scale[i])}
-            if label != "package":
-                set_regressions(model, label, device)
+            set_regressions(model, label, device)
             for _ in range(6 if device.type == "cuda" else 1):
                 model.score_samples(images[:1])
             one, alone = np.inf, []
@@ -232,20 +230,17 @@ def check_used(indexes, by_scale, device):
 
 
 def set_regressions(model, label, device):
-    """Find local normal variation by a kernel, by plain torch, or image by image."""
+    """Find local normal variation as the package does, or by products in memory."""
     for variation in model._fitted.variations:
-        own, rows = variation._make_model(device)
-        made = functools.partial(regress_images, own)
-        if label == "kernel":
-            made = make_regression(own, rows)
-        if label == "plain, each":
-            made = functools.partial(regress_each, own)
-        variation._on_device = _OnDevice(device, made, own.typical)
+        vars(variation).pop("usual", None)
+        if label == "plain":
+            own = variation._make_model(device)
+            variation.usual = functools.partial(regress_each, own)
 
 
 def regress_each(model, features, left_out):
     """Find what is usual image by image, so that no other image matters."""
-    return torch.stack([regress(model, x) for x in features])
+    return torch.stack([regress(model, x) for x in features]) + model.typical
 
 
 class AsSearch:

@@ -97,10 +97,6 @@ class ApproximateIndex(Saved):
         """Whether a CUDA graph can hold `query`: no host synchronisation."""
         return self._exact.is_capturable(device)
 
-    def query_exactly(self, features, left_out):
-        """Return the exact distances; parameters are those of `query`."""
-        return self._exact.query(features, left_out)
-
     def _load(self):
         """Return pynndescent's index; a reloaded one is unpacked on first use."""
         if isinstance(self._index, bytes):

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from skpatchsvdd._bank.distances import TINY, product_error
+from skpatchsvdd._bank.distances import product_error
 from skpatchsvdd._utils import as_columns, expand, halve_squares
 
 # Rows of a cluster, about, and clusters at most: smaller ones are skipped more often,
@@ -68,24 +68,12 @@ def _assign(x, centers):
     )
 
 
-def place_in_tiles(starts, n_each):
-    """Say where rows go when every cluster is padded to whole tiles of `n_each` rows.
-
-    Returns the place of each row, and how many tiles each cluster has.
-    """
-    n_rows = np.diff(starts)
-    n_tiles = -(-n_rows // n_each)
-    shift = np.concatenate([[0], np.cumsum(n_tiles * n_each - n_rows)[:-1]])
-    return np.arange(starts[-1]) + shift.repeat(n_rows), n_tiles
-
-
 class ClusterBounds:
     """How near the rows of each cluster can be to a query, for certain.
 
-    By the radius of the cluster around its centre, and because its rows lie beyond a
-    plane, across the line from the centre nearest to the query. Squared distances to
-    centres are expanded, around the mean of the centres; what rounding may have changed
-    in them is allowed for.
+    By the radius of the cluster around its centre. Squared distances to centres are
+    expanded, around the mean of the centres; what rounding may have changed in them is
+    allowed for.
 
     `half_squares` of rows are those of their distances to the centre; `radii` are
     distances that no row of a cluster exceeds.
@@ -93,48 +81,18 @@ class ClusterBounds:
 
     def __init__(self, rows, centers, starts):
         self.error = product_error(centers.shape[1])
-        between = torch.cdist(
-            centers, centers, compute_mode="donot_use_mm_for_euclid_dist"
-        )
-        self._between = between.clamp_(min=TINY)
-        self._margins = torch.full_like(between, torch.inf)
         self.radii = centers.new_zeros(len(centers))
         self.half_squares = rows.new_empty(len(rows))
         for cluster in np.flatnonzero(np.diff(starts)):
             part = slice(starts[cluster], starts[cluster + 1])
-            self._measure(cluster, rows[part], centers, self.half_squares[part])
+            half_squares = halve_squares(rows[part] - centers[cluster])
+            self.half_squares[part] = half_squares
+            square = 2 * (1 + self.error) * half_squares.max()
+            self.radii[cluster] = square.sqrt()
         self._origin = centers.mean(dim=0)
         centers = centers - self._origin
         self._columns = as_columns(centers)
         self._half_squares = halve_squares(centers)
-
-    def _measure(self, cluster, rows, centers, half_squares):
-        """Find the radius of a cluster, and how far other centres are from its rows.
-
-        The margin is a lower bound of half the squared distance of its rows to another
-        centre, less that to its own.
-        """
-        rows = rows - centers[cluster]
-        torch.linalg.vecdot(rows, rows, out=half_squares)
-        half_squares /= 2
-        square = 2 * (1 + self.error) * half_squares.max()
-        between = self._between[cluster].square()
-        away = (centers[cluster] - centers).T.contiguous()
-        smallest = torch.stack([(x @ away).amin(dim=0) for x in rows.split(_ASSIGNED)])
-        errors = self.error * (between + square)
-        self.radii[cluster] = square.sqrt()
-        self._margins[:, cluster] = smallest.amin(dim=0) + between / 2 - errors
-
-    def squares(self, queries):
-        """Return squared distances to the centres, about, and to their mean."""
-        x = queries - self._origin
-        query_squares = x.square().sum(dim=1)
-        squares = 2 * expand(self._half_squares, x, self._columns)
-        return squares.add_(query_squares[:, None]), query_squares
-
-    def geometry(self):
-        """Return margins, distances between centres, radii and squares of centres."""
-        return self._margins, self._between, self.radii, 2 * self._half_squares
 
     def __call__(self, queries):
         """Compare queries with all clusters; both results are (n_queries, n_clusters).
@@ -142,12 +100,9 @@ class ClusterBounds:
         Squared distances to the centres, about, and half squares that no row of the
         cluster falls below.
         """
-        squares, query_squares = self.squares(queries)
-        center_squares = 2 * self._half_squares
-        low = squares - 2 * self.error * (center_squares + query_squares[:, None])
-        smallest, nearest = squares.min(dim=1)
-        high = smallest + 2 * self.error * (center_squares[nearest] + query_squares)
-        beyond = (low - high[:, None]) / 2 + self._margins[nearest]  # the plane
-        bounds = beyond.div_(self._between[nearest])
-        torch.maximum(bounds, low.clamp_(min=0).sqrt_() - self.radii, out=bounds)
-        return squares, bounds.clamp_(min=0).square_().mul_(0.5 - 2 * self.error)
+        x = queries - self._origin
+        own = halve_squares(x)[:, None]
+        half_squares = expand(self._half_squares, x, self._columns).add_(own)
+        low = half_squares - 2 * self.error * (self._half_squares + own)
+        bounds = (2 * low).clamp_(min=0).sqrt_().sub_(self.radii).clamp_(min=0)
+        return 2 * half_squares, bounds.square_().mul_(0.5 - 2 * self.error)

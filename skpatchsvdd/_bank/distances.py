@@ -2,6 +2,8 @@
 
 import torch
 
+from skpatchsvdd._utils import halve_without_memory
+
 # A row that is nearer by less than this fraction of the distance may be missed: far
 # below what a score is read to, and above the rounding of a float32 sum.
 _TOLERANCE = 1e-5
@@ -63,3 +65,25 @@ class Nearest:
     def distances(self):
         """Return the distances found, (n_queries,)."""
         return (2 * self.half_squares).sqrt()
+
+
+def query_chunks(query, features, left_out, size):
+    """Query the patches of images in chunks, smaller ones where memory runs out.
+
+    ``query(queries, left_out)`` returns distances, (n,), of queries (n, n_features)
+    without the rows of an owner for each, (n,); None where all rows count. The rest is
+    that of `ClusterSearch.query`; chunks have `size` queries.
+    """
+    queries = features.flatten(0, 1)
+    owners = None
+    if max(left_out) >= 0:
+        owners = torch.tensor(left_out, device=queries.device)
+        owners = owners.repeat_interleave(features.shape[1])
+
+    def search(size):
+        starts = range(0, len(queries), size)
+        chunks = [None if owners is None else owners[i : i + size] for i in starts]
+        pairs = zip(queries.split(size), chunks, strict=True)
+        return torch.cat([query(*pair) for pair in pairs])
+
+    return halve_without_memory(search, size).view(features.shape[:2])

@@ -7,7 +7,7 @@ import torch
 
 from skpatchsvdd._bank.clusters import Clusters
 from skpatchsvdd._bank.exact_cpu import ClusterSearch
-from skpatchsvdd._bank.exact_gpu import GpuSearch
+from skpatchsvdd._bank.exact_gpu import make_gpu_search
 from skpatchsvdd._utils import Saved, as_writable, check_mapped, make_lock
 
 # Rows that a few patches are compared with at a time.
@@ -78,11 +78,7 @@ class ExactIndex(Saved):
 
     def is_capturable(self, device):
         """Whether a CUDA graph can hold `query`: no host synchronisation."""
-        return device.type == "cuda" and self._search_on(device).is_capturable
-
-    def query_exactly(self, features, left_out):
-        """Return the same as `query`."""
-        return self.query(features, left_out)
+        return self._search_on(device).is_capturable
 
     def find_nearest(self, features, owner):
         """Find the nearest rows of a few patches, (n, n_features), by looking at all.
@@ -150,7 +146,7 @@ def _make_search(device, *clusters):
     """Return the search on a device; the rest is what `ClusterSearch` takes."""
     if device.type == "cpu":
         return ClusterSearch(*clusters)
-    return GpuSearch(*clusters, device)
+    return make_gpu_search(*clusters, device)
 
 
 def as_tensor(array):

@@ -1,18 +1,23 @@
 """Exact search on a GPU: by kernels, or by plain torch."""
 
+import importlib.util
+
 import torch
 import torch.nn.functional as F
 
-from skpatchsvdd._bank.distances import Nearest, product_error
-from skpatchsvdd._bank.fused import FusedSearch, load_kernels, move_rows, query_chunks
-from skpatchsvdd._gpu import KernelWithFallback
-from skpatchsvdd._utils import as_writable, expand, halve_squares
+from skpatchsvdd._bank.distances import Nearest, product_error, query_chunks
+from skpatchsvdd._bank.fused import FusedSearch
+from skpatchsvdd._utils import as_writable, expand, halve_squares, warn
 
 # Up to this many rows, a product with all of them takes no longer than sorting queries
 # into clusters, by estimate.
 _FEW_ROWS = 2**7
 # Kernels count in 32 bits; half of what these hold leaves room for fillers.
 _MOST_NUMBERS = 2**30
+# Features of more numbers do not fit into the registers of kernels.
+_MOST_FEATURES = 132
+# Rows that kernels are tried on, and by how much of a deviation they are moved.
+_N_TRIED, _NOISE = 512, 0.03
 # Rows whose smallest product is found first: where that is too large, the others are
 # not looked at.
 _TILE_ROWS = 256
@@ -20,37 +25,48 @@ _TILE_ROWS = 256
 _NUMBERS = 2**27
 
 
-class GpuSearch:
-    """Exact search on a GPU: `FusedSearch` where its kernels work, or `WholeSearch`.
+def make_gpu_search(rows, centers, starts, owners, device):
+    """Return a `FusedSearch` where its kernels are right, or else a `WholeSearch`.
 
-    What is searched is given on the host.
+    No compiler is trusted: kernels are compared with plain torch on some rows of the
+    bank, on the device they are for. What is searched is given on the host.
     """
+    rows = rows.to(device)
+    plain = WholeSearch(rows, owners)
+    if not _suits_kernels(rows):
+        return plain
+    try:
+        fast = FusedSearch(rows, centers.to(device), starts, owners)
+        if _find_the_same(fast, plain, rows, owners):
+            return fast
+        reason = "does not find what the plain one finds"
+    except torch.cuda.OutOfMemoryError:
+        raise
+    except Exception as error:  # whatever a compiler and its surroundings raise
+        reason = f"fails ({type(error).__name__}: {error})"
+    warn(
+        f"the fast search on this GPU {reason}. Continuing with a slower one. It takes "
+        "triton, which comes with torch, and a C compiler, gcc or clang; another "
+        "version of torch or triton may help."
+    )
+    return plain
 
-    def __init__(self, rows, centers, starts, owners, device):
-        def make_fused():
-            is_for_kernels = len(rows) > _FEW_ROWS and rows.numel() <= _MOST_NUMBERS
-            if not is_for_kernels or load_kernels(device, rows.shape[1]) is None:
-                return None
-            moved = rows.to(device), centers.to(device)
-            return FusedSearch(*moved, starts, owners).query
 
-        def find_the_same(fast, plain):
-            queries = move_rows(rows.to(device))[None]
-            left_out = [-1], [int(owners[0])]
-            pairs = [(fast(queries, x), plain(queries, x)) for x in left_out]
-            return all(torch.allclose(x, y, rtol=1e-4, atol=0) for x, y in pairs)
+def _suits_kernels(rows):
+    has_triton = importlib.util.find_spec("triton") is not None
+    is_small = rows.numel() <= _MOST_NUMBERS and rows.shape[1] <= _MOST_FEATURES
+    return rows.is_cuda and has_triton and is_small and len(rows) > _FEW_ROWS
 
-        self.query = KernelWithFallback(
-            "search",
-            make_fused,
-            lambda: WholeSearch(rows.to(device), owners).query,
-            find_the_same,
-        )
 
-    @property
-    def is_capturable(self):
-        """Whether `query` waits for nothing on the GPU (no host synchronisation)."""
-        return self.query.uses_kernels
+def _find_the_same(fast, plain, rows, owners):
+    """Whether two searches find the same for some rows of the bank, moved a little."""
+    tried = rows[:: max(len(rows) // _N_TRIED, 1)]
+    generator = torch.Generator(rows.device).manual_seed(0)
+    noise = torch.randn(tried.shape, generator=generator, device=rows.device)
+    queries = (tried + _NOISE * rows.std() * noise)[None]
+    left_out = [-1], [int(owners[0])]
+    pairs = [(fast.query(queries, x), plain.query(queries, x)) for x in left_out]
+    return all(torch.allclose(x, y, rtol=1e-4, atol=0) for x, y in pairs)
 
 
 class WholeSearch:
@@ -59,6 +75,8 @@ class WholeSearch:
     Distances are as exact as those of `ClusterSearch`: products of rows around their
     mean tell which rows may be the nearest, and differences decide.
     """
+
+    is_capturable = False
 
     def __init__(self, rows, owners):
         owners = torch.from_numpy(as_writable(owners)).to(rows.device)

@@ -1,4 +1,4 @@
-"""Exact search on a GPU in four kernels, with half precision where that is certain."""
+"""Exact search on a GPU in three kernels, with half precision where that is certain."""
 
 import importlib
 import math
@@ -7,23 +7,15 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from skpatchsvdd._bank.clusters import ClusterBounds, place_in_tiles
-from skpatchsvdd._bank.distances import product_error
-from skpatchsvdd._gpu import runs_kernels
-from skpatchsvdd._utils import halve_without_memory
+from skpatchsvdd._bank.clusters import ClusterBounds
+from skpatchsvdd._bank.distances import product_error, query_chunks
 
-# Features of more numbers do not fit into registers.
-_MOST_FEATURES = 132
 # Columns besides a power of two: a position has two.
 _MOST_MORE = 4
 # Queries and rows of one product, and rows that are decided together.
 _QUERIES, _ROWS, _PART = 64, 64, 32
-# Clusters that are compared with a block of queries at a time.
-_CHUNK = 64
 # Programs that share all products: a few for each of a large GPU's multiprocessors.
 _PROGRAMS = 1024
-# Rows that a search is tried on, and by how much of a deviation they are moved.
-_N_TRIED, _NOISE = 512, 0.03
 # Queries held at a time.
 _MOST_QUERIES = 2**17
 # Features around their centres are scaled to at most this: half precision goes up to
@@ -36,21 +28,6 @@ _FACTOR, _N_PIECES = 2.0**8, 3
 _MORE = 16
 # What the kernels that multiply know when they are compiled.
 _PRODUCT = {"Q": _QUERIES, "R": _ROWS, "X": _MORE, "FACTOR": _FACTOR}
-
-
-def load_kernels(device, n_features):
-    """Return the module of kernels, or None where it is of no use."""
-    if n_features > _MOST_FEATURES or not runs_kernels(device):
-        return None
-    return importlib.import_module("skpatchsvdd._bank.kernels")
-
-
-def move_rows(rows):
-    """Return a few rows, moved a little, to try kernels on."""
-    tried = rows[:: max(len(rows) // _N_TRIED, 1)]
-    generator = torch.Generator(rows.device).manual_seed(0)
-    noise = torch.randn(tried.shape, generator=generator, device=rows.device)
-    return tried + _NOISE * rows.std() * noise
 
 
 class FusedSearch:
@@ -70,12 +47,15 @@ class FusedSearch:
     is noted is decided by differences in float32.
     """
 
+    is_capturable = True  # waits for nothing on the GPU (no host synchronisation)
+
     def __init__(self, rows, centers, starts, owners):
-        self._kernels = load_kernels(rows.device, rows.shape[1])
-        self._columns = split_columns(rows.shape[1])
+        # Triton comes with torch for the GPUs that it is for.
+        self._kernels = importlib.import_module("skpatchsvdd._bank.kernels")
+        self._columns = _split_columns(rows.shape[1])
         rows, centers = self._widen(rows), self._widen(centers)
         self._bounds = ClusterBounds(rows, centers, starts)
-        slot, n_tiles = place_in_tiles(starts, _ROWS)
+        slot, n_tiles = _place_in_tiles(starts)
         self._slot = torch.from_numpy(slot).to(rows.device)
         self._size = int(n_tiles.sum()) * _ROWS
         # A power of two, so that scaling rounds nothing.
@@ -122,7 +102,7 @@ class FusedSearch:
 
     def _query_chunk(self, queries, left_out):
         queries = self._widen(queries)
-        squares, query_squares = self._bounds.squares(queries)
+        squares, bounds = self._bounds(queries)
         nearest, order = squares.argmin(dim=1).to(torch.int32).sort()
         x = queries[order] * self._scale
         leaves = left_out is not None
@@ -132,7 +112,7 @@ class FusedSearch:
         else:
             left_out = nearest.new_full((len(x),), -1)
         upper = self._look_first(x, nearest, left_out, shape)
-        due = self._find_due(order, nearest, squares, query_squares[order], upper)
+        due = self._find_due(bounds[order], upper)
         noted = self._look_further(x, left_out, due, upper, shape)
         sorted_squares = self._decide(x, left_out, noted, shape)
         half_squares = torch.empty_like(sorted_squares)
@@ -146,18 +126,14 @@ class FusedSearch:
         self._kernels.look_first[(_count_blocks(x),)](*args, **shape, **_PRODUCT)
         return upper
 
-    def _find_due(self, order, nearest, squares, query_squares, upper):
+    def _find_due(self, bounds, upper):
         """Return the pairs of blocks and clusters to look at, and how many they are."""
-        n, n_clusters = squares.shape
-        n_blocks = _count_blocks(squares)
-        pairs = nearest.new_empty(n_blocks * n_clusters)
-        n_pairs = nearest.new_zeros(1)
-        args = (squares, order, nearest, query_squares, upper, self._bounds.geometry())
-        args = (*args, pairs, n_pairs, n, n_clusters, self._scale**2)
-        self._kernels.find_due[(n_blocks, -(-n_clusters // _CHUNK))](
-            *args, self._bounds.error, Q=_QUERIES, C=_CHUNK
-        )
-        return pairs, n_pairs
+        is_due = bounds.mul_(self._scale**2) <= upper[:, None]
+        is_due = F.pad(is_due, (0, 0, 0, -len(is_due) % _QUERIES))
+        is_due = is_due.view(-1, _QUERIES, is_due.shape[1]).any(dim=1).flatten()
+        # Sorted, since asking how many there are would wait for the GPU.
+        pairs = is_due.byte().argsort(descending=True, stable=True)
+        return pairs.to(torch.int32), is_due.sum(dtype=torch.int32)[None]
 
     def _look_further(self, x, left_out, due, upper, shape):
         """Return the parts of clusters to decide, as bits, (n, n_clusters)."""
@@ -186,26 +162,15 @@ class FusedSearch:
         return F.pad(x, (0, sum(self._columns) - x.shape[1]))
 
 
-def query_chunks(query, features, left_out, size):
-    """Query the patches of images in chunks, smaller ones where memory runs out.
+def _place_in_tiles(starts):
+    """Say where rows go when every cluster is padded to whole tiles.
 
-    ``query(queries, left_out)`` returns distances, (n,), of queries (n, n_features)
-    without the rows of an owner for each, (n,); None where all rows count. The rest is
-    that of `ClusterSearch.query`; chunks have `size` queries.
+    Returns the place of each row, and how many tiles each cluster has.
     """
-    queries = features.flatten(0, 1)
-    owners = None
-    if max(left_out) >= 0:
-        owners = torch.tensor(left_out, device=queries.device)
-        owners = owners.repeat_interleave(features.shape[1])
-
-    def search(size):
-        starts = range(0, len(queries), size)
-        chunks = [None if owners is None else owners[i : i + size] for i in starts]
-        pairs = zip(queries.split(size), chunks, strict=True)
-        return torch.cat([query(*pair) for pair in pairs])
-
-    return halve_without_memory(search, size).view(features.shape[:2])
+    n_rows = np.diff(starts)
+    n_tiles = -(-n_rows // _ROWS)
+    shift = np.concatenate([[0], np.cumsum(n_tiles * _ROWS - n_rows)[:-1]])
+    return np.arange(starts[-1]) + shift.repeat(n_rows), n_tiles
 
 
 def _count_blocks(queries):
@@ -221,7 +186,7 @@ def _cut(half_squares):
     return torch.stack(pieces, dim=1)
 
 
-def split_columns(n_features):
+def _split_columns(n_features):
     """Split columns into a power of two from 16 on, and a few more or none."""
     first = max(2 ** int(math.log2(n_features)), 16)
     if n_features - first > _MOST_MORE:

@@ -92,46 +92,6 @@ def look_first(
     tl.store(upper + q, best, mask=is_query)
 
 
-@triton.jit(do_not_specialize=["n"])
-def find_due(
-    squares, order, nearest, query_squares, upper, geometry, pairs, n_pairs,
-    n, n_clusters, scale, error, Q: tl.constexpr, C: tl.constexpr,
-):  # fmt: skip
-    """List the pairs of a block of queries and a cluster that may be near enough.
-
-    By half squares that no row of the cluster falls below; see `ClusterBounds`.
-    """
-    margins, between, radii, center_squares = geometry
-    block = tl.program_id(0)
-    q = block * Q + tl.arange(0, Q)
-    is_query = q < n
-    cluster = tl.program_id(1) * C + tl.arange(0, C)
-    is_there = is_query[:, None] & (cluster < n_clusters)[None, :]
-    near = tl.load(nearest + q, mask=is_query, other=0)
-    q_square = tl.load(query_squares + q, mask=is_query, other=0.0)
-    source = tl.load(order + q, mask=is_query, other=0) * n_clusters
-    high = tl.load(squares + source + near, mask=is_query, other=0.0)
-    high += 2 * error * (tl.load(center_squares + near) + q_square)
-    place = source[:, None] + cluster[None, :]
-    low = tl.load(squares + place, mask=is_there, other=0.0)
-    center = tl.load(center_squares + cluster, mask=cluster < n_clusters, other=0.0)
-    low -= 2 * error * (center[None, :] + q_square[:, None])
-    pair = near[:, None] * n_clusters + cluster[None, :]
-    beyond = (low - high[:, None]) / 2
-    beyond += tl.load(margins + pair, mask=is_there, other=0.0)
-    beyond /= tl.load(between + pair, mask=is_there, other=1.0)
-    radius = tl.load(radii + cluster, mask=cluster < n_clusters, other=0.0)
-    bound = tl.maximum(beyond, tl.sqrt(tl.maximum(low, 0.0)) - radius[None, :])
-    bound = tl.maximum(bound, 0.0)
-    bound = bound * bound * (0.5 - 2 * error) * scale
-    best = tl.load(upper + q, mask=is_query, other=-1.0)
-    is_due = (bound <= best[:, None]) & is_there
-    is_due = tl.max(is_due.to(tl.int32), axis=0)
-    slot = tl.atomic_add(n_pairs, tl.sum(is_due, axis=0))
-    slot += tl.cumsum(is_due, axis=0) - is_due
-    tl.store(pairs + slot, block * n_clusters + cluster, mask=is_due > 0)
-
-
 @triton.jit
 def _join_bits(first, second):
     return first | second
@@ -218,54 +178,3 @@ def decide(
                 half = tl.where(is_row, half, float("inf"))
                 best = tl.minimum(best, 0.5 * tl.min(half, axis=0))
     tl.store(half_squares + q, best / scale)
-
-
-@triton.jit(do_not_specialize=["n"])
-def regress(
-    features, rows, rests, more_columns, half_squares, distances, owners, left_out,
-    usual, n, n_rows, scale, K: tl.constexpr, L: tl.constexpr, Q: tl.constexpr,
-    R: tl.constexpr, LEAVES: tl.constexpr,
-):  # fmt: skip
-    """Take the mean of distances, weighted by Gaussian kernels; see `Variation`.
-
-    The first columns are multiplied as sums of two numbers of half precision; what is
-    left out is the product of both rests. `rows` and `rests` are such a sum, divided by
-    `scale`.
-    """
-    q = tl.program_id(0) * Q + tl.arange(0, Q)
-    is_query = q < n
-    column = tl.arange(0, K)
-    first = q[:, None] * (K + L) + column[None, :]
-    x = tl.load(features + first, mask=is_query[:, None], other=0.0)
-    x = tl.minimum(tl.maximum(x, -_LARGEST), _LARGEST)
-    kept = x.to(tl.float16)
-    x_rest = (x - kept.to(tl.float32)).to(tl.float16)
-    out = tl.load(left_out + q, mask=is_query, other=-1)
-    largest = tl.full((Q,), -_NO_ROW, dtype=tl.float32)
-    weight = tl.zeros((Q,), dtype=tl.float32)
-    total = tl.zeros((Q,), dtype=tl.float32)
-    for start in range(0, n_rows, R):
-        row = start + tl.arange(0, R)
-        is_row = row < n_rows
-        place = row[None, :] * K + column[:, None]
-        y = tl.load(rows + place, mask=is_row[None, :], other=0.0)
-        y_rest = tl.load(rests + place, mask=is_row[None, :], other=0.0)
-        near = tl.dot(x_rest, y)
-        near = tl.dot(kept, y_rest, near)
-        near = tl.dot(kept, y, near) * scale
-        for i in tl.static_range(L):
-            more = tl.load(features + q * (K + L) + K + i, mask=is_query, other=0.0)
-            other = tl.load(more_columns + row * L + i, mask=is_row, other=0.0)
-            near += more[:, None] * other[None, :]
-        near -= tl.load(half_squares + row, mask=is_row, other=_NO_ROW)[None, :]
-        if LEAVES:
-            owner = tl.load(owners + row, mask=is_row, other=-2)
-            near = tl.where(owner[None, :] == out[:, None], -_NO_ROW, near)
-        before = largest
-        largest = tl.maximum(largest, tl.max(near, axis=1))
-        fade = tl.exp(before - largest)
-        each = tl.exp(near - largest[:, None])
-        weight = weight * fade + tl.sum(each, axis=1)
-        distance = tl.load(distances + row, mask=is_row, other=0.0)
-        total = total * fade + tl.sum(each * distance[None, :], axis=1)
-    tl.store(usual + q, total / weight, mask=is_query)

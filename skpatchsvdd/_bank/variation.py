@@ -6,8 +6,7 @@ import numpy as np
 import torch
 
 from skpatchsvdd._bank.exact import as_tensor
-from skpatchsvdd._bank.regression import KernelModel, make_regression, regress
-from skpatchsvdd._gpu import KernelWithFallback
+from skpatchsvdd._bank.regression import KernelModel, regress, regress_images
 from skpatchsvdd._utils import Saved, as_columns, draw_seed, expand, halve_squares
 
 # Normal patches whose distances are measured, about, and twice as many at most: with a
@@ -102,7 +101,7 @@ class Variation(Saved):
     def __init__(self, sample, index, device):
         self.sample = sample
         rows = torch.from_numpy(sample.rows).to(device)
-        distances = index.query_exactly(rows, sample.owners.tolist())
+        distances = index.query(rows, sample.owners.tolist())
         self.distances = distances.cpu().numpy()
         self.width = _find_width(rows.flatten(0, 1))
         vars(self).update(self._unsaved())
@@ -113,12 +112,10 @@ class Variation(Saved):
         Features are (n_images, n_patches, n_features), float32, on any device. For each
         image `left_out` has the owner whose patches tell nothing, or -1.
         """
-        device, made = features.device, self._on_device
-        if made is None or made.device != device:
-            model, rows = self._make_model(device)
-            made = _OnDevice(device, make_regression(model, rows), model.typical)
-            self._on_device = made
-        return made.regress(features, left_out) + made.typical
+        model = self._model
+        if model is None or model.origin.device != features.device:
+            self._model = model = self._make_model(features.device)
+        return regress_images(model, features, left_out) + model.typical
 
     @property
     def typical(self):
@@ -136,16 +133,16 @@ class Variation(Saved):
 
         Of new patches, on a CPU, in few and plain operations that others can record.
         """
-        model, _ = self._make_model(torch.device("cpu"))
+        model = self._make_model(torch.device("cpu"))
         return lambda x: regress(model, x, _PLAIN_PRODUCTS) + model.typical
 
     def _make_model(self, device):
-        """Return a `KernelModel`, and its rows less their origin."""
+        """Return a `KernelModel`."""
         rows = as_tensor(self.sample.rows).to(device).flatten(0, 1)
         origin = rows.mean(dim=0)
         rows = rows - origin
         owners = np.repeat(self.sample.owners, self.sample.rows.shape[1])
-        model = KernelModel(
+        return KernelModel(
             origin,
             as_columns(rows) / self.width,
             halve_squares(rows) / self.width,
@@ -153,18 +150,9 @@ class Variation(Saved):
             torch.from_numpy(owners.astype(np.int32)).to(device),
             self.typical,
         )
-        return model, rows
 
     def _unsaved(self):
-        return {"_on_device": None}
-
-
-class _OnDevice(NamedTuple):
-    """What `Variation.usual` needs on a device."""
-
-    device: torch.device
-    regress: KernelWithFallback
-    typical: float
+        return {"_model": None}
 
 
 def _find_width(rows):

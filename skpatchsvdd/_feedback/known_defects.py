@@ -165,7 +165,7 @@ def measure_limits(rows, places, index, owners, device):
     for first, last in _find_runs(counts):
         some = torch.from_numpy(bank.rows[np.stack(parts[first:last])]).to(device)
         chosen = images[first:last]
-        distances = index.query_exactly(some, owners[chosen].tolist())
+        distances = index.query(some, owners[chosen].tolist())
         for image, *own in zip(chosen, some, distances, strict=True):
             ratios[image] = _find_ratios(*own, on_device).cpu().numpy()
     of_owner = np.zeros((max(owners.max() + 1, 2), len(rows)), dtype=np.float32)

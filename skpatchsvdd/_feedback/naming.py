@@ -73,7 +73,7 @@ class _Known:
         self._normal = self._find_normal(self._rows, -1)
 
     def _find_normal(self, patches, owner):
-        (distances,) = self._index.query_exactly(patches[None], [owner])
+        (distances,) = self._index.query(patches[None], [owner])
         return distances.clamp(min=1e-12)
 
     def compare(self, mask, features, owner):

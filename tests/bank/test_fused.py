@@ -5,9 +5,9 @@ import pytest
 import torch
 from reference import nearest_distances
 
-from skpatchsvdd._bank import fused, regression
+from skpatchsvdd._bank import fused
 from skpatchsvdd._bank.clusters import Clusters
-from skpatchsvdd._bank.exact_gpu import GpuSearch
+from skpatchsvdd._bank.exact_gpu import make_gpu_search
 from skpatchsvdd._bank.variation import PatchSample, Variation
 
 
@@ -25,37 +25,32 @@ def make_clusters(rows):
 @pytest.mark.parametrize("n_features", [3, 16, 64, 66, 100, 130])
 def test_fused_distances_equal_the_plain_loop(rng, kernel_device, n_features):
     rows, queries = draw(rng, 2500, n_features), draw(rng, 70, n_features)
-    *tensors, starts, owners = make_clusters(rows)
-    tensors = (x.to(kernel_device) for x in tensors)
-    search = fused.FusedSearch(*tensors, starts, owners)
+    search = make_gpu_search(*make_clusters(rows), kernel_device)
+    assert search.is_capturable
     found = search.query(torch.tensor(queries).to(kernel_device)[None], [-1])[0]
     expected = nearest_distances(queries, rows)
     np.testing.assert_allclose(found.cpu(), expected, rtol=1e-5)
 
 
 def test_fused_search_that_errs_is_not_used(rng, kernel_device, monkeypatch):
-    found = make_clusters(draw(rng, 1500))
-    assert GpuSearch(*found, kernel_device).is_capturable
     query = fused.FusedSearch.query
     monkeypatch.setattr(fused.FusedSearch, "query", lambda *args: 1.01 * query(*args))
     with pytest.warns(UserWarning, match="slower one"):
-        assert not GpuSearch(*found, kernel_device).is_capturable
+        found = make_gpu_search(*make_clusters(draw(rng, 1500)), kernel_device)
+    assert not found.is_capturable
 
 
-@pytest.mark.parametrize("n_features", [8, 16, 32, 64, 66, 100, 128])
-@pytest.mark.parametrize("owner", [-1, 1])
-def test_fused_regression_equals_the_plain_one(
-    rng, kernel_device, owner, n_features, monkeypatch
-):
-    rows = draw(rng, 600, n_features).reshape(6, 100, n_features)
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("n_features", [8, 16, 66, 128])
+@pytest.mark.parametrize("left_out", [[-1, -1], [1, -1]])
+def test_local_variation_is_the_same_on_a_gpu(rng, left_out, n_features):
+    rows = draw(rng, 600, n_features).reshape(6, 100, -1)
     sample = PatchSample(rows, np.arange(6), np.arange(6))
-    index = type("Index", (), {"query_exactly": lambda self, x, out: x.abs().mean(2)})
-    usual = Variation(sample, index(), kernel_device)
+    index = type("Index", (), {"query": lambda self, x, out: x.abs().mean(2)})
+    usual = Variation(sample, index(), torch.device("cpu"))
     features = torch.tensor(draw(rng, 140, n_features)).view(2, 70, n_features)
-    features = features.to(kernel_device)
-    found = usual.usual(features, [owner, -1])
-    assert usual._on_device.regress.uses_kernels
-    monkeypatch.setattr(regression, "load_kernels", lambda *args: None)
-    usual._on_device = None
-    expected = usual.usual(features, [owner, -1])
-    torch.testing.assert_close(found, expected, rtol=1e-3, atol=0)
+    expected = usual.usual(features, left_out)
+    found = usual.usual(features.cuda(), left_out)
+    torch.testing.assert_close(found.cpu(), expected, rtol=1e-4, atol=0)
+    alone = usual.usual(features.cuda()[:1], left_out[:1])
+    torch.testing.assert_close(found[:1], alone, rtol=1e-6, atol=0)
