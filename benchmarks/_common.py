@@ -27,7 +27,7 @@ def add_encoder(parser):
         "--encoder",
         nargs="+",
         default=["hierarchical"],
-        help="hierarchical (by default), formulas, or both",
+        help="hierarchical (by default), procedural, or both",
     )
 
 

@@ -6,7 +6,6 @@ import torch
 
 from skpatchsvdd._bank.variation import _NARROWEST, _WIDTH
 from skpatchsvdd._comparison import arrange
-from skpatchsvdd._encoding.formulas import PATCHES
 from skpatchsvdd._encoding.positions import (
     _BEGIN,
     _FULL,
@@ -14,6 +13,7 @@ from skpatchsvdd._encoding.positions import (
     _SAME,
     _fraction_within,
 )
+from skpatchsvdd._encoding.procedural import PATCHES
 
 
 @torch.no_grad()
@@ -22,7 +22,7 @@ def compare(encoder, comparisons):
 
     Parameters
     ----------
-    encoder : FormulaEncoder
+    encoder : ProceduralEncoder
         On the device of the images.
     comparisons : Comparisons
         n queries with k normal images each.

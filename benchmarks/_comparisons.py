@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from formulas import (
+from procedural import (
     draw_damage,
     draw_scene_textures,
     draw_scenes,
@@ -13,10 +13,10 @@ from formulas import (
     draw_specimens,
     photograph,
 )
-from formulas.camera import Shots
-from formulas.draws import choose, happens, log_uniform, normal, uniform
-from formulas.fields import grid
-from formulas.scenes import PART, REPEATED, ROUND
+from procedural.camera import Shots
+from procedural.draws import choose, happens, log_uniform, normal, uniform
+from procedural.fields import grid
+from procedural.scenes import PART, REPEATED, ROUND
 
 # Pixels of a scene and of a view of it, and specimens of a scene.
 SCENE, VIEW, N_SPECIMENS = 208, 160, 6

@@ -1,4 +1,4 @@
-"""Draw the sheet of docs/user_guide/formulas.rst about comparisons.
+"""Draw the sheet of docs/user_guide/procedural.rst about comparisons.
 
 One column for each scene: the image that is compared, two of the normal ones it is
 compared with, and where it is damaged. It is drawn on a CPU, in seconds.
@@ -11,9 +11,9 @@ from pathlib import Path
 
 import torch
 from _comparisons import draw_comparisons, draw_sets
-from _formulas_sheet import arrange
-from formulas import make_materials
+from _procedural_sheet import arrange
 from PIL import Image
+from procedural import make_materials
 
 _DOCS = Path(__file__).parent.parent / "docs"
 # This one shows blots, scratches, altered shapes, and images without damage.

@@ -11,7 +11,7 @@ import threading
 
 import numpy as np
 import torch
-from formulas import make_materials
+from procedural import make_materials
 
 # Lists that wait in the training process.
 _AHEAD = 3

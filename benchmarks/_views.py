@@ -1,10 +1,10 @@
-"""What the network of formulas is trained on: two specimens of a scene, and damage."""
+"""What pretraining sees: two specimens of a scene, and damage."""
 
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from formulas import (
+from procedural import (
     FAR,
     draw_damage,
     draw_pairs,
@@ -35,7 +35,7 @@ class Views(NamedTuple):
         Whether a point lies in all views, and is damaged in the third.
     material, shape : tensors of int of shape (n, p)
     boundary : tensor of shape (n, p)
-        What the formulas know of the points.
+        What is known of the points.
     """
 
     images: torch.Tensor

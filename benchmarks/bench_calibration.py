@@ -120,7 +120,7 @@ def make_estimator(args, seed, **params):
     params |= {"random_state": seed, "device": args.device, "false_alarm_rate": ALPHA}
     params["bank_size"] = args.bank_size
     params["encoder"] = args.encoder
-    params["strides"] = None if args.encoder == ["formulas"] else args.strides
+    params["strides"] = None if args.encoder == ["procedural"] else args.strides
     params["patch_size"] = 32 if args.quick else 64
     if args.max_iter is not None:
         params.setdefault("max_iter", args.max_iter)

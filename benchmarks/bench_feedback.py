@@ -129,7 +129,7 @@ def parse_arguments():
     parser.add_argument("--rows", metavar="FILE", help="keep rows here, and go on")
     parser.add_argument("--device", default="auto")
     add_encoder(parser)
-    parser.set_defaults(encoder=["formulas"])
+    parser.set_defaults(encoder=["procedural"])
     return parser.parse_args()
 
 

@@ -54,7 +54,7 @@ def parse_arguments():
     parser = make_parser(__doc__)
     parser.add_argument("--data", required=True, help="folder of categories")
     parser.add_argument("--categories", nargs="+", help="by default all")
-    parser.add_argument("--encoder", nargs="+", default=["formulas"], help="names")
+    parser.add_argument("--encoder", nargs="+", default=["procedural"], help="names")
     parser.add_argument("--max-iter", type=int, default=0, help="steps of training")
     parser.add_argument("--image-size", type=int, help="what images are resized to")
     parser.add_argument("--n-train", type=int, help="training images, by default all")

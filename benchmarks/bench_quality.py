@@ -45,8 +45,8 @@ from skpatchsvdd import PatchSVDD
 from skpatchsvdd.datasets import load_mvtec_ad
 from skpatchsvdd.metrics import detection_auroc, pro_score, segmentation_auroc
 
-# The paper's encoder beside features from formulas.
-BOTH = {"encoder": ["hierarchical", "formulas"]}
+# The paper's encoder beside features learnt on procedural images.
+BOTH = {"encoder": ["hierarchical", "procedural"]}
 # What differs in inspection alone.
 INSPECTIONS = {
     "trained": {"encoder": "hierarchical"},
@@ -65,7 +65,7 @@ INSPECTIONS = {
 }
 SETTINGS = {
     "default": {},
-    "formulas": {"max_iter": 0},
+    "procedural": {"max_iter": 0},
     "both": BOTH,
     **INSPECTIONS,
     **{
@@ -75,7 +75,7 @@ SETTINGS = {
     "random": {"encoder": "hierarchical", "max_iter": 0},
     "paper": {"training": "paper"},
     "imagenet": {"encoder": []},
-    "imagenet+formulas": {"encoder": ["formulas"]},
+    "imagenet+procedural": {"encoder": ["procedural"]},
     "imagenet+default": BOTH,
 }
 # Settings whose encoders a pretrained network joins.

@@ -78,7 +78,7 @@ def load(args, category, split):
 
 def fit(images, args, groups):
     est = PatchSVDD(
-        encoder="formulas", false_alarm_rate=RATE, random_state=0, device=args.device
+        encoder="procedural", false_alarm_rate=RATE, random_state=0, device=args.device
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

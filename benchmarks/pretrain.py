@@ -1,4 +1,4 @@
-"""Train the network that is known beforehand, on formulas alone.
+"""Train the network that is pretrained, on procedural images alone.
 
 Draws scenes of shapes and materials, each as two specimens under different light, and
 trains the network so that a point of one specimen is nearest to the same point of the
@@ -9,7 +9,7 @@ package ships.
 
 An interrupted training goes on from the file that --restart names.
 
-Example: python benchmarks/pretrain.py -o known.safetensors --restart training.pt
+Example: python benchmarks/pretrain.py -o procedural.safetensors --restart training.pt
 """
 
 import torch
@@ -17,14 +17,14 @@ import torch.nn.functional as F
 from _common import print_json
 from _training import Training, make_training_parser
 from _views import N_EACH, Views, draw_bytes, draw_views, look_alike, sample
-from formulas import FAR, N_MATERIALS, N_SHAPES, make_materials
+from procedural import FAR, N_MATERIALS, N_SHAPES, make_materials
 from torch import nn
 
-from skpatchsvdd._encoding.formulas import (
+from skpatchsvdd._encoding.procedural import (
     LENGTH,
     STAGES,
-    FormulaEncoder,
-    KnownNetwork,
+    PretrainedNetwork,
+    ProceduralEncoder,
     fold_norms,
 )
 from skpatchsvdd._utils import write_tensors
@@ -42,7 +42,7 @@ _MEASURED = 8
 _HEAD = 96
 
 
-class Learner(KnownNetwork):
+class Learner(PretrainedNetwork):
     """The network, with a head on each stage by which points are compared."""
 
     def __init__(self):
@@ -77,7 +77,7 @@ def main():
 
     seconds, losses = training.run(draw_bytes, N_EACH, measure)
     folded, page = fold_norms(training.averaged), training.page("pretrain.py")
-    write_known(folded, args.output, page, make_materials(device), args.measured)
+    write_pretrained(folded, args.output, page, make_materials(device), args.measured)
     print_json(steps=args.steps, seconds=seconds, losses=losses, **page)
 
 
@@ -152,7 +152,7 @@ def _mean(x, chosen):
 
 
 def _name(task, raw, views):
-    """Return the losses of what the formulas know of points."""
+    """Return the losses of what is known of points."""
     *both, damaged = (x.flatten(0, 1) for x in raw)
     valid = views.is_valid.flatten().repeat(2)
     points = torch.cat(both)
@@ -170,9 +170,9 @@ def _name(task, raw, views):
 
 
 @torch.no_grad()
-def write_known(network, path, page, materials, n_scenes):
+def write_pretrained(network, path, page, materials, n_scenes):
     """Find the main axes of the features, and write all weights in half precision."""
-    encoder = FormulaEncoder(3).to(materials.color.device)
+    encoder = ProceduralEncoder(3).to(materials.color.device)
     encoder.network.load_state_dict(network.state_dict())
     moments = measure_moments(encoder.network, materials, n_scenes)
     for project, (n, first, second) in zip(encoder.project, moments, strict=True):

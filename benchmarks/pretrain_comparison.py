@@ -1,4 +1,4 @@
-"""Train the network that compares, on formulas alone.
+"""Train the network that compares, on procedural images alone.
 
 Draws scenes, several specimens of each, of which one may be damaged, measures how the
 patches of that one compare with those of the others, as the estimator does, and trains
@@ -18,11 +18,11 @@ from _common import print_json
 from _comparing import compare
 from _comparisons import draw_comparisons, draw_sets
 from _training import Training, make_training_parser
-from formulas.draws import choose
+from procedural.draws import choose
 
 from skpatchsvdd._comparison import STEP, Comparison, fold_comparison
 from skpatchsvdd._encoding import keep_pictures, show_pictures
-from skpatchsvdd._encoding.formulas import FormulaEncoder
+from skpatchsvdd._encoding.procedural import ProceduralEncoder
 from skpatchsvdd._utils import write_tensors
 
 # Normal images that a query is compared with.
@@ -136,7 +136,7 @@ def draw_steps(generator, n, materials, n_each):
 
 @functools.lru_cache(maxsize=1)
 def _load_encoder(device):
-    encoder = FormulaEncoder.make_frozen(3, (256, 256)).to(device)
+    encoder = ProceduralEncoder.make_pretrained(3, (256, 256)).to(device)
     encoder.prepare()
     return encoder
 

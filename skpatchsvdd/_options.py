@@ -25,7 +25,7 @@ _PAPER = {"max_iter": 12000, "batch_size": 64, "learning_rate": 1e-4, "lam": 1e-
 _PAPER |= {"damage_weight": 0.0, **PAPER_INSPECTION}
 
 
-# An embedding of known features is trained alike on all devices.
+# An embedding of pretrained features is trained alike on all devices.
 _EMBEDDING = {"max_iter": 200, "batch_size": 512, "learning_rate": 1e-3}
 _EMBEDDING |= {"damage_weight": 3.0}
 _DENSE_STEPS = {
@@ -63,12 +63,12 @@ class Options:
     n_jobs: int | None
     training: str
     encoder: str | None
-    frozen: tuple = ()
+    pretrained: tuple = ()
 
     @property
     def embeds(self):
-        """Whether known features are embedded: those of formulas, if they are alone."""
-        is_alone = self.encoder is None and self.frozen == ("formulas",)
+        """Whether features are embedded: those of "procedural", alone."""
+        is_alone = self.encoder is None and self.pretrained == ("procedural",)
         return is_alone and self.training == "dense"
 
     @property
@@ -95,9 +95,9 @@ def resolve_options(parameters, device):
     auto = _PAPER if training.method == "paper" else _DENSE | _DENSE_STEPS[kind]
     encoder = given["encoder"]
     if isinstance(encoder, str) and encoder == "auto":
-        encoder = "hierarchical" if training.method == "paper" else "formulas"
-    given["encoder"], given["frozen"] = check_encoder(encoder)
-    if "formulas" not in given["frozen"]:  # whose distances it was trained on
+        encoder = "hierarchical" if training.method == "paper" else "procedural"
+    given["encoder"], given["pretrained"] = check_encoder(encoder)
+    if "procedural" not in given["pretrained"]:  # whose distances it was trained on
         auto = auto | {"comparison_weight": 0.0}
     if given["encoder"] is None:
         auto = auto | _EMBEDDING

@@ -41,18 +41,18 @@ class Training(_Settings):
         them; each crop is seen in two views under different light, of which the second
         has synthetic defects and may be shifted. "paper" is the paper's training, on
         pairs of patches cut out one by one, in float32, of which the neighbours lie
-        3K/4 to K - 1 pixels apart; of "formulas" they lie nearer, see
+        3K/4 to K - 1 pixels apart; of "procedural" they lie nearer, see
         :ref:`embedding`. It needs many more steps, and collapses on some images. The
         :ref:`user guide <paper_training>` lists what differs from the authors' code.
 
     damage_weight : "auto" or float, default="auto"
         Weight of the term that, in dense training, pushes patches with synthetic
         defects away from all patches without them. 0 leaves it out: no defects are
-        drawn, and a step takes less time. "auto" is 3 for the embedding of "formulas",
-        and 1 for other encoders.
+        drawn, and a step takes less time. "auto" is 3 for the embedding of
+        "procedural", and 1 for other encoders.
 
     batch_size : "auto" or int, default="auto"
-        Of "formulas", pairs of patches per step for each scale; of other encoders,
+        Of "procedural", pairs of patches per step for each scale; of other encoders,
         crops per step; with ``method="paper"``, pairs for each loss and scale. "auto"
         is 512 pairs, 16 crops on a GPU and 6 on a CPU, or 64 pairs.
 
@@ -137,13 +137,13 @@ class Inspection(_Settings):
         look the same twice, 0 is the paper's, D alone. "auto" is 1/3.
 
     comparison_weight : "auto" or float, default="auto"
-        How much the comparison counts that was learnt on formulas: a network that sees
-        how patches compare with normal ones, and the image, and gives logits of damage
-        for every pixel. With the weight w and the logit l, a pixel of the anomaly map
-        is multiplied by exp(w l), the score is the geometric mean of that without it
-        and that of this map, and masks are where l > 0. 0 leaves it out, as the paper
-        does. "auto" is 0.2 with features from formulas, on whose distances it was
-        trained, and 0 with other encoders alone.
+        How much the comparison counts that was learnt on procedural images: a network
+        that sees how patches compare with normal ones, and the image, and gives logits
+        of damage for every pixel. With the weight w and the logit l, a pixel of the
+        anomaly map is multiplied by exp(w l), the score is the geometric mean of that
+        without it and that of this map, and masks are where l > 0. 0 leaves it out, as
+        the paper does. "auto" is 0.2 with features learnt on procedural images, on
+        whose distances it was trained, and 0 with other encoders alone.
 
     score_pixels : "auto" or int, default="auto"
         How many of the largest pixels of a map the score of an image is the mean of; no

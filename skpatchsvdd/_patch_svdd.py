@@ -32,7 +32,7 @@ from skpatchsvdd._encoding import (
     DEFAULT_STRIDES,
     DenseSetting,
     check_strides,
-    make_frozen,
+    make_pretrained,
     remembering,
 )
 from skpatchsvdd._export import export_onnx
@@ -109,12 +109,11 @@ _MID_GREY = 0.5
 class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     r"""Patch SVDD: detect and locate anomalies in images, learnt from normal images.
 
-    A network that comes with the package, pretrained on procedural images, drawn from
-    formulas, and on no photograph, turns patches into features. An embedding of these
-    features is trained without labels on the images of `fit`: patches a pixel or two
-    apart are pulled together, while a classifier must recognise, from the embedded
-    features of two patches that overlap in part, in which direction one lies from the
-    other [1]_:
+    A network that comes with the package, pretrained on procedural images and on no
+    photograph, turns patches into features. An embedding of these features is trained
+    without labels on the images of `fit`: patches a pixel or two apart are pulled
+    together, while a classifier must recognise, from the embedded features of two
+    patches that overlap in part, in which direction one lies from the other [1]_:
 
     .. math:: L = \lambda \, L_{SVDD'} + L_{SSL}.
 
@@ -143,22 +142,22 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         without labels.
     embedding_dim : int, default=64
         The paper's D, the length of an embedded feature. At most 64 with
-        ``encoder="formulas"``, whose features have 64 numbers; beside other encoders
+        ``encoder="procedural"``, whose features have 64 numbers; beside other encoders
         these are not embedded.
     encoder : str, torch.nn.Module or list of both, default="auto"
         What makes features of patches: a name, a network of your own, or a list of
-        some. "formulas" is a network that has seen nothing but procedural images, for
+        some. "procedural" is a network that has seen nothing but procedural images, for
         patches of 16, 24 and 48 pixels; alone, its features are embedded by a training
         on X, see :ref:`embedding`. "hierarchical" is the paper's, trained on X from
         random weights: it builds the feature of a patch from those of its quarters.
-        Beside "formulas" the maps of its scales enter the product with an exponent of
+        Beside "procedural" the maps of its scales enter the product with an exponent of
         1/8. A module maps images, (n, channels,
         height, width) in 0..1, to a feature map or a list of them; `fit` tries it on
         two images, and works with a copy, frozen, in evaluation mode. Each map is a
         scale, whose features are means over patches of 3 x 3 cells, brought to at most
         128 numbers along the main axes of the training images' features; beside
-        modules, maps of "formulas" have an exponent of 1/4, and those of others of
-        1/32. See :ref:`pretrained`. "auto" is "formulas", and with
+        modules, maps of "procedural" have an exponent of 1/4, and those of others of
+        1/32. See :ref:`pretrained`. "auto" is "procedural", and with
         ``training="paper"`` "hierarchical".
     training : {"dense", "paper"} or Training, default="dense"
         How the encoder is trained. "dense" encodes crops of images as whole maps, in
@@ -171,7 +170,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         32 are inspected too.
     strides : tuple of int, default=None
         Pixels from one patch to the next, one value for each scale, smallest scale
-        first. None is 4, 16, 16 for the scales 32, 64, 128. The formulas have their
+        first. None is 4, 16, 16 for the scales 32, 64, 128. "procedural" has its
         own, 8, 8, 16 for the scales 16, 24, 48.
     image_size : int or (int, int), default=None
         Size (height, width) to which every image is resized, with anti-aliasing, before
@@ -185,9 +184,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         0 there. Where images are resized, pixels that would mix with those are left
         out, too. None looks at all pixels.
     max_iter : "auto" or int, default="auto"
-        Optimisation steps. 0 trains nothing: "formulas" do without, and other encoders
-        keep their random weights. "auto" is 200 with "formulas"; with "hierarchical"
-        1000 on a GPU and 240 on a CPU; 12000 with ``training="paper"``,
+        Optimisation steps. 0 trains nothing: "procedural" does without, and other
+        encoders keep their random weights. "auto" is 200 with "procedural"; with
+        "hierarchical" 1000 on a GPU and 240 on a CPU; 12000 with ``training="paper"``,
         whose authors take ``300 * 100 * n_images / 64`` steps: 300 epochs of 100 pairs
         of each image, 64 at a time.
     early_stopping : bool, default=False
@@ -243,7 +242,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         same machine with the same number of threads, `fit` gives the same weights and
         scores to the last bit. On another kind of processor the initial weights and
         all draws are the same, and so, except for rounding, are the scores by
-        "formulas". The training of other encoders amplifies rounding.
+        "procedural". The training of other encoders amplifies rounding.
     verbose : int, default=0
         1 reports each step of `fit`, 2 also the losses during training. With
         scikit-learn 1.9 or later ``set_callbacks(ProgressBar())`` draws its own bars,
@@ -317,7 +316,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     validation_steps_, validation_scores_ : ndarray of shape (n_checks,)
         The steps after which training was checked, the first before any, and the area
         under the ROC curve of separating patches with synthetic defects from others;
-        with early stopping, and other encoders than "formulas", images with defects
+        with early stopping, and other encoders than "procedural", images with defects
         from the same images in this and another light.
     n_features_in_ : int
         Number of values in one image, as the first one came in.
@@ -343,7 +342,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
 
     Grey images keep one channel: three equal ones would train the same filters, since
     torch scales initial weights by the number of inputs, at three times the cost of the
-    first layer. The bank takes 0.5 MB for an image of 256 x 256 with "formulas", and
+    first layer. The bank takes 0.5 MB for an image of 256 x 256 with "procedural", and
     0.9 MB with "hierarchical".
 
     References
@@ -564,7 +563,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         device = check_device(self.device)
         former = self._former_training()
         options = resolve_options(self.get_params(deep=False), device)
-        frozen, strides = self._make_frozen(images, options, device)
+        pretrained, strides = self._make_pretrained(images, options, device)
         roi = check_roi(self.roi, images)
         rng = check_random_state(self.random_state)
         with self._start_bar("reading images", len(images)) as progress:
@@ -582,7 +581,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         size, center = images.image_shape[:2], _center_of(shown, options.training)
         setting = DenseSetting(size, center, options.light, strides, device, roi)
         context = FitContext(setting, options, rng, report)
-        training = train_encoder(shown, context, former, frozen, defective)
+        training = train_encoder(shown, context, former, pretrained, defective)
         with self._kept_if_unfinished(training):
             training, fitted, scores = self._build(normal, training, context)
             context = replace(context, encoder=training.encoder)
@@ -1334,13 +1333,13 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         check_n_groups(groups)
         return images.hold(), groups, defective.without(())
 
-    def _make_frozen(self, images, options, device):
-        """Return the encoders known beforehand, and the strides of all scales."""
+    def _make_pretrained(self, images, options, device):
+        """Return the pretrained encoders, and the strides of all scales."""
         given, shape = self.strides, images.image_shape
         strides = check_strides(given, options.encoder, self.patch_size, shape)
         length = self.embedding_dim if options.embeds else None
-        frozen = make_frozen(options.frozen, images, device, length)
-        return frozen, strides + tuple(k for x in frozen for k in x.strides)
+        pretrained = make_pretrained(options.pretrained, images, device, length)
+        return pretrained, strides + tuple(k for x in pretrained for k in x.strides)
 
     def _former_training(self):
         """Return the training that a warm start goes on from, or None."""

@@ -30,14 +30,14 @@ WAYS = {
     "default": {"max_iter": 3},
     "paper": {"training": Training(method="paper", batch_size=2), "max_iter": 3},
     "random": {"max_iter": 0},
-    "formulas": {"encoder": "formulas", "max_iter": 0},
-    "embedding": {"encoder": "formulas", "max_iter": 20},
+    "procedural": {"encoder": "procedural", "max_iter": 0},
+    "embedding": {"encoder": "procedural", "max_iter": 20},
     "reduced bank": {"max_iter": 0, "bank_size": 100},
     "pynndescent": {"max_iter": 0, "neighbors": "pynndescent"},
 }
 # Ways whose scores are, but for rounding, those of every processor. The others carry
 # rounding on, by training or by choosing rows.
-EVERYWHERE = ("random", "formulas")
+EVERYWHERE = ("random", "procedural")
 LARGE = 1500  # pixels of a side, inspected in tiles
 
 

@@ -146,7 +146,7 @@ def test_any_array_is_learnt_from_or_refused(tiny_fitted, X, size):
 
 
 # Of each parameter, values that can be and some that cannot.
-BOTH = ["hierarchical", "formulas"]
+BOTH = ["hierarchical", "procedural"]
 VALUES = {
     "lam": [None, 0, 0.3, 10.0, "auto", -1, nan],
     "embedding_dim": [1, 3, 8, 0, 2.0],
@@ -172,7 +172,7 @@ VALUES = {
     "training": ["dense", "paper"],
     "training__method": ["dense", "paper", "x"],
     "inspection": ["default", "paper"],
-    "encoder": ["auto", "hierarchical", "formulas", BOTH, "x"],
+    "encoder": ["auto", "hierarchical", "procedural", BOTH, "x"],
 }
 SETTINGS = st.lists(st.sampled_from(sorted(VALUES)), max_size=5, unique=True).flatmap(
     lambda names: st.fixed_dictionaries(

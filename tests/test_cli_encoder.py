@@ -52,7 +52,7 @@ def test_a_module_is_imported_and_said_so(folder, capsys):
 
 def test_encoders_of_the_package_are_named_too(folder):
     fit = ["fit", "good", "-o", "part.model", "--device", "cpu"]
-    assert call(*fit, "--encoder", "formulas,my_networks:make") == 0
+    assert call(*fit, "--encoder", "procedural,my_networks:make") == 0
     from my_networks import make
 
     assert len(load("part.model", encoder=make()).encoder_.members) == 2

@@ -20,7 +20,7 @@ def photos(tmp_path_factory):
     dents[:, 20:36, 20:36], masks[:, 20:36, 20:36] = 0, True
     noise = np.random.default_rng(SEED).integers(0, 256, (64, 64, 3), np.uint8)
     save_images(root / "new", [images[9], dents[2], noise])
-    est = PatchSVDD(encoder="formulas", random_state=0, device="cpu").fit(images[:6])
+    est = PatchSVDD(encoder="procedural", random_state=0, device="cpu").fit(images[:6])
     est.offset_ = float(2 * est.training_scores_.min())  # no good image is beyond it
     est.save(root / "plain.model")
     est.partial_fit(dents[:2], ["dent", "dent"], masks=masks[:2])

@@ -15,7 +15,7 @@ from skpatchsvdd._feedback import defect_patches, updates
 from skpatchsvdd._scoring import fitted as fitted_bank
 from skpatchsvdd.datasets import make_textures
 
-QUICK = {"encoder": "formulas", "random_state": SEED, "device": "cpu"}
+QUICK = {"encoder": "procedural", "random_state": SEED, "device": "cpu"}
 N_NORMAL = 10
 
 
@@ -474,7 +474,7 @@ def test_explain_looks_at_the_patch_that_was_raised(taught, dark):
     [
         {"inspection": Inspection(relative_weight=0), "bank_size": 300},
         {"bank_size": 300},
-        {"encoder": ["hierarchical", "formulas"], "patch_size": 32, "max_iter": 0},
+        {"encoder": ["hierarchical", "procedural"], "patch_size": 32, "max_iter": 0},
     ],
 )
 def test_other_ways_through(normal, faint, params):

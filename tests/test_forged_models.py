@@ -144,7 +144,7 @@ def taught(tmp_path_factory):
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf, 1e30])
-@pytest.mark.parametrize("encoder", ["hierarchical", "formulas"])
+@pytest.mark.parametrize("encoder", ["hierarchical", "procedural"])
 def test_weights_and_rows_that_give_no_scores_are_refused(tmp_path, encoder, number):
     images = make_textures(3, image_size=64, random_state=SEED).images
     params = {"embedding_dim": 8, "max_iter": 0, "device": "cpu"}

@@ -113,7 +113,7 @@ MASK = np.pad(np.ones((40, 40)), 2)
     [
         ({"inspection__light": 1.0}, r"another light .*\(1\.0 instead of 0\.0\)"),
         ({"strides": (8,)}, r"another strides than this one \(\(8,\) instead"),
-        ({"encoder": "formulas"}, r"another encoder than this one \('formulas"),
+        ({"encoder": "procedural"}, r"another encoder than this one \('procedural"),
         ({"patch_size": 64, "image_size": 72}, r"another patch_size .*\(64 instead"),
         ({"image_size": 40}, r"another image_size .*\(\(40, 40\) instead of"),
         ({"embedding_dim": 4}, r"another embedding_dim .*\(4 instead of 8\)"),

@@ -64,7 +64,7 @@ def test_every_parameter_is_in_the_table_of_the_guide():
         ({"inspection": "paper"}, PAPER),
         ({"inspection": Inspection(light=0.5)}, [0.5, *OURS[1:]]),
         ({"training": "paper"}, PAPER),
-        ({"encoder": ["hierarchical", "formulas"]}, OURS),
+        ({"encoder": ["hierarchical", "procedural"]}, OURS),
         ({"training": "paper", "inspection": Inspection(light=0.5)}, [0.5, *PAPER[1:]]),
     ],
 )

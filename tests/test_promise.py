@@ -64,7 +64,7 @@ KINDS = {
         "training": Training(batch_size=4),
     },
     "compared": lambda: {
-        "encoder": "formulas",
+        "encoder": "procedural",
         "inspection": Inspection(comparison_weight=0.2),
     },
 }

@@ -38,7 +38,7 @@ def change_outside(images, roi):
         {"max_iter": 2, "training": Training(damage_weight=0, batch_size=4)},
         {"max_iter": 2, "training": PAPER, "patch_size": 32},
         {"max_iter": 0, "patch_size": 32},
-        {"encoder": "formulas", "max_iter": "auto"},
+        {"encoder": "procedural", "max_iter": "auto"},
     ],
 )
 def test_what_is_outside_is_never_seen(images, roi, options):

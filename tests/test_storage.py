@@ -15,7 +15,7 @@ from settings import SEED
 
 from skpatchsvdd import Inspection, PatchSVDD, Training, load
 from skpatchsvdd._comparison import network
-from skpatchsvdd._encoding import formulas
+from skpatchsvdd._encoding import procedural
 from skpatchsvdd._storage.estimator import LEARNT
 from skpatchsvdd._storage.model import read_model, write_model
 from skpatchsvdd._utils import read_tensors, tensors, write_tensors
@@ -63,7 +63,7 @@ def assert_same(value, other):
     "options",
     [
         {},
-        {"encoder": "formulas"},
+        {"encoder": "procedural"},
         {"max_iter": 0, "patch_size": 32, "bank_size": 50},
         {"training": PAPER, "image_size": (80, 72)},
         {"inspection": Inspection(relative_weight=0)},
@@ -207,7 +207,7 @@ def test_safetensors_reads_what_is_written_and_the_reverse(tmp_path, rng):
 
 def test_models_and_shipped_weights_are_files_of_safetensors(path):
     package = pytest.importorskip("safetensors")
-    for file in (path, formulas.WEIGHTS, network.WEIGHTS):
+    for file in (path, procedural.WEIGHTS, network.WEIGHTS):
         arrays, text = read_tensors(file)
         with package.safe_open(file, "numpy") as theirs:
             assert text.items() <= theirs.metadata().items()

@@ -116,7 +116,7 @@ def _add_fit(commands):
     add(
         "--encoder",
         metavar="NAMES",
-        help="what makes features: formulas, hierarchical, or a torch module of your "
+        help="what makes features: procedural, hierarchical, or a torch module of your "
         "own as package.module:name, which is imported, and called without arguments "
         "if it is not a module; several, comma-separated, are used together; by "
         "default auto",

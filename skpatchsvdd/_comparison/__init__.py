@@ -1,4 +1,4 @@
-"""A comparison learnt on procedural images: where distances mean damage."""
+"""A learnt comparison: where distances mean damage."""
 
 from skpatchsvdd._comparison.compare import arrange, compare
 from skpatchsvdd._comparison.network import (

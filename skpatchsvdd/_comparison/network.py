@@ -114,7 +114,7 @@ def fold_comparison(network):
 def read_comparison(path=None):
     """Return the network and the page about it, by default those of the package.
 
-    How these were made: docs/user_guide/formulas.rst.
+    How these were made: docs/user_guide/procedural.rst.
     """
     arrays, page = read_tensors(path or WEIGHTS)
     network = Comparison()

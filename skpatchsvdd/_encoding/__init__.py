@@ -9,16 +9,16 @@ from skpatchsvdd._encoding.dense import (
     show_pictures,
 )
 from skpatchsvdd._encoding.dry_run import copy_frozen, run_module, weights_digest
-from skpatchsvdd._encoding.formulas import (
-    FormulaEncoder,
-    Layer,
-    fold_norms,
-    largest_patch,
-)
 from skpatchsvdd._encoding.illumination import REACH, damp_windows
 from skpatchsvdd._encoding.modules import LARGEST_MULTIPLE, ModuleEncoder
 from skpatchsvdd._encoding.networks import reset_parameters
 from skpatchsvdd._encoding.positions import find_units
+from skpatchsvdd._encoding.procedural import (
+    Layer,
+    ProceduralEncoder,
+    fold_norms,
+    largest_patch,
+)
 from skpatchsvdd._encoding.registry import (
     ENCODERS,
     JointEncoder,
@@ -26,5 +26,5 @@ from skpatchsvdd._encoding.registry import (
     check_strides,
     join_encoders,
     make_encoder,
-    make_frozen,
+    make_pretrained,
 )

@@ -27,14 +27,14 @@ class PatchEncoder(nn.Module):
       its outputs on these images have mean 0 and deviation 1 before the activation.
 
     A subclass has `encode_images`, and `encode_patches` unless a patch is encoded as a
-    whole image; one that is frozen also ``make_frozen(n_channels, image_size)``, which
-    makes it with its weights, and `strides`, one for each scale.
+    whole image; one that is pretrained also ``make_pretrained(n_channels,
+    image_size)``, which makes it with its weights, and `strides`, one for each scale.
     """
 
     name = None  # what the parameter `encoder` calls it
-    # Whether it is known beforehand, and stands beside any other one; of those that are
+    # Whether it is pretrained, and stands beside any other one; of those that are
     # not there is one at most.
-    is_frozen = False
+    is_pretrained = False
     is_trainable = True  # whether it has weights that training changes
     # Whether images are encoded as they are, on the 0..1 scale, or centred and with
     # slow changes of light damped.

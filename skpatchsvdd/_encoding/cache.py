@@ -113,15 +113,15 @@ def remembering():
 
 
 def remember(encoder, images):
-    """Return ``encoder.encode_known(images)``, from the cache if it may be there.
+    """Return ``encoder.encode_pretrained(images)``, from the cache if it may be there.
 
     It is not on a GPU, which has encoded images before their digest is computed, and
     where somebody asks for gradients.
     """
     is_cpu = images.device.type == "cpu"
     if not is_cpu or torch.is_grad_enabled() or torch.compiler.is_compiling():
-        return encoder.encode_known(images)
-    return CACHE(encoder.encode_known, images, encoder.digest)
+        return encoder.encode_pretrained(images)
+    return CACHE(encoder.encode_pretrained, images, encoder.digest)
 
 
 def _digest(images):

@@ -59,10 +59,10 @@ class DenseEncoder:
     def __init__(self, encoder, image_size, center, light, strides, device, roi=None):
         self.patch_sizes = encoder.patch_sizes
         self.scale_weights = encoder.scale_weights
-        # Scales by which images are compared: of the formulas, if they are there.
+        # Scales by which images are compared: of "procedural", if they are there.
         names = [x.name for x in encoder.members for _ in x.patch_sizes]
-        formulas = [i for i, name in enumerate(names) if name == "formulas"]
-        self.compared = formulas or list(range(len(names)))
+        procedural = [i for i, name in enumerate(names) if name == "procedural"]
+        self.compared = procedural or list(range(len(names)))
         self.is_capturable = all(x.is_capturable for x in encoder.members)
         self.image_size = image_size
         self.center = center

@@ -49,7 +49,7 @@ class ModuleEncoder(PatchEncoder):
     """
 
     name = "module"
-    is_frozen = True
+    is_pretrained = True
     is_trainable = False
     sees_light = True
     is_capturable = False

@@ -5,18 +5,18 @@ from numbers import Integral
 from torch import nn
 
 from skpatchsvdd._encoding.base import PatchEncoder
-from skpatchsvdd._encoding.formulas import FormulaEncoder
 from skpatchsvdd._encoding.modules import make_module_encoder
 from skpatchsvdd._encoding.networks import HierarchicalEncoder, reset_parameters
+from skpatchsvdd._encoding.procedural import ProceduralEncoder
 
-ENCODERS = {x.name: x for x in (HierarchicalEncoder, FormulaEncoder)}
+ENCODERS = {x.name: x for x in (HierarchicalEncoder, ProceduralEncoder)}
 
 
 def check_encoder(encoder):
     """Return what the parameter `encoder` holds.
 
     First the name of the one that cuts images into patches of `patch_size`, or None;
-    then a tuple of those that are known beforehand, names and modules.
+    then a tuple of those that are pretrained, names and modules.
     """
     is_one = isinstance(encoder, str | nn.Module) or not hasattr(encoder, "__iter__")
     given = (encoder,) if is_one else tuple(encoder)
@@ -28,16 +28,16 @@ def check_encoder(encoder):
             f"of these, got {encoder!r}. skpatchsvdd.encoders.Function makes a module "
             "of a function."
         )
-    trained = [x for x in names if not ENCODERS[x].is_frozen]
+    trained = [x for x in names if not ENCODERS[x].is_pretrained]
     if len(trained) > 1 or any(
         x is other for i, x in enumerate(given) for other in given[:i]
     ):
         raise ValueError(
-            "encoder may name 'hierarchical', 'formulas' and modules, each of them "
+            "encoder may name 'hierarchical', 'procedural' and modules, each of them "
             f"once, got {list(given)!r}."
         )
-    frozen = tuple(x for x in given if x not in trained)
-    return (trained[0] if trained else None), frozen
+    pretrained = tuple(x for x in given if x not in trained)
+    return (trained[0] if trained else None), pretrained
 
 
 def check_strides(strides, encoder, patch_size, image_shape):
@@ -68,7 +68,7 @@ def check_strides(strides, encoder, patch_size, image_shape):
 
 
 def make_encoder(kind, n_channels, embedding_dim, patch_size, generator):
-    """Make an encoder, one of `ENCODERS` that are not frozen, with random weights.
+    """Make an encoder, one of `ENCODERS` that are not pretrained, with random weights.
 
     They are drawn as torch does, from a generator of the CPU, so that every device
     starts from the same ones.
@@ -78,18 +78,18 @@ def make_encoder(kind, n_channels, embedding_dim, patch_size, generator):
     return encoder
 
 
-def make_frozen(frozen, images, device, embedding_dim=None):
-    """Make encoders that are known beforehand, on the CPU; modules are tried on images.
+def make_pretrained(pretrained, images, device, embedding_dim=None):
+    """Make pretrained encoders, on the CPU; modules are tried on images.
 
-    `frozen` is what `check_encoder` returns. Features of formulas are embedded in
-    `embedding_dim` numbers, if it is given.
+    `pretrained` is what `check_encoder` returns. Features of "procedural" are embedded
+    in `embedding_dim` numbers, if it is given.
     """
     *size, n_channels = images.image_shape
     made, n_modules = [], 0
     length = {} if embedding_dim is None else {"embedding_dim": embedding_dim}
-    for x in frozen:
+    for x in pretrained:
         if isinstance(x, str):
-            made.append(ENCODERS[x].make_frozen(n_channels, tuple(size), **length))
+            made.append(ENCODERS[x].make_pretrained(n_channels, tuple(size), **length))
         else:
             made.append(make_module_encoder(x, n_modules, images, device))
             n_modules += 1

@@ -47,44 +47,44 @@ class TrainedEncoder(NamedTuple):
     lam: float
 
 
-def train_encoder(images, context, former=None, frozen=(), defective=None):
+def train_encoder(images, context, former=None, pretrained=(), defective=None):
     """Train an encoder on a stack of images; return a `TrainedEncoder`.
 
-    `former` is a training to go on from. Encoders of `frozen` join the trained one; if
-    formulas are alone, their embedding is trained, see `Options`.
-    Defective images with a mask fill some of the synthetic defects that dense training
-    draws. An interrupt ends the training early.
+    `former` is a training to go on from. Encoders of `pretrained` join the trained one;
+    if "procedural" is alone, its embedding is trained, see `Options`. Defective images
+    with a mask fill some of the synthetic defects that dense training draws. An
+    interrupt ends the training early.
     """
     options, roi = context.options, context.setting.roi
     if roi is not None:  # defects, too, are made of what is seen
         images = images.hide_outside(roi)
-    masked, known = take_masked(defective, roi), None
+    masked, embedded = take_masked(defective, roi), None
     if options.embeds:
-        known, *frozen = frozen
-    training = _train(images, context, former, known, masked)
-    frozen = [x.adapt(images, context.setting) for x in frozen]
-    return training._replace(encoder=join_encoders([training.encoder, *frozen]))
+        embedded, *pretrained = pretrained
+    training = _train(images, context, former, embedded, masked)
+    pretrained = [x.adapt(images, context.setting) for x in pretrained]
+    return training._replace(encoder=join_encoders([training.encoder, *pretrained]))
 
 
-def _train(images, context, former, known, masked):
-    """Train; `known` is the encoder whose embedding is trained, or None."""
+def _train(images, context, former, embedded, masked):
+    """Train; `embedded` is the encoder whose embedding is trained, or None."""
     options, rng, device = context.options, context.rng, context.device
     cpu = torch.Generator().manual_seed(draw_seed(rng))
     # Embeddings are trained on the same draws on all devices.
     source = torch.device("cpu") if options.embeds else device
     generator = torch.Generator(source).manual_seed(draw_seed(rng))
-    encoder = _initial_encoder(options, images.image_shape[2], former, known, cpu)
+    encoder = _initial_encoder(options, images.image_shape[2], former, embedded, cpu)
     if options.max_iter == 0 and former is not None:
         return former._replace(encoder=encoder)
     if not options.trains:
         return TrainedEncoder(encoder, {}, Watch(None, 1), options.lam)
-    if known is None:
+    if embedded is None:
         _warn_if_one_patch(images.image_shape, options.patch_size)
     checked, trained = split_images(len(images), options, rng)
     trained = images.take(_choose_images(images, trained, rng))
-    sampler = _make_sampler(trained, masked, context, generator, known)
+    sampler = _make_sampler(trained, masked, context, generator, embedded)
     encoder.to(device, memory_format=training_layout(device))
-    if known is not None:
+    if embedded is not None:
         n_pairs = options.max_iter * options.batch_size
         sampler = FeaturePool(encoder, sampler, options.damages, n_pairs)
     watch = make_watch(images, checked, context, cpu, sampler)
@@ -182,11 +182,11 @@ def make_watch(images, checked, context, generator, sampler):
     return Watch(check, every, _PATIENCE if options.early_stopping else None)
 
 
-def _initial_encoder(options, n_channels, former, known, generator):
-    encoder = known
-    if known is None and options.encoder is None:
+def _initial_encoder(options, n_channels, former, embedded, generator):
+    encoder = embedded
+    if embedded is None and options.encoder is None:
         return None
-    if known is None:
+    if embedded is None:
         sizes = (options.embedding_dim, options.patch_size)
         encoder = make_encoder(options.encoder, n_channels, *sizes, generator)
     first = encoder if former is None else former.encoder.members[0]
@@ -200,7 +200,7 @@ def _initial_encoder(options, n_channels, former, known, generator):
     return copy.deepcopy(first)
 
 
-def _make_sampler(images, masked, context, generator, known=None):
+def _make_sampler(images, masked, context, generator, embedded=None):
     setting, options = context.setting, context.options
     pixels = _load_pixels(images, setting.device)
     center, roi = (
@@ -210,8 +210,8 @@ def _make_sampler(images, masked, context, generator, known=None):
     if options.training == "paper":
         return PairSampler(pixels, center, generator, roi)
     size, light = options.patch_size, options.light
-    if known is not None:  # it sees images as they are
-        size, light = max(known.patch_sizes), 1.0
+    if embedded is not None:  # it sees images as they are
+        size, light = max(embedded.patch_sizes), 1.0
     fillings = _make_fillings(masked, context)
     return CropSampler(pixels, center, generator, size, light, roi, fillings)
 

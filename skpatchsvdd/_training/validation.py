@@ -54,7 +54,7 @@ class DefectCheck:
     def __call__(self, encoder):
         """Score an encoder, on any device; 1 is best."""
         strides = tuple(k // 4 for k in encoder.patch_sizes)
-        if encoder.is_frozen:
+        if encoder.is_pretrained:
             strides = encoder.strides
         dense = self._setting.within(self._window, strides).make(encoder)
         rng = np.random.RandomState(0)  # the same encoder scores the same

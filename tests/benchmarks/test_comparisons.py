@@ -5,13 +5,13 @@ import pytest
 import torch
 from _comparing import compare
 from _comparisons import draw_comparisons, draw_sets
-from formulas import make_materials
+from procedural import make_materials
 from settings import SEED
 
 from skpatchsvdd import PatchSVDD
 from skpatchsvdd._comparison import arrange
-from skpatchsvdd._encoding import FormulaEncoder
-from skpatchsvdd._encoding.formulas import PATCHES
+from skpatchsvdd._encoding import ProceduralEncoder
+from skpatchsvdd._encoding.procedural import PATCHES
 from skpatchsvdd._scoring.inspect import encode_each, search
 
 
@@ -46,13 +46,13 @@ def test_comparisons_are_images_and_where_they_are_damaged(sets, drawn):
 
 
 def test_images_are_compared_as_the_estimator_does(drawn):
-    told = compare(FormulaEncoder.make_frozen(3, (160, 160)), drawn)
+    told = compare(ProceduralEncoder.make_pretrained(3, (160, 160)), drawn)
     for i in range(2):
         normal, query = (
             (255 * x).round().byte().permute(0, 2, 3, 1).numpy()
             for x in (drawn.normal[:, i], drawn.query[i : i + 1])
         )
-        est = PatchSVDD(encoder="formulas", random_state=SEED, device="cpu")
+        est = PatchSVDD(encoder="procedural", random_state=SEED, device="cpu")
         bank = est.fit(normal, groups=None)._on_device()
         encoded = next(encode_each(est._check_scored_images(query), bank))
         found = search(encoded, bank, bank.scales)

@@ -1,6 +1,6 @@
 import pytest
 import torch
-from formulas import (
+from procedural import (
     FAR,
     N_MATERIALS,
     N_SHAPES,
@@ -12,9 +12,9 @@ from formulas import (
     make_materials,
     photograph,
 )
-from formulas.fields import draw_cells, draw_lattice, draw_noise
-from formulas.materials import PLAIN
-from formulas.shapes import Shapes, distance_to
+from procedural.fields import draw_cells, draw_lattice, draw_noise
+from procedural.materials import PLAIN
+from procedural.shapes import Shapes, distance_to
 from settings import SEED
 
 SIZE = 48
@@ -82,7 +82,7 @@ def test_distances_to_a_disc_and_a_ring():
     assert away[0, 0, 2] < 0 < away[0, 0, 1]  # on the ring, and in its hole
 
 
-def test_formulas_know_what_is_where(generator, materials):
+def test_scenes_know_what_is_where(generator, materials):
     scenes, _, specimens = draw(generator, materials)
     assert torch.isfinite(specimens.images).all()
     for material, ids in zip(specimens.material, scenes.ids, strict=True):

@@ -14,7 +14,7 @@ from settings import SEED
 
 from skpatchsvdd import PatchSVDD, Training
 from skpatchsvdd._comparison import read_comparison
-from skpatchsvdd._encoding import FormulaEncoder, networks
+from skpatchsvdd._encoding import ProceduralEncoder, networks
 from skpatchsvdd._utils import read_tensors
 from skpatchsvdd.datasets import make_textures
 
@@ -387,7 +387,7 @@ def test_pretraining_goes_on_where_it_was(
     assert torch.load(restart, weights_only=True)["step"] == 3
     if script == "pretrain":
         arrays, page = read_tensors(output)
-        expected = FormulaEncoder(3).state_dict()
+        expected = ProceduralEncoder(3).state_dict()
         assert {k: v.shape for k, v in arrays.items()} == {
             k: v.shape for k, v in expected.items()
         }

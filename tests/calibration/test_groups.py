@@ -278,7 +278,7 @@ def test_pictures_of_one_piece_are_found_among_few(n_pieces):
     noise = gaussian_filter(noise, (0, 2, 2, 0))
     pieces = np.clip(128 + 50 * noise / noise.std(), 0, 255).astype(np.uint8)
     images = np.concatenate([pieces[:, 4:52, 4:52], pieces[:, 1:49, 2:50]])
-    est = PatchSVDD(encoder="formulas", max_iter=0, random_state=0)
+    est = PatchSVDD(encoder="procedural", max_iter=0, random_state=0)
     with pytest.warns(UserWarning, match="several pictures of one piece"):
         est.fit(images)
     twins = est.twins_[:n_pieces] == est.twins_[n_pieces:]

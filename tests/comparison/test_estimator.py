@@ -14,7 +14,7 @@ from torch import nn
 
 from skpatchsvdd import Inspection, PatchSVDD, load
 from skpatchsvdd._comparison import arrange, read_comparison
-from skpatchsvdd._encoding import formulas
+from skpatchsvdd._encoding import procedural
 from skpatchsvdd._scoring.inspect import encode_each, search
 from skpatchsvdd.datasets import make_textures
 
@@ -38,7 +38,7 @@ def damaged():
 
 def make(weight=WEIGHT, **params):
     inspection = Inspection(comparison_weight=weight)
-    base = {"encoder": "formulas", "random_state": SEED, "device": "cpu"}
+    base = {"encoder": "procedural", "random_state": SEED, "device": "cpu"}
     return PatchSVDD(inspection=inspection, **base | params)
 
 
@@ -58,7 +58,7 @@ def test_weights_are_those_the_page_is_about():
     assert hashlib.sha256(content).hexdigest() == SHA256
     _, page = read_comparison()
     assert page["command"].startswith("benchmarks/pretrain_comparison.py --steps")
-    assert len(content) + len(formulas.WEIGHTS.read_bytes()) < 8.5e6
+    assert len(content) + len(procedural.WEIGHTS.read_bytes()) < 8.5e6
 
 
 def test_answers_about_a_fixed_picture():
@@ -186,7 +186,7 @@ class Gradients(nn.Module):
     "params",
     [
         {"encoder": Gradients()},
-        {"encoder": ["formulas", Gradients()]},
+        {"encoder": ["procedural", Gradients()]},
         {"encoder": "hierarchical", "max_iter": 0, "patch_size": 32},
         {"neighbors": "pynndescent"},
     ],

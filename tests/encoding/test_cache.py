@@ -8,7 +8,7 @@ from settings import SEED
 import skpatchsvdd
 from skpatchsvdd import PatchSVDD
 from skpatchsvdd._encoding.cache import CACHE, FeatureCache
-from skpatchsvdd._encoding.formulas import FormulaEncoder, KnownNetwork
+from skpatchsvdd._encoding.procedural import PretrainedNetwork, ProceduralEncoder
 from skpatchsvdd.datasets import make_textures
 
 
@@ -20,14 +20,14 @@ def images():
 @pytest.fixture
 def encoded(monkeypatch):
     """The number of images that a network has encoded since."""
-    counts, forward = [], KnownNetwork.forward
+    counts, forward = [], PretrainedNetwork.forward
     skpatchsvdd.clear_cache()
 
     def count(self, images, n_stages=None):
         counts.append(len(images))
         return forward(self, images, n_stages)
 
-    monkeypatch.setattr(KnownNetwork, "forward", count)
+    monkeypatch.setattr(PretrainedNetwork, "forward", count)
     yield counts
     skpatchsvdd.clear_cache()
 
@@ -76,7 +76,7 @@ def test_another_network_has_other_features(images, encoded):
 def test_smaller_images_have_fewer_scales(encoded):
     X = make_textures(4, image_size=32, random_state=SEED).images[:, :16, :16]
     PatchSVDD(max_iter=0, device="cpu").fit(X)
-    encoder = FormulaEncoder.make_frozen(3, (64, 64))
+    encoder = ProceduralEncoder.make_pretrained(3, (64, 64))
     patch = torch.from_numpy(X[:1] / np.float32(255)).permute(0, 3, 1, 2)
     with torch.no_grad():
         assert encoder(patch).shape == (1, 64)

@@ -3,7 +3,7 @@ import pytest
 import torch
 from settings import SEED
 
-from skpatchsvdd._encoding import FormulaEncoder, dense
+from skpatchsvdd._encoding import ProceduralEncoder, dense
 from skpatchsvdd._encoding.dense import DenseEncoder
 from skpatchsvdd._encoding.modules import make_module_encoder
 from skpatchsvdd._encoding.registry import make_encoder
@@ -13,8 +13,8 @@ CPU = torch.device("cpu")
 
 
 def make_dense(kind, size, strides=None, light=0.3):
-    if kind == "formulas":
-        encoder = FormulaEncoder.make_frozen(3, size)
+    if kind == "procedural":
+        encoder = ProceduralEncoder.make_pretrained(3, size)
     elif kind == "module":
         layers = torch.nn.AvgPool2d(4), torch.nn.MaxPool2d(3, 1, 1)
         images = check_images(np.random.default_rng(SEED).random((2, *size, 3)))
@@ -32,7 +32,7 @@ def make_dense(kind, size, strides=None, light=0.3):
         ("hierarchical", (4, 16), (97, 264), 1.0),
         ("hierarchical", (3, 5), (97, 264), 0.3),
         ("hierarchical", (3, 5), (64, 300), 1.0),
-        ("formulas", None, (420, 435), 0.3),
+        ("procedural", None, (420, 435), 0.3),
         ("module", None, (420, 435), 0.3),
     ],
 )

@@ -85,7 +85,7 @@ def test_the_module_is_left_as_it_is(images):
 
 
 @pytest.mark.parametrize(
-    "others", [["formulas"], ["hierarchical"], ["hierarchical", "formulas"]]
+    "others", [["procedural"], ["hierarchical"], ["hierarchical", "procedural"]]
 )
 def test_modules_stand_beside_other_encoders(images, others):
     est = PatchSVDD(
@@ -99,13 +99,13 @@ def test_modules_stand_beside_other_encoders(images, others):
     assert est.n_iter_ == ("hierarchical" in others)
     names = ("hierarchical" in others) * (32,)
     own, known = ("module0.map0", "module0.map1"), (16, 24, 48)
-    assert est.scales_ == names + own + ("formulas" in others) * known
+    assert est.scales_ == names + own + ("procedural" in others) * known
     assert len(est.patch_sizes_) == len(est.strides_) == len(est.scales_)
     assert np.isfinite(est.score_samples(images[1])).all()
 
 
 def test_scales_of_equal_size_are_told_apart(images):
-    est = PatchSVDD(encoder=[Net(), "formulas", Net(seed=1)], device="cpu")
+    est = PatchSVDD(encoder=[Net(), "procedural", Net(seed=1)], device="cpu")
     est.fit(images[0])
     assert est.patch_sizes_.count(24) == 3
     assert len(set(est.scales_)) == 7
@@ -182,7 +182,7 @@ def test_searches_over_modules(images):
     sequence = nn.Sequential(nn.Conv2d(3, 4, 4, 4), nn.ReLU())
     search = GridSearchCV(
         PatchSVDD(device="cpu"),
-        {"encoder": [Net(), sequence, [Net(), "formulas"]]},
+        {"encoder": [Net(), sequence, [Net(), "procedural"]]},
         scoring=SyntheticDefectScorer(random_state=SEED),
         cv=2,
         error_score="raise",
@@ -312,7 +312,7 @@ class Another(Net):
         return [1 - y for y in super().forward(x)]
 
 
-@pytest.mark.parametrize("others", [[], ["formulas"]])
+@pytest.mark.parametrize("others", [[], ["procedural"]])
 def test_files_hold_no_module(images, tmp_path, others):
     path = tmp_path / "part.model"
     est = PatchSVDD(encoder=[Net(), *others], device="cpu", random_state=SEED)
@@ -345,6 +345,6 @@ def test_other_modules_are_refused_with_a_file(fitted, tmp_path, given, message)
 
 def test_a_module_is_not_asked_for_in_vain(images, tmp_path):
     path = tmp_path / "part.model"
-    PatchSVDD(encoder="formulas", device="cpu").fit(images[0]).save(path)
+    PatchSVDD(encoder="procedural", device="cpu").fit(images[0]).save(path)
     with pytest.raises(ValueError, match="holds 1 modules"):
         skpatchsvdd.load(path, encoder=Net())

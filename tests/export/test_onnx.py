@@ -92,7 +92,7 @@ class TwoMaps(nn.Module):
 
 def test_trained_and_known_encoders_with_groups(normal, mixed, tmp_path):
     groups = [0, 0, 0, 1, 1, 2, 3, 3]
-    names = ["hierarchical", "formulas"]
+    names = ["hierarchical", "procedural"]
     est = fit(normal, encoder=names, groups=groups, false_alarm_rate=0.4)
     facts = est.export_onnx(tmp_path / "part.onnx")
     check_same(est, tmp_path / "part.onnx", mixed.images)

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from settings import SEED
 
 from skpatchsvdd import PatchSVDD, Training
-from skpatchsvdd._encoding.formulas import FormulaEncoder
+from skpatchsvdd._encoding.procedural import ProceduralEncoder
 from skpatchsvdd._training import loop
 from skpatchsvdd._training.crops import CropSampler
 from skpatchsvdd._training.embedding import EmbeddingLoss, FeaturePool
@@ -28,7 +28,7 @@ def gears():
 
 @pytest.fixture(scope="module")
 def encoder():
-    return FormulaEncoder.make_frozen(3, (96, 96), 32)
+    return ProceduralEncoder.make_pretrained(3, (96, 96), 32)
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def test_losses_are_what_they_are_defined_to_be(encoder, pool, random_matrices):
 
 @pytest.mark.parametrize("n_features", [16, 64])
 def test_distances_are_half_known_and_half_learnt(gears, pool, n_features):
-    model = FormulaEncoder.make_frozen(3, (96, 96), n_features)
+    model = ProceduralEncoder.make_pretrained(3, (96, 96), n_features)
     generator = torch.Generator().manual_seed(SEED)
     learnt = [torch.randn(n_features, 64, generator=generator) for _ in range(3)]
     joined = pool.join_features(model.embed(learnt))
@@ -98,7 +98,7 @@ def test_distances_are_half_known_and_half_learnt(gears, pool, n_features):
 
 
 def test_a_collapsed_embedding_leaves_the_features(pool):
-    model = FormulaEncoder.make_frozen(3, (96, 96))
+    model = ProceduralEncoder.make_pretrained(3, (96, 96))
     joined = pool.join_features(model.embed([torch.zeros(64, 64)] * 3))
     for matrix in joined.embedding:
         expected = torch.eye(64) / 2**0.5

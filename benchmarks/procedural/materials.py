@@ -5,14 +5,14 @@ from typing import NamedTuple
 
 import torch
 
-from formulas.draws import (
+from procedural.draws import (
     choose,
     colors,
     happens,
     log_uniform,
     uniform,
 )
-from formulas.fields import (
+from procedural.fields import (
     draw_cells,
     draw_lattice,
     draw_noise,

@@ -1,4 +1,4 @@
-"""The network that has learnt from formulas alone, its features embedded."""
+"""The network that has learnt on procedural images alone, its features embedded."""
 
 import copy
 import functools
@@ -23,8 +23,8 @@ N_BLOCKS = 2
 # Numbers that the features of each stage are brought to, along their main axes: few
 # enough to search fast.
 LENGTH = 64
-# Weights that come with the package. How they were made: docs/user_guide/formulas.rst.
-WEIGHTS = files("skpatchsvdd._encoding") / "known.safetensors"
+# Weights that come with the package: docs/user_guide/procedural.rst.
+WEIGHTS = files("skpatchsvdd._encoding") / "procedural.safetensors"
 _MID_GREY = 0.5
 # Pixels that a feature of each stage speaks for, no size of another encoder, and pixels
 # from one to the next. A patch of 24 or 48 lies between two cells of its stage: their
@@ -34,8 +34,8 @@ PATCHES = {16: 8, 24: 8, 48: 16}
 MARGIN = 128
 
 
-class FormulaEncoder(PatchEncoder):
-    """Features of a network that was trained on formulas once, linearly embedded.
+class ProceduralEncoder(PatchEncoder):
+    """Features of a network pretrained on procedural images, linearly embedded.
 
     The network stays as it is. The embedding, a matrix for each scale, is what training
     changes; the first one takes the first D of 64 features, which are sorted by how
@@ -46,15 +46,15 @@ class FormulaEncoder(PatchEncoder):
     to three by means, of grey images by repetition.
     """
 
-    name = "formulas"
-    is_frozen = True
+    name = "procedural"
+    is_pretrained = True
     sees_light = True
     margin = MARGIN
     exponent = 1 / 4
 
     def __init__(self, n_channels, embedding_dim=LENGTH, patch_size=48):
         super().__init__(n_channels, embedding_dim, patch_size)
-        self.network = KnownNetwork()
+        self.network = PretrainedNetwork()
         self.project = nn.ModuleList(EmptyConv2d(n, LENGTH, 1) for n in STAGES)
         self.embedding = nn.ParameterList(
             torch.eye(embedding_dim, LENGTH) for _ in self.patch_sizes
@@ -72,13 +72,13 @@ class FormulaEncoder(PatchEncoder):
         return self.default_strides(self.config[2])
 
     @classmethod
-    def make_frozen(cls, n_channels, image_size, embedding_dim=LENGTH):
+    def make_pretrained(cls, n_channels, image_size, embedding_dim=LENGTH):
         """Return the encoder with the weights of the package, for images of a size."""
         patch_size = largest_patch(image_size)
         cls.check_size(patch_size, image_size)
         if embedding_dim > LENGTH:
             raise ValueError(
-                f"embedding_dim must be at most {LENGTH} with encoder='formulas', "
+                f"embedding_dim must be at most {LENGTH} with encoder='procedural', "
                 f"whose features have {LENGTH} numbers, got {embedding_dim}. Pass a "
                 "smaller one, or encoder='hierarchical'."
             )
@@ -140,7 +140,7 @@ class FormulaEncoder(PatchEncoder):
             self._digest = versions, (self.patch_sizes, *map(weights_digest, known))
         return self._digest[1]
 
-    def encode_known(self, images):
+    def encode_pretrained(self, images):
         """Return the features of all patches before they are embedded, by scale.
 
         Of images that are patches themselves, those of the scales that fit.
@@ -189,11 +189,11 @@ _read_shipped = functools.lru_cache(maxsize=1)(read_tensors)
 
 
 def largest_patch(image_size):
-    """Return the largest patch size of the formulas that fits into an image, or 0."""
+    """Return the largest patch size of "procedural" that fits into an image, or 0."""
     return max((size for size in PATCHES if size <= min(image_size)), default=0)
 
 
-class KnownNetwork(nn.Module):
+class PretrainedNetwork(nn.Module):
     """Residual stages at every fourth, eighth and sixteenth pixel.
 
     Images are continued by their own edges: zeros there would tell a network where in
@@ -264,9 +264,9 @@ class Stage(nn.Module):
 def fold_norms(network, folded=None):
     """Return a network without batch norm that gives the same features.
 
-    `folded` is one to write into, a new `KnownNetwork` if it is not given.
+    `folded` is one to write into, a new `PretrainedNetwork` if it is not given.
     """
-    folded = KnownNetwork() if folded is None else folded
+    folded = PretrainedNetwork() if folded is None else folded
     pairs = zip(_layers(network), _layers(folded), strict=True)
     with torch.no_grad():
         for layer, plain in pairs:

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from formulas.draws import normal, uniform
+from procedural.draws import normal, uniform
 
 _TINY = 1e-6
 # Cosines whose sum bends the lines of a lattice.

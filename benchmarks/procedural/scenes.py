@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import torch
 
-from formulas.draws import (
+from procedural.draws import (
     choose,
     colors,
     happens,
@@ -13,9 +13,9 @@ from formulas.draws import (
     normal,
     uniform,
 )
-from formulas.fields import grid
-from formulas.materials import PLAIN, draw_textures
-from formulas.shapes import N_SHAPES, Shapes, distance_to
+from procedural.fields import grid
+from procedural.materials import PLAIN, draw_textures
+from procedural.shapes import N_SHAPES, Shapes, distance_to
 
 # Textures a scene has, and shapes at most.
 N_TEXTURES, MAX_SHAPES = 5, 40
@@ -78,7 +78,7 @@ class Scenes(NamedTuple):
 
 
 class Specimens(NamedTuple):
-    """Images and what their formulas know of every pixel.
+    """Images and what is known of every pixel.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Random numbers for formulas, from one generator on its device."""
+"""Random numbers for procedural images, from one generator on its device."""
 
 import math
 

@@ -9,11 +9,11 @@ from settings import SEED
 import skpatchsvdd
 from skpatchsvdd import Inspection, PatchSVDD, Training
 from skpatchsvdd._encoding import JointEncoder
-from skpatchsvdd._encoding.formulas import (
+from skpatchsvdd._encoding.procedural import (
     PATCHES,
     WEIGHTS,
-    FormulaEncoder,
-    KnownNetwork,
+    PretrainedNetwork,
+    ProceduralEncoder,
     fold_norms,
 )
 from skpatchsvdd._utils import read_tensors
@@ -28,7 +28,7 @@ STRIDES = tuple(PATCHES.values())
 
 @pytest.fixture(scope="module")
 def encoder():
-    return FormulaEncoder.make_frozen(3, (96, 96))
+    return ProceduralEncoder.make_pretrained(3, (96, 96))
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def test_weights_are_those_the_page_is_about():
     assert len(content) < 6e6
     arrays, page = read_tensors(WEIGHTS)
     assert page["command"].startswith("benchmarks/pretrain.py --steps")
-    own = {x for x in FormulaEncoder(3).state_dict() if "embedding" not in x}
+    own = {x for x in ProceduralEncoder(3).state_dict() if "embedding" not in x}
     assert set(arrays) == own
 
 
@@ -78,7 +78,7 @@ def test_a_patch_is_where_its_feature_looks(encoder):
 
 @pytest.mark.parametrize("size", [16, 23, 24, 40, 47, 48, 61, 97])
 def test_patches_of_any_image_size(size):
-    encoder = FormulaEncoder.make_frozen(1, (size, size + 5))
+    encoder = ProceduralEncoder.make_pretrained(1, (size, size + 5))
     features = encoder.encode_images(torch.rand(1, 1, size, size + 5), STRIDES)
     for k, f in zip(encoder.patch_sizes, features, strict=True):
         rows = (size - k) // PATCHES[k] + 1
@@ -100,7 +100,7 @@ def test_channels_are_brought_to_three(encoder):
 def test_batch_norm_is_folded_into_the_layers():
     with torch.random.fork_rng():
         torch.manual_seed(SEED)
-        network = KnownNetwork(norm=True)
+        network = PretrainedNetwork(norm=True)
     network(make_images(4, 32))  # running means are no longer 0
     network.eval()
     images = make_images(2, 64)
@@ -109,7 +109,7 @@ def test_batch_norm_is_folded_into_the_layers():
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
 
 
-def test_formulas_find_defects_without_training(parts):
+def test_procedural_features_find_defects_without_training(parts):
     train, test = parts
     est = PatchSVDD(max_iter=0, random_state=SEED).fit(train)
     assert est.patch_sizes_ == (16, 24, 48)
@@ -121,7 +121,7 @@ def test_formulas_find_defects_without_training(parts):
 
 def test_both_encoders_make_one_map(parts):
     train, test = parts
-    both = ["hierarchical", "formulas"]
+    both = ["hierarchical", "procedural"]
     est = PatchSVDD(
         encoder=both,
         max_iter=1,
@@ -140,7 +140,7 @@ def test_both_encoders_make_one_map(parts):
     assert est.embed(test.images[:1], 24).shape == (1, 10, 10, 64)
 
 
-@pytest.mark.parametrize("encoder", ["formulas", ["hierarchical", "formulas"]])
+@pytest.mark.parametrize("encoder", ["procedural", ["hierarchical", "procedural"]])
 def test_models_survive(parts, tmp_path, encoder):
     train, test = parts
     est = PatchSVDD(encoder=encoder, max_iter=0, random_state=SEED).fit(train[:4])
@@ -162,10 +162,14 @@ def test_models_survive(parts, tmp_path, encoder):
         ({"max_iter": 1, "encoder": "hierarchical"}, (32, 64)),
         ({"max_iter": 1, "training": Training(method="paper", batch_size=1)}, (32, 64)),
         (
-            {"encoder": ["formulas", "hierarchical"], "max_iter": 0, "patch_size": 32},
+            {
+                "encoder": ["procedural", "hierarchical"],
+                "max_iter": 0,
+                "patch_size": 32,
+            },
             (32, 16, 24, 48),
         ),
-        ({"encoder": ("formulas",)}, (16, 24, 48)),
+        ({"encoder": ("procedural",)}, (16, 24, 48)),
     ],
 )
 def test_what_auto_means(parts, given, sizes):
@@ -181,8 +185,8 @@ def test_what_auto_means(parts, given, sizes):
         ([], r"encoder must be 'auto'"),
         ([1], r"encoder must be 'auto'"),
         (["hierarchical", "hierarchical"], r"modules, each of them once"),
-        (["formulas", "formulas"], r"modules, each of them once"),
-        (["auto", "formulas"], r"encoder must be 'auto'"),
+        (["procedural", "procedural"], r"modules, each of them once"),
+        (["auto", "procedural"], r"encoder must be 'auto'"),
     ],
 )
 def test_other_encoders_are_refused(parts, encoder, message):
@@ -192,18 +196,18 @@ def test_other_encoders_are_refused(parts, encoder, message):
 
 def test_strides_are_those_of_an_encoder_of_patches(parts):
     with pytest.raises(ValueError, match="others have their own"):
-        PatchSVDD(encoder="formulas", strides=(4, 16)).fit(parts[0])
+        PatchSVDD(encoder="procedural", strides=(4, 16)).fit(parts[0])
 
 
 def test_images_without_room_for_a_patch_are_refused():
     images = np.zeros((3, 12, 40, 3), dtype=np.uint8)
     with pytest.raises(ValueError, match=r"12 x 40 are smaller than .* 16 x 16"):
-        PatchSVDD(encoder="formulas").fit(images)
+        PatchSVDD(encoder="procedural").fit(images)
 
 
 def test_a_warm_start_keeps_what_was_trained(parts):
     est = PatchSVDD(max_iter=1, warm_start=True, random_state=SEED)
-    est.set_params(training__batch_size=1, encoder=["hierarchical", "formulas"])
+    est.set_params(training__batch_size=1, encoder=["hierarchical", "procedural"])
     first = est.fit(parts[0][:3]).encoder_.members[0]
     est.set_params(max_iter=0).fit(parts[0][:4])
     assert est.patch_sizes_ == (32, 64, 16, 24, 48)

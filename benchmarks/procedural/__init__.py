@@ -1,16 +1,16 @@
-"""Procedural images: what is known beforehand is learnt from these formulas alone."""
+"""Procedural images: what the shipped weights are learnt on."""
 
-from formulas.camera import draw_shots, photograph
-from formulas.damage import draw_damage
-from formulas.materials import N_MATERIALS, make_materials
-from formulas.scenes import (
+from procedural.camera import draw_shots, photograph
+from procedural.damage import draw_damage
+from procedural.materials import N_MATERIALS, make_materials
+from procedural.scenes import (
     FAR,
     draw_pairs,
     draw_scene_textures,
     draw_scenes,
     draw_specimens,
 )
-from formulas.shapes import N_SHAPES
+from procedural.shapes import N_SHAPES
 
 __all__ = [
     "FAR",

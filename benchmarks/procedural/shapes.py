@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import torch
 
-from formulas.draws import normal
+from procedural.draws import normal
 
 _TINY = 1e-4
 # Families of shapes: by their roundness, whether they have points, and are rings.

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 
-from formulas.draws import happens, log_uniform, normal, uniform
+from procedural.draws import happens, log_uniform, normal, uniform
 
 _BLOCK = 8
 

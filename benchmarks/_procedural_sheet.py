@@ -1,9 +1,9 @@
-"""Draw the sheet of docs/user_guide/formulas.rst: scenes, their specimens and damage.
+"""Draw the sheet of docs/user_guide/procedural.rst: scenes, their specimens and damage.
 
 One column for each scene: a specimen, another one, that one damaged, and where. It is
 drawn on a CPU, in seconds.
 
-    python benchmarks/_formulas_sheet.py
+    python benchmarks/_procedural_sheet.py
 """
 
 import argparse
@@ -11,14 +11,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from formulas import (
+from PIL import Image
+from procedural import (
     draw_damage,
     draw_pairs,
     draw_shots,
     make_materials,
     photograph,
 )
-from PIL import Image
 
 # Pixels of a scene when the network is trained, of the part of it that is shown, and
 # between two pictures.
@@ -39,7 +39,7 @@ def main():
 def parse_arguments():
     """Return where to write how many scenes of which seed."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    default = Path(__file__).parent / "formulas.png"
+    default = Path(__file__).parent / "procedural.png"
     parser.add_argument("-o", "--output", type=Path, default=default)
     parser.add_argument("--scenes", type=int, default=8)
     parser.add_argument("--seed", type=int, default=_SEED)

@@ -5,8 +5,8 @@ import math
 import torch
 import torch.nn.functional as F
 
-from formulas.draws import choose, happens, log_uniform, normal, uniform
-from formulas.fields import grid
+from procedural.draws import choose, happens, log_uniform, normal, uniform
+from procedural.fields import grid
 
 # Pieces of damage an image has, and the ways to fill one: with another place of the
 # image, with another image, another brightness, its blur, what lies beside it, or a
