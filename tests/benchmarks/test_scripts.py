@@ -168,6 +168,15 @@ def test_inspection(run, category):
     assert figures["floor"]["encoding floor ms"] > 0
 
 
+def test_search_paths(run, category):
+    options = "--max-iter 0 --n-train 4 --batch 2 --many 2 --rounds 1 --bank-size 100"
+    figures = run("bench_search_paths", *category, options)
+    assert all(row["error"] < 1e-5 for row in figures["searches"])
+    scores = figures["scores"]
+    for plain, package in zip(scores[::2], scores[1::2], strict=True):
+        assert package["mean score"] == pytest.approx(plain["mean score"], rel=1e-5)
+
+
 def test_exactness(run, category):
     options = "--max-iter 0 --n-train 6 --rows 3000 --queries 100 --features 10"
     figures = run("bench_exactness", *category, options)
