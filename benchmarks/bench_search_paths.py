@@ -37,7 +37,6 @@ from skpatchsvdd import PatchSVDD
 from skpatchsvdd._bank import join_banks, make_index
 from skpatchsvdd._bank.distances import Nearest, product_error
 from skpatchsvdd._bank.regression import regress
-from skpatchsvdd._learnt import describe_bank, set_learnt
 from skpatchsvdd.datasets import load_mvtec_ad
 
 # Rows whose smallest product is found first.
@@ -118,7 +117,7 @@ def reduce(est, size, device):
         made.append(make_index(bank, "exact", device, None, 0))
     model = copy.copy(est)
     fitted = est._fitted.change(indexes=made, known=[], owners=None)
-    set_learnt(model, describe_bank(fitted, est.encoder_))
+    model._fitted = fitted
     return model
 
 

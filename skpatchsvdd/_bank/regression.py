@@ -3,9 +3,6 @@
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
-
-from skpatchsvdd._utils import expand
 
 # Products held at a time: on a CPU as many as stay in the cache of a core.
 _CPU_PRODUCTS, _OTHER_PRODUCTS = 2**18, 2**27
@@ -31,8 +28,7 @@ class KernelModel(NamedTuple):
 
         An owner of -1 has none.
         """
-        is_out = self.owners == owner
-        if owner < 0 or is_out.all():
+        if owner < 0 or (is_out := self.owners == owner).all():
             return self
         return self._replace(half_squares=self.half_squares.masked_fill(is_out, _FAR))
 
@@ -43,13 +39,10 @@ def regress_images(model, features, left_out):
     Features are (n_images, n_patches, n_features). For each image `left_out` has the
     owner whose rows are left out, or -1.
     """
+    if features.is_cuda and max(left_out) < 0:
+        return regress(model, features.flatten(0, 1)).view(features.shape[:2])
     # Image by image, so that no other image matters.
-    if max(left_out) < 0:
-        models = [model] * len(left_out)
-    else:
-        models = [model.leave_out(owner) for owner in left_out]
-    if features.is_cuda:
-        return _attend(models, features)
+    models = [model.leave_out(owner) for owner in left_out]
     return torch.stack([regress(*x) for x in zip(models, features, strict=True)])
 
 
@@ -63,24 +56,9 @@ def regress(model, features, n_products=None):
     products = n_products or (_CPU_PRODUCTS if is_cpu else _OTHER_PRODUCTS)
     usual = []
     for chunk in features.split(max(products // len(model.distances), 1)):
-        near = expand(model.half_squares, chunk - model.origin, model.columns).neg_()
-        near.clamp_(min=near.amax(dim=1, keepdim=True) + _LEAST)
+        x = chunk - model.origin
+        near = torch.addmm(model.half_squares, x, model.columns, beta=-1)
+        if is_cpu:
+            near.clamp_(min=near.amax(dim=1, keepdim=True) + _LEAST)
         usual.append(torch.softmax(near, dim=1) @ model.distances)
     return torch.cat(usual)
-
-
-def _attend(models, features):
-    """Do what `regress` does for all images at once, as attention.
-
-    Its keys are rows and their half squares, with which a query's last column of ones
-    is multiplied, and its values are distances. On a CPU it takes three times as long.
-    """
-    x = F.pad(features - models[0].origin, (0, 1), value=1.0)
-    rows = models[0].columns.T.expand(len(x), -1, -1)
-    half_squares = torch.stack([model.half_squares for model in models])
-    keys = torch.cat([rows, -half_squares[..., None]], dim=2)
-    # Fast attention takes numbers of columns that eight divides.
-    x, keys = (F.pad(y, (0, -y.shape[2] % 8))[:, None] for y in (x, keys))
-    values = F.pad(models[0].distances[:, None], (0, 7)).expand(*keys.shape[:3], -1)
-    usual = F.scaled_dot_product_attention(x, keys, values, scale=1.0)
-    return usual[:, 0, :, 0]

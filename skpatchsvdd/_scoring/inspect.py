@@ -174,7 +174,7 @@ def inspect_batches(images, bank, scale=None):
     """
     scales = bank.scales if scale is None else [scale]
     for batch, numbers in _read(images, bank, bank.encoder.device.type == "cuda"):
-        if scale is None and numbers == [-1] and _is_capturable(bank):
+        if scale is None and numbers == [-1] and _is_capturable(bank, batch.device):
             yield Inspected(*bank.inspect_graphed(batch)), numbers
         else:
             yield _inspect(encode(batch, numbers, bank), bank, scales), numbers
@@ -189,9 +189,8 @@ def inspect_new(image, bank):
     return tuple(x for x in inspected if x is not None)
 
 
-def _is_capturable(bank):
+def _is_capturable(bank, device):
     """Whether a CUDA graph can hold `inspect_new`: nothing waits for the host."""
-    device = bank.encoder.device
     are_capturable = (x.is_capturable(device) for x in bank.indexes)
     return bank.encoder.is_capturable and all(are_capturable)
 
