@@ -153,10 +153,8 @@ WAYS = {"command": run_command, "library": run_library}
 
 def describe(name, idle, busy):
     """Return a row of the table: medians, and their ratio."""
-    (idle, idle_cpu), (busy, busy_cpu) = (
-        np.median(idle, axis=1 - 1),
-        np.median(busy, axis=0),
-    )
+    idle, idle_cpu = np.median(idle, axis=0).tolist()
+    busy, busy_cpu = np.median(busy, axis=0).tolist()
     return {
         "way": name,
         "idle s": idle,
