@@ -55,7 +55,7 @@ def test_tables_share_fits_and_stand_beside_the_paper(run):
     assert printed.count("cached") == 1
     assert again["rows"] == first["rows"]
     by_setting = {row["setting"]: row for row in first["rows"]}
-    assert list(by_setting) == ["K=32", "K=64", "joined"]
+    assert list(by_setting) == ["K=32", "K=64", "joined", "summed"]
     assert by_setting["joined"]["paper det"] == 0.986
     assert by_setting["K=32"]["paper det"] is None
     assert first["means"][0]["paper det"] == 0.902
