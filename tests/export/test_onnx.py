@@ -227,10 +227,11 @@ def test_a_bank_beyond_what_a_file_holds(small, tmp_path, monkeypatch):
 
 
 def test_a_part_of_a_bank_beyond_what_a_file_holds(grey, tmp_path, monkeypatch):
-    est = fit(grey, encoder="hierarchical", inspection="paper", bank_size=10)
+    est = fit(grey, encoder="hierarchical", bank_size=10)
     n_kept, n_bytes = est.bank_size_[32], est._fitted.indexes[0].bank().rows.nbytes
     monkeypatch.setattr(onnx_file, "_REST", 0)
-    rest = sum(x.sample.rows.nbytes for x in est._fitted.variations or [])
+    rest = sum(4 * x.numel() for x in est.encoder_.parameters())
+    rest += sum(x.sample.rows.nbytes for x in est._fitted.variations or [])
     monkeypatch.setattr(onnx_file, "_MOST_BYTES", rest + n_bytes // 2)
     with pytest.raises(ValueError, match="fit again with bank_size=") as caught:
         est.export_onnx(tmp_path / "part.onnx")
