@@ -676,8 +676,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             `calibration_scores_`, `calibration_groups_`, `defect_kinds_` and
             `defect_bank_size_` have changed. Where the bank or a known defect has
             changed, former images, and those of `calibrate`, are scored again, which
-            takes about as long as inspecting them; of a reduced bank, training images
-            are not. One that is not fitted yet is fitted; with `corrections` that is an
+            takes about as long as inspecting them; of a reduced bank, the scores of
+            training images change as the distances of their kept patches do. One that is not fitted yet is fitted; with `corrections` that is an
             error.
         """
         if not (isinstance(corrections, bool) or corrections == "similar"):
@@ -740,7 +740,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         self : PatchSVDD
             The estimator: what `partial_fit` changes has changed. All images are scored
             again, against all that was learnt; of a reduced bank, the scores are those
-            that the copies gave them.
+            that the copies gave them, or follow from those of kept patches.
         """
         check_is_fitted(self)
         self._validate_params()
