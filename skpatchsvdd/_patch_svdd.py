@@ -677,8 +677,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             `defect_bank_size_` have changed. Where the bank or a known defect has
             changed, former images, and those of `calibrate`, are scored again, which
             takes about as long as inspecting them; of a reduced bank, the scores of
-            training images change as the distances of their kept patches do. One that is not fitted yet is fitted; with `corrections` that is an
-            error.
+            training images change as the distances of their kept patches do. One that
+            is not fitted yet is fitted; with `corrections` that is an error.
         """
         if not (isinstance(corrections, bool) or corrections == "similar"):
             raise ValueError(
