@@ -146,7 +146,7 @@ def test_a_collapse_that_ties_all_scores_is_undone(quick, normal, monkeypatch):
 
 def test_a_copy_of_each_image_is_no_collapse(quick, normal):
     with pytest.warns(UserWarning, match="is there a copy of each") as caught:
-        quick.fit(np.concatenate([normal, normal]))
+        quick.fit(np.concatenate([normal, normal]), groups=None)
     assert not any("collapsed" in str(warning.message) for warning in caught)
     assert quick.best_iter_ > 0
 
