@@ -224,8 +224,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         Where `predict` draws the line. Every training image is scored against a bank
         that does not hold it. "auto" sets `offset_` to the lowest of these n scores: a
         new normal image raises a false alarm with a probability of about 1 / (n + 1).
-        A float sets it so that at most this fraction of new normal images is called
-        abnormal, and about this fraction of the training images. Both hold for images
+        A float sets it to the k-th lowest, so that at most this fraction of new normal
+        images is called abnormal, and k - 1 of the training images. Both hold for images
         taken as the training images were; with `groups`, see `fit`, for images of new
         groups, and after `calibrate` for images taken as those of `calibrate` were.
         `p_values` lets you choose a fraction later.
@@ -670,9 +670,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             `calibration_scores_`, `calibration_groups_`, `defect_kinds_` and
             `defect_bank_size_` have changed. Where the bank or a known defect has
             changed, former images, and those of `calibrate`, are scored again, which
-            takes about as long as inspecting them; of a reduced bank, training images
-            are not. One that is not fitted yet is fitted; with `corrections` that is an
-            error.
+            takes about as long as inspecting them; of a reduced bank, the scores of
+            training images change as the distances of their kept patches do. One that
+            is not fitted yet is fitted; with `corrections` that is an error.
         """
         if not (isinstance(corrections, bool) or corrections == "similar"):
             raise ValueError(
@@ -733,7 +733,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         self : PatchSVDD
             The estimator: what `partial_fit` changes has changed. All images are scored
             again, against all that was learnt; of a reduced bank, the scores are those
-            that the copies gave them.
+            that the copies gave them, or follow from those of kept patches.
         """
         check_is_fitted(self)
         self._validate_params()
