@@ -231,9 +231,10 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         that does not hold it. "auto" sets `offset_` to the lowest of these n scores: a
         new normal image raises a false alarm with a probability of about 1 / (n + 1).
         A float sets it to the k-th lowest, so that at most this fraction of new normal
-        images is called abnormal, and k - 1 of the training images. Both hold for images
-        taken as the training images were; with `groups`, see `fit`, for images of new
-        groups, and after `calibrate` for images taken as those of `calibrate` were.
+        images is called abnormal, and k - 1 of the training images. Both hold for
+        images taken as the training images were; with `groups`, see `fit`, for images
+        of new groups, and after `calibrate` for images taken as those of `calibrate`
+        were.
         `p_values` lets you choose a fraction later.
     device : str, default="auto"
         "auto" (CUDA if there is a GPU, else the CPU), "cpu", "cuda", "cuda:1" or "mps".
