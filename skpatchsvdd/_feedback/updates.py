@@ -192,6 +192,13 @@ def _leave_out_of_mean(found, former, fitted, calibration, context):
     n = fitted.n_averaged if fitted.setting.center.size > 1 else 0
     if n == 0:
         return found
+    before = found[0]
+    if fitted is not former:
+        before = score_rows(former, context.load(former), context.report)[0]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = -calibration.plain[:n] / before[:n]
+    found[:, :n] *= np.where(before[:n] == 0, 1.0, ratio)
+    return found
 
 
 def _follow_rows(calibration, former, fitted, context):
