@@ -191,6 +191,7 @@ def _is_feedback_right(parameters, learnt):
     return feedback is None or (
         isinstance(feedback, Feedback)
         and isinstance(feedback.corrected, set)
+        and all(isinstance(x, bytes) for x in feedback.corrected)
         and feedback.levels.shape == (len(fitted.known) + 1,)
         and feedback.levels.dtype == np.float64
         and (feedback.defects is None or _are_defects_right(feedback.defects, fitted))
