@@ -56,17 +56,16 @@ def drift_test(
     the test errs on the safe side. Are they higher? Abnormal images can only hide that.
     The p-value is twice the smaller of the two.
 
-    The fraction is fixed before the scores are seen. To leave out as many images as
-    raise an alarm would hide the very drift that raises alarms. So a batch with more
-    defects than that fraction is called drift, too, since scores cannot tell the two
-    apart; the verdict then says to look at those images first.
+    The fraction is fixed before the scores are seen: to leave out as many images as
+    raise an alarm would hide the very drift that raises alarms. A batch with more
+    defects is called drift, too, since scores cannot tell the two apart; the verdict
+    then says to look at those images first.
 
     With groups the batch counts as one new group. The larger of the two differences is
     compared with that of every group to all others: with G groups the p-value is
-    (1 + the number of groups that differ at least as much) / (G + 1), and never
-    smaller than 1 / (G + 1). That is above 0.01 with fewer than 99 groups: then nothing
-    is called drift at that level, and the verdict says whether the batch differs more
-    than all of them.
+    (1 + the number of groups that differ at least as much) / (G + 1). So with fewer
+    than 99 groups nothing is called drift at the level 0.01; the verdict says whether
+    the batch differs more than all of them.
 
     Parameters
     ----------
@@ -123,8 +122,8 @@ def _test_images(scores, new, kept, level):
     is_low = low.pvalue <= high.pvalue
     found = low if is_low else high
     p_value = float(min(2 * found.pvalue, 1))
-    smallest = 2 / comb(len(scores) + len(kept), len(kept))
     verdict = _verdict(p_value, level, is_low, scores, new, kept)
+    smallest = 2 / comb(len(scores) + len(kept), len(kept))
     if smallest > level:
         verdict = (
             f"Too few images to tell: {len(new)} against {len(scores)} cannot have a "
@@ -156,11 +155,11 @@ def _test_groups(scores, new, kept, groups, level):
 
 def _difference_of(label, scores, groups, n_images):
     """Return by how much a group differs from all others, thinned to so many images."""
-    is_own = groups == label
-    own = scores[is_own]
+    inside = groups == label
+    group = scores[inside]
     # A few images differ more than many do, by chance.
-    own = own[np.linspace(0, len(own) - 1, min(len(own), n_images)).astype(int)]
-    return max(_differences(own, own, scores[~is_own], groups[~is_own]))
+    group = group[np.linspace(0, len(group) - 1, min(len(group), n_images)).astype(int)]
+    return max(_differences(group, group, scores[~inside], groups[~inside]))
 
 
 def _differences(kept, new, scores, groups):
@@ -172,15 +171,17 @@ def _differences(kept, new, scores, groups):
     weights = 1 / (len(sizes) * sizes[inverse])
     values = np.sort(np.concatenate([scores, new]))
     all_groups = _distribution(scores, weights, values)
-    low = _distribution(kept, np.full(len(kept), 1 / len(kept)), values) - all_groups
-    high = all_groups - _distribution(new, np.full(len(new), 1 / len(new)), values)
+    low = _distribution(kept, 1 / len(kept), values) - all_groups
+    high = all_groups - _distribution(new, 1 / len(new), values)
     return float(low.max()), float(high.max())
 
 
 def _distribution(scores, weights, values):
     """Return the weight of the scores up to each value."""
     order = np.argsort(scores)
-    sums = np.concatenate([[0], np.cumsum(weights[order])])
+    sums = np.concatenate(
+        [[0], np.cumsum(np.broadcast_to(weights, len(scores))[order])]
+    )
     return sums[np.searchsorted(scores[order], values, side="right")]
 
 
@@ -188,30 +189,27 @@ def _verdict(p_value, level, is_low, scores, new, kept):
     """Say what was found, for those who look at a page as for those who call this."""
     n_aside = len(new) - len(kept)
     aside = (
-        f"The {n_aside} most abnormal of the {len(new)} images were left out of this, "
+        f" The {n_aside} most abnormal of the {len(new)} images were left out of this, "
         "as they may be defective."
     )
+    aside = aside if n_aside else ""
     if p_value > level:
-        found = f"No sign of drift, p = {p_value:.2g}."
-        return f"{found} {aside}" if n_aside else found
-    if not is_low:
-        return (
-            "The images have drifted: they look more normal than those that set the "
-            f"threshold, p = {p_value:.2g}. Are they blurred, or darker? {_WAY_OUT}"
-        )
+        return f"No sign of drift, p = {p_value:.2g}.{aside}"
+    more = "abnormal" if is_low else "normal"
     found = (
-        "The images have drifted: they look more abnormal than those that set the "
+        f"The images have drifted: they look more {more} than those that set the "
         f"threshold, p = {p_value:.2g}."
     )
-    found = f"{found} {aside}" if n_aside else found
+    if not is_low:
+        return f"{found} Are they blurred, or darker? {_WAY_OUT}"
     n_lowest = int(np.sum(new < scores.min()))
     if n_lowest > n_aside:  # more than may be defective
-        found += (
+        aside += (
             f" {n_lowest} of {len(new)} look more abnormal than all of those: look at "
             "these first. If they are defective, nothing else need have changed, and "
             "they must not be learnt as normal."
         )
-    return f"{found} {_WAY_OUT}"
+    return f"{found}{aside} {_WAY_OUT}"
 
 
 def _check_fraction(value, name):

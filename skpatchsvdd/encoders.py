@@ -207,8 +207,8 @@ class Function(nn.Module):
         return [x.movedim(-1, 1).to(images.device) for x in maps]
 
 
-class _Intermediates(nn.Module):
-    """Maps of a timm model, by its own way of giving them."""
+class _TimmMaps(nn.Module):
+    """Maps of a timm model: those of some indices, or of None all."""
 
     def __init__(self, model, indices):
         super().__init__()
@@ -217,23 +217,12 @@ class _Intermediates(nn.Module):
 
     def forward(self, images):
         """Return the maps, (n, length, rows, cols)."""
-        return self.model.forward_intermediates(
-            images, self.indices, intermediates_only=True, output_fmt="NCHW"
-        )
-
-
-class _Chosen(nn.Module):
-    """Some of the maps that a model gives."""
-
-    def __init__(self, model, indices):
-        super().__init__()
-        self.model = model
-        self.indices = indices
-
-    def forward(self, images):
-        """Return the maps that are wanted."""
+        if hasattr(self.model, "forward_intermediates"):
+            return self.model.forward_intermediates(
+                images, self.indices, intermediates_only=True, output_fmt="NCHW"
+            )
         maps = self.model(images)
-        return [maps[i] for i in self.indices]
+        return maps if self.indices is None else [maps[i] for i in self.indices]
 
 
 def from_timm(model, out_indices=None) -> nn.Module:
@@ -254,16 +243,12 @@ def from_timm(model, out_indices=None) -> nn.Module:
         else ImageNet's.
     """
     config = getattr(model, "pretrained_cfg", None) or {}
-    indices = None if out_indices is None else list(out_indices)
-    if hasattr(model, "forward_intermediates"):
-        maps = _Intermediates(model, indices)
-    elif hasattr(model, "feature_info"):
-        maps = model if indices is None else _Chosen(model, indices)
-    else:
+    if not (hasattr(model, "forward_intermediates") or hasattr(model, "feature_info")):
         raise ValueError(
             f"{type(model).__name__} has neither forward_intermediates nor "
             "feature_info, as timm's models have. Use Stages and names of layers."
         )
+    maps = _TimmMaps(model, None if out_indices is None else list(out_indices))
     return Normalized(maps, config.get("mean", _MEAN), config.get("std", _STD))
 
 

@@ -191,7 +191,7 @@ BAD_LABELS = [
     (
         "nan in a mask",
         [np.full((34, 34), nan)] * 4,
-        "mask of image 0 in y contains NaN",
+        "mask of image 0 contains NaN",
     ),
     ("mask with channels", np.ones((4, 34, 34, 3)), "y must be labels.*or masks"),
     ("labels and masks", [1, 1, 1, np.ones((34, 34))], "y must be labels.*or masks"),

@@ -219,7 +219,7 @@ BAD = {
     "root": ([good(0) | {"file": "/etc/a.png"}], {}, "outside of the folder"),
     "verdict": ([good(0) | {"verdict": "ok"}], {}, "the verdict of day 1/0.png"),
     "model": ([good(0)], {"model": "6-0123"}, "a review of another model's report"),
-    "format": ([good(0)], {"format": "x"}, "is no review"),
+    "format": ([good(0)], {"format": "x"}, "is not a review"),
     "version": ([good(0)], {"version": 9}, "is a review of version 9"),
     "folder": ([good(0)], {"folder": None}, "does not say where its images are"),
     "one of two": ([good(0), good(8)], {}, "cannot be applied"),

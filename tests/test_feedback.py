@@ -342,7 +342,7 @@ BAD_MASKS = {
     "count": (lambda x: x[:1], "got 1 for 2 images"),
     "size": (lambda x: x[:, :40], "the mask of image 0 has 40 x 64 pixels, but"),
     "axes": (lambda x: x[..., None], r"got an array of shape \(64, 64, 1\)"),
-    "text": (lambda x: x.astype(str), "masks has dtype <U5, which are not numbers"),
+    "text": (lambda x: x.astype(str), "image 0 has dtype <U5, which are not numbers"),
     "nan": (lambda x: np.where(x, np.nan, 0), "image 0 contains NaN"),
     "empty": (lambda x: 0 * x, "image 0, which y calls defective, is empty"),
     "word": (lambda x: "masks", "masks must hold a mask .*got 'masks'"),

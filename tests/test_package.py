@@ -21,7 +21,7 @@ _options _scoring _training
 _calibration
 _feedback
 _export _learnt _storage
-_patch_svdd _plotting _report _selection datasets model_selection plotting report
+_patch_svdd _plotting _report datasets model_selection plotting report
 _cli
 __init__ __main__
 """

@@ -50,11 +50,11 @@ def test_a_review_is_read(tmp_path):
 
 
 DAMAGED = {
-    "empty": ("", "no whole JSON file"),
-    "cut": (json.dumps(REVIEW)[:-9], "no whole JSON file"),
-    "bytes": ("\x00\x01", "no whole JSON file"),
-    "nested": ("[" * 100_000, "no whole JSON file"),
-    "list": ("[]", "is no review"),
+    "empty": ("", "not a whole JSON file"),
+    "cut": (json.dumps(REVIEW)[:-9], "not a whole JSON file"),
+    "bytes": ("\x00\x01", "not a whole JSON file"),
+    "nested": ("[" * 100_000, "not a whole JSON file"),
+    "list": ("[]", "is not a review"),
     "foreign": ('{"images": []}', 'its "format" must be "skpatchsvdd-review"'),
     "format": (change("format", to="coco"), 'its "format" must be'),
     "version": (change("version", to=2), "is a review of version 2"),
@@ -114,11 +114,11 @@ def test_what_no_page_saves_is_refused(tmp_path, text, message):
 def test_files_that_are_no_text_or_not_there_are_refused(tmp_path):
     path = tmp_path / "review.json"
     path.write_bytes(b"\xff\xfe\xfd")
-    with pytest.raises(ValueError, match="no whole JSON file"):
+    with pytest.raises(ValueError, match="not a whole JSON file"):
         read_review(path)
     with path.open("wb") as file:
         file.truncate(2**40)  # takes no room on the disk, and more than all memory
-    with pytest.raises(ValueError, match=r"no review: .*bytes.*Save review"):
+    with pytest.raises(ValueError, match=r"not a review: .*bytes.*Save review"):
         read_review(path)
     with pytest.raises(FileNotFoundError, match=r"there is no review .*downloads"):
         read_review(tmp_path / "other.json")

@@ -136,7 +136,7 @@ def test_a_mask_warns_of_its_own_parameter(fitted, mixed):
     ],
 )
 def test_warnings_point_to_the_line_of_the_call(fitted, normal, call):
-    with pytest.warns(UserWarning, match="look like 0..255") as caught:
+    with pytest.warns(UserWarning, match="are taken as they are") as caught:
         call(fitted, normal * 1.0)
     assert {warning.filename for warning in caught} == {__file__}
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from skpatchsvdd import PatchSVDD, Training
-from skpatchsvdd._images.arrays import check_images
+from skpatchsvdd._images import check_images
 from skpatchsvdd.metrics import best_f1, detection_auroc, pro_score, segmentation_auroc
 from skpatchsvdd.model_selection import SyntheticDefectScorer
 from skpatchsvdd.plotting import AnomalyMapDisplay

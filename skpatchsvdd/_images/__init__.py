@@ -1,7 +1,12 @@
 """What comes in: images, their files, digests and labels."""
 
-from skpatchsvdd._images.arrays import check_image_size, check_images, list_images
-from skpatchsvdd._images.digests import KnownImages, digest_images, list_digests
+from skpatchsvdd._images.arrays import (
+    as_array,
+    as_images,
+    check_image_size,
+    check_images,
+    list_images,
+)
 from skpatchsvdd._images.display import read_display
 from skpatchsvdd._images.files import (
     MAX_PIXELS,
@@ -14,18 +19,23 @@ from skpatchsvdd._images.files import (
     read_shape,
 )
 from skpatchsvdd._images.folders import ENDINGS, find_all_files, find_files
-from skpatchsvdd._images.forms import as_array, as_images
 from skpatchsvdd._images.labels import (
     NORMAL_NAMES,
     UNKNOWN_KIND,
+    Defects,
+    check_defects,
     check_is_list,
     check_labels,
+    check_roi,
+    enlarge_roi,
     find_normal,
     read_labels,
 )
-from skpatchsvdd._images.masks import Defects, check_defects, check_roi, enlarge_roi
 from skpatchsvdd._images.stack import (
     ImageStack,
+    KnownImages,
+    digest_images,
+    list_digests,
     pixels_to_float,
     resize_image,
     stack_images,

@@ -1,15 +1,29 @@
-"""Images in any accepted form, checked and stacked."""
+"""Images in any accepted form: read as arrays or paths, checked and stacked."""
 
 import math
-from numbers import Integral
+import reprlib
+import sys
+from collections.abc import Iterator, Mapping, Set
+from numbers import Integral, Number
 
 import numpy as np
+import torch
 
-from skpatchsvdd._images.files import ImageFileError, has_bytes, read_image, read_shape
-from skpatchsvdd._images.forms import as_images, is_path
-from skpatchsvdd._images.scale import check_scales
-from skpatchsvdd._images.stack import ImageStack
-from skpatchsvdd._utils import map_in_threads, memory_size
+from skpatchsvdd._images.files import (
+    ImageFileError,
+    has_bytes,
+    read_image,
+    read_pillow_image,
+    read_shape,
+)
+from skpatchsvdd._images.stack import ImageStack, is_path
+from skpatchsvdd._utils import (
+    check_array,
+    check_mapped,
+    map_in_threads,
+    memory_size,
+    warn,
+)
 
 # No image has so few rows: an axis this short holds channels.
 _FEW_CHANNELS = 4
@@ -20,6 +34,11 @@ _N_READERS = 4
 _N_COPIES = 4
 # Files, at most, whose scale is looked at.
 _N_LOOKED_AT = 8
+# Floats of 0..1 can go a little below 0 by resizing; far above 1 they are hardly on
+# that scale, and beyond the last of these on no scale at all.
+_NEGATIVE, _BEYOND_UNIT, _NO_PIXEL = -0.1, 10.0, 1e6
+# 16-bit integers up to this, at their highest, hardly have 16 bits.
+_TWELVE_BITS = 4095
 
 
 def check_images(X, *, image_size=None, n_channels=1):
@@ -49,14 +68,6 @@ def check_images(X, *, image_size=None, n_channels=1):
     return ImageStack(X, shapes, (*size, n_channels))
 
 
-def list_images(X):
-    """Return images as an array, or a list of arrays or paths: each element is one."""
-    X = as_images(X)
-    if isinstance(X, np.ndarray):
-        _refuse_rows(X)
-    return X
-
-
 def check_image_size(image_size):
     """Return `image_size` as (height, width) or None."""
     if image_size is None:
@@ -75,6 +86,178 @@ def check_image_size(image_size):
 
 def _is_positive_integer(x):
     return isinstance(x, Integral) and not isinstance(x, bool) and x > 0
+
+
+def list_images(X):
+    """Return images as an array, or a list of arrays or paths: each element is one."""
+    X = as_images(X)
+    if isinstance(X, np.ndarray):
+        _refuse_rows(X)
+    return X
+
+
+def as_images(X):
+    """Return whatever holds images as one array, or as a list of arrays or of paths.
+
+    Every function that takes images begins with this one, so that all take the same:
+    an array or what can be made one, a tensor, a table of numbers; a list, a column or
+    a table of one column with single images or with paths of files. What comes as it
+    is, is not copied; files are not looked at.
+    """
+    if X is None or isinstance(X, Number | Mapping | Set | Iterator):
+        raise _not_images(X)
+    if is_path(X) or _is_pillow_image(X):
+        raise ValueError(
+            f"X is {X!r}. Pass a list of paths or of images; for a folder, what "
+            "skpatchsvdd.datasets.load_images finds in it."
+        )
+    X = _as_list(X)
+    if isinstance(X, list | tuple) and len(X) > 0:
+        if all(map(_is_pair, X)):
+            raise ValueError(
+                "X is a list of pairs, such as (image, label). Pass the images alone: "
+                "[image for image, _ in X]."
+            )
+        if is_path(X[0]):
+            return _check_paths(X)
+        # Nested lists of numbers are one array written out.
+        if not isinstance(X[0], list | tuple) and any(map(_is_image, X)):
+            return [_as_image(x, i) for i, x in enumerate(X)]
+    if isinstance(X, np.ndarray):
+        check_mapped(X, "X")
+    array = as_array(X, "X")
+    if array.ndim == 0:
+        raise _not_images(X)
+    return array
+
+
+def _not_images(X):
+    return ValueError(
+        "X must be an array of images of shape (n_images, height, width) or "
+        "(n_images, height, width, n_channels), or a list of images or of paths "
+        f"of image files, got {type(X).__name__}."
+    )
+
+
+def _as_list(X):
+    """Return a column of a table, or an array, of objects as a list; else X itself."""
+    column = X.to_numpy() if hasattr(X, "to_numpy") else X
+    if not isinstance(column, np.ndarray) or column.dtype.kind not in "OUT":
+        return X
+    if column.ndim == 2 and column.shape[1] == 1:
+        column = column[:, 0]
+    return column.tolist() if column.ndim == 1 else X
+
+
+def _is_pair(x):
+    is_pair = isinstance(x, tuple) and len(x) == 2
+    return is_pair and _n_axes(x[0]) >= 2 > _n_axes(x[1])
+
+
+def _is_image(x):
+    return x is None or is_path(x) or _n_axes(x) >= 2
+
+
+def _is_pillow_image(x):
+    # Pillow need not be there, or another thread may be importing it just now.
+    return isinstance(x, getattr(sys.modules.get("PIL.Image"), "Image", ()))
+
+
+def _n_axes(x):
+    try:
+        return 2 if _is_pillow_image(x) else np.ndim(x)
+    except ValueError:  # a list of lists of unequal length
+        return 2
+
+
+def _check_paths(X):
+    for i, x in enumerate(X):
+        if not is_path(x):
+            raise ValueError(
+                f"image {i} is {reprlib.repr(x)}, and image 0 is a path. Pass a list "
+                "of paths, with no value missing, or a list of arrays."
+            )
+    return list(X)
+
+
+def _as_image(x, i):
+    if x is None or is_path(x):
+        raise ValueError(
+            f"image {i} is {x!r}, not an array. Pass a list of arrays, or a list of "
+            "paths."
+        )
+    return as_array(x, f"image {i}")
+
+
+def as_array(x, name):
+    """Return an array, tensor, table or one of pillow's images as a plain array.
+
+    Of numbers or booleans, of any shape that holds at least one; or raise, by a `name`.
+    """
+    if isinstance(x, torch.Tensor):
+        x = _read_tensor(x, name)
+    elif _is_pillow_image(x):
+        x = read_pillow_image(x, name)
+    array = _make_numeric(check_unmasked(x, name), name)
+    if array.size == 0:
+        raise ValueError(
+            f"{name} has shape {array.shape}: 0 sample(s), or images without a pixel. "
+            "Pass at least one image."
+        )
+    return array
+
+
+def check_unmasked(x, name):
+    """Return an array that hides nothing as it is, and refuse one that does."""
+    if not isinstance(x, np.ma.MaskedArray):
+        return x
+    n_hidden = np.ma.count_masked(x)
+    if n_hidden:
+        raise ValueError(
+            f"{name} is a masked array that hides {n_hidden} values. Pass "
+            "PatchSVDD(roi=...) for pixels that never matter; fill others, by "
+            ".filled(0) for instance, or leave them out."
+        )
+    return x.data
+
+
+def _read_tensor(x, name):
+    try:
+        return x.numpy(force=True)
+    except (NotImplementedError, RuntimeError, TypeError) as error:
+        raise TypeError(
+            f"{name} is a tensor that cannot be made an array: {_end(error)} Pass a "
+            "dense tensor of uint8 or float32, such as X.float()."
+        ) from error
+
+
+def _make_numeric(x, name):
+    dtype = getattr(x, "dtype", None)
+    kind = dtype.kind if isinstance(dtype, np.dtype) else "O"
+    if kind == "c":
+        raise ValueError(
+            f"Complex data not supported: {name} has dtype {dtype}. Pass its real "
+            "part, or its absolute values."
+        )
+    if kind in "SUTV":
+        raise ValueError(
+            f"{name} has dtype {dtype}, which are not numbers. Pass images as numbers, "
+            "or a list of paths of image files."
+        )
+    options = dict(allow_nd=True, ensure_2d=False, ensure_all_finite=False)
+    options |= dict(ensure_min_samples=0, ensure_min_features=0)
+    try:
+        return check_array(x, dtype="numeric", input_name=name, **options)
+    except (TypeError, ValueError) as error:
+        known = TypeError if isinstance(error, TypeError) else ValueError
+        raise known(
+            f"{name} cannot be read as an array of numbers: {_end(error)} Pass images "
+            "as arrays, or a list of paths of image files."
+        ) from error
+
+
+def _end(error):
+    return f"{str(error).rstrip('.')}."
 
 
 def _check_array(X):
@@ -97,7 +280,7 @@ def _check_array(X):
             "width) or (n_images, height, width, n_channels)."
         )
     X = X if X.ndim == 4 else X[..., None]
-    check_scales([X], ["X"])
+    _check_scales([X], ["X"])
     return X
 
 
@@ -126,7 +309,7 @@ def _check_list(images):
                 f"image {i} has {image.shape[2]} channels and image 0 has "
                 f"{n_channels}. All images must have the same channels."
             )
-    check_scales(images, [f"image {i}" for i in range(len(images))])
+    _check_scales(images, [f"image {i}" for i in range(len(images))])
     return images
 
 
@@ -151,10 +334,71 @@ def _check_files(files):
         chosen = files[:: -(-len(files) // _N_LOOKED_AT)]
         images = [read_image(file) for file in chosen]
         try:
-            check_scales(images, chosen)
+            _check_scales(images, chosen)
         except ValueError as error:
             raise ImageFileError(str(error)) from error
     return shapes
+
+
+def _check_scales(images, names):
+    """Raise if images are on no known scale, warn if they look as if on another.
+
+    Bytes and booleans are always on theirs, and are not looked at.
+    """
+    values = {"u": [], "f": []}  # the lowest and highest of images, by kind of dtype
+    for pixels, name in zip(images, names, strict=True):
+        if pixels.dtype != np.uint8 and pixels.dtype.kind != "b":
+            values.get(pixels.dtype.kind, []).extend(_find_range(pixels, str(name)))
+    if values["u"] and 0 < max(values["u"]) <= _TWELVE_BITS:  # 0 is black on any scale
+        warn(
+            f"X holds 16-bit integers up to {max(values['u']):g}, which are taken for "
+            "nearly black: 65535 is white. Pass X.astype(np.uint8) if white is 255, or "
+            "divide by what is white to get floats of 0..1.",
+        )
+    if values["f"]:
+        _warn_if_not_unit(min(values["f"]), max(values["f"]))
+
+
+def _find_range(pixels, name):
+    """Return the lowest and highest value of pixels, or raise if they have no scale."""
+    is_float = pixels.dtype.kind == "f"
+    if not is_float and (pixels.dtype.kind, pixels.dtype.itemsize) != ("u", 2):
+        raise ValueError(
+            f"{name} has dtype {pixels.dtype}, whose scale is unknown. Pass uint8 "
+            "by .astype(np.uint8) if white is 255, uint16 if white is 65535, or divide "
+            "by what is white to get floats of 0..1."
+        )
+    lowest, highest = float(pixels.min()), float(pixels.max())
+    if not np.isfinite([lowest, highest]).all():
+        kind = "NaN" if np.isnan(lowest) else "infinity"
+        first = ""
+        if name == "X":
+            is_bad = ~np.isfinite(pixels).reshape(len(pixels), -1).all(axis=1)
+            first = f", first in image {int(is_bad.argmax())}"
+        raise ValueError(
+            f"Input {name} contains {kind}{first}. Fill in such pixels, or leave out "
+            "the images that hold them."
+        )
+    if is_float and max(-lowest, highest) > _NO_PIXEL:
+        raise ValueError(
+            f"{name} holds floats from {lowest:g} to {highest:g}, which are pixels on "
+            "no scale. Divide them by what is white to get floats of 0..1."
+        )
+    return lowest, highest
+
+
+def _warn_if_not_unit(lowest, highest):
+    if lowest < _NEGATIVE:
+        warn(
+            f"X holds floats from {lowest:g} to {highest:g}, which are taken as they "
+            "are, though 0 is black and 1 is white. If they were standardized, pass "
+            "them as they were before; else shift and divide them to get about 0..1.",
+        )
+    elif highest > _BEYOND_UNIT:
+        warn(
+            f"X holds floats up to {highest:g}, which are taken as they are, though 1 "
+            "is white. Divide them by what is white, such as 255, to get about 0..1.",
+        )
 
 
 def _check_one_size(X, shapes):

@@ -1,11 +1,10 @@
 """Images as bytes to look at."""
 
-import os
-
 import numpy as np
 
+from skpatchsvdd._images.arrays import as_array
 from skpatchsvdd._images.files import read_image, read_small
-from skpatchsvdd._images.forms import as_array
+from skpatchsvdd._images.stack import is_path
 
 
 def read_display(image, size=None):
@@ -14,7 +13,7 @@ def read_display(image, size=None):
     If its longest side is more than `size` it is made smaller, and a file decoded at a
     part of its size where the format can. None keeps all pixels.
     """
-    if isinstance(image, str | os.PathLike):
+    if is_path(image):
         image = read_image(image) if size is None else read_small(image, size)
     image = as_array(image, "the image")
     if image.ndim == 2:

@@ -6,7 +6,6 @@ import io
 import math
 import os
 import stat
-import sys
 import warnings
 from contextlib import contextmanager
 
@@ -56,7 +55,8 @@ def read_image(file, max_pixels=None, size=None):
     limit = find_max_pixels() if max_pixels is None else max_pixels
     with _named(file), _open(file) as opened:
         if size is not None and math.prod(opened.size) > limit:
-            _reduce(opened, _TIMES_ENOUGH * max(size))
+            # Its shorter side keeps so many pixels; formats but JPEG stay whole.
+            opened.draft(None, (_TIMES_ENOUGH * max(size),) * 2)
         _check_n_pixels(opened, limit)
         return _to_array(opened)
 
@@ -94,17 +94,10 @@ def read_small(file, size):
     A JPEG is decoded at the smallest part of its size whose longer side has `size`.
     """
     with _named(file), _open(file) as opened:
-        _reduce(opened, size * min(opened.size) // max(opened.size))
+        shortest = max(size * min(opened.size) // max(opened.size), 1)
+        opened.draft(None, (shortest, shortest))
         _check_n_pixels(opened, find_max_pixels())
         return _to_array(opened)
-
-
-def _reduce(image, shortest):
-    """Let a JPEG be decoded at a part of its size; other formats cannot.
-
-    Its shorter side keeps so many pixels at least.
-    """
-    image.draft(None, (max(shortest, 1), max(shortest, 1)))
 
 
 def find_max_pixels():
@@ -158,14 +151,6 @@ def has_bytes(file):
     """Whether the pixels of a file are bytes, by its beginning."""
     with _named(file), _open(file) as opened:
         return not opened.mode.startswith(_MORE_BITS)
-
-
-def is_pillow_image(x):
-    """Whether something is one of pillow's images; pillow need not be there.
-
-    Another thread may be importing it: before the class is there, nothing is of it.
-    """
-    return isinstance(x, getattr(sys.modules.get("PIL.Image"), "Image", ()))
 
 
 def read_pillow_image(image, name):

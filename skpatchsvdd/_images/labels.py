@@ -1,11 +1,14 @@
-"""Labels of images: 1 for normal, -1 or a name for abnormal ones, or masks."""
+"""What is known of images: labels, kinds of defects, masks, and what is looked at."""
 
+import reprlib
 from collections.abc import Mapping, Set
 from numbers import Real
+from typing import NamedTuple
 
 import numpy as np
 
-from skpatchsvdd._images.forms import check_unmasked
+from skpatchsvdd._images.arrays import as_array, check_unmasked
+from skpatchsvdd._images.stack import resize_image
 
 # Names that mean a normal image, in small or capital letters: those of folders of good
 # images. Any other name is that of a kind of defects.
@@ -14,17 +17,8 @@ NORMAL_NAMES = ("good", "normal", "ok")
 UNNAMED_KIND = "defect"
 # What regions that resemble no known defect are called.
 UNKNOWN_KIND = "unknown"
-
-
-def labels_from_masks(masks):
-    """Label images by their masks: -1 if any pixel of the mask is not 0, else 1."""
-    for i, mask in enumerate(masks):
-        if np.asarray(mask).dtype.kind == "f" and not np.isfinite(mask).all():
-            raise ValueError(
-                f"the mask of image {i} in y contains NaN or infinity. Pass 0 for "
-                "normal pixels and 1 for abnormal ones."
-            )
-    return np.array([-1 if np.any(mask) else 1 for mask in masks])
+# What rounding may take from a sum of weights.
+_ROUNDING = 1e-5
 
 
 def check_is_list(y):
@@ -42,7 +36,7 @@ def read_labels(y):
     check_is_list(y)
     items = list(check_unmasked(y, "y"))
     if items and all(np.ndim(item) == 2 for item in items):
-        return labels_from_masks(items).tolist()
+        return [-1 if np.any(mask) else 1 for mask in items]
     shapes = dict.fromkeys(np.shape(item) for item in items)
     if any(shapes):
         shapes = " and ".join(str(shape) for shape in shapes)
@@ -131,3 +125,145 @@ def _is_number(name):
     except ValueError:
         return False
     return True
+
+
+class Defects(NamedTuple):
+    """What is said of the images of a stack, one element for each of them.
+
+    The kind of defect that an image shows, None for normal ones, and a mask of bool
+    (height, width) of where it is, at the size of inspection, None if nobody says so.
+    """
+
+    kinds: list
+    masks: list
+
+    @property
+    def normal(self):
+        """The indices of the normal images."""
+        return np.flatnonzero([kind is None for kind in self.kinds])
+
+    @property
+    def defective(self):
+        """The indices of all others."""
+        return np.flatnonzero([kind is not None for kind in self.kinds])
+
+
+def check_defects(y, masks, images):
+    """Return the `Defects` of a stack: which images are defective, how and where.
+
+    For y see `find_kinds`. If it holds masks, they are what `masks` would be; None
+    calls those images defective that have a mask which is not empty.
+    """
+    kinds = find_kinds(y, len(images))
+    if masks is None:
+        masks = [None] * len(images)
+        if any(kinds) and np.ndim(next(iter(y))) == 2:
+            masks = list(y)
+    masks = _check_masks(masks, images)
+    if y is None:
+        has_defect = [mask is not None and mask.any() for mask in masks]
+        kinds = [UNNAMED_KIND if x else None for x in has_defect]
+    for i, (kind, mask) in enumerate(zip(kinds, masks, strict=True)):
+        if mask is not None:
+            _check_agreement(i, kind, mask)
+    size = images.image_shape[:2]
+    masks = [
+        None if kind is None else _resize(mask, size)
+        for kind, mask in zip(kinds, masks, strict=True)
+    ]
+    return Defects(kinds, masks)
+
+
+def _check_masks(masks, images):
+    """Return masks as a list of arrays of bool, or None where there is none."""
+    if isinstance(masks, str | dict) or not hasattr(masks, "__len__"):
+        raise ValueError(
+            "masks must hold a mask of shape (height, width) or None for each image, "
+            f"got {reprlib.repr(masks)}."
+        )
+    if len(masks) != len(images):
+        raise ValueError(
+            "masks must hold a mask or None for each image of X, got "
+            f"{len(masks)} for {len(images)} images."
+        )
+    size = images.image_shape[:2]
+    return [
+        None
+        if mask is None
+        else _read_mask(mask, f"the mask of image {i}", {tuple(own), size})
+        for i, (mask, own) in enumerate(zip(masks, images.sizes, strict=True))
+    ]
+
+
+def _read_mask(mask, name, sizes):
+    """Return a mask of one of some sizes as bool, or raise."""
+    mask = as_array(mask, name)
+    if mask.ndim != 2 or mask.dtype.kind not in "biuf":
+        raise ValueError(
+            f"{name} must have the shape (height, width) and hold 0 and 1, got an "
+            f"array of shape {mask.shape} and dtype {mask.dtype}."
+        )
+    if mask.shape not in sizes:
+        wanted = " or ".join(f"{h} x {w}" for h, w in sorted(sizes)[:3])
+        raise ValueError(
+            f"{name} has {mask.shape[0]} x {mask.shape[1]} pixels, but images have "
+            f"{wanted}. Pass a mask of that size."
+        )
+    if not np.isfinite(mask).all():
+        raise ValueError(f"{name} contains NaN or infinity. Pass a mask of 0 and 1.")
+    return mask != 0
+
+
+def _check_agreement(i, kind, mask):
+    """Raise if a mask says something else than the label of its image."""
+    if kind is None and mask.any():
+        raise ValueError(
+            f"y calls image {i} normal, but its mask has {int(mask.sum())} pixels that "
+            "are not 0. Pass None as the mask of a normal image, or -1 in y."
+        )
+    if kind is not None and not mask.any():
+        raise ValueError(
+            f"the mask of image {i}, which y calls defective, is empty. Pass None "
+            "instead if nobody knows where the defect is."
+        )
+
+
+def _resize(mask, size):
+    """Bring a mask to a size: pixels at least half of which are marked, or the most."""
+    if mask is None or mask.shape == tuple(size):
+        return mask
+    share = _resize_share(mask, size)
+    return share >= min(0.5, share.max())
+
+
+def _resize_share(mask, size):
+    """Return what share of each pixel of another size a mask holds."""
+    return resize_image(mask[:, :, None].astype(np.float32), size)[:, :, 0]
+
+
+def check_roi(roi, images):
+    """Return a mask of the pixels to look at, bool, at the size of inspection, or None.
+
+    It comes in the size in which images come in, or in which they are inspected.
+    """
+    if roi is None:
+        return None
+    size = images.image_shape[:2]
+    roi = _read_mask(roi, "roi", {tuple(size), *map(tuple, images.sizes)})
+    if roi.shape != tuple(size):  # pixels that nothing outside has a part in
+        roi = _resize_share(roi, size) > 1 - _ROUNDING
+    if not roi.any():
+        raise ValueError(
+            "roi leaves no pixel to look at, so that nothing would be inspected. What "
+            "is 0 does not matter; very thin masks are lost when images get smaller."
+        )
+    return roi
+
+
+def enlarge_roi(roi, size):
+    """Return a mask at another size, by the nearest pixel of each."""
+    rows, cols = (
+        ((np.arange(new) + 0.5) * old / new).astype(int)
+        for new, old in zip(size, roi.shape, strict=True)
+    )
+    return roi[np.ix_(rows, cols)]

@@ -1,5 +1,7 @@
-"""From what came in to pixels: images loaded, scaled and resized when asked for."""
+"""From what came in to pixels, when asked for; and images recognised by these."""
 
+import hashlib
+import itertools
 import math
 import os
 from dataclasses import dataclass, replace
@@ -10,14 +12,29 @@ import torch
 import torch.nn.functional as F
 
 from skpatchsvdd._images.files import read_known
-from skpatchsvdd._images.forms import is_path
-from skpatchsvdd._utils import check_mapped, map_ahead, map_in_threads, safe_after_fork
+from skpatchsvdd._utils import (
+    check_mapped,
+    map_ahead,
+    map_in_threads,
+    safe_after_fork,
+    warn,
+)
 
 # Bytes of images that are kept, at most, where they are read several times.
 _HELD_BYTES = 2**29
 # Pixels that take as long to decode as what is done in Python for a file: files are
 # read by a thread for each time so many, if there are as many cores.
 _PIXELS_PER_READER = 2**14
+# Every how many rows and columns a pixel counts in the first, quick part of a digest,
+# and its length.
+_QUICK_STEP, _QUICK_BYTES = 16, 8
+# Images that are digested at a time, and copies that a warning names, at most.
+_BATCH, _N_NAMED = 32, 5
+
+
+def is_path(x):
+    """Whether something names a file."""
+    return isinstance(x, str | os.PathLike)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +98,7 @@ class ImageStack:
         images = {} if self.kept is None else self.kept
         new = [i for i in dict.fromkeys(indices) if i not in images]
         images.update(zip(new, self._load_singly(new), strict=True))
-        return stack_pixels([images[i] for i in indices])
+        return _stack_pixels([images[i] for i in indices])
 
     def _load_singly(self, indices):
         sizes = {self.shapes[i][:2] for i in indices}
@@ -89,9 +106,19 @@ class ImageStack:
         if is_path(self.items[0]):
             n_pixels = max(map(math.prod, sizes), default=0)
             n_threads = max(n_pixels // _PIXELS_PER_READER, 1)
-        items = [(self.items[i], self.shapes[i], self.full_shape) for i in indices]
         resizes = sizes != {self.full_shape[:2]}
-        return map_in_threads(lambda x: load_image(*x), items, n_threads, resizes)
+        return map_in_threads(self._load_one, indices, n_threads, resizes)
+
+    def _load_one(self, i):
+        """Return one image, (height, width, n_channels), as uint8 or 0..1 floats."""
+        *size, n_channels = self.full_shape
+        image = self.items[i]
+        if is_path(image):
+            image = read_known(image, self.shapes[i], size)
+        if image.shape[2] != n_channels:  # grey among colour becomes colour
+            image = np.broadcast_to(image, (*image.shape[:2], n_channels))
+        image = to_scale(image)
+        return image if [*image.shape[:2]] == size else resize_image(image, size)
 
     @property
     def pixels(self):
@@ -149,20 +176,7 @@ class ImageStack:
         return (total / len(self)).astype(np.float32)
 
 
-def load_image(item, shape, image_shape):
-    """Bring one image, an array or a file of a known shape, to `image_shape`.
-
-    Its pixels are uint8, or float32 on the 0..1 scale.
-    """
-    *size, n_channels = image_shape
-    image = read_known(item, shape, size) if is_path(item) else item
-    if image.shape[2] != n_channels:  # grey among colour becomes colour
-        image = np.broadcast_to(image, (*image.shape[:2], n_channels))
-    image = to_scale(image)
-    return image if [*image.shape[:2]] == size else resize_image(image, size)
-
-
-def stack_pixels(images):
+def _stack_pixels(images):
     """Stack arrays of one shape, as bytes if all of them are, or as floats."""
     if len({image.dtype for image in images}) > 1:
         images = [pixels_to_float(image) for image in images]
@@ -201,3 +215,73 @@ def pixels_to_float(pixels):
     if pixels.dtype == np.uint8:
         return np.divide(pixels, 255, dtype=np.float32)
     return to_scale(pixels) if pixels.dtype.kind == "u" else pixels
+
+
+class KnownImages:
+    """Recognises images by their digests, those of the known ones in order."""
+
+    def __init__(self, digests=()):
+        self._indices = {digest: i for i, digest in enumerate(digests)}
+        self._beginnings = {digest[:_QUICK_BYTES] for digest in digests}
+
+    def find(self, images):
+        """Return the indices of images among the known ones, or -1, a list."""
+        # A quick look is enough for almost all images that are not known.
+        likely = [_quick_digest(image) in self._beginnings for image in images]
+        indices = np.full(len(images), -1)
+        digests = map_in_threads(image_digest, list(itertools.compress(images, likely)))
+        indices[likely] = [self._indices.get(digest, -1) for digest in digests]
+        return indices.tolist()
+
+
+def image_digest(image):
+    """Return bytes that tell one image from any other: of few pixels, then of all.
+
+    Bytes and the same image on the 0..1 scale have the same digest.
+    """
+    return _quick_digest(image) + _hash(image, 16)
+
+
+def _quick_digest(image):
+    return _hash(image[::_QUICK_STEP, ::_QUICK_STEP], _QUICK_BYTES)
+
+
+def _hash(image, n_bytes):
+    pixels = np.ascontiguousarray(pixels_to_float(image))
+    return hashlib.blake2b(pixels, digest_size=n_bytes).digest()
+
+
+def list_digests(images, progress=None):
+    """Digest every image of a stack; ``progress(n)`` is told how many are done."""
+    digests = []
+    for _, batch in images.batches(_BATCH, is_ahead=True):
+        digests += map_in_threads(image_digest, batch)
+        if progress is not None:
+            progress(len(digests))
+    return digests
+
+
+def digest_images(images, progress=None):
+    """Digest every image, and warn where some are the same."""
+    digests = list_digests(images, progress)
+    first = {}
+    for i, digest in enumerate(digests):
+        first.setdefault(digest, i)
+    copies = [(i, first[x]) for i, x in enumerate(digests) if first[x] != i]
+    if copies:
+        named = [
+            f"{_name(images, i)} is the same as {_name(images, first)}"
+            for i, first in copies[:_N_NAMED]
+        ]
+        if len(copies) > _N_NAMED:
+            named.append(f"and {len(copies) - _N_NAMED} more")
+        warn(
+            f"X holds {len(copies)} copies of other images: {', '.join(named)}. Copies "
+            "find each other in the bank and look too normal, so that the threshold is "
+            "too strict: fit to each image once.",
+        )
+    return digests
+
+
+def _name(images, i):
+    return f"normal image {i}" if images.files[i] is None else images.files[i]

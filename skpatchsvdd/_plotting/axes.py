@@ -21,12 +21,24 @@ def import_pyplot():
     return plt
 
 
-def make_ax(width=5.0, height=4.0):
-    """Return the axes of a new figure, of a size in inches, drawing in `COLORS`."""
-    plt = import_pyplot()
-    _, ax = plt.subplots(figsize=(width, height), layout="constrained")
-    ax.set_prop_cycle(color=COLORS)
-    return ax
+class OnAxes:
+    """What displays on one pair of axes share."""
+
+    def _start(self, ax, size):
+        """Set the axes to draw on: those given, or a new figure's, drawing in `COLORS`.
+
+        A size is the width and height in inches.
+        """
+        if ax is None:
+            _, ax = import_pyplot().subplots(figsize=size, layout="constrained")
+            ax.set_prop_cycle(color=COLORS)
+        self.ax_, self.figure_ = ax, ax.figure
+
+    def _draw_upright(self, x, label, **style):
+        """Draw an upright line, and return it; of None there is none."""
+        if x is None:
+            return None
+        return self.ax_.axvline(x, linewidth=1.2, label=label.format(x), **style)
 
 
 def read_learnt(estimator, name):

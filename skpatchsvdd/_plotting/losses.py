@@ -3,7 +3,7 @@
 from scipy.ndimage import uniform_filter1d
 from sklearn.utils import check_consistent_length
 
-from skpatchsvdd._plotting.axes import COLORS, make_ax, read_learnt
+from skpatchsvdd._plotting.axes import COLORS, OnAxes, read_learnt
 
 # A smoothed value is the mean over this fraction of all steps: single steps vanish, and
 # the course of a training stays.
@@ -11,7 +11,7 @@ _SMOOTHED = 1 / 20
 _STYLES = ("-", "--", ":")
 
 
-class LossCurveDisplay:
+class LossCurveDisplay(OnAxes):
     """Loss terms at every step of training, and the checks on a second axis.
 
     A term has the colour of its kind and the line style of its patch size. Bold lines
@@ -89,13 +89,9 @@ class LossCurveDisplay:
                 "estimator was fitted without training, so it has no losses to draw. "
                 "Fit it with max_iter above 0, and with an encoder that is trained."
             )
-        display = cls(
-            loss_curve,
-            validation_steps=read_learnt(estimator, "validation_steps_"),
-            validation_scores=read_learnt(estimator, "validation_scores_"),
-            best_iter=read_learnt(estimator, "best_iter_"),
-        )
-        return display.plot(ax=ax)
+        names = ("validation_steps", "validation_scores", "best_iter")
+        learnt = {name: read_learnt(estimator, f"{name}_") for name in names}
+        return cls(loss_curve, **learnt).plot(ax=ax)
 
     def plot(self, *, ax=None):
         """Draw the losses and the checks.
@@ -110,15 +106,12 @@ class LossCurveDisplay:
         self : LossCurveDisplay
         """
         check_consistent_length(*self.loss_curve.values())
-        self.ax_ = make_ax(8.0, 4.0) if ax is None else ax
-        self.figure_ = self.ax_.figure
+        self._start(ax, (8.0, 4.0))
         self._draw_terms()
-        self.best_line_ = self.validation_ax_ = self.validation_line_ = None
-        if self.best_iter is not None:
-            label = f"weights kept, step {self.best_iter}"
-            self.best_line_ = self.ax_.axvline(
-                self.best_iter, color="0.5", linewidth=1.2, label=label
-            )
+        self.best_line_ = self._draw_upright(
+            self.best_iter, "weights kept, step {}", color="0.5"
+        )
+        self.validation_ax_ = self.validation_line_ = None
         if self.validation_steps is not None:
             self._draw_checks()
         self.ax_.set_xlabel("step")

@@ -29,15 +29,16 @@ class AnomalyMapDisplay:
     maps : array-like of shape (n_images, height, width) or list
         Their anomaly maps.
     masks : array-like of shape (n_images, height, width) or list, default=None
-        True at abnormal pixels.
+        True at abnormal pixels: drawn in a column of their own and outlined on the
+        maps.
     titles : list of str, default=None
         A line beside each image.
     scale_maps : dict of int to maps, default=None
-        By patch size, the maps of that size alone, each like `maps`.
+        By patch size, the maps of that size alone, each like `maps`: a column for each.
     found : array-like of shape (n_images, height, width) or list, default=None
-        True at pixels that were found to be abnormal.
+        True at pixels that were found to be abnormal: outlined in the images.
     threshold : float, default=None
-        The value of maps from which on a pixel is worth an alarm.
+        The value of maps from which on a pixel is worth an alarm, ``-offset_``.
 
     Attributes
     ----------
@@ -79,9 +80,7 @@ class AnomalyMapDisplay:
         self.threshold = threshold
 
     @classmethod
-    def from_estimator(
-        cls, estimator, X, *, masks=None, titles=None, scales=None, axes=None, **options
-    ):
+    def from_estimator(cls, estimator, X, *, scales=None, **options):
         """Compute the maps of images with a fitted estimator and draw them.
 
         Parameters
@@ -91,15 +90,11 @@ class AnomalyMapDisplay:
             leaves the size of images as it is.
         X : array-like of shape (n_images, height, width[, n_channels]) or list
             The images.
-        masks, titles : object
-            As for `from_predictions`.
         scales : "all" or list, default=None
             Names, of those in `scales_`, whose own maps are drawn beside the
             joined one. Images are inspected once more for each.
-        axes : object
-            As for `from_predictions`.
         **options : dict
-            `cmap` and `vmax`, as for `plot`.
+            `masks`, `titles`, `axes`, `cmap` and `vmax`, as for `from_predictions`.
 
         Returns
         -------
@@ -107,34 +102,18 @@ class AnomalyMapDisplay:
         """
         scales = [] if scales is None else _check_scales(scales, estimator)
         maps = maps_of(estimator, X)
-        scale_maps = {scale: maps_of(estimator, X, scale=scale) for scale in scales}
         offset = offset_of(estimator)
         return cls.from_predictions(
-            list_images(X),
+            X,
             maps,
-            masks=masks,
-            titles=titles,
-            scale_maps=scale_maps,
+            scale_maps={scale: maps_of(estimator, X, scale=scale) for scale in scales},
             found=masks_of(estimator, X),
             threshold=-offset if offset is not None and offset < 0 else None,
-            axes=axes,
             **options,
         )
 
     @classmethod
-    def from_predictions(
-        cls,
-        X,
-        maps,
-        *,
-        masks=None,
-        titles=None,
-        scale_maps=None,
-        found=None,
-        threshold=None,
-        axes=None,
-        **options,
-    ):
+    def from_predictions(cls, X, maps, *, axes=None, cmap=None, vmax=None, **parts):
         """Draw images and their maps.
 
         Parameters
@@ -143,39 +122,20 @@ class AnomalyMapDisplay:
             The images.
         maps : array-like of shape (n_images, height, width) or list
             Their anomaly maps.
-        masks : array-like of shape (n_images, height, width) or list, default=None
-            True at abnormal pixels: drawn in a column of their own and outlined on
-            the maps.
-        titles : list of str, default=None
-            A line beside each image.
-        scale_maps : dict of int to maps, default=None
-            By patch size, the maps of that size alone, each like `maps`: a column for
-            each size.
-        found : array-like of shape (n_images, height, width) or list, default=None
-            True at pixels that were found to be abnormal: outlined in the images.
-        threshold : float, default=None
-            The value of maps from which on a pixel is worth an alarm, ``-offset_``.
-        axes : ndarray of matplotlib.axes.Axes, default=None
-            Axes to draw on, one row for each image; None makes a new figure.
-        **options : dict
-            `cmap` and `vmax`, as for `plot`.
+        axes, cmap, vmax : object
+            As for `plot`.
+        **parts : dict
+            `masks`, `titles`, `scale_maps`, `found` and `threshold`, as for the class.
 
         Returns
         -------
         display : AnomalyMapDisplay
         """
-        by_scale = (scale_maps or {}).values()
-        check_consistent_length(X, maps, masks, titles, found, *by_scale)
-        display = cls(
-            list_images(X),
-            maps,
-            masks=masks,
-            titles=titles,
-            scale_maps=scale_maps,
-            found=found,
-            threshold=threshold,
-        )
-        return display.plot(axes=axes, **options)
+        display = cls(list_images(X), maps, **parts)
+        of_images = [getattr(display, name) for name in ("masks", "titles", "found")]
+        by_scale = (display.scale_maps or {}).values()
+        check_consistent_length(display.images, maps, *of_images, *by_scale)
+        return display.plot(axes=axes, cmap=cmap, vmax=vmax)
 
     def plot(self, *, axes=None, cmap=None, vmax=None):
         """Draw all images.
@@ -197,9 +157,10 @@ class AnomalyMapDisplay:
         -------
         self : AnomalyMapDisplay
         """
-        heads = self._list_heads()
-        shape = (len(self.maps), len(heads))
-        self.axes_ = _make_axes(shape) if axes is None else _check_axes(axes, shape)
+        masks = [] if self.masks is None else ["true mask"]
+        scales = [f"patches of {scale}" for scale in self.scale_maps or {}]
+        heads = ["image", *masks, "anomaly map", *scales]
+        self.axes_ = _make_axes(axes, (len(self.maps), len(heads)))
         self.figure_ = self.axes_.flat[0].figure
         columns = [self.maps, *(self.scale_maps or {}).values()]
         tops = [max(float(np.max(x)) for x in maps) for maps in columns]
@@ -210,11 +171,10 @@ class AnomalyMapDisplay:
             looks[0] = None
         for i, row in enumerate(self.axes_):
             self._plot_image(i, row)
-            of_maps = row[-len(columns) :]
-            for axis, maps, top, look in zip(
-                of_maps, columns, tops, looks, strict=True
+            for axis, *of_column in zip(
+                row[-len(columns) :], columns, looks, tops, strict=True
             ):
-                self._plot_map(i, axis, maps, look, top)
+                self._plot_map(i, axis, *of_column)
             for axis, head in zip(row, heads, strict=True):
                 axis.set_xticks([])
                 axis.set_yticks([])
@@ -224,12 +184,6 @@ class AnomalyMapDisplay:
         if looks[0] is None and axes is None:  # a bar would take room of other axes
             self._plot_legend(self.axes_[:, -len(columns)])
         return self
-
-    def _list_heads(self):
-        """Return the titles of the columns."""
-        masks = [] if self.masks is None else ["true mask"]
-        scales = [f"patches of {scale}" for scale in self.scale_maps or {}]
-        return ["image", *masks, "anomaly map", *scales]
 
     def _plot_image(self, i, row):
         """Draw an image and, beside it, its mask."""
@@ -308,15 +262,13 @@ def _check_scales(scales, estimator):
     return scales
 
 
-def _make_axes(shape):
-    size = (2.2 * shape[1], 2.1 * shape[0])
-    _, axes = import_pyplot().subplots(
-        *shape, figsize=size, squeeze=False, layout="constrained"
-    )
-    return axes
-
-
-def _check_axes(axes, shape):
+def _make_axes(axes, shape):
+    """Return axes of a shape, those given or, of None, those of a new figure."""
+    if axes is None:
+        size = (2.2 * shape[1], 2.1 * shape[0])
+        _, axes = import_pyplot().subplots(
+            *shape, figsize=size, squeeze=False, layout="constrained"
+        )
     axes = np.atleast_2d(axes)
     if axes.shape != shape:
         raise ValueError(

@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.utils import check_consistent_length, check_scalar
 
 from skpatchsvdd._images import check_labels, read_labels
-from skpatchsvdd._plotting.axes import COLORS, make_ax, read_learnt
+from skpatchsvdd._plotting.axes import COLORS, OnAxes, read_learnt
 from skpatchsvdd._utils import check_finite_scores, offset_of
 
 _HISTOGRAM_COLORS = dict(
@@ -14,7 +14,7 @@ _HISTOGRAM_COLORS = dict(
 )
 
 
-class ScoreHistogramDisplay:
+class ScoreHistogramDisplay(OnAxes):
     """Histograms of the scores of training images and of new ones, and the threshold.
 
     Each histogram sums to one, however many images it is of. Where new normal images
@@ -61,7 +61,7 @@ class ScoreHistogramDisplay:
         self.offset = offset
 
     @classmethod
-    def from_estimator(cls, estimator, X, y=None, *, ax=None, **options):
+    def from_estimator(cls, estimator, X, y=None, **options):
         """Score images with a fitted estimator and draw the histograms.
 
         Parameters
@@ -71,28 +71,24 @@ class ScoreHistogramDisplay:
             training images, `training_scores_`, and the threshold, `offset_`.
         X : array-like of shape (n_images, height, width[, n_channels]) or list
             New images.
-        y, ax : object
+        y : object
             As for `from_predictions`.
         **options : dict
-            `bins`, as for `plot`.
+            `ax` and `bins`, as for `plot`.
 
         Returns
         -------
         display : ScoreHistogramDisplay
         """
         training_scores = read_learnt(estimator, "training_scores_")
+        scores, offset = estimator.score_samples(X), offset_of(estimator)
         return cls.from_predictions(
-            training_scores,
-            estimator.score_samples(X),
-            y,
-            offset=offset_of(estimator),
-            ax=ax,
-            **options,
+            training_scores, scores, y, offset=offset, **options
         )
 
     @classmethod
     def from_predictions(
-        cls, training_scores, scores, y=None, *, offset=None, ax=None, **options
+        cls, training_scores, scores, y=None, *, offset=None, **options
     ):
         """Draw the histograms of scores.
 
@@ -107,10 +103,8 @@ class ScoreHistogramDisplay:
             kinds get a histogram each.
         offset : float, default=None
             The threshold, as `offset_`.
-        ax : matplotlib.axes.Axes, default=None
-            Axes to draw on; None makes a new figure.
         **options : dict
-            `bins`, as for `plot`.
+            `ax` and `bins`, as for `plot`.
 
         Returns
         -------
@@ -125,7 +119,7 @@ class ScoreHistogramDisplay:
         if offset is not None:
             check_scalar(offset, "offset", Real)
         display = cls(training_scores, scores, labels=labels, offset=offset)
-        return display.plot(ax=ax, **options)
+        return display.plot(**options)
 
     def plot(self, *, ax=None, bins=20):
         """Draw the histograms and the threshold.
@@ -143,20 +137,16 @@ class ScoreHistogramDisplay:
         -------
         self : ScoreHistogramDisplay
         """
-        self.ax_ = make_ax(5.6, 3.6) if ax is None else ax
-        self.figure_ = self.ax_.figure
+        self._start(ax, (5.6, 3.6))
         groups = self._split_scores()
         scores = np.concatenate(list(groups.values()))
         edges = self._cut_bins(scores, bins)
         self.steps_ = {
             name: self._draw_steps(group, edges, name) for name, group in groups.items()
         }
-        self.line_ = None
-        if self.offset is not None:
-            label = f"threshold, {self.offset:.3g}"
-            self.line_ = self.ax_.axvline(
-                self.offset, color="black", linestyle="--", linewidth=1.2, label=label
-            )
+        self.line_ = self._draw_upright(
+            self.offset, "threshold, {:.3g}", color="black", linestyle="--"
+        )
         self.ax_.set_xlabel("score: high is normal")
         self.ax_.set_ylabel("fraction of these images")
         self.ax_.legend(fontsize="small")
@@ -164,13 +154,10 @@ class ScoreHistogramDisplay:
 
     def _split_scores(self):
         """Return scores by the name of their histogram; those without any are out."""
-        groups = {"training": self.training_scores}
-        if self.labels is None:
-            groups["new"] = self.scores
-        else:
-            scores, labels = np.asarray(self.scores), np.asarray(self.labels)
-            groups["normal"] = scores[labels == 1]
-            groups["abnormal"] = scores[labels == -1]
+        groups = {"training": self.training_scores, "new": self.scores}
+        if self.labels is not None:
+            scores, labels = np.asarray(groups.pop("new")), np.asarray(self.labels)
+            groups |= {"normal": scores[labels == 1], "abnormal": scores[labels == -1]}
         return {name: group for name, group in groups.items() if len(group)}
 
     def _cut_bins(self, scores, bins):

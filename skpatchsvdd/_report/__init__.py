@@ -1,7 +1,6 @@
 """The report: a page that shows what an inspection has found, and its reviews."""
 
-from skpatchsvdd._report.notes import Notes
-from skpatchsvdd._report.page import Page, write_report
+from skpatchsvdd._report.page import Notes, Page, write_report
 from skpatchsvdd._report.pictures import OVERLAY_SIZE, draw_outlined, save_sheet
 from skpatchsvdd._report.review import (
     DEFECTIVE,

@@ -1,5 +1,6 @@
 """One page that holds all it shows: images, maps, scores, and what was compared."""
 
+import hashlib
 import json
 import os
 import platform
@@ -8,14 +9,13 @@ from datetime import datetime
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from skpatchsvdd._calibration import p_values_from_scores
 from skpatchsvdd._images import list_images, read_display, read_shape
-from skpatchsvdd._report.links import find_folder, name_page, refer
-from skpatchsvdd._report.notes import Notes
 from skpatchsvdd._report.patches import PatchPairs
 from skpatchsvdd._report.pictures import (
     N_REGIONS,
@@ -33,7 +33,8 @@ from skpatchsvdd.drift import drift_test
 _IMAGE_SIZE = 256
 # Images inspected at a time.
 _BATCH = 16
-_N_REGIONS = 10
+# By how much height : width may differ from that of every training image.
+_RATIO = 1.1
 _TINY = 1e-12  # instead of a threshold of 0
 
 
@@ -130,7 +131,7 @@ class Page:
         images came in. Each may be None.
         """
         matches = self._find_matches(X, results)
-        least, floor = self._describe_floor()
+        least = self._est.calibration_scores_.min()
         self._pairs.check_files(matches.values())
 
         def describe(i):
@@ -139,8 +140,8 @@ class Page:
             described["label"] = None if labels is None else int(labels[i])
             drawn = maps[i] if maps else None
             described["picture"] = os.path.abspath(drawn) if drawn else None
-            if results.scores[i] < least:
-                described["p_floor"] = floor
+            if results.scores[i] < least:  # then p is at its least
+                described["p_floor"] = self._count_normal()
             if self._is_compared and np.any(results.masks[i]):
                 described["mask"] = encode_mask(results.masks[i], _IMAGE_SIZE)
             if masks is not None and np.any(masks[i]):
@@ -170,13 +171,12 @@ class Page:
         found = self._est.explain([X[i] for i in alarms]) if alarms else []
         return dict(zip(alarms, found, strict=True))
 
-    def _describe_floor(self):
-        """Return the lowest normal score, below which p is at its least, and why."""
-        scores, groups = self._est.calibration_scores_, self._est.calibration_groups_
-        text = f"{len(scores)} normal images"
-        if groups is not None and (n := len(np.unique(groups))) < len(scores):
-            text += f" in {n} groups"
-        return scores.min(), text
+    def _count_normal(self):
+        """Return how many normal images, and groups of them, p-values come from."""
+        n, groups = len(self._est.calibration_scores_), self._est.calibration_groups_
+        n_groups = n if groups is None else len(np.unique(groups))
+        text = f"{n} normal images"
+        return f"{text} in {n_groups} groups" if n_groups < n else text
 
     def _describe(self, x, image, i, results, matches):
         """Return what the page knows of an image."""
@@ -239,15 +239,16 @@ class Page:
 
     def _list_images(self, path):
         """Return the images, and by what a review that a page saves is known again."""
-        model = fingerprint(self._est)
-        folder = find_folder(x["file"] for x in self._images if x["file"] is not None)
-        page_folder = os.path.dirname(os.path.abspath(path))
+        model, path = fingerprint(self._est), os.path.abspath(path)
+        folder = _find_folder(x["file"] for x in self._images if x["file"] is not None)
+        # Tells the page of this model, at its path, from others.
+        key = hashlib.blake2b(os.fsencode(path) + b"/" + model.encode(), digest_size=12)
         return {
-            "images": [refer(x, page_folder, folder) for x in self._images],
+            "images": [_refer(x, os.path.dirname(path), folder) for x in self._images],
             "folder": folder or None,
             "fingerprint": model,
             "known_kinds": list(map(str, self._est.defect_kinds_)),
-            "key": name_page(path, model),
+            "key": key.hexdigest(),
         }
 
     def _list_training(self):
@@ -301,6 +302,38 @@ class Page:
         ]
 
 
+def _refer(described, page_folder, image_folder):
+    """Return what is known of an image with links and a path instead of its files.
+
+    "file" and "picture" are absolute paths or None, and become links that lead from the
+    folder of the page. The path is below `image_folder`, which `_find_folder` gives.
+    """
+    links = {name: _link(described[name], page_folder) for name in ("file", "picture")}
+    path = described["file"]
+    if path is not None:
+        path = os.path.relpath(path, image_folder) if image_folder else path
+        path = path.replace(os.sep, "/")
+    return described | links | {"path": path}
+
+
+def _find_folder(files):
+    """Return the folder that all of some files are in, or "" if there is none."""
+    try:
+        return os.path.commonpath({os.path.dirname(file) for file in files})
+    except ValueError:  # no files, or on several drives
+        return ""
+
+
+def _link(file, folder):
+    if file is None:
+        return None
+    try:
+        path = os.path.relpath(file, folder).replace(os.sep, "/")
+        return quote(os.fsencode(path))  # a name need not be text
+    except ValueError:  # on another drive
+        return Path(file).as_uri()
+
+
 def _as_threshold(offset):
     return max(-float(offset), _TINY)
 
@@ -321,3 +354,26 @@ def _fill_in(content):
         text = text.replace(place, "".join(x.read_text("utf-8") for x in parts))
     data = json.dumps(content, separators=(",", ":")).replace("<", "\\u003c")
     return text.replace("__DATA__", data)
+
+
+class Notes:
+    """Notes on images that an estimator inspects, but was not made for."""
+
+    def __init__(self, estimator):
+        ratios = np.array([height / width for height, width in estimator._fitted.sizes])
+        self._ratios = ratios.min(), ratios.max()
+        self._n_channels = estimator.inspected_shape_[2]
+
+    def find(self, shape):
+        """Return what to know of an image of a shape in which it came, or ""."""
+        height, width, n_channels = shape
+        notes, (low, high) = [], self._ratios
+        if not low / _RATIO <= height / width <= high * _RATIO:
+            usual = f"{low:.2f}" if low == high else f"{low:.2f} to {high:.2f}"
+            notes.append(
+                f"distorted: height is {height / width:.2f} x width, and {usual} x in "
+                "the training images"
+            )
+        if n_channels == 1 < self._n_channels:
+            notes.append("grey, and the training images are in colour")
+        return "; ".join(notes)

@@ -62,9 +62,7 @@ def draw_outlined(image, mask, regions, size):
     """Return an image with its mask outlined and regions numbered, as a JPEG."""
     picture = _open(image, size)
     _outline(picture, mask, regions)
-    stream = io.BytesIO()
-    picture.save(stream, "JPEG", quality=82)
-    return stream.getvalue()
+    return _as_bytes(picture, "JPEG", quality=82)
 
 
 def _open(image, size):
@@ -92,15 +90,13 @@ def _outline(picture, mask, regions):
 
 
 def _scale_mask(mask, size):
-    """Return a mask as bytes in another size; no pixel is lost."""
+    """Return a mask as bytes in another (width, height); no pixel is lost."""
     from PIL import Image
 
-    shape = _as_picture(255 * mask.astype(np.uint8))
-    if size[0] > shape.width:
-        shape = shape.resize(size, Image.Resampling.BILINEAR).point(lambda x: x > 127)
-    else:
-        shape = shape.resize(size, Image.Resampling.BOX).point(lambda x: x > 0)
-    return 255 * np.asarray(shape)
+    is_enlarged = size[0] > mask.shape[1]
+    way = Image.Resampling.BILINEAR if is_enlarged else Image.Resampling.BOX
+    share = np.asarray(_as_picture(mask.astype(np.float32)).resize(size, way))
+    return 255 * (share > is_enlarged / 2).astype(np.uint8)
 
 
 def _number(picture, number, left, top):
@@ -227,12 +223,9 @@ def encode_map(one_map):
 
 def encode_mask(mask, size):
     """Return a mask as a picture of at most `size` pixels a side; no pixel is lost."""
-    from PIL import Image
-
-    picture = _as_picture(mask.astype(np.float32))
-    picture.thumbnail((size, size), Image.Resampling.BOX)
-    picture = _as_picture(255 * (np.asarray(picture) > 0).astype(np.uint8))
-    return _encode(picture, "PNG", optimize=True)
+    ratio = max(max(mask.shape) / size, 1)
+    size = [round(x / ratio) or 1 for x in mask.shape[::-1]]
+    return _encode(_as_picture(_scale_mask(mask, size)), "PNG", optimize=True)
 
 
 def _thin_out(one_map, size):
@@ -251,7 +244,11 @@ def _as_picture(pixels):
 
 
 def _encode(picture, kind, **options):
+    text = base64.b64encode(_as_bytes(picture, kind, **options)).decode("ascii")
+    return f"data:image/{kind.lower()};base64,{text}"
+
+
+def _as_bytes(picture, kind, **options):
     stream = io.BytesIO()
     picture.save(stream, kind, **options)
-    text = base64.b64encode(stream.getvalue()).decode("ascii")
-    return f"data:image/{kind.lower()};base64,{text}"
+    return stream.getvalue()

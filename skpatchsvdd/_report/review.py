@@ -114,7 +114,7 @@ def read_review(path):
     content = _read_json(path)
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ValueError(
-            f'{path} is no review: its "format" must be "{FORMAT}". {_WAY_OUT}'
+            f'{path} is not a review: its "format" must be "{FORMAT}". {_WAY_OUT}'
         )
     version = content.get("version")
     if isinstance(version, bool) or version != VERSION:
@@ -133,7 +133,7 @@ def read_review(path):
 def _read_json(path):
     path = Path(path)
     if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder, and no review. {_WAY_OUT}")
+        raise IsADirectoryError(f"{path} is a folder, not a review. {_WAY_OUT}")
     try:
         n_bytes = path.stat().st_size
         if n_bytes > _LARGEST:
@@ -144,9 +144,9 @@ def _read_json(path):
             f"there is no review {path}. The browser has saved it, most often in its "
             "folder of downloads: pass the path of the file there."
         ) from error
-    except (ValueError, RecursionError) as error:  # no text, no JSON, or no end of it
+    except (ValueError, RecursionError) as error:  # not text, not JSON, or cut off
         raise ValueError(
-            f"{path} is no review: it is no whole JSON file ({error}). {_WAY_OUT}"
+            f"{path} is not a review: it is not a whole JSON file ({error}). {_WAY_OUT}"
         ) from error
 
 

@@ -5,11 +5,15 @@ import pytest
 import torch
 from PIL import Image
 
+from skpatchsvdd._images import (
+    KnownImages,
+    check_images,
+    digest_images,
+    list_digests,
+    pixels_to_float,
+    stack,
+)
 from skpatchsvdd._images import files as image_files
-from skpatchsvdd._images import stack
-from skpatchsvdd._images.arrays import check_images
-from skpatchsvdd._images.digests import KnownImages, image_digest
-from skpatchsvdd._images.stack import pixels_to_float
 from skpatchsvdd._utils.threads import torch_threads
 
 
@@ -80,12 +84,35 @@ def test_taken_and_cropped_images_are_a_stack(rng):
 
 def test_known_images_are_found_in_any_dtype(rng):
     X = make_bytes(rng, 5, 40, 20, 3)
-    known = KnownImages([image_digest(x) for x in X[:3]])
+    known = KnownImages(list_digests(check_images(X[:3])))
     assert known.find(X) == [0, 1, 2, -1, -1]
     assert known.find(np.float32(X / 255)) == [0, 1, 2, -1, -1]
     X[1, 1, 1, 1] ^= 1  # a pixel that the quick look does not see
     assert known.find(X[1:2]) == [-1]
     assert KnownImages().find(X[:1]) == [-1]
+
+
+def test_copies_are_named_by_their_index(tiny):
+    images = check_images(tiny[[0, 1, 0, 2, 1]])
+    with pytest.warns(UserWarning, match="2 copies of other images") as caught:
+        digests = digest_images(images)
+    assert "normal image 2 is the same as normal image 0," in str(caught[0].message)
+    assert len(set(digests)) == 3
+
+
+def test_copies_are_named_by_their_file(tiny, tmp_path):
+    files = [str(tmp_path / f"{name}.png") for name in "abc"]
+    for file, i in zip(files, (0, 1, 0), strict=True):
+        Image.fromarray(tiny[i]).save(file)
+    with pytest.warns(UserWarning, match=f"{files[2]} is the same as {files[0]}"):
+        digest_images(check_images(files))
+
+
+def test_many_copies_are_counted(tiny):
+    with pytest.warns(
+        UserWarning, match=r"7 copies.*normal image 5 is .*, and 2 more\."
+    ):
+        digest_images(check_images(np.repeat(tiny[:1], 8, axis=0)))
 
 
 @pytest.fixture
@@ -192,10 +219,9 @@ def test_files_of_unequal_size_need_image_size(files, tmp_path):
 @pytest.mark.parametrize(
     ("highest", "dtype", "message"),
     [
-        (255, np.float32, "floats up to 255, which look like 0..255"),
+        (255, np.float32, "floats up to 255, which are taken as they are"),
         (1, np.float32, None),
-        (4095, np.uint16, "are taken for nearly black: 65535 is white. Multiply 12-"),
-        (255, np.uint16, "16-bit integers up to 255, which look like 0..255"),
+        (4095, np.uint16, "are taken for nearly black: 65535 is white"),
         (65535, np.uint16, None),
     ],
 )

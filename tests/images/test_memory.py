@@ -5,8 +5,7 @@ import pytest
 from PIL import Image
 
 from skpatchsvdd import PatchSVDD
-from skpatchsvdd._images import arrays, files, stack
-from skpatchsvdd._images.arrays import check_images
+from skpatchsvdd._images import arrays, check_images, files, stack
 from skpatchsvdd._utils import memory, memory_size
 
 
