@@ -5,7 +5,7 @@ import time
 
 import numpy as np
 
-from skpatchsvdd._cli.learning import tell_spread
+from skpatchsvdd._cli.learning import describe_spread
 from skpatchsvdd._cli.maps import in_thresholds
 from skpatchsvdd._patch_svdd import PatchSVDD
 from skpatchsvdd._plotting import import_pyplot
@@ -49,7 +49,7 @@ def run(args):
     print_rows(rows)
     k = max(int(_FALSE_ALARMS * (_N_TRAIN + 1)), 1)
     share = f"{_FALSE_ALARMS:.0%} of good images may raise a false alarm"
-    print(f"\n{share}; {tell_spread(k, _N_TRAIN)}")
+    print(f"\n{share}; {describe_spread(k, _N_TRAIN)}")
     draw(panels, args.output)
     seconds = time.perf_counter() - start
     print(f"\nwrote {args.output}; {seconds:.0f} s in all")

@@ -12,7 +12,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from skpatchsvdd._cli.text import printable
+from skpatchsvdd._cli.terminal import printable
 from skpatchsvdd._encoding import ENCODERS
 from skpatchsvdd._patch_svdd import PatchSVDD, load
 from skpatchsvdd._utils import check_file_name, is_model_file, replaced_when_whole

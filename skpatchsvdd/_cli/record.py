@@ -3,18 +3,23 @@
 import math
 import time
 
+from skpatchsvdd._cli.files import find_state
 from skpatchsvdd._cli.maps import name_maps, remove_maps, save_maps
-from skpatchsvdd._cli.states import find_state
-from skpatchsvdd._cli.status import ABNORMAL, OK, UNREADABLE
 from skpatchsvdd._cli.table import (
-    COLUMNS,
-    COLUMNS_WITH_KIND,
     TABLE,
     OutputError,
     Table,
     is_table,
 )
-from skpatchsvdd._cli.text import ListedError, count, printable, tell
+from skpatchsvdd._cli.terminal import (
+    ABNORMAL,
+    OK,
+    UNREADABLE,
+    ListedError,
+    count,
+    printable,
+    tell,
+)
 from skpatchsvdd._cli.watch import Later
 from skpatchsvdd._images import read_display
 from skpatchsvdd._report import OVERLAY_SIZE
@@ -47,8 +52,7 @@ class Record:
         self._unreadable = set()
         # Outcomes on the page as it was last written, when that was, and for how long.
         self._n_written, self._written, self._took = 0, -math.inf, 0.0
-        columns = COLUMNS_WITH_KIND if len(est.defect_kinds_) else COLUMNS
-        self.table = Table(folder / TABLE, goes_on, columns)
+        self.table = Table(folder / TABLE, goes_on)
 
     def add(self, outcome):
         """Take in the outcome of a file.
@@ -134,7 +138,7 @@ class Record:
         return described
 
     def is_due(self, state):
-        """Whether a file of a state is to be inspected now; see `states.find_state`."""
+        """Whether a file of a state is to be inspected now; see `files.find_state`."""
         return state not in self.table.known and self._later.is_due(state)
 
     def _add_unreadable(self, outcome):

@@ -6,8 +6,7 @@ import sys
 import warnings
 
 from skpatchsvdd._cli.parser import make_parser
-from skpatchsvdd._cli.status import FAILED, INTERRUPTED
-from skpatchsvdd._cli.text import tell, tell_error
+from skpatchsvdd._cli.terminal import FAILED, INTERRUPTED, tell, tell_error
 
 # What can go wrong with files, parameters, memory and numbers: a line says what.
 _EXPECTED = (

@@ -4,9 +4,8 @@ import math
 import time
 from pathlib import Path
 
-from skpatchsvdd._cli.files import without_drawn
-from skpatchsvdd._cli.states import find_state, find_states
-from skpatchsvdd._cli.text import printable, tell
+from skpatchsvdd._cli.files import find_state, find_states, without_drawn
+from skpatchsvdd._cli.terminal import printable, tell
 from skpatchsvdd._images import find_files
 
 # How often a watched folder is looked at.
@@ -45,7 +44,7 @@ def watch_folder(folder, is_due, say=print):
     Those that are there at the start come first. A file is waited for as long as its
     size or its time of change differ from one look to the next. What is yielded is to
     be used up before the next look, and is empty where nothing has arrived. `is_due`
-    says whether a file of a state is to be inspected; see `states.find_state`.
+    says whether a file of a state is to be inspected; see `files.find_state`.
     """
     if not Path(folder).is_dir():
         raise FileNotFoundError(f"there is no folder {folder} to watch.")

@@ -35,7 +35,7 @@ from skpatchsvdd._cli.serve.guard import Guard, find_address, name_cookie, read_
 from skpatchsvdd._cli.serve.line import SPANS, describe_result
 from skpatchsvdd._cli.serve.openapi import OPENAPI
 from skpatchsvdd._cli.serve.sessions import Sessions, TooManyGuesses
-from skpatchsvdd._cli.text import describe_cause, printable, tell
+from skpatchsvdd._cli.terminal import describe_cause, printable, tell
 from skpatchsvdd._images import find_max_pixels, read_bytes, read_shape
 from skpatchsvdd._report import read_unchanged
 from skpatchsvdd._version import __version__

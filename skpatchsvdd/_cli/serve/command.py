@@ -15,8 +15,7 @@ from urllib.parse import urlsplit
 
 from skpatchsvdd._cli.files import make_folder
 from skpatchsvdd._cli.models import check_exists
-from skpatchsvdd._cli.status import FAILED, OK
-from skpatchsvdd._cli.text import describe_cause, tell
+from skpatchsvdd._cli.terminal import FAILED, OK, describe_cause, tell
 from skpatchsvdd._utils import hold_lock
 
 _TOKEN = "SKPATCHSVDD_TOKEN"

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from skpatchsvdd._cli.models import load_model, save_model
 from skpatchsvdd._cli.review import try_review
 from skpatchsvdd._cli.serve.history import name_image
-from skpatchsvdd._cli.text import ListedError, describe_cause, printable, tell
+from skpatchsvdd._cli.terminal import ListedError, describe_cause, printable, tell
 from skpatchsvdd._report import DEFECTIVE, check_reviewed, digest_file, make_review
 from skpatchsvdd._utils import hold_lock, replaced_when_whole
 

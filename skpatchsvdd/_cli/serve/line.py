@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from skpatchsvdd._cli.batches import cut_batches, inspect_batch, is_of_machine
+from skpatchsvdd._cli.files import find_state
 from skpatchsvdd._cli.models import load_model
 from skpatchsvdd._cli.serve.metrics import Metrics
-from skpatchsvdd._cli.states import find_state
-from skpatchsvdd._cli.text import describe_cause, printable, tell
+from skpatchsvdd._cli.terminal import describe_cause, printable, tell
 from skpatchsvdd._cli.watch import Later, watch_folder
 from skpatchsvdd._images import read_display
 from skpatchsvdd._report import OVERLAY_SIZE, Page, digest_file, draw_outlined

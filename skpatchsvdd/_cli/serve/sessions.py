@@ -5,7 +5,7 @@ import secrets
 import time
 from collections import Counter
 
-from skpatchsvdd._cli.text import tell
+from skpatchsvdd._cli.terminal import tell
 
 # Seconds that a browser stays signed in, and browsers that are at a time.
 _SESSION_SECONDS, _MOST_SESSIONS = 7 * 86400, 1000

@@ -12,7 +12,7 @@ import urllib.error
 import urllib.request
 from contextlib import suppress
 
-from skpatchsvdd._cli.text import describe_cause, tell
+from skpatchsvdd._cli.terminal import describe_cause, tell
 
 # Seconds that a command or an address may take, and until the next try: at first, and
 # at most; twice as long each time.
