@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -83,6 +84,15 @@ def test_figures_are_written_as_files(part, est, capsys):
     np.testing.assert_allclose([float(row["score"]) for row in rows], scores, 1e-5)
     page = (part / "out" / "report.html").read_text("utf-8")
     assert page.count('"truth":"data:image/png') == 3  # outlines of the masks
+
+
+def test_without_masks_there_are_no_figures_of_pixels(part, capsys):
+    shutil.rmtree(part / "part" / "ground_truth")
+    assert evaluate(part) == 0
+    out = capsys.readouterr().out
+    assert "6 images, 3 of them defective" in out
+    assert "of 3 noise" in out
+    assert "pixel" not in out
 
 
 def test_no_cell_of_the_table_is_a_formula(part, monkeypatch):

@@ -10,7 +10,7 @@ import numpy as np
 
 from skpatchsvdd._cli.files import check_layout, find_images
 from skpatchsvdd._cli.learning import group_files, print_least_normal, tell_rate
-from skpatchsvdd._cli.models import check_output, find_encoder, save_model
+from skpatchsvdd._cli.models import check_output, find_encoder
 from skpatchsvdd._cli.terminal import OK, count, print_files
 from skpatchsvdd._cli.values import ORIGINAL
 from skpatchsvdd._images import check_image_size, read_display, read_shape
@@ -33,10 +33,11 @@ def run(args):
     groups = {None: "auto", "none": None}.get(args.group_by, args.group_by)
     if groups not in ("auto", None):
         groups = group_files(files, groups)
+    rate, max_iter = args.false_alarm_rate, args.max_iter
     est = PatchSVDD(
         image_size=_choose_size(files, args.image_size),
-        false_alarm_rate=args.false_alarm_rate,
-        max_iter=args.max_iter,
+        false_alarm_rate="auto" if rate is None else rate,
+        max_iter="auto" if max_iter is None else max_iter,
         bank_size=args.bank_size,
         encoder=encoder,
         device=args.device or "auto",
@@ -48,7 +49,7 @@ def run(args):
     print(f"learning from {n_images}: seconds, more for large images")
     _fit_or_end(est, files, groups, args.output)
     est.set_params(device="auto", verbose=0)  # this run's, not the model's
-    save_model(est, args.output)
+    est.save(args.output)
     print(f"\nlearnt from {n_images} in {time.perf_counter() - start:.0f} s")
     _print_summary(est, files)
     print(f"wrote {args.output}")

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import beta
 
-from skpatchsvdd._cli.models import back_up, check_output, save_model
+from skpatchsvdd._cli.models import back_up, check_output
 from skpatchsvdd._cli.terminal import ABNORMAL, OK, printable
 from skpatchsvdd._utils import Report, hold_lock
 
@@ -85,7 +85,7 @@ def _save(est, model, target, before):
                 "was. Nothing was written: run the command again."
             )
         print(f"the former model is {back_up(target)}")
-    save_model(est, target)
+    est.save(target)
     print(f"wrote {target}")
 
 

@@ -72,10 +72,9 @@ _FIT = (
     _option("-o --output", "model file to write", required=True),
     _option(
         "--image-size PIXELS",
-        "what images are resized to: one number, or height and width as in 192x256, or "
-        "original, which keeps all pixels; by default large ones are made smaller, to "
-        "as many pixels as 576x768 has, others stay as they are, and they become "
-        "256 x 256 if they differ",
+        "what images are resized to, 256 or 192x256 (height and width), or original, "
+        "which keeps all pixels; by default 256 if their sizes differ, and large ones "
+        "to as many pixels as 576x768 has",
         parse_working_size,
     ),
     _option(
@@ -83,38 +82,31 @@ _FIT = (
         "fraction of new normal images that may raise an alarm (false positive rate); "
         "by default about one in as many as there are training images",
         float,
-        default="auto",
     ),
     _option(
         "--bank-size N",
         "normal patches of each scale that the memory bank keeps, a number or a "
-        "fraction such as 0.1; by default all, up to 1 GiB of them",
+        "fraction such as 0.1; by default all, up to 1 GiB",
         parse_part,
     ),
-    _option(
-        "--roi MASK",
-        "mask image: what is black in it is ignored, what is white is inspected",
-    ),
+    _option("--roi MASK", "mask image: what is white in it is inspected, and no more"),
     _option(
         "--group-by",
-        "which images belong together, as pictures of one lot or tiles of one sheet "
-        'do: those in one folder, or whose names are the same up to the last "_", or '
-        "none; by default those that look like several pictures of one piece",
+        "which images belong together: those in one folder, or whose names are the "
+        'same up to the last "_", or none; by default pictures of one piece',
         choices=("folder", "name", "none"),
     ),
     _option(
         "--max-iter STEPS",
         "training steps; 0 does not train; by default 200, of hierarchical more",
         int,
-        default="auto",
     ),
     _SEED,
     _option(
         "--encoder NAMES",
-        "what makes features: procedural, hierarchical, or a torch module of your own "
-        "as package.module:name, which is imported, and called without arguments if "
-        "it is not a module; several, comma-separated, are used together; by default "
-        "auto",
+        "what makes features, comma-separated: procedural, hierarchical, or a torch "
+        "module of your own as package.module:name, which is imported, and called "
+        "without arguments if it is not a module; by default auto",
         default="auto",
     ),
     _MAX_PIXELS,
@@ -125,8 +117,8 @@ _THRESHOLDS = [
     _option(
         "--false-alarm-rate P",
         "raise an alarm at p-values of at most P: for about this fraction of new "
-        "normal images. With n training images no p-value is below 1 / (n + 1): a "
-        "smaller P counts as that. By default as the model was fitted",
+        "normal images, at least 1 / (n + 1) with n training images; by default as the "
+        "model was fitted",
         parse_rate,
     ),
     _option(
@@ -149,10 +141,9 @@ _INSPECT = (
     _THRESHOLDS,
     _option(
         "--maps KINDS",
-        "what to write of each map, comma-separated: overlay, a picture of the image "
-        "with outlines and its map, which is the default; npy, its numbers; png, its "
-        "numbers as 16 bits of grey, of which the threshold is 10000; mask, white "
-        "where an image is abnormal",
+        "what to write of each map, comma-separated: overlay, the default, a picture "
+        "with outlines; npy, numbers; png, grey of 16 bits with the threshold at "
+        "10000; mask, white where an image is abnormal",
         parse_kinds,
         default=["overlay"],
     ),
@@ -194,8 +185,7 @@ _UPDATE = (
     _NEW_MODEL,
     _option(
         "--group NAME",
-        "the group that all of these images are of, for a model that was fitted with "
-        "groups; by default none",
+        "the group of all these images, for a model with groups; by default none",
     ),
     _flag(
         "--yes",
@@ -238,9 +228,8 @@ _EXPORT = (
     _option("-o --output", "file to write", required=True),
     _option(
         "--input-size PIXELS",
-        "size of the images that the file takes and resizes, for a model that resizes: "
-        "one number, or height and width as in 192x256; by default that of the "
-        "training images",
+        "size of the images that the file takes, for a model that resizes: one number, "
+        "or height and width as in 192x256; by default that of the training images",
         parse_size,
     ),
     _ENCODER,

@@ -6,7 +6,7 @@ import os
 import threading
 from contextlib import contextmanager
 
-from skpatchsvdd._cli.models import load_model, save_model
+from skpatchsvdd._cli.models import load_model
 from skpatchsvdd._cli.review import try_review
 from skpatchsvdd._cli.serve.history import name_image
 from skpatchsvdd._cli.terminal import ListedError, describe_cause, printable, tell
@@ -225,7 +225,7 @@ class Desk:
                 if self._begin() != trial["from"]:
                     raise Refused("the model is another one by now. Try it again.")
                 name = self._keep_review(trial["review"])
-                digest = self.history.keep_model(lambda file: save_model(est, file))
+                digest = self.history.keep_model(est.save)
                 more = {"review": name} | _name_said(trial["said"])
                 entry = self.history.use("review", who, trial["from"], digest, **more)
             self._take_up()
