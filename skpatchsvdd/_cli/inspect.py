@@ -11,7 +11,7 @@ from skpatchsvdd._cli.learning import check_data_set
 from skpatchsvdd._cli.models import load_model
 from skpatchsvdd._cli.record import Record
 from skpatchsvdd._cli.table import TABLE
-from skpatchsvdd._cli.watch import watch_folder
+from skpatchsvdd._cli.watch import FolderWatcher
 from skpatchsvdd._report import Page
 from skpatchsvdd._utils import hold_lock
 
@@ -44,7 +44,9 @@ def run(args):
         record = Record(est, folder, kinds, page, bool(args.watch), args.strict)
         for file, reason in unreadable:
             record.add(Outcome(file, None, reason))
-        looks = watch_folder(args.watch, record.is_due) if args.watch else [files]
+        looks = [files]
+        if args.watch:
+            looks = FolderWatcher(args.watch, record.has, record.retries)
         _inspect_looks(looks, est, record, is_watch=bool(args.watch))
     return record.status
 
