@@ -17,7 +17,7 @@ from skpatchsvdd._cli.models import load_model
 from skpatchsvdd._cli.record import Record
 from skpatchsvdd._cli.table import TABLE
 from skpatchsvdd._cli.terminal import count, finish_first, tell
-from skpatchsvdd._cli.watch import watch_folder
+from skpatchsvdd._cli.watch import FolderWatcher
 from skpatchsvdd._report import Page
 from skpatchsvdd._utils import hold_lock, say_time_left
 
@@ -73,7 +73,7 @@ def _list_files(args, est):
 def _watch(folder, est, record):
     """Inspect what arrives in a folder, until Ctrl-C."""
     try:
-        for files in watch_folder(folder, record.is_due):
+        for files in FolderWatcher(folder, record.has, record.retries):
             for batch in cut_batches(files, est):
                 _inspect_batch(batch, est, record)
                 record.write_page_now_and_then()

@@ -20,7 +20,7 @@ from skpatchsvdd._cli.terminal import (
     printable,
     tell,
 )
-from skpatchsvdd._cli.watch import Later
+from skpatchsvdd._cli.watch import RetrySchedule
 from skpatchsvdd._images import read_display
 from skpatchsvdd._report import OVERLAY_SIZE
 
@@ -47,7 +47,7 @@ class Record:
         self._goes_on = goes_on
         self._strict = strict
         self._has_begun = False
-        self._later = Later()
+        self.retries = RetrySchedule()
         self._n_taken = self._n_images = self._n_abnormal = 0
         self._unreadable = set()
         # Outcomes on the page as it was last written, when that was, and for how long.
@@ -69,7 +69,7 @@ class Record:
         elif self._strict:
             raise ListedError("--strict ends at what fails:", [outcome.reason])
         elif self._goes_on and outcome.may_pass:
-            self._later.put_off(outcome)
+            self.retries.put_off(outcome)
             self._unreadable.add(outcome.file)
         else:
             self._add_unreadable(outcome)
@@ -101,7 +101,7 @@ class Record:
         self._n_images += 1
         self._n_abnormal += verdict == "abnormal"
         self._unreadable.discard(outcome.file)
-        self._later.forget(outcome.state)
+        self.retries.forget(outcome.state)
         if self._page is not None:
             self._page.keep(described)
         return outcome
@@ -137,9 +137,9 @@ class Record:
         )
         return described
 
-    def is_due(self, state):
-        """Whether a file of a state is to be inspected now; see `files.find_state`."""
-        return state not in self.table.known and self._later.is_due(state)
+    def has(self, state):
+        """Whether there is a row of a file of a state; see `files.find_state`."""
+        return state in self.table.known
 
     def _add_unreadable(self, outcome):
         self._begin()
