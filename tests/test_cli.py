@@ -223,7 +223,7 @@ def test_pictures_of_an_inspection_are_not_inspected(photos, own_size, tmp_path)
         shutil.copy(photos / "new" / Path(file).name, file)
     for output in (folder / "results", folder):
         for _ in range(2):
-            call("inspect", own_size, folder, "-o", output)
+            call("inspect", own_size, folder, "-o", output, "--no-report")
             assert len(read_rows(output)) == 2
     assert find_images([folder], strict=True) == files
 

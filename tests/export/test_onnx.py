@@ -90,18 +90,23 @@ class TwoMaps(nn.Module):
         return x, self.second(x)
 
 
-def test_several_encoders_with_groups_and_known_defects(normal, mixed, tmp_path):
-    defects = mixed.images[mixed.labels == -1]
-    images = np.concatenate([normal, defects[:2]])
-    y, groups = ["ok"] * 8 + ["scratch"] * 2, [0, 0, 0, 1, 1, 2, 3, 3, 4, 5]
-    encoders = ["procedural", TwoMaps()]
-    est = fit(images, encoder=encoders, y=y, groups=groups, false_alarm_rate=0.4)
+def test_the_default_features_with_groups(normal, mixed, tmp_path):
+    groups = [0, 0, 0, 1, 1, 2, 3, 3]
+    est = fit(normal, encoder="procedural", groups=groups, false_alarm_rate=0.4)
     facts = est.export_onnx(tmp_path / "part.onnx")
-    new = np.concatenate([mixed.images[mixed.labels == 1], defects[2:]])
-    check_same(est, tmp_path / "part.onnx", new)
-    assert len(set(est.predict(new))) == 2
+    check_same(est, tmp_path / "part.onnx", mixed.images)
+    assert len(set(est.predict(mixed.images))) == 2
     assert facts["threshold"] == est.offset_
     assert facts["bank_size"] == {str(k): n for k, n in est.bank_size_.items()}
+
+
+def test_several_encoders_and_known_defects(normal, mixed, tmp_path):
+    y = ["ok"] * len(normal) + ["scratch"] * 2
+    defects = mixed.images[mixed.labels == -1]
+    images = np.concatenate([normal, defects[:2]])
+    est = fit(images, encoder=["hierarchical", TwoMaps()], y=y)
+    est.export_onnx(tmp_path / "part.onnx")
+    check_same(est, tmp_path / "part.onnx", defects[2:])
 
 
 @pytest.mark.slow
