@@ -160,7 +160,7 @@ def test_another_rate_is_kept(photos, model, capsys):
     assert calibrate(model, "--training", "--false-alarm-rate", 0.3) == 0
     est = load(model)
     assert est.false_alarm_rate == 0.3
-    assert np.sum(est.training_scores_ < est.offset_) == 2
+    assert est.offset_ == np.sort(est.training_scores_)[1]  # 2 of 6 + 1
 
 
 def test_groups_count_the_same(photos, model, capsys):
