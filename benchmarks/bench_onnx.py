@@ -41,8 +41,8 @@ def main():
     args = parse_arguments()
     rows = []
     for category in find_categories(args.data, args.categories):
-        rows += measure_category(args, category)
-        print_table(rows[-2:])
+        rows.append(measure_category(args, category))
+        print_table(rows[-1:])
         sys.stdout.flush()
     machine = f"{machine_name('cpu')}, onnxruntime {import_runtime().__version__}"
     print(f"\n{machine}")
@@ -58,9 +58,6 @@ def parse_arguments():
     parser.add_argument("--max-iter", type=int, default=0, help="steps of training")
     parser.add_argument("--image-size", type=int, help="what images are resized to")
     parser.add_argument("--n-train", type=int, help="training images, by default all")
-    parser.add_argument(
-        "--bank-size", type=float, default=0.1, help="fraction of the reduced bank"
-    )
     parser.add_argument("--timed", type=int, default=20, help="images that are timed")
     parser.add_argument("--threads", type=int, default=2, help="threads of both")
     parser.add_argument("--device", default="cpu", help="must be cpu")
@@ -76,7 +73,7 @@ def import_runtime():
 
 
 def measure_category(args, category):
-    """Return a row for the full bank, and one for the reduced one."""
+    """Return the row of a category."""
     size = {"image_size": args.image_size}
     train = load_mvtec_ad(args.data, category, **size).images[: args.n_train]
     test = load_mvtec_ad(args.data, category, split="test", **size)
@@ -91,16 +88,13 @@ def measure_category(args, category):
     expected = est.inspect(images)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "part.onnx"
-        return [
-            {"category": category}
-            | measure_file(args, est, path, bank_size, test.labels, images, expected)
-            for bank_size in (None, args.bank_size)
-        ]
+        row = measure_file(args, est, path, test.labels, images, expected)
+    return {"category": category} | row
 
 
-def measure_file(args, est, path, bank_size, labels, images, expected):
+def measure_file(args, est, path, labels, images, expected):
     with stopwatch() as seconds:
-        facts = est.export_onnx(path, bank_size=bank_size)
+        facts = est.export_onnx(path)
     session = open_session(path, args.threads)
     scores, _, verdicts, maps, _ = run_all(session, images)
     largest = max(np.abs(x).max() for x in expected.maps)

@@ -1280,7 +1280,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         save_estimator(self, path)
 
     @on_snapshot
-    def export_onnx(self, path, *, bank_size=None, input_size=None) -> dict:
+    def export_onnx(self, path, *, input_size=None) -> dict:
         """Write a file of ONNX that inspects images without this package or torch.
 
         From bytes of images to what `score_samples`, `p_values`, `predict` and
@@ -1293,11 +1293,6 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         ----------
         path : str
             The file to write.
-        bank_size : int or float in (0, 1], default=None
-            Number or fraction of the patches of each scale that the file keeps, a part
-            that covers the others, for a smaller and faster file. The threshold and
-            what p-values come from are found anew for it, by `false_alarm_rate`. None
-            keeps all.
         input_size : (int, int), default=None
             With `image_size`, the height and width of the images that the file takes
             and resizes. None is that of the training images, if they have one.
@@ -1310,8 +1305,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             "threshold" and, by scale, "bank_size".
         """
         check_is_fitted(self)
-        context = self._make_context(torch.device("cpu"), Report("", 0))
-        return export_onnx(self, path, bank_size, input_size, context)
+        return export_onnx(self, path, input_size)
 
     def _check_training_images(self, X, y, groups, masks):
         images = check_images(X, image_size=self.image_size)

@@ -177,38 +177,23 @@ def load_mvtec_ad(
         Folder below `root`, such as "bottle". None is `root` itself.
     split : {"train", "test"}, default="train"
         Which part. A plain folder has no parts and is read whole.
-    image_size : int or (int, int), default=None
-        Size (height, width) to which images, anti-aliased, and masks are resized.
-    on_error : {"raise", "skip"}, default="raise"
-        Whether files that cannot be read end the loading, with an error that names all
-        of them, or are skipped, with a warning. An image goes with its mask.
+    image_size, on_error, max_pixels
+        As for `load_images`. Masks are resized, and skipped, with their images.
     as_paths : bool, default=False
         True returns the paths of images and masks and reads no file; an estimator
         with ``image_size`` resizes them.
-    max_pixels : int, default=None
-        How many pixels an image may have, as for `load_images`: one with more is an
-        error.
 
     Returns
     -------
     data : Bunch
-        With these attributes:
+        `images`, `filenames` and `skipped` as of `load_images`, and:
 
-        images : ndarray of shape (n_images, height, width[, 3]), or list
-            uint8, uint16 for 16-bit files, or float32 as it is for files of floats;
-            all float32 on the 0..1 scale where files of 8 and of 16 bits are mixed.
-            Grey images have no channel axis. A list for images of unequal size; paths
-            with ``as_paths=True``.
         labels : ndarray of shape (n_images,)
             1 for normal images, -1 for abnormal ones.
         masks : ndarray of shape (n_images, height, width), or list, or None
             True at abnormal pixels. None where the data set has no masks.
         defects : ndarray of str of shape (n_images,)
             Name of the defect, "good" for normal images.
-        filenames : list of str
-            Where each image was read from.
-        skipped : list of (str, str)
-            Images that are not among them, and why.
 
     Examples
     --------

@@ -1,14 +1,20 @@
-"""A server of the command serve in a process of its own, and a client, for tests."""
+"""Servers of the command serve, in a process or in threads, and a client, for tests."""
 
 import http.client
 import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from contextlib import contextmanager, suppress
+
+from skpatchsvdd._cli.parser import make_parser
+from skpatchsvdd._images import limited_pixels
+from skpatchsvdd._serve.command import serving
 
 PATIENCE = 90
 
@@ -24,7 +30,9 @@ def serve(model, *options, env=None):
         env=os.environ | {"OMP_NUM_THREADS": "1"} | (env or {}),
     )
     try:
-        yield Client(process)
+        line = _read_line(process, b"open http")
+        port = line.partition(b"://")[2].split(b"/")[0].rpartition(b":")[2]
+        yield Client(int(port), process)
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGINT)
@@ -36,16 +44,36 @@ def serve(model, *options, env=None):
             process.stderr.close()
 
 
+@contextmanager
+def serve_here(model, *options, token=None):
+    """Start the parts of the command serve in threads; yield a `Client`."""
+    command = ["serve", str(model), "--device", "cpu", *map(str, options)]
+    args = make_parser().parse_args(command)
+    with limited_pixels(args.max_pixels), serving(args, token) as server:
+        with running(server) as port:
+            yield Client(port)
+        assert not server.has_failed
+
+
+@contextmanager
+def running(server):
+    """Let a server of uvicorn's answer in a thread; yield its port."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
+        thread.start()
+        try:
+            yield listening.getsockname()[1]
+        finally:
+            server.should_exit = True
+            thread.join(PATIENCE)
+
+
 class Client:
     """Asks a server, and waits until it says what is expected."""
 
-    def __init__(self, process):
-        self.process = process
-        line = _read_line(process, b"open http")
-        self.port = int(
-            line.partition(b"http://")[2].split(b"/")[0].rpartition(b":")[2]
-        )
-        self.url = f"http://127.0.0.1:{self.port}/"
+    def __init__(self, port, process=None):
+        self.port, self.process = port, process
+        self.url = f"http://127.0.0.1:{port}/"
 
     def ask(self, path, body=None, method=None, **headers):
         """Return status, headers and body of an answer; see `http.client`."""
@@ -81,7 +109,7 @@ class Client:
             if condition(state):
                 return state
             assert time.monotonic() < end, state
-            assert self.process.poll() is None
+            assert self.process is None or self.process.poll() is None
             time.sleep(0.05)
 
     def wait_for(self, n_images):

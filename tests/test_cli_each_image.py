@@ -176,6 +176,7 @@ def test_a_device_that_is_not_there_ends_every_command(
 @pytest.mark.parametrize("below", ["", "below"])
 def test_an_output_that_is_a_file_is_refused(taught, new, capsys, below):
     output = taught / below
+    (new / "test").mkdir()
     for command in ("inspect", "evaluate"):
         assert call(command, taught, new, "-o", output) == 1
         err = capsys.readouterr().err

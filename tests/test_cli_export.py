@@ -40,9 +40,9 @@ def model(est, tmp_path, monkeypatch):
 
 
 def test_a_file_that_the_camera_loop_of_the_page_runs(est, images, model, capsys):
-    assert call("export", model, "-o", "part.onnx", "--bank-size", "40") == 0
+    assert call("export", model, "-o", "part.onnx") == 0
     out = capsys.readouterr().out
-    assert f"scale 32: 40 of {est.bank_size_[32]:,} normal patches" in out
+    assert f"scale 32: {est.bank_size_[32]:,} normal patches" in out
     assert "images: bytes, any number x 40 x 40 x 1" in out
     assert "wrote part.onnx, " in out
     if not DOCS.exists():

@@ -13,9 +13,9 @@ from PIL import Image
 from settings import SEED
 
 from skpatchsvdd import PatchSVDD, load
-from skpatchsvdd._cli import countdown
+from skpatchsvdd._cli import inspect as inspect_command
 from skpatchsvdd._cli.maps import KINDS
-from skpatchsvdd._cli.text import printable
+from skpatchsvdd._cli.terminal import printable
 from skpatchsvdd._cli.values import KINDS as NAMES
 from skpatchsvdd._utils import hold_lock
 from skpatchsvdd.datasets import make_textures
@@ -215,7 +215,7 @@ def test_an_interrupt_waits_for_the_batch_at_hand_and_a_second_does_not(
 
 def test_it_says_from_the_start_how_far_it_has_come(inspect, monkeypatch, capsys):
     seconds = iter(range(0, 10_000, 30))
-    monkeypatch.setattr(countdown.time, "monotonic", lambda: next(seconds))
+    monkeypatch.setattr(inspect_command.time, "monotonic", lambda: next(seconds))
     inspect(*FEW)
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "inspecting 6 images"

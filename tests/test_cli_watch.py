@@ -15,7 +15,7 @@ from settings import SEED
 
 from skpatchsvdd import PatchSVDD, _patch_svdd, load
 from skpatchsvdd._cli import batches, watch
-from skpatchsvdd._cli.states import find_state
+from skpatchsvdd._cli.files import find_state
 from skpatchsvdd._cli.table import COLUMNS, Table
 from skpatchsvdd._report import Page
 from skpatchsvdd.datasets import make_textures

@@ -22,7 +22,7 @@ _calibration
 _feedback
 _export _learnt _storage
 _patch_svdd _plotting _report datasets model_selection plotting report
-_cli
+_cli _serve
 __init__ __main__
 """
 FLOORS = [set(line.split()) for line in FLOORS.strip().splitlines()]

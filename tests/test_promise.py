@@ -265,13 +265,11 @@ def test_an_exported_file_raises_the_same_alarms(tmp_path, quick_exports):
     est = make_estimator("raw").fit(
         np.concatenate([X[:15], defects]), y=[1] * 15 + [-1] * 2
     )
-    for bank_size in (None, 0.5):
-        est.export_onnx(path, bank_size=bank_size)
-        session = runtime.InferenceSession(str(path))
-        (verdicts,) = session.run(["verdict"], {"images": X[15:, ..., None]})
-        assert (verdicts == -1).sum() <= binom.ppf(0.99, 25, RATE)
-        if bank_size is None:
-            np.testing.assert_array_equal(verdicts, est.predict(X[15:]))
+    est.export_onnx(path)
+    session = runtime.InferenceSession(str(path))
+    (verdicts,) = session.run(["verdict"], {"images": X[15:, ..., None]})
+    assert (verdicts == -1).sum() <= binom.ppf(0.99, 25, RATE)
+    np.testing.assert_array_equal(verdicts, est.predict(X[15:]))
 
 
 @pytest.fixture
@@ -364,23 +362,3 @@ def test_former_scores_follow_the_bank(images, kind):
     scores = est.score_samples(images)
     rtol = 0.05 if kind == "paper" else 1e-5  # whose mean image leaves itself out
     np.testing.assert_allclose(scores, est.training_scores_, rtol=rtol)
-
-
-def test_a_bank_is_not_reduced_twice_even_if_images_were_corrected(images, tmp_path):
-    pytest.importorskip("onnxscript", reason="pip install onnx onnxscript")
-    est = make_estimator("raw", bank_size=0.5).fit(images)
-    est.partial_fit(images, corrections=True)
-    with pytest.raises(ValueError, match="cannot reduce a bank that holds a part"):
-        est.export_onnx(tmp_path / "part.onnx", bank_size=0.1)
-
-
-@pytest.mark.slow
-def test_a_reduced_bank_calibrates_by_corrected_images_too(
-    images, tmp_path, quick_exports
-):
-    pytest.importorskip("onnxscript", reason="pip install onnx onnxscript")
-    est = make_estimator("raw", false_alarm_rate="auto").fit(images)
-    facts = est.export_onnx(tmp_path / "part.onnx", bank_size=0.1)
-    est.partial_fit(images[est.training_scores_.argmin()][None], corrections=True)
-    corrected = est.export_onnx(tmp_path / "part.onnx", bank_size=0.1)
-    assert corrected["threshold"] == facts["threshold"] < est.offset_

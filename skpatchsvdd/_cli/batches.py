@@ -6,9 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.utils import Bunch
 
-from skpatchsvdd._cli.files import find_misfit
-from skpatchsvdd._cli.states import find_state
-from skpatchsvdd._cli.text import describe_error
+from skpatchsvdd._cli.files import find_misfit, find_state
+from skpatchsvdd._cli.terminal import describe_error
 from skpatchsvdd._images import ChangedFileError, ImageFileError, read_shape
 from skpatchsvdd._report import Notes
 from skpatchsvdd._utils import is_out_of_memory
@@ -26,7 +25,7 @@ class Outcome(NamedTuple):
     """What there is to say about one file."""
 
     file: str
-    state: int | None  # before it was read; see `states.find_state`
+    state: int | None  # before it was read; see `files.find_state`
     reason: str | None = None  # why it cannot be inspected
     note: str = ""  # in which way it differs from the training images
     may_pass: bool = False  # that is no fault of the file: try again later

@@ -2,11 +2,10 @@
 
 import numpy as np
 
-from skpatchsvdd._cli.files import find_images
+from skpatchsvdd._cli.files import check_layout, find_images
 from skpatchsvdd._cli.learning import (
     call_on_files,
     change_model,
-    check_layout,
     count_needed,
     group_files,
     print_least_normal,
@@ -15,21 +14,20 @@ from skpatchsvdd._cli.learning import (
     tell_threshold,
 )
 from skpatchsvdd._cli.models import check_exists, load_model
-from skpatchsvdd._cli.text import count
-from skpatchsvdd._learnt import take_snapshot
+from skpatchsvdd._cli.terminal import count
 
 
 def run(args):
     """Set the threshold of a model by images, or as it was, and save it."""
     check_exists(args.model)
-    if args.training == bool(args.images):
+    if args.training and args.images:
         raise ValueError(
             "pass images of good parts to calibrate on, or --training, which goes back "
             "to the training images, and not both."
         )
     if args.training and args.group_by is not None:
         raise ValueError("--group-by is for images, and --training takes none.")
-    check_layout(args.images)
+    check_layout(args.images or [])
     return change_model(args, _go_back if args.training else _calibrate)
 
 
@@ -46,17 +44,17 @@ def _calibrate(args):
     est = _load(args)
     files = find_images(args.images, args.strict, est)
     groups = None if args.group_by is None else group_files(files, args.group_by)
+    offset = est.offset_
     with settings_of_run(est, args.device):
-        former = take_snapshot(est)
+        before = call_on_files(est.predict, files, "inspecting images as before")
         est.calibrate(files, groups)
-        labels = call_on_files(former.predict, files, "inspecting images as before")
     doubt = _tell_enough(est, len(files), groups)
-    tell_threshold(est, former.offset_)
-    print(tell_rate(est))
+    tell_threshold(est, offset)
+    tell_rate(est)
     scores = est.calibration_scores_
-    n_former, n_alarms = np.sum(labels == -1), np.sum(scores < est.offset_)
+    n_before, n_alarms = np.sum(before == -1), np.sum(scores < est.offset_)
     n_images = count(len(files), "image")
-    print(f"of these {n_images} {n_former} raised an alarm, {n_alarms} will")
+    print(f"of these {n_images} {n_before} raised an alarm, {n_alarms} will")
     print("the least normal of them; a defect here would let others like it pass:")
     print_least_normal(scores, files)
     return est, doubt
@@ -64,23 +62,17 @@ def _calibrate(args):
 
 def _tell_enough(est, n_images, groups):
     """Say how many images there are, and are needed; return what is wrong, or None."""
-    given = count(n_images, "image")
     n_given = n_images if groups is None else len(set(groups))
-    if groups is not None:
-        given = f"{count(n_given, 'group')} of images"
+    given = count(n_given, "image" if groups is None else "group")
+    given += "" if groups is None else " of images"
     rate = est.false_alarm_rate
     if rate == "auto":
         print(f"{given} to calibrate on")
         return None
-    n_needed = count_needed(rate)
-    print(
-        f"{given} to calibrate on; a rate of false alarms of {rate:g} needs "
-        f"{n_needed:,}"
-    )
-    if n_given >= n_needed:
-        return None
+    n_needed, rate = count_needed(rate), f"a rate of false alarms of {rate:g}"
+    print(f"{given} to calibrate on; {rate} needs {n_needed:,}")
     verb = "is" if n_given == 1 else "are"
-    return f"{given} {verb} too few for a rate of false alarms of {rate:g}."
+    return f"{given} {verb} too few for {rate}." if n_given < n_needed else None
 
 
 def _go_back(args):
@@ -93,5 +85,5 @@ def _go_back(args):
         return None, None
     print(f"back to {count(len(est.training_scores_), 'training image')}")
     tell_threshold(est, offset)
-    print(tell_rate(est))
+    tell_rate(est)
     return est, None

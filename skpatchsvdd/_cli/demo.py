@@ -5,7 +5,7 @@ import time
 
 import numpy as np
 
-from skpatchsvdd._cli.learning import tell_spread
+from skpatchsvdd._cli.learning import describe_spread
 from skpatchsvdd._cli.maps import in_thresholds
 from skpatchsvdd._patch_svdd import PatchSVDD
 from skpatchsvdd._plotting import import_pyplot
@@ -44,19 +44,19 @@ def run(args):
         )
         results = est.fit(train.images).inspect(test.images)
         maps = in_thresholds(np.stack(results.maps), est)
-        rows.append([kind, *rate(test, maps, results)])
+        rows.append([kind, *_measure(test, maps, results)])
         panels.append((kind, test, results, maps))
-    print_rows(rows)
+    _print_rows(rows)
     k = max(int(_FALSE_ALARMS * (_N_TRAIN + 1)), 1)
     share = f"{_FALSE_ALARMS:.0%} of good images may raise a false alarm"
-    print(f"\n{share}; {tell_spread(k, _N_TRAIN)}")
+    print(f"\n{share}; {describe_spread(k, _N_TRAIN)}")
     draw(panels, args.output)
     seconds = time.perf_counter() - start
     print(f"\nwrote {args.output}; {seconds:.0f} s in all")
     return 0
 
 
-def rate(test, maps, results):
+def _measure(test, maps, results):
     """Return the figures of a row."""
     good, alarms = test.labels == 1, results.labels == -1
     missed = collections.Counter(test.defects[~good & ~alarms])
@@ -69,8 +69,7 @@ def rate(test, maps, results):
     ]
 
 
-def print_rows(rows):
-    """Print a table, its columns as wide as they need to be."""
+def _print_rows(rows):
     alarms = f"false alarms (about {_FALSE_ALARMS:.0%} allowed)"
     head = ["kind", "image AUROC", "pixel AUROC", alarms, "found", "missed"]
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
@@ -95,7 +94,7 @@ def draw(panels, output):
         for column, k in enumerate(sorted(shown)[:_N_SHOWN]):  # normal ones come first
             name = test.defects[k] if test.labels[k] == -1 else "good"
             upper, lower = axes[2 * i, column], axes[2 * i + 1, column]
-            draw_image(upper, test.images[k], results.masks[k], test.masks[k])
+            _draw_image(upper, test.images[k], results.masks[k], test.masks[k])
             verdict = "alarm" if results.labels[k] == -1 else "no alarm"
             upper.set_title(f"{kind}: {name}\n{verdict}, p = {results.p_values[k]:.2f}")
             # The alarm level, 1, is the middle of the colours, or half a high peak.
@@ -109,7 +108,7 @@ def draw(panels, output):
     plt.close(figure)
 
 
-def draw_image(axis, image, found, mask):
+def _draw_image(axis, image, found, mask):
     """Draw an image, and outlines of what was found and of what is there."""
     axis.imshow(image.squeeze(), cmap="gray", vmin=0, vmax=255)
     for area, color, style, width in (

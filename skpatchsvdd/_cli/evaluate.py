@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from skpatchsvdd._cli.files import check_sizes, make_folder, tell_skipped
+from skpatchsvdd._cli.files import find_misfit, make_folder, tell_skipped
 from skpatchsvdd._cli.models import load_model
-from skpatchsvdd._cli.status import OK
 from skpatchsvdd._cli.table import as_cell
-from skpatchsvdd._cli.text import count, printable
+from skpatchsvdd._cli.terminal import OK, count, printable
+from skpatchsvdd._images import read_shape
 from skpatchsvdd._report import Page
 from skpatchsvdd._utils import replaced_when_whole
 from skpatchsvdd._version import __version__
@@ -34,26 +34,23 @@ _TEXT = {"encoding": "utf-8-sig", "errors": "backslashreplace"}
 
 def run(args):
     """Print how well a model separates images, and pixels, that are labelled."""
-    _check_test(args.folder)
-    if args.output:
-        make_folder(args.output)
-    est = load_model(args.model, args.device, args.encoder)
-    test = _load_test(args.folder, args.strict)
-    check_sizes(test.filenames, est)
-    good = test.labels == 1
-    if good.all() or not good.any():
-        raise ValueError(
-            f"{args.folder} must hold good and defective images, in test/good and "
-            "test/DEFECT."
+    if Path(args.folder).is_dir() and not Path(args.folder, "test").is_dir():
+        raise FileNotFoundError(
+            f"{args.folder} has no folder test/, in which good/ and a folder for each "
+            "kind of defect are expected. Pass the folder that holds test/."
         )
-    results = est.inspect(test.images, explain=bool(args.output))
-    figures = _measure(test, results)
+    folder = make_folder(args.output) if args.output else None
+    est = load_model(args.model, args.device, args.encoder)
+    test = _load_test(args.folder, args.strict, est)
+    results = est.inspect(test.images, explain=folder is not None)
+    counts = _count_pixels(test, results)
+    figures = _measure(test, results, counts)
     _print_figures(figures)
-    if args.output:
-        folder = Path(args.output)
+    if folder is not None:
         about = {"model": args.model, "folder": args.folder, "version": __version__}
-        _write_figures(folder / _FIGURES, about | figures)
-        _write_table(folder / _TABLE, test, results)
+        with replaced_when_whole(folder / _FIGURES) as partial:
+            partial.write_text(json.dumps(about | figures, indent=2) + "\n", "utf-8")
+        _write_table(folder / _TABLE, test, results, counts)
         title = f"Evaluation of {Path(args.model).name}"
         page = Page(est, title, model=args.model)
         page.add(test.filenames, results, test.labels, masks=test.masks)
@@ -62,59 +59,60 @@ def run(args):
     return OK
 
 
-def _check_test(folder):
-    """Raise if a folder that is there has no test/."""
-    if Path(folder).is_dir() and not Path(folder, "test").is_dir():
-        raise FileNotFoundError(
-            f"{folder} has no folder test/, in which good/ and a folder for each kind "
-            "of defect are expected. Pass the folder that holds test/."
-        )
-
-
-def _load_test(folder, strict):
+def _load_test(folder, strict, est):
     """Load labelled images; those that cannot be read are named and passed over."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # what is skipped is told below
         test = load_mvtec_ad(folder, split="test", on_error="skip")
     tell_skipped([reason for _, reason in test.skipped], strict)
+    for file in test.filenames:
+        if reason := find_misfit(file, read_shape(file), est):
+            raise ValueError(reason)
+    if len(set(test.labels)) < 2:
+        raise ValueError(
+            f"{folder} must hold good and defective images, in test/good and "
+            "test/DEFECT."
+        )
     return test
 
 
-def _measure(test, results):
+def _measure(test, results, counts):
     """Return the figures of an evaluation by name, numbers that JSON can hold."""
     good, alarms = test.labels == 1, results.labels == -1
-    pixel_auroc = pro = pixels = None
-    counts = _count_pixels(test, results)
-    if counts is not None:
-        pixel_auroc = float(segmentation_auroc(test.masks, results.maps))
-        pro = float(pro_score(test.masks, results.maps))
-        pixels = _describe_pixels(counts)
-    found = {}
-    for kind in sorted(set(test.defects[~good].tolist())):
-        is_kind = test.defects == kind
-        some = good | is_kind
-        found[kind] = {
-            "found": int(alarms[is_kind].sum()),
-            "n_images": int(is_kind.sum()),
-            "image_auroc": float(
-                detection_auroc(test.labels[some], results.scores[some])
-            ),
-        }
-        if counts is not None:
-            found[kind]["pixels"] = _describe_pixels(counts[is_kind])
+    has_masks = counts is not None
     return {
         "n_images": len(good),
         "n_defective": int(np.sum(~good)),
         "n_skipped": len(test.skipped),
         "image_auroc": float(detection_auroc(test.labels, results.scores)),
         "best_f1": float(best_f1(test.labels, results.scores)),
-        "pixel_auroc": pixel_auroc,
-        "pro": pro,
-        "pixels": pixels,
+        "pixel_auroc": float(segmentation_auroc(test.masks, results.maps))
+        if has_masks
+        else None,
+        "pro": float(pro_score(test.masks, results.maps)) if has_masks else None,
+        "pixels": _describe_pixels(counts) if has_masks else None,
         "false_alarms": {"found": int(alarms[good].sum()), "n_images": int(good.sum())},
-        "defects": found,
+        "defects": {
+            kind: _measure_kind(test, results, counts, kind)
+            for kind in sorted(set(test.defects[~good].tolist()))
+        },
         "skipped": [file for file, _ in test.skipped],
     }
+
+
+def _measure_kind(test, results, counts, kind):
+    """Return the figures of one kind of defect."""
+    is_kind = test.defects == kind
+    compared = is_kind | (test.labels == 1)
+    auroc = detection_auroc(test.labels[compared], results.scores[compared])
+    figures = {
+        "found": int(np.sum(results.labels[is_kind] == -1)),
+        "n_images": int(is_kind.sum()),
+        "image_auroc": float(auroc),
+    }
+    if counts is not None:
+        figures["pixels"] = _describe_pixels(counts[is_kind])
+    return figures
 
 
 def _count_pixels(test, results):
@@ -123,28 +121,21 @@ def _count_pixels(test, results):
         return None
     pairs = zip(test.masks, results.masks, strict=True)
     return np.array(
-        [
-            (np.sum((truth > 0) & mask), mask.sum(), np.sum(truth > 0))
-            for truth, mask in pairs
-        ]
+        [(np.sum(truth & mask), mask.sum(), truth.sum()) for truth, mask in pairs]
     )
 
 
 def _describe_pixels(counts):
     """Return precision, recall and F1 of the pixels of some images, None of nothing."""
     right, found, defective = (int(x) for x in np.atleast_2d(counts).sum(axis=0))
-
-    def divide(a, b):
-        return a / b if b else None
-
-    parts = divide(right, found), divide(right, defective)
-    values = (*parts, divide(2 * right, found + defective))
+    parts = (right, found), (right, defective), (2 * right, found + defective)
+    values = (a / b if b else None for a, b in parts)
     return dict(zip(_OF_PIXELS, values, strict=True))
 
 
 def _say_pixels(pixels):
-    shown = {x: "-" if value is None else f"{value:.3f}" for x, value in pixels.items()}
-    return f"precision {shown['precision']}, recall {shown['recall']}, F1 {shown['f1']}"
+    precision, recall, f1 = ("-" if x is None else f"{x:.3f}" for x in pixels.values())
+    return f"precision {precision}, recall {recall}, F1 {f1}"
 
 
 def _print_figures(figures):
@@ -154,7 +145,7 @@ def _print_figures(figures):
         print(f"not counted   {figures['n_skipped']} that could not be read")
     print(f"image AUROC   {figures['image_auroc']:.3f}")
     print(f"best F1       {figures['best_f1']:.3f}")
-    if figures["pixel_auroc"] is not None:
+    if figures["pixels"] is not None:
         print(f"pixel AUROC   {figures['pixel_auroc']:.3f}")
         print(f"PRO           {figures['pro']:.3f}")
         print(f"pixels found  {_say_pixels(figures['pixels'])}")
@@ -169,19 +160,13 @@ def _print_figures(figures):
         print(f"              {more}")
 
 
-def _write_figures(path, figures):
-    with replaced_when_whole(path) as partial:
-        partial.write_text(json.dumps(figures, indent=2) + "\n", "utf-8")
-
-
-def _write_table(path, test, results):
+def _write_table(path, test, results, counts):
     """Write a row for each image."""
     with (
         replaced_when_whole(path) as partial,
         partial.open("w", newline="", **_TEXT) as stream,
     ):
         writer = csv.writer(stream)
-        counts = _count_pixels(test, results)
         more = [f"pixel_{x}" for x in _OF_PIXELS] if counts is not None else []
         writer.writerow((*_COLUMNS, *more))
         for i, file in enumerate(test.filenames):

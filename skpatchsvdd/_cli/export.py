@@ -3,7 +3,7 @@
 import os
 
 from skpatchsvdd._cli.models import check_folder, load_model
-from skpatchsvdd._cli.status import OK
+from skpatchsvdd._cli.terminal import OK
 from skpatchsvdd._export import is_onnx_file
 from skpatchsvdd._utils import check_file_name
 
@@ -18,16 +18,11 @@ def run(args):
     check_folder(path)
     est = load_model(args.model, "cpu", args.encoder)
     print("exporting: seconds, a minute for a large bank")
-    facts = est.export_onnx(
-        args.output, bank_size=args.bank_size, input_size=args.input_size
-    )
-    height, width, n_channels = facts["image_shape"]
-    sizes = zip(facts["bank_size"].items(), est.bank_size_.values(), strict=True)
-    for (name, n_kept), n_all in sizes:
-        print(f"scale {name}: {n_kept:,} of {n_all:,} normal patches")
-    print(
-        f"images: bytes, any number x {height} x {width} x {n_channels}\n"
-        f"threshold: an image is abnormal below a score of {facts['threshold']:.4g}"
-    )
-    print(f"wrote {args.output}, {os.path.getsize(args.output) / 1e6:.1f} MB")
+    facts = est.export_onnx(path, input_size=args.input_size)
+    for name, n_patches in facts["bank_size"].items():
+        print(f"scale {name}: {n_patches:,} normal patches")
+    shape = " x ".join(map(str, facts["image_shape"]))
+    print(f"images: bytes, any number x {shape}")
+    print(f"threshold: an image is abnormal below a score of {facts['threshold']:.4g}")
+    print(f"wrote {path}, {os.path.getsize(path) / 1e6:.1f} MB")
     return OK

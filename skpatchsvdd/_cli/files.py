@@ -1,19 +1,34 @@
-"""Finding the images that a command is given, and whether a model takes them."""
+"""The images that a command is given: what is found, and whether a model takes them."""
 
 import functools
+import hashlib
 import os
+import re
+import stat
 from pathlib import Path
 
 from skpatchsvdd._cli.maps import MAPS
 from skpatchsvdd._cli.table import TABLE, is_table
-from skpatchsvdd._cli.text import ListedError, count, tell
-from skpatchsvdd._images import find_all_files, read_image, read_shape
+from skpatchsvdd._cli.terminal import ListedError, count, tell
+from skpatchsvdd._images import ENDINGS, find_all_files, read_image, read_shape
 from skpatchsvdd._utils import Report
 
 # To whatever size an image is resized: all of it is read, and nothing looked at.
 _ANY_SIZE = (1, 1)
 # Files that a line names, at most.
 _N_NAMED = 5
+# Bytes of a state: two of a million differ, but for a chance of one in 30 million.
+_N_STATE = 8
+# Folders of a data set that is made for evaluation. Two of them tell it from others.
+_DATA_SET = ("train", "test", "ground_truth")
+# What folders of good and of defective images are called, in small letters.
+_GOOD_NAMES = {"good", "ok", "io", "normal", "pass", "passed", "healthy", "intact"}
+_DEFECTIVE_NAMES = {
+    *("defective", "defectives", "defect", "defects", "bad", "ng", "nok", "nio"),
+    *("not_ok", "not_good", "no_good", "anomaly", "anomalies", "anomalous", "abnormal"),
+    *("broken", "damaged", "faulty", "fault", "faults", "fail", "failed", "failure"),
+    *("reject", "rejects", "rejected", "scrap"),
+}
 
 
 def find_images(sources, strict, est=None):
@@ -27,7 +42,8 @@ def find_images(sources, strict, est=None):
     fits, reasons = [], [reason for _, reason in unreadable]
     with Report("PatchSVDD", 1).side_progress("reading files", len(files)) as progress:
         for i, file in enumerate(files):
-            if reason := _find_fault(file, est):
+            _, reason = read_fitting(file, est, decodes=True)
+            if reason:
                 reasons.append(reason)
             else:
                 fits.append(file)
@@ -77,47 +93,18 @@ def without_drawn(files):
     return [x for x in files if not holds_drawn(Path(x).absolute().parent)]
 
 
-def _find_fault(file, est):
-    """Return why a file cannot be used, all of which is read, or None."""
-    try:
-        shape = read_shape(file)
-        read_image(file, size=_ANY_SIZE)
-    except (OSError, ValueError) as error:
-        return str(error)
-    return find_misfit(file, shape, est)
+def read_fitting(file, est, decodes=False):
+    """Read the shape of a file, and why it cannot be used with a model, or None.
 
-
-def read_fitting(file, est):
-    """Read the shape of a file, and why a model does not take it, or None.
-
-    Only the beginning of the file is read: its pixels may be broken nevertheless.
+    Unless it `decodes` the file, its pixels may be broken nevertheless.
     """
     try:
         shape = read_shape(file)
+        if decodes:
+            read_image(file, size=_ANY_SIZE)
     except (OSError, ValueError) as error:
         return (0, 0, 0), str(error)
     return shape, find_misfit(file, shape, est)
-
-
-def make_folder(path):
-    """Make the folder that -o names, or say why it cannot be; return its path."""
-    folder = Path(path)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError) as error:
-        taken = next(x for x in (folder, *folder.parents) if x.exists())
-        raise ValueError(
-            f"-o must name a folder to write to, and {taken} is a file. Pass another "
-            "name."
-        ) from error
-    return folder
-
-
-def check_sizes(files, est):
-    """Raise if a model does not take all of some files."""
-    for file in files:
-        if reason := find_misfit(file, read_shape(file), est):
-            raise ValueError(reason)
 
 
 def find_misfit(file, shape, est):
@@ -136,3 +123,92 @@ def find_misfit(file, shape, est):
             "without colour, or fit to coloured ones."
         )
     return None
+
+
+def make_folder(path):
+    """Make the folder that -o names, or say why it cannot be; return its path."""
+    folder = Path(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        taken = next(x for x in (folder, *folder.parents) if x.exists())
+        raise ValueError(
+            f"-o must name a folder to write to, and {taken} is a file. Pass another "
+            "name."
+        ) from error
+    return folder
+
+
+def find_state(file, real_path=os.path.realpath):
+    """Return a number for a file's name, size and time of change, or None if gone.
+
+    The name is that from the root on, links to folders followed: the same file has the
+    same state from wherever it is looked at.
+    """
+    folder, name = os.path.split(file)
+    try:
+        found = os.stat(file)
+    except OSError:
+        return None
+    path = os.path.join(real_path(folder), name)
+    size, changed = found.st_size, found.st_mtime_ns
+    if not stat.S_ISREG(found.st_mode):  # a pipe, which changes when it is used
+        size = changed = 0
+    text = os.fsencode(f"{size}/{changed}/{path}")
+    return int.from_bytes(hashlib.blake2b(text, digest_size=_N_STATE).digest(), "big")
+
+
+def find_states(files):
+    """Return the state of each of some files."""
+    real_path = functools.cache(os.path.realpath)
+    return {file: find_state(file, real_path) for file in files}
+
+
+def check_layout(sources):
+    """Raise if folders hold defective images, or masks, that would be learnt."""
+    siblings = {}
+    for source in filter(os.path.isdir, sources):
+        path = Path(os.path.abspath(source))
+        siblings.setdefault(path.parent, []).append(path.name)
+        for parent, folders, names in _walk(source):
+            has_images = any(Path(x).suffix.lower() in ENDINGS for x in names)
+            _check_names(Path(parent), folders, has_images)
+    for parent, names in siblings.items():
+        _check_names(parent, names, False)
+    harm = "defective images, or masks, would be learnt as normal ones"
+    check_data_set(sources, harm, ("train/good", "train", "test/good"))
+
+
+def _check_names(parent, names, has_images):
+    """Raise if, by their names, a folder of defective images is beside good ones."""
+    plain = {x: re.sub(r"[\W_]+", "_", x.lower()) for x in sorted(names)}
+    good = [x for x in plain if plain[x] in _GOOD_NAMES]
+    defective = [x for x in plain if plain[x] in _DEFECTIVE_NAMES]
+    if defective and (good or has_images):
+        beside = f"{good[0]}/" if good else "images"
+        passed = parent / good[0] if good else "a folder of the good ones"
+        raise ValueError(
+            f"{parent} holds {beside} and {defective[0]}/: defective images would be "
+            f"learnt as normal ones. Pass {passed} alone instead."
+        )
+
+
+def check_data_set(sources, harm, wanted):
+    """Raise if folders hold a data set as a whole; name the `wanted` part, if there."""
+    for source in sources:
+        for parent, folders, _ in _walk(source):
+            found = [x for x in _DATA_SET if x in folders]
+            if len(found) > 1:
+                parts = (Path(parent, x) for x in wanted)
+                part = next(filter(Path.is_dir, parts), "the folders of images alone")
+                raise ValueError(
+                    f"{parent} holds {' and '.join(f'{x}/' for x in found)}, as MVTec "
+                    f"AD's layout has them: {harm}. Pass {part} instead."
+                )
+
+
+def _walk(source):
+    """Walk a folder and all below it, but for those that are hidden."""
+    for parent, folders, names in os.walk(source):
+        folders[:] = [x for x in folders if not x.startswith(".")]
+        yield parent, folders, names

@@ -8,16 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from skpatchsvdd._cli.files import find_images
-from skpatchsvdd._cli.learning import (
-    check_layout,
-    group_files,
-    print_least_normal,
-    tell_rate,
-)
-from skpatchsvdd._cli.models import check_output, find_encoder, save_model
-from skpatchsvdd._cli.status import OK
-from skpatchsvdd._cli.text import count, printable
+from skpatchsvdd._cli.files import check_layout, find_images
+from skpatchsvdd._cli.learning import group_files, print_least_normal, tell_rate
+from skpatchsvdd._cli.models import check_output, find_encoder
+from skpatchsvdd._cli.terminal import OK, count, print_files
 from skpatchsvdd._cli.values import ORIGINAL
 from skpatchsvdd._images import check_image_size, read_display, read_shape
 from skpatchsvdd._patch_svdd import PatchSVDD
@@ -27,8 +21,6 @@ from skpatchsvdd._utils import TrainingInterrupted, TrainingKept, TwinsFound
 # two cores inspect so many in seconds, and the 12 million of a camera in minutes.
 _COMMON_SIZE = 256
 _MOST_PIXELS = 576 * 768
-# Sets of images of one piece that are listed, at most.
-_N_SETS = 5
 
 
 def run(args):
@@ -41,23 +33,23 @@ def run(args):
     groups = {None: "auto", "none": None}.get(args.group_by, args.group_by)
     if groups not in ("auto", None):
         groups = group_files(files, groups)
-    rate = args.false_alarm_rate
+    rate, max_iter = args.false_alarm_rate, args.max_iter
     est = PatchSVDD(
         image_size=_choose_size(files, args.image_size),
         false_alarm_rate="auto" if rate is None else rate,
-        max_iter="auto" if args.max_iter is None else args.max_iter,
+        max_iter="auto" if max_iter is None else max_iter,
         bank_size=args.bank_size,
-        encoder="auto" if encoder is None else encoder,
+        encoder=encoder,
         device=args.device or "auto",
         random_state=args.random_state,
-        roi=read_roi(args.roi),
+        roi=_read_roi(args.roi),
         verbose=1,
     )
     n_images = count(len(files), "image")
     print(f"learning from {n_images}: seconds, more for large images")
     _fit_or_end(est, files, groups, args.output)
     est.set_params(device="auto", verbose=0)  # this run's, not the model's
-    save_model(est, args.output)
+    est.save(args.output)
     print(f"\nlearnt from {n_images} in {time.perf_counter() - start:.0f} s")
     _print_summary(est, files)
     print(f"wrote {args.output}")
@@ -98,8 +90,7 @@ def _limit_size(size):
     return height, width
 
 
-def read_roi(file):
-    """Read a mask of what to inspect, black where nothing matters, or None."""
+def _read_roi(file):
     # Half of white: a JPEG is not quite black, nor quite white.
     return None if file is None else read_display(file).max(axis=2) > 127
 
@@ -126,35 +117,31 @@ def _print_summary(est, files):
     print(f"inspected at {height} x {width} pixels; patches kept: {patches}")
     if est.n_iter_:
         print(f"{est.n_iter_} training steps, lambda {est.lam_:g}")
-    elif isinstance(est.encoder, str) and est.encoder == "auto":
-        print("nothing was trained: without --max-iter 0 an embedding is")
     else:
-        print("nothing was trained")
+        is_auto = isinstance(est.encoder, str) and est.encoder == "auto"
+        more = ": without --max-iter 0 an embedding is" if is_auto else ""
+        print(f"nothing was trained{more}")
     print(
         f"an image is abnormal below a score of {est.offset_:.4g}; "
         f"{n_alarms} of the images learnt from would be"
     )
-    print(tell_rate(est))
-    _tell_twins(est, files)
+    tell_rate(est)
+    if est.twins_ is not None:
+        _tell_twins(est.twins_, files)
     print("the least normal of them, to look at before you trust the others:")
     print_least_normal(est.training_scores_, files)
 
 
-def _tell_twins(est, files):
-    """List the images that look like several pictures of one piece, if there are."""
-    if est.twins_ is None:
-        return
-    files, sizes = np.array(files), np.bincount(est.twins_)
-    sets = [files[est.twins_ == x] for x in np.flatnonzero(sizes > 1)]
-    n_images = sum(map(len, sets))
-    print(
-        f"{n_images} of the images look like several pictures of one piece: each is "
-        "scored without the others of its piece, and all of a piece count as one:"
+def _tell_twins(twins, files):
+    """List the images that look like several pictures of one piece."""
+    files, sizes = np.array(files), np.bincount(twins)
+    pieces = [files[twins == x] for x in np.flatnonzero(sizes > 1)]
+    print_files(
+        f"{sum(map(len, pieces))} of the images look like several pictures of one "
+        "piece: each is scored without the others of its piece, and all of a piece "
+        "count as one:",
+        [", ".join(piece) for piece in pieces],
     )
-    for own in sets[:_N_SETS]:
-        print(f"  {', '.join(map(printable, own))}")
-    if len(sets) > _N_SETS:
-        print(f"  and {len(sets) - _N_SETS} more pieces")
     print(
         "pass --group-by folder or name to say which belong together, or none if each "
         "shows a piece of its own"

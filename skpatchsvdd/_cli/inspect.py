@@ -1,28 +1,36 @@
 """The command inspect."""
 
+import math
+import time
 from pathlib import Path
 
 from skpatchsvdd._calibration import threshold_from_scores
 from skpatchsvdd._cli.batches import Outcome, cut_batches, inspect_batch
-from skpatchsvdd._cli.countdown import Countdown
-from skpatchsvdd._cli.files import find_images, list_files, make_folder, tell_others
-from skpatchsvdd._cli.interrupts import finish_first
-from skpatchsvdd._cli.learning import check_data_set
+from skpatchsvdd._cli.files import (
+    check_data_set,
+    find_images,
+    list_files,
+    make_folder,
+    tell_others,
+)
 from skpatchsvdd._cli.models import load_model
 from skpatchsvdd._cli.record import Record
 from skpatchsvdd._cli.table import TABLE
-from skpatchsvdd._cli.watch import watch_folder
+from skpatchsvdd._cli.terminal import count, finish_first, tell
+from skpatchsvdd._cli.watch import FolderWatcher
 from skpatchsvdd._report import Page
-from skpatchsvdd._utils import hold_lock
+from skpatchsvdd._utils import hold_lock, say_time_left
 
 # Images that a page shows, the last ones: of a watched folder, whose page is written
 # again and again, and of others, as many as a browser can open.
 _N_WATCHED, _N_SHOWN = 500, 5000
+# Seconds between two lines that say how many images are done.
+_SECONDS = 5.0
 
 
 def run(args):
     """Inspect images; write a table and pictures, and print what is abnormal."""
-    if bool(args.images) == bool(args.watch):
+    if args.images and args.watch:
         raise ValueError("pass images to inspect, or --watch and a folder, not both.")
     check_data_set(
         args.images or [args.watch],
@@ -44,8 +52,12 @@ def run(args):
         record = Record(est, folder, kinds, page, bool(args.watch), args.strict)
         for file, reason in unreadable:
             record.add(Outcome(file, None, reason))
-        looks = watch_folder(args.watch, record.is_due) if args.watch else [files]
-        _inspect_looks(looks, est, record, is_watch=bool(args.watch))
+        inspect = _watch if args.watch else _inspect_once
+        try:
+            inspect(args.watch or files, est, record)
+        finally:  # also of what was inspected before an interrupt
+            record.write_page()
+            record.print_summary()
     return record.status
 
 
@@ -58,47 +70,54 @@ def _list_files(args, est):
     return files, unreadable
 
 
-def _inspect_looks(looks, est, record, is_watch):
-    """Inspect lists of files, and write about them; Ctrl-C ends a watch."""
+def _watch(folder, est, record):
+    """Inspect what arrives in a folder, until Ctrl-C."""
     try:
-        for files in looks:
-            n_done, say_progress = 0, None if is_watch else Countdown(len(files))
-            # Of a first image alone it is soon known how long all will take.
-            parts = [files] if is_watch else [files[:1], files[1:]]
-            for batch in (x for part in parts for x in cut_batches(part, est)):
-                with finish_first():
-                    for outcome in inspect_batch(batch, est, record.explains):
-                        record.add(outcome)
-                if is_watch:
-                    record.write_page_now_and_then()
-                else:
-                    n_done += len(batch)
-                    say_progress(n_done)
-            if is_watch:  # what there was no time for
+        for files in FolderWatcher(folder, record.has, record.retries):
+            for batch in cut_batches(files, est):
+                _inspect_batch(batch, est, record)
                 record.write_page_now_and_then()
+            record.write_page_now_and_then()  # what there was no time for
     except KeyboardInterrupt:
-        if not is_watch:
-            raise
         print()
-    finally:  # also of what was inspected before an interrupt
-        record.write_page()
-        record.print_summary()
+
+
+def _inspect_once(files, est, record):
+    """Inspect files; say how many are done, and how long the others will take."""
+    n_done, start, told = 0, time.monotonic(), -math.inf
+    n_images = count(len(files), "image")
+    tell(f"inspecting {n_images}")
+    # Of a first image alone it is soon known how long all will take.
+    for part in (files[:1], files[1:]):
+        for batch in cut_batches(part, est):
+            _inspect_batch(batch, est, record)
+            n_done, now = n_done + len(batch), time.monotonic()
+            if n_done < len(files) and now - told >= _SECONDS:
+                told = now
+                left = say_time_left(now - start, n_done, len(files))
+                tell(f"{n_done:,} of {n_images} done{left}")
+
+
+def _inspect_batch(batch, est, record):
+    with finish_first():
+        for outcome in inspect_batch(batch, est, record.explains):
+            record.add(outcome)
 
 
 def _choose_offset(est, rate, factor):
     """Return the score below which an image is abnormal: a model's own, or another."""
-    if rate is not None:
-        known = est.calibration_scores_, rate, est.calibration_groups_
-        offset = threshold_from_scores(*known, name="false_alarm_rate")
-    elif factor is not None:
-        if est.offset_ >= 0:
-            raise ValueError(
-                "the model's threshold is 0, and so is any multiple of it. Pass "
-                "--false-alarm-rate instead of --threshold."
-            )
-        offset = factor * est.offset_
-    else:
+    if rate is None and factor is None:
         return est.offset_
+    if rate is not None:
+        scores, groups = est.calibration_scores_, est.calibration_groups_
+        offset = threshold_from_scores(scores, rate, groups, name="false_alarm_rate")
+    elif est.offset_ >= 0:
+        raise ValueError(
+            "the model's threshold is 0, and so is any multiple of it. Pass "
+            "--false-alarm-rate instead of --threshold."
+        )
+    else:
+        offset = factor * est.offset_
     times = f", {offset / est.offset_:.2f} x the model's" if est.offset_ else ""
     print(f"an image is abnormal below a score of {offset:.4g}{times}")
     return offset

@@ -7,24 +7,20 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 
-import joblib
-from sklearn.exceptions import NotFittedError
-from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from skpatchsvdd._cli.text import printable
+from skpatchsvdd._cli.terminal import printable
 from skpatchsvdd._encoding import ENCODERS
-from skpatchsvdd._patch_svdd import PatchSVDD, load
+from skpatchsvdd._patch_svdd import load
 from skpatchsvdd._utils import check_file_name, is_model_file, replaced_when_whole
 
-_PICKLES = (".joblib", ".pkl", ".pickle")
 _N_BACKUPS = 5  # former models that stay
 
 
 def check_output(path):
     """Raise, before any work, if a model cannot be saved under a name."""
     path = check_file_name(path)
-    if path.exists() and not _is_pickle(path) and not is_model_file(path):
+    if path.exists() and not is_model_file(path):
         raise ValueError(f"{path} exists and is not a model file. Pass another name.")
     check_folder(path)
 
@@ -48,18 +44,6 @@ def check_exists(path):
         raise FileNotFoundError(f"there is no model {path}.")
 
 
-def save_model(est, path):
-    """Save a model; the file is the former one or the new one, never half of it.
-
-    A name that ends as those of pickles do gets one, any other a file of `est.save`.
-    """
-    if _is_pickle(path):
-        with replaced_when_whole(path) as partial:
-            joblib.dump(est, partial)
-    else:
-        est.save(path)
-
-
 def back_up(path):
     """Copy a model file to one whose name ends in .bak; return its path.
 
@@ -76,39 +60,10 @@ def back_up(path):
 
 
 def load_model(path, device=None, encoder=None):
-    """Load a model that the command line has saved.
-
-    Only what has the name of a pickle is unpickled, which can run code. `encoder` is
-    what --encoder names, for models with a module of a user.
-    """
+    """Load a model; `encoder` is what --encoder names, for a module of a user."""
     check_exists(path)
-    encoder = find_encoder(encoder)
-    if _is_pickle(path) and not is_model_file(path):
-        est = _unpickle(path)  # which holds the encoder
-    else:
-        est = load(path, encoder=encoder)
+    est = load(path, encoder=find_encoder(encoder))
     return est if device is None else est.set_params(device=device)
-
-
-def _is_pickle(path):
-    return Path(path).suffix.lower() in _PICKLES
-
-
-def _unpickle(path):
-    try:
-        est = joblib.load(path)
-    except Exception as error:  # damaged bytes make it raise anything
-        raise ValueError(
-            f"{path} is not a model that can be loaded here: {type(error).__name__}: "
-            f"{error}. Is it whole, and of this version of the package?"
-        ) from error
-    if not isinstance(est, PatchSVDD):
-        raise ValueError(f"{path} holds a {type(est).__name__}, not a PatchSVDD.")
-    try:
-        check_is_fitted(est)
-    except NotFittedError as error:
-        raise ValueError(f"{path} holds an estimator that is not fitted.") from error
-    return est
 
 
 def find_encoder(text):
@@ -120,14 +75,15 @@ def find_encoder(text):
     """
     if text is None:
         return None
-    found = [_import_encoder(x) if ":" in x else x for x in text.split(",")]
-    unknown = [x for x in found if isinstance(x, str) and x not in (*ENCODERS, "auto")]
-    if unknown:
-        raise ValueError(
-            f"--encoder must name {', '.join((*ENCODERS, 'auto'))}, or what to import, "
-            f"as in my_package.my_module:make, got {unknown[0]!r}."
-        )
-    return found[0] if len(found) == 1 else found
+    names, encoders = (*ENCODERS, "auto"), []
+    for name in text.split(","):
+        if name not in names and ":" not in name:
+            raise ValueError(
+                f"--encoder must name {', '.join(names)}, or what to import, as in "
+                f"my_package.my_module:make, got {name!r}."
+            )
+        encoders.append(name if name in names else _import_encoder(name))
+    return encoders[0] if len(encoders) == 1 else encoders
 
 
 def _import_encoder(text):

@@ -3,19 +3,24 @@
 import math
 import time
 
+from skpatchsvdd._cli.files import find_state
 from skpatchsvdd._cli.maps import name_maps, remove_maps, save_maps
-from skpatchsvdd._cli.states import find_state
-from skpatchsvdd._cli.status import ABNORMAL, OK, UNREADABLE
 from skpatchsvdd._cli.table import (
-    COLUMNS,
-    COLUMNS_WITH_KIND,
     TABLE,
     OutputError,
     Table,
     is_table,
 )
-from skpatchsvdd._cli.text import ListedError, count, printable, tell
-from skpatchsvdd._cli.watch import Later
+from skpatchsvdd._cli.terminal import (
+    ABNORMAL,
+    OK,
+    UNREADABLE,
+    ListedError,
+    count,
+    printable,
+    tell,
+)
+from skpatchsvdd._cli.watch import RetrySchedule
 from skpatchsvdd._images import read_display
 from skpatchsvdd._report import OVERLAY_SIZE
 
@@ -42,13 +47,12 @@ class Record:
         self._goes_on = goes_on
         self._strict = strict
         self._has_begun = False
-        self._later = Later()
+        self.retries = RetrySchedule()
         self._n_taken = self._n_images = self._n_abnormal = 0
         self._unreadable = set()
         # Outcomes on the page as it was last written, when that was, and for how long.
         self._n_written, self._written, self._took = 0, -math.inf, 0.0
-        columns = COLUMNS_WITH_KIND if len(est.defect_kinds_) else COLUMNS
-        self.table = Table(folder / TABLE, goes_on, columns)
+        self.table = Table(folder / TABLE, goes_on)
 
     def add(self, outcome):
         """Take in the outcome of a file.
@@ -65,7 +69,7 @@ class Record:
         elif self._strict:
             raise ListedError("--strict ends at what fails:", [outcome.reason])
         elif self._goes_on and outcome.may_pass:
-            self._later.put_off(outcome)
+            self.retries.put_off(outcome)
             self._unreadable.add(outcome.file)
         else:
             self._add_unreadable(outcome)
@@ -97,7 +101,7 @@ class Record:
         self._n_images += 1
         self._n_abnormal += verdict == "abnormal"
         self._unreadable.discard(outcome.file)
-        self._later.forget(outcome.state)
+        self.retries.forget(outcome.state)
         if self._page is not None:
             self._page.keep(described)
         return outcome
@@ -133,9 +137,9 @@ class Record:
         )
         return described
 
-    def is_due(self, state):
-        """Whether a file of a state is to be inspected now; see `states.find_state`."""
-        return state not in self.table.known and self._later.is_due(state)
+    def has(self, state):
+        """Whether there is a row of a file of a state; see `files.find_state`."""
+        return state in self.table.known
 
     def _add_unreadable(self, outcome):
         self._begin()

@@ -9,14 +9,11 @@ import numpy as np
 from skpatchsvdd._cli.files import find_images, read_fitting
 from skpatchsvdd._cli.learning import call_on_files, settings_of_run, tell_threshold
 from skpatchsvdd._cli.models import load_model
-from skpatchsvdd._cli.text import ListedError, printable
+from skpatchsvdd._cli.terminal import ListedError, print_files, printable
 from skpatchsvdd._report import GOOD, digest_file, is_of_model, read_review
 
-# Files that a list names, at most.
-_N_NAMED = 5
 
-
-class _Known(NamedTuple):
+class _Reviewed(NamedTuple):
     """An image of which somebody has said what it is."""
 
     file: str
@@ -36,40 +33,11 @@ class Changes(NamedTuple):
     after: np.ndarray
     offset_before: float
     offset: float
-
-    @property
-    def is_good(self):
-        """Which of the reviewed images are good."""
-        return np.array([x.is_good for x in self.known])
-
-    @property
-    def n_right_before(self):
-        """How many of the reviewed images the model was right about."""
-        return int(np.sum(self.before[: len(self.known)] != self.is_good))
-
-    @property
-    def n_right(self):
-        """How many it is right about now."""
-        return int(np.sum(self.after[: len(self.known)] != self.is_good))
-
-    @property
-    def wrong(self):
-        """The files of those that it is still wrong about."""
-        is_wrong = self.after[: len(self.known)] == self.is_good
-        return [self.known[i].file for i in np.flatnonzero(is_wrong)]
-
-    @property
-    def gone_alarms(self):
-        """The other files that raise no alarm any more."""
-        return self._list_others(self.before & ~self.after)
-
-    @property
-    def new_alarms(self):
-        """The other files that raise an alarm now."""
-        return self._list_others(self.after & ~self.before)
-
-    def _list_others(self, chosen):
-        return [self.others[i] for i in np.flatnonzero(chosen[len(self.known) :])]
+    n_right_before: int  # of the reviewed images
+    n_right: int
+    wrong: list  # reviewed files that are not right yet
+    gone_alarms: list  # of the others
+    new_alarms: list
 
     @property
     def doubt(self):
@@ -87,7 +55,7 @@ def learn_review(args):
         others = find_images([args.folder], args.strict, est)
     with settings_of_run(est, args.device):
         changes = try_review(args.review, est, args.model, args.folder, others)
-    _tell_known(changes)
+    _tell_reviewed(changes)
     _tell_others(changes, args.folder)
     tell_threshold(est, changes.offset_before)
     return (changes.est, changes.doubt) if changes.est else (None, None)
@@ -118,29 +86,40 @@ def try_review(path, est, model, folder=None, others=(), verbose=1):
     before, offset = list_alarms(), est.offset_
     is_new = teach(est, known)
     after = list_alarms() if is_new else before
-    learnt = est if is_new else None
-    return Changes(learnt, known, others, before, after, offset, est.offset_)
+    n, is_good = len(known), np.array([x.is_good for x in known])
+    return Changes(
+        est=est if is_new else None,
+        known=known,
+        others=others,
+        before=before,
+        after=after,
+        offset_before=offset,
+        offset=est.offset_,
+        n_right_before=int(np.sum(before[:n] != is_good)),
+        n_right=int(np.sum(after[:n] != is_good)),
+        wrong=[files[i] for i in np.flatnonzero(after[:n] == is_good)],
+        gone_alarms=[files[n + i] for i in np.flatnonzero((before & ~after)[n:])],
+        new_alarms=[files[n + i] for i in np.flatnonzero((after & ~before)[n:])],
+    )
 
 
-def teach(est, known):
-    """Let an estimator learn what is known of some images; say if any of it is new."""
+def teach(est, reviewed):
+    """Let an estimator learn what is said of some images; return if it is new."""
     former = est._fitted
-    similar = [x for x in known if x.is_similar]
-    good = [x for x in known if x.is_good and not x.is_similar]
-    named = [x for x in known if not x.is_good and x.kind is not None]
-    unnamed = [x for x in known if not x.is_good and x.kind is None]
-
-    def learn(some, y, **options):
-        est.partial_fit([x.file for x in some], y, **options)
-
-    if similar:
-        learn(similar, [1] * len(similar), corrections="similar")
-    if good:
-        learn(good, [1] * len(good), corrections=True)
-    if named:  # labels are names or numbers, and not both
-        learn(named, [x.kind for x in named], masks=[x.mask for x in named])
-    if unnamed:
-        learn(unnamed, [-1] * len(unnamed), masks=[x.mask for x in unnamed])
+    similar = [x for x in reviewed if x.is_similar]
+    good = [x for x in reviewed if x.is_good and not x.is_similar]
+    named = [x for x in reviewed if not x.is_good and x.kind is not None]
+    unnamed = [x for x in reviewed if not x.is_good and x.kind is None]
+    for images, y, corrections in (
+        (similar, [1] * len(similar), "similar"),
+        (good, [1] * len(good), True),
+        (named, [x.kind for x in named], False),  # labels: names or numbers, not both
+        (unnamed, [-1] * len(unnamed), False),
+    ):
+        if images:
+            masks = None if corrections else [x.mask for x in images]
+            files = [x.file for x in images]
+            est.partial_fit(files, y, masks=masks, corrections=corrections)
     return est._fitted is not former  # which partial_fit replaces if anything is new
 
 
@@ -155,24 +134,24 @@ def _find_known(review, est, path, folder):
             f"there is no folder {folder}, in which the images of {path} "
             "should be. Pass --images and the folder where they are now."
         )
-    places = {file: i for i, file in enumerate(est.training_files_)}
+    indices = {file: i for i, file in enumerate(est.training_files_)}
     known, faults = [], []
     for image in review.images:
         file = os.path.join(folder, *image.file.split("/"))
         shape, fault = read_fitting(file, est)
-        if fault := fault or _find_fault(image, file, shape, est, places):
+        if fault := fault or _find_fault(image, file, shape, est, indices):
             faults.append(fault)
         else:
             mask = _make_mask(image.boxes, shape[:2])
             is_good = image.verdict == GOOD
-            known.append(_Known(file, is_good, image.kind, mask, image.similar))
+            known.append(_Reviewed(file, is_good, image.kind, mask, image.similar))
     if faults:
         head = f"{path} cannot be applied to the images in {folder}:"
         raise ListedError(head, faults)
     return known
 
 
-def _find_fault(image, file, shape, est, places):
+def _find_fault(image, file, shape, est, indices):
     """Return why what is said of an image does not hold for its file, or None."""
     if image.digest is not None and digest_file(file) != image.digest:
         return f"{file} is not the image that was reviewed: it has changed since."
@@ -182,8 +161,8 @@ def _find_fault(image, file, shape, est, places):
                 f"{file} has {shape[0]} x {shape[1]} pixels, and a box reaches to row "
                 f"{bottom} and column {right}."
             )
-    place = None if image.verdict == GOOD else places.get(os.path.abspath(file))
-    if place is not None and est.check_training_files([place])[0] == "same":
+    index = None if image.verdict == GOOD else indices.get(os.path.abspath(file))
+    if index is not None and est.check_training_files([index])[0] == "same":
         return (
             f"{file} was learnt as a good image, and cannot become a defective one. "
             "Fit again without it."
@@ -201,19 +180,20 @@ def _make_mask(boxes, size):
     return mask
 
 
-def _tell_known(changes):
+def _tell_reviewed(changes):
     """Say how many of the reviewed images are right."""
-    n_known, is_good = len(changes.known), changes.is_good
+    n_known = len(changes.known)
     print(
         f"of {n_known} reviewed images the model was right about "
         f"{changes.n_right_before}, and is now about {changes.n_right}"
     )
     before, after = changes.before[:n_known], changes.after[:n_known]
+    is_good = np.array([x.is_good for x in changes.known])
     for name, part in (("good", is_good), ("defective", ~is_good)):
         if part.any():
             was, now, n_images = before[part].sum(), after[part].sum(), part.sum()
             print(f"  really {name}: {was} of {n_images} raised an alarm, {now} do now")
-    _list_files("still not right:", changes.wrong)
+    print_files("still not right:", changes.wrong)
 
 
 def _tell_others(changes, folder):
@@ -226,14 +206,5 @@ def _tell_others(changes, folder):
         f"{len(changes.others)} other images are in {printable(folder)}: {was} raised "
         f"an alarm, {now} do now; {len(gone)} no longer, {len(new)} new"
     )
-    _list_files("no alarms any more:", gone)
-    _list_files("new alarms:", new)
-
-
-def _list_files(head, files):
-    if files:
-        print(head)
-    for file in files[:_N_NAMED]:
-        print(f"  {printable(file)}")
-    if len(files) > _N_NAMED:
-        print(f"  and {len(files) - _N_NAMED} more")
+    print_files("no alarms any more:", gone)
+    print_files("new alarms:", new)

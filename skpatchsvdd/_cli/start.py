@@ -6,9 +6,10 @@ import sys
 import warnings
 
 from skpatchsvdd._cli.parser import make_parser
-from skpatchsvdd._cli.status import FAILED, INTERRUPTED
-from skpatchsvdd._cli.text import tell, tell_error
+from skpatchsvdd._cli.terminal import FAILED, INTERRUPTED, tell, tell_error
 
+# The command that is a room of its own.
+_ROOMS = {"serve": "_serve"}
 # What can go wrong with files, parameters, memory and numbers: a line says what.
 _EXPECTED = (
     *(ImportError, OSError, ValueError),
@@ -39,8 +40,9 @@ def main(argv=None):
 
 
 def _run(args):
-    """Run a command: the function `run` of the module of its name."""
-    module = importlib.import_module(f"skpatchsvdd._cli.{args.command}")
+    """Run a command: the function `run` of its room, or of the module of its name."""
+    name = _ROOMS.get(args.command, f"_cli.{args.command}")
+    module = importlib.import_module(f"skpatchsvdd.{name}")
     if getattr(args, "device", None) is not None:
         from skpatchsvdd._utils import check_device
 

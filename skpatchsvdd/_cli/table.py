@@ -7,18 +7,18 @@ import os
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 
-from skpatchsvdd._cli.text import printable
+from skpatchsvdd._cli.terminal import printable
 
 TABLE = "results.csv"
 COLUMNS = (
-    *("file", "verdict", "score", "p_value", "n_regions", "regions", "map"),
-    *("note", "reason", "time", "state"),
+    *("file", "verdict", "score", "p_value", "n_regions", "regions", "kind"),
+    *("kind_distance", "map", "note", "reason", "time"),
+    "state",  # by which files are known, and so the last
 )
-# Those of a model that knows kinds of defects. By the state, the last, files are known.
-COLUMNS_WITH_KIND = (*COLUMNS[:6], "kind", "kind_distance", *COLUMNS[6:])
 _TEXTS = {"file", "kind", "map", "reason"}  # what somebody has named
 # How text begins that a spreadsheet would compute; or that would be taken for such.
 _COMPUTED = ("=", "+", "-", "@", "'")
+_NAMES = ",".join(COLUMNS).encode() + b"\n"
 _FIRST = b"file,verdict,score,p_value"  # by which a table is known
 
 
@@ -57,14 +57,13 @@ def as_cell(text):
 class Table:
     """A table to which rows are added, each flushed, so that none is lost or torn.
 
-    A former table stays until `begin` is called; then it `goes_on`, with its columns,
-    or a new one takes its place. `n_rows` counts all rows, and `known` holds the states
-    of the files that have one; see `states.find_state`.
+    A former table stays until `begin` is called; then it `goes_on`, or a new one takes
+    its place. `n_rows` counts all rows, and `known` holds the states of the files that
+    have one; see `files.find_state`.
     """
 
-    def __init__(self, path, goes_on, columns=COLUMNS):
+    def __init__(self, path, goes_on):
         self._path = path
-        self._columns = columns
         self._has_begun = False
         self._length = self.n_rows = 0
         self.known = set()
@@ -74,8 +73,8 @@ class Table:
     def _take_up(self):
         """Go on with a former table, up to its last whole row."""
         with self._path.open("rb") as stream:
-            self._columns = self._find_columns(stream.readline())
-            if self._columns is None:
+            head = stream.readline().replace(b"\r", b"")  # or the beginning of it
+            if not _NAMES.startswith(head):
                 raise ValueError(
                     f"{self._path} is not a table of an inspection to which rows can "
                     "be added. Pass another folder to -o."
@@ -86,14 +85,6 @@ class Table:
             self._length = rows[-1][0]
             self.n_rows = len(rows) - 1
             self.known = {state for _, state in rows if state is not None}
-
-    def _find_columns(self, head):
-        """Return the columns that a first line names, or has begun to; or None."""
-        for columns in (self._columns, COLUMNS, COLUMNS_WITH_KIND):
-            names = ",".join(columns).encode()
-            if head.rstrip(b"\r\n") == names or names.startswith(head):
-                return columns
-        return None
 
     def begin(self):
         """Write the names of the columns, or drop what is not a whole row."""
@@ -115,7 +106,7 @@ class Table:
         values["time"] = f"{datetime.now(timezone.utc):%Y-%m-%dT%H:%M:%SZ}"
         for name in _TEXTS & values.keys():
             values[name] = as_cell(values[name])
-        self._append(_make_row([values.get(name, "") for name in self._columns]))
+        self._append(_make_row([values.get(name, "") for name in COLUMNS]))
         self.n_rows += 1
 
     def _append(self, row):
@@ -123,7 +114,7 @@ class Table:
         # Opened each time: a table that was moved away is followed by a new one.
         with writing(self._path), self._path.open("ab", buffering=0) as stream:
             length = stream.tell()
-            row = row if length else _make_row(self._columns) + row
+            row = row if length else _make_row(COLUMNS) + row
             try:
                 while row:
                     row = row[stream.write(row) :]

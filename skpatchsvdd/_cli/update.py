@@ -4,12 +4,10 @@ import os
 
 import numpy as np
 
-from skpatchsvdd._cli.files import find_images
+from skpatchsvdd._cli.files import check_layout, find_images
 from skpatchsvdd._cli.learning import (
     call_on_files,
     change_model,
-    check_group,
-    check_layout,
     print_least_normal,
     settings_of_run,
     tell_threshold,
@@ -37,7 +35,11 @@ def run(args):
 def _learn(args):
     """Let images join a model, for `change_model`; say what that changes."""
     est = load_model(args.model, encoder=args.encoder)
-    check_group(est, args)
+    if est.groups_ is not None and args.group is None:
+        raise ValueError(
+            f"{args.model} was fitted with groups of images that belong together. Pass "
+            "--group and the name of the group, such as a lot, that these are of."
+        )
     files = find_images(args.images, args.strict, est)
     groups = None if args.group is None else [args.group] * len(files)
     n_former, offset = len(est.training_scores_), est.offset_
@@ -49,19 +51,12 @@ def _learn(args):
     print(f"\n{len(joined)} of {len(files)} images are new; the others were known")
     if not joined:
         return None, None
-    n_abnormal = _tell_abnormal(np.array([scores[x] for x in joined]), joined, offset)
-    tell_threshold(est, offset)
-    doubt = "look at these images, and leave out what is defective."
-    return est, doubt if n_abnormal else None
-
-
-def _tell_abnormal(scores, files, offset):
-    """Say how many images a model calls abnormal, and list the worst."""
-    is_abnormal = scores < offset
-    n_abnormal = int(is_abnormal.sum())
-    print(f"{n_abnormal} of them look abnormal to the model as it was")
-    if n_abnormal:
+    abnormal = [x for x in joined if scores[x] < offset]
+    print(f"{len(abnormal)} of them look abnormal to the model as it was")
+    doubt = None
+    if abnormal:
         print("the worst of them, below its threshold:")
-        abnormal = np.flatnonzero(is_abnormal)
-        print_least_normal(scores[abnormal], [files[i] for i in abnormal])
-    return n_abnormal
+        print_least_normal(np.array([scores[x] for x in abnormal]), abnormal)
+        doubt = "look at these images, and leave out what is defective."
+    tell_threshold(est, offset)
+    return est, doubt

@@ -23,7 +23,7 @@ def parse_working_size(text):
 
 
 def parse_count(text):
-    """Read a number above 0."""
+    """Read an integer above 0."""
     if not text.isdecimal() or int(text) == 0:
         raise _refuse("must be a number above 0", text)
     return int(text)
@@ -36,54 +36,40 @@ def parse_port(text):
     return int(text)
 
 
-def parse_megabytes(text):
-    """Read a size above 0."""
-    value = _parse_number(text)
-    if not 0 < value < math.inf:
-        raise _refuse("must be above 0, such as 32", text)
-    return value
-
-
 def parse_part(text):
-    """Read a number above 0, or a fraction of at most 1."""
+    """Read a count, or a fraction of at most 1."""
     if text.isdecimal():
         return parse_count(text)
-    value = _parse_number(text)
-    if not 0 < value <= 1:
-        raise _refuse("must be a number above 0, or a fraction such as 0.1", text)
-    return value
+    return _parse_number(text, 1, "must be a number above 0, or a fraction such as 0.1")
 
 
-def parse_fraction(text):
-    """Read a fraction of at most one half."""
-    value = _parse_number(text)
-    if not 0 < value <= 0.5:
-        raise _refuse("must be above 0 and at most 0.5, such as 0.01", text)
-    return value
+def parse_rate(text):
+    """Read a rate of at most one half."""
+    return _parse_number(text, 0.5, "must be above 0 and at most 0.5, such as 0.01")
 
 
-def parse_factor(text):
+def parse_positive(text):
     """Read a finite number above 0."""
-    value = _parse_number(text)
-    if not 0 < value < math.inf:
-        expected = "must be above 0, such as 0.80, which alone is 0.80 x the model's"
-        raise _refuse(f"{expected} threshold", text)
-    return value
+    return _parse_number(text, math.inf, "must be above 0, such as 0.80")
 
 
-def _parse_number(text):
+def _parse_number(text, most, expected):
+    """Read a finite number above 0 and at most `most`."""
     try:
-        return float(text)
+        value = float(text)
     except ValueError:
         raise _refuse("must be a number", text) from None
+    if not 0 < value <= most or value == math.inf:
+        raise _refuse(expected, text)
+    return value
 
 
 def parse_kinds(text):
     """Read what to write of maps, one or more of `KINDS`."""
     kinds = list(dict.fromkeys(text.split(",")))
     if not set(kinds) <= set(KINDS):
-        known = ", ".join(KINDS)
-        raise _refuse(f"must be one or more of {known}, comma-separated", text)
+        names = ", ".join(KINDS)
+        raise _refuse(f"must be one or more of {names}, comma-separated", text)
     return kinds
 
 

@@ -4,9 +4,8 @@ import math
 import time
 from pathlib import Path
 
-from skpatchsvdd._cli.files import without_drawn
-from skpatchsvdd._cli.states import find_state, find_states
-from skpatchsvdd._cli.text import printable, tell
+from skpatchsvdd._cli.files import find_state, find_states, without_drawn
+from skpatchsvdd._cli.terminal import printable, tell
 from skpatchsvdd._images import find_files
 
 # How often a watched folder is looked at.
@@ -16,8 +15,8 @@ _WATCH_SECONDS = 1.0
 _FIRST_WAIT, _LONGEST_WAIT, _LONGEST_OF_MACHINE = 2, 600, 4
 
 
-class Later:
-    """Files that have failed by no fault of their own: when to try them again."""
+class RetrySchedule:
+    """When to try files again that have failed by no fault of their own."""
 
     def __init__(self):
         self._waits = {}  # by state: when that is, and how long the wait was
@@ -39,33 +38,54 @@ class Later:
         self._waits.pop(state, None)
 
 
-def watch_folder(folder, is_due, say=print):
-    """Yield, look by look, those images in a folder that are to be inspected.
+class FolderWatcher:
+    """Yields, look by look, the images in a folder that are to be inspected.
 
     Those that are there at the start come first. A file is waited for as long as its
     size or its time of change differ from one look to the next. What is yielded is to
-    be used up before the next look, and is empty where nothing has arrived. `is_due`
-    says whether a file of a state is to be inspected; see `states.find_state`.
+    be used up before the next look, and is empty where nothing has arrived.
+    `is_inspected` says whether a file of a state was inspected, see
+    `files.find_state`; `retries` is the schedule of those that have failed, which who
+    inspects them keeps.
     """
-    if not Path(folder).is_dir():
-        raise FileNotFoundError(f"there is no folder {folder} to watch.")
-    say(f"watching {printable(folder)}; Ctrl-C ends it")
-    before, reported = {}, set()
-    while True:
-        start = time.monotonic()
-        files, _, unreadable = find_files(folder)
+
+    def __init__(self, folder, is_inspected, retries, say=print):
+        if not Path(folder).is_dir():
+            raise FileNotFoundError(f"there is no folder {folder} to watch.")
+        self._folder, self._is_inspected, self._retries = folder, is_inspected, retries
+        self._inspected = set()  # states, of files that are there
+        self._skipped = set()  # names of what cannot be looked at, told once
+        say(f"watching {printable(folder)}; Ctrl-C ends it")
+
+    def __iter__(self):
+        before = {}
+        while True:
+            start = time.monotonic()
+            found = find_states(without_drawn(self._list_files()))
+            self._inspected.intersection_update(found.values())
+            arrived = [
+                file
+                for file, state in found.items()
+                if state == before.get(file) and self._is_due(state)
+            ]
+            taken = time.monotonic() - start
+            # Many take a while: whether one has changed is asked again at its turn.
+            yield (file for file in arrived if find_state(file) == found[file])
+            before = found
+            time.sleep(max(_WATCH_SECONDS, taken))  # looks take half of the time
+
+    def _list_files(self):
+        files, _, unreadable = find_files(self._folder)
         for name, reason in unreadable:
-            if name not in reported:
+            if name not in self._skipped:
                 tell(f"skipped: {reason}")
-        reported = {name for name, _ in unreadable}
-        found = find_states(without_drawn(files))
-        arrived = {
-            x: state
-            for x, state in found.items()
-            if state is not None and state == before.get(x) and is_due(state)
-        }
-        taken = time.monotonic() - start
-        # Many take a while: whether one has changed is asked again at its turn.
-        yield (x for x, state in arrived.items() if find_state(x) == state)
-        before = found
-        time.sleep(max(_WATCH_SECONDS, taken))  # no more than half of the time to look
+        self._skipped = {name for name, _ in unreadable}
+        return files
+
+    def _is_due(self, state):
+        if state is None or state in self._inspected:
+            return False
+        if self._is_inspected(state):
+            self._inspected.add(state)
+            return False
+        return self._retries.is_due(state)

@@ -2,15 +2,13 @@
 
 import json
 import logging
-import math
 import warnings
 from contextlib import contextmanager
-from numbers import Integral, Real
+from numbers import Integral
 
 import torch
 
 from skpatchsvdd._export.one_image import OneImage, make_graph_bank
-from skpatchsvdd._export.reducing import holds_all, reduce_bank
 from skpatchsvdd._export.search import OPSET, make_function
 from skpatchsvdd._utils import check_file_name, replaced_when_whole
 from skpatchsvdd._version import __version__
@@ -23,34 +21,22 @@ _MOST_BYTES, _REST = 2**31, 2**24
 _BEGINNING = 64
 
 
-def export_onnx(est, path, bank_size, input_size, context):
-    """Write a fitted estimator as a file of ONNX; see `PatchSVDD.export_onnx`.
-
-    The context says how to make a bank smaller, on the CPU.
-    """
+def export_onnx(est, path, input_size):
+    """Write a fitted estimator as a file of ONNX; see `PatchSVDD.export_onnx`."""
     _import_onnx()
     path = check_file_name(path)
     est._fitted.check_file()
-    _check_bank_size(bank_size)
     input_size = _choose_input_size(est, input_size)
-    fitted, calibration, offset = est._fitted, est._calibration, est.offset_
-    if bank_size is not None:
-        fitted, calibration = reduce_bank(fitted, calibration, bank_size, context)
-        if fitted is not est._fitted:
-            offset = calibration.offset()
-    _check_file_size(fitted, calibration, context)
-    bank = make_graph_bank(fitted, est.encoder_)
-    module = OneImage(bank, calibration, offset, input_size).eval()
+    _check_file_size(est)
+    bank = make_graph_bank(est._fitted, est.encoder_)
+    module = OneImage(bank, est._calibration, est.offset_, input_size).eval()
     shape = (*input_size, est.inspected_shape_[2])
     facts = {
         "version": __version__,
         "image_shape": list(shape),
         "inspected_shape": list(est.inspected_shape_),
-        "threshold": float(offset),
-        "bank_size": {
-            str(name): len(index)
-            for name, index in zip(est.scales_, fitted.indexes, strict=True)
-        },
+        "threshold": float(est.offset_),
+        "bank_size": {str(name): n for name, n in est.bank_size_.items()},
     }
     content = _repeat(_trace(module, shape), shape, facts).SerializeToString()
     with replaced_when_whole(path) as partial:
@@ -81,20 +67,6 @@ def _import_onnx():
         )
 
 
-def _check_bank_size(bank_size):
-    is_count = isinstance(bank_size, Integral) and bank_size >= 1
-    is_fraction = (
-        isinstance(bank_size, Real)
-        and not isinstance(bank_size, Integral)
-        and 0 < bank_size <= 1
-    )
-    if bank_size is not None and not is_count and not is_fraction:
-        raise ValueError(
-            "bank_size must be a number of patches, a fraction of them in (0, 1], or "
-            f"None for all, got {bank_size!r}."
-        )
-
-
 def _choose_input_size(est, input_size):
     """Return the size of the images that come in: one for all."""
     size = tuple(est.inspected_shape_[:2])
@@ -122,27 +94,20 @@ def _choose_input_size(est, input_size):
     return tuple(map(int, pair))
 
 
-def _check_file_size(fitted, calibration, context):
+def _check_file_size(est):
     """Raise if a bank and the weights are more than one file can hold."""
-    rows = [index.view_bank().rows for index in fitted.indexes]
-    rest = _REST + sum(4 * math.prod(x.shape) for x in context.encoder.parameters())
-    if fitted.variations is not None:
-        rest += sum(x.sample.rows.nbytes for x in fitted.variations)
+    rows = [index.view_bank().rows for index in est._fitted.indexes]
+    rest = _REST + sum(4 * x.numel() for x in est.encoder_.parameters())
+    if est._fitted.variations is not None:
+        rest += sum(x.sample.rows.nbytes for x in est._fitted.variations)
     n_bytes = rest + sum(x.nbytes for x in rows)
-    if n_bytes <= _MOST_BYTES:
-        return
-    most = max((_MOST_BYTES - rest) // sum(x[0].nbytes for x in rows), 1)
-    way_out = f"Pass bank_size={most} or less, to keep a covering part."
-    if not holds_all(fitted, calibration, context):
-        way_out = (
-            f"It is a part of the training images' patches already, and the threshold "
-            f"for a smaller one could not be found: fit again with bank_size={most} or "
-            "less, or with a smaller image_size, and export that."
+    if n_bytes > _MOST_BYTES:
+        most = max((_MOST_BYTES - rest) // sum(x[0].nbytes for x in rows), 1)
+        raise ValueError(
+            f"the bank takes {n_bytes / 2**30:.1f} GiB, and a file of ONNX can hold "
+            f"{_MOST_BYTES / 2**30:.1f} GiB. Fit again with bank_size={most} or less, "
+            "or with a smaller image_size, and export that."
         )
-    raise ValueError(
-        f"the bank takes {n_bytes / 2**30:.1f} GiB, and a file of ONNX can hold "
-        f"{_MOST_BYTES / 2**30:.1f} GiB. {way_out}"
-    )
 
 
 def _trace(module, shape):

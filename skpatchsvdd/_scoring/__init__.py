@@ -8,8 +8,6 @@ from skpatchsvdd._scoring.fitted import (
     build_bank,
     encode_images,
     extend_bank,
-    find_folds,
-    fold_bank,
     index_banks,
     measure_variations,
     score_encoded,

@@ -1,9 +1,9 @@
-"""Synthetic images: four textures and an aligned object, whole and damaged."""
+"""Synthetic images: two textures and an aligned object, whole and damaged."""
 
 from numbers import Integral, Real
 
 import numpy as np
-from scipy import ndimage, spatial
+from scipy import ndimage
 from sklearn.utils import Bunch, check_random_state
 
 from skpatchsvdd._synthetic.defects import VISIBLE, add_defect, pixel_axes
@@ -31,8 +31,8 @@ def make_textures(
         Height and width in pixels, at least 32.
     anomaly_fraction : float, default=0.0
         Fraction of the images, in [0, 1], that have a defect.
-    kind : {"fabric", "wood", "leather", "mesh", "gear"}, default="fabric"
-        What the images show. The first four are textures; "gear" is one part, always
+    kind : {"fabric", "wood", "gear"}, default="fabric"
+        What the images show. The first two are textures; "gear" is one part, always
         in about the same position.
     random_state : int, RandomState instance or None, default=None
         Makes the images reproducible.
@@ -49,8 +49,8 @@ def make_textures(
         masks : ndarray of shape (n_samples, image_size, image_size)
             True at the pixels of the defect.
         defects : ndarray of str of shape (n_samples,)
-            "good", "scratch", "stain" or "hole"; "worn" (fabric and leather),
-            "distortion" (all but leather) or "missing" (a gear's tooth).
+            "good", "scratch", "stain", "hole", "distortion", "worn" (fabric) or
+            "missing" (a gear's tooth).
 
     Examples
     --------
@@ -66,8 +66,8 @@ def make_textures(
     samples = []
     for label in labels:
         # A generator for each image: the first ones do not depend on how many follow.
-        own = np.random.RandomState(draw_seed(rng))
-        samples.append(_make_image(own, image_size, kind, label == -1))
+        image_rng = np.random.RandomState(draw_seed(rng))
+        samples.append(_make_image(image_rng, image_size, kind, label == -1))
     images, masks, defects = zip(*samples, strict=True)
     return Bunch(
         images=np.stack(images),
@@ -153,47 +153,10 @@ def _wood(rng, size):
     return (0.50, 0.31, 0.17) * (1 - tone) + np.array((0.80, 0.60, 0.40)) * tone
 
 
-def _leather(rng, size):
-    """Grained leather: cells divided by creases, lit from the top left."""
-    spacing = 7
-    count = size // spacing + 3
-    grid = np.stack(np.meshgrid(*[np.arange(-1, count)] * 2), axis=-1).reshape(-1, 2)
-    points = (grid + rng.uniform(-0.42, 0.42, grid.shape)) * spacing
-    pixels = np.stack(np.meshgrid(*[np.arange(size)] * 2, indexing="ij"), axis=-1)
-    near, _ = spatial.cKDTree(points).query(pixels, k=2)
-    height = np.tanh((near[:, :, 1] - near[:, :, 0]) / 2.2)
-    height = ndimage.gaussian_filter(height, 0.8) + 0.08 * _smooth_noise(rng, size, 1)
-    slope = -sum(np.gradient(height))
-    tone = (0.62 + 0.28 * height + 0.5 * slope).clip(0.1, 1.3)[:, :, None]
-    return np.array((0.47, 0.28, 0.20)) * tone
-
-
-def _mesh(rng, size):
-    """Woven wire over a dark ground."""
-    period = 16.0
-    down, right = pixel_axes((size, size))
-    shift = rng.uniform(0, period, 2)
-    bend = [0.5 * _smooth_noise(rng, size, 20) for _ in range(2)]
-    u = (right + bend[0] + shift[0]) / period
-    v = (down + bend[1] + shift[1]) / period
-    # The height of the wires of either direction, zero between them; where two cross,
-    # every other one lies on top.
-    upright, level = (
-        np.sqrt(np.clip((np.cos(2 * np.pi * w) - 0.15) / 0.85, 0, 1)) for w in (u, v)
-    )
-    over = (np.floor(u + 0.5) + np.floor(v + 0.5)) % 2 == 0
-    crossing = (upright > 0) & (level > 0)
-    top = np.where(crossing, np.where(over, upright, level), upright + level)
-    tone = 0.10 + 0.72 * top * (1 + 0.05 * _smooth_noise(rng, size, 0.8))
-    return tone[:, :, None] * np.array((0.92, 0.97, 1.0))
-
-
-_TEXTURES = {"fabric": _fabric, "wood": _wood, "leather": _leather, "mesh": _mesh}
+_TEXTURES = {"fabric": _fabric, "wood": _wood}
 _DEFECTS_OF = {
     "fabric": ["scratch", "stain", "hole", "distortion", "worn"],
     "wood": ["scratch", "stain", "hole", "distortion"],
-    "leather": ["scratch", "stain", "hole", "worn"],
-    "mesh": ["scratch", "stain", "hole", "distortion"],
     "gear": ["scratch", "stain", "hole", "distortion", "missing"],
 }
 _N_TEETH, _N_HOLES = 14, 6  # of the gear: any numbers would do

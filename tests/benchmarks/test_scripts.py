@@ -330,11 +330,10 @@ def test_onnx(run, categories):
     pytest.importorskip("onnxruntime", reason="pip install onnxruntime")
     options = "--encoder raw --n-train 4 --image-size 64 --timed 1 --threads 1"
     figures = run("bench_onnx", *categories, options)
-    full, reduced = figures["rows"]
-    n_same, _, n_images = full["verdicts"].split()
+    [row] = figures["rows"]
+    n_same, _, n_images = row["verdicts"].split()
     assert n_same == n_images
-    assert full["score diff"] < 1e-3
-    assert 0 < reduced["MB"] < full["MB"]
+    assert row["score diff"] < 1e-3
 
 
 @pytest.mark.slow

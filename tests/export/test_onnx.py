@@ -90,10 +90,9 @@ class TwoMaps(nn.Module):
         return x, self.second(x)
 
 
-def test_trained_and_known_encoders_with_groups(normal, mixed, tmp_path):
+def test_the_default_features_with_groups(normal, mixed, tmp_path):
     groups = [0, 0, 0, 1, 1, 2, 3, 3]
-    names = ["hierarchical", "procedural"]
-    est = fit(normal, encoder=names, groups=groups, false_alarm_rate=0.4)
+    est = fit(normal, encoder="procedural", groups=groups, false_alarm_rate=0.4)
     facts = est.export_onnx(tmp_path / "part.onnx")
     check_same(est, tmp_path / "part.onnx", mixed.images)
     assert len(set(est.predict(mixed.images))) == 2
@@ -101,6 +100,16 @@ def test_trained_and_known_encoders_with_groups(normal, mixed, tmp_path):
     assert facts["bank_size"] == {str(k): n for k, n in est.bank_size_.items()}
 
 
+def test_several_encoders_and_known_defects(normal, mixed, tmp_path):
+    y = ["ok"] * len(normal) + ["scratch"] * 2
+    defects = mixed.images[mixed.labels == -1]
+    images = np.concatenate([normal, defects[:2]])
+    est = fit(images, encoder=["hierarchical", TwoMaps()], y=y)
+    est.export_onnx(tmp_path / "part.onnx")
+    check_same(est, tmp_path / "part.onnx", defects[2:])
+
+
+@pytest.mark.slow
 def test_the_paper_s_training(tmp_path):
     textures = make_textures(8, image_size=72, random_state=SEED).images
     est = fit(
@@ -113,15 +122,6 @@ def test_the_paper_s_training(tmp_path):
     assert est.center_.shape == (72, 72, 3)
     est.export_onnx(tmp_path / "part.onnx")
     check_same(est, tmp_path / "part.onnx", textures[5:])
-
-
-def test_known_defects(normal, mixed, tmp_path):
-    y = ["ok"] * len(normal) + ["scratch"] * 2
-    defects = mixed.images[mixed.labels == -1]
-    images = np.concatenate([normal, defects[:2]])
-    est = fit(images, encoder=TwoMaps(), y=y)
-    est.export_onnx(tmp_path / "part.onnx")
-    check_same(est, tmp_path / "part.onnx", defects[2:])
 
 
 def test_a_part_of_images_that_are_resized(tmp_path):
@@ -168,21 +168,6 @@ def test_a_file_says_what_it_is(small, small_file):
     ]
 
 
-def test_a_reduced_bank_has_a_threshold_of_its_own(small, small_file, grey, tmp_path):
-    path = tmp_path / "small.onnx"
-    facts = small.export_onnx(path, bank_size=5)
-    assert facts["bank_size"] == {"32": 5}
-    assert path.stat().st_size < small_file.stat().st_size
-    scores, _, verdicts, *_ = run(path, 255 - grey)
-    full, *_ = run(small_file, 255 - grey)
-    assert (scores <= full + 1e-4).all()
-    assert facts["threshold"] < small.offset_  # fewer patches are farther away
-    np.testing.assert_array_equal(
-        verdicts, np.where(scores < facts["threshold"], -1, 1)
-    )
-    assert small.bank_size_[32] > 5  # the estimator stays as it was
-
-
 def refuse(est, folder, message, error=ValueError, **given):
     """Check that nothing is written of what cannot be exported."""
     with pytest.raises(error, match=message):
@@ -193,10 +178,6 @@ def refuse(est, folder, message, error=ValueError, **given):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        *(
-            ({"bank_size": x}, "bank_size must be a number of patches")
-            for x in (0, -1, 1.5, 0.0, "many", True - 1)
-        ),
         ({"input_size": (40, 41)}, "fit with image_size"),
         ({"input_size": (1, 2, 3)}, "height, width"),
         ({"input_size": 0}, "in pixels"),
@@ -210,8 +191,6 @@ def test_what_cannot_be_exported(grey, tmp_path):
     refuse(PatchSVDD(), tmp_path, "is not fitted")
     est = fit([*grey[:3], grey[3][:38]], encoder="hierarchical", image_size=36)
     refuse(est, tmp_path, "such as one of 38 x 40, 40 x 40")
-    est = fit(grey, encoder="hierarchical", bank_size=10)
-    refuse(est, tmp_path, "bank_size cannot reduce a bank that holds a", bank_size=5)
 
 
 def test_a_function_is_no_graph(normal, tmp_path):
@@ -221,24 +200,17 @@ def test_a_function_is_no_graph(normal, tmp_path):
     assert np.isfinite(est.score_samples(normal[3:4])).all()  # it still works
 
 
-def test_a_bank_beyond_what_a_file_holds(small, tmp_path, monkeypatch):
-    monkeypatch.setattr(onnx_file, "_MOST_BYTES", 2**20)
-    refuse(small, tmp_path, "Pass bank_size")
-
-
-def test_a_part_of_a_bank_beyond_what_a_file_holds(grey, tmp_path, monkeypatch):
-    est = fit(grey, encoder="hierarchical", bank_size=10)
-    n_kept, n_bytes = est.bank_size_[32], est._fitted.indexes[0].bank().rows.nbytes
+def test_a_bank_beyond_what_a_file_holds(small, grey, tmp_path, monkeypatch):
+    file_size = sum(4 * x.numel() for x in small.encoder_.parameters())
+    file_size += sum(x.sample.rows.nbytes for x in small._fitted.variations or [])
+    file_size += small._fitted.indexes[0].bank().rows.nbytes // 2
     monkeypatch.setattr(onnx_file, "_REST", 0)
-    rest = sum(4 * x.numel() for x in est.encoder_.parameters())
-    rest += sum(x.sample.rows.nbytes for x in est._fitted.variations or [])
-    monkeypatch.setattr(onnx_file, "_MOST_BYTES", rest + n_bytes // 2)
-    with pytest.raises(ValueError, match="fit again with bank_size=") as caught:
-        est.export_onnx(tmp_path / "part.onnx")
-    assert "Pass bank_size" not in str(caught.value)
+    monkeypatch.setattr(onnx_file, "_MOST_BYTES", file_size)
+    with pytest.raises(ValueError, match="Fit again with bank_size=") as caught:
+        small.export_onnx(tmp_path / "part.onnx")
     advised = int(re.search(r"bank_size=(\d+)", str(caught.value))[1])
-    assert advised == n_kept // 2
-    est.set_params(bank_size=advised).fit(grey)
+    assert advised == small.bank_size_[32] // 2
+    est = fit(grey, encoder="hierarchical", bank_size=advised)
     assert est.export_onnx(tmp_path / "part.onnx")["bank_size"] == {"32": advised}
 
 

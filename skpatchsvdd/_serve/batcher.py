@@ -19,7 +19,7 @@ _MOST, _LEAST = 16, 8
 _PATIENCE, _LOOK = 0.03, 0.002
 
 
-class Busy(Exception):
+class BusyError(Exception):
     """The queue is full: try again later."""
 
 
@@ -47,34 +47,33 @@ class Batcher:
     @contextmanager
     def expecting(self, n_images):
         """Let a batch wait a moment for images that are submitted in the block."""
-        self._expect(n_images)
+        self._count(n_expected=n_images)
         try:
             yield
         finally:
-            self._expect(-n_images)
+            self._count(n_expected=-n_images)
 
-    def _expect(self, n_images):
+    def _count(self, n_expected=0, n_pixels=0):
         with self._counting:
-            self._n_expected += n_images
+            self._n_expected += n_expected
+            self._n_pixels += n_pixels
 
     def submit(self, images):
-        """Return a future for each of some arrays; raise `Busy` if not all fit."""
-        futures = []
+        """Return a future for each of some arrays; raise `BusyError` if not all fit."""
         n_pixels = sum(image.size for image in images)
-        with self._counting:
-            if self._n_pixels and self._n_pixels + n_pixels > _MOST_PIXELS:
-                raise Busy
+        if self._n_pixels and self._n_pixels + n_pixels > _MOST_PIXELS:
+            raise BusyError
+        futures = []
         for image in images:
-            future = Future()
+            futures.append(Future())
+            self._count(n_pixels=image.size)
             try:
-                self._queue.put_nowait((image, future))
+                self._queue.put_nowait((image, futures[-1]))
             except queue.Full:
-                for former in futures:
-                    former.cancel()
-                raise Busy from None
-            with self._counting:
-                self._n_pixels += image.size
-            futures.append(future)
+                self._count(n_pixels=-image.size)
+                for future in futures:
+                    future.cancel()
+                raise BusyError from None
         return futures
 
     def close(self):
@@ -87,17 +86,16 @@ class Batcher:
         self._thread.join()
 
     def _run(self):
-        while True:
+        is_open = True
+        while is_open:
             batch = self._collect()
-            is_last = batch[-1] is None
-            with self._counting:
-                self._n_pixels -= sum(x[0].size for x in batch if x)
-            batch = [x for x in batch if x and x[1].set_running_or_notify_cancel()]
+            is_open = batch[-1] is not None
+            batch = batch if is_open else batch[:-1]
+            self._count(n_pixels=-sum(image.size for image, _ in batch))
+            batch = [x for x in batch if x[1].set_running_or_notify_cancel()]
             parts = [batch] if len(batch) >= _LEAST else [[x] for x in batch]
             for part in parts:
                 self._inspect(part)
-            if is_last:
-                return
 
     def _collect(self):
         """Wait for an image; return it and others that are there, or about to be."""
@@ -126,5 +124,4 @@ class Batcher:
                 self._inspect([one])
             return
         for i, (_, future) in enumerate(batch):
-            own = {name: values[i] for name, values in results.items()}
-            future.set_result((est, own))
+            future.set_result((est, {k: values[i] for k, values in results.items()}))

@@ -34,11 +34,18 @@ CREATE TABLE IF NOT EXISTS outbox (
     id INTEGER PRIMARY KEY AUTOINCREMENT, target TEXT NOT NULL, body TEXT NOT NULL,
     tries INTEGER NOT NULL DEFAULT 0, due REAL NOT NULL, error TEXT);
 """
-_FIELDS = (
-    *("id", "file", "time", "verdict", "score", "threshold", "p_value", "kind"),
-    *("reason", "model", "pictures", "seen_by", "seen_at", "said", "said_by"),
-    *("applied", "revision"),
-)
+_SELECT = """
+SELECT id, file, time, verdict, score, threshold, p_value, kind, reason, model,
+    pictures, seen_by, seen_at, said, said_by, applied, revision, digest FROM images
+"""
+_IS_WAITING = "verdict = 'abnormal' AND seen_at IS NULL"
+_IS_SAID = "said IS NOT NULL AND applied IS NULL"
+_ONLY = {
+    None: "1",
+    "abnormal": "verdict = 'abnormal'",
+    "waiting": _IS_WAITING,
+    "said": "said IS NOT NULL",
+}
 # Signals that wait, at most: of those of weeks ago nobody wants to hear.
 _MOST_WAITING = 10_000
 
@@ -62,8 +69,8 @@ class Store:
             ) from error
         except sqlite3.DatabaseError as error:
             raise ValueError(
-                f"{path} is no file of this command ({error}). Move it away, or pass "
-                "another folder to -o."
+                f"{path} is not a file of this command ({error}). Move it away, or "
+                "pass another folder to -o."
             ) from error
 
     def _open(self, path):
@@ -73,12 +80,12 @@ class Store:
         self._base.row_factory = sqlite3.Row
         self._base.execute("PRAGMA journal_mode=WAL")
         self._base.execute("PRAGMA synchronous=FULL")
-        (version,) = self._base.execute("PRAGMA user_version").fetchone()
+        version = self._value("PRAGMA user_version")
         if version not in (0, _VERSION):
             raise sqlite3.DatabaseError(f"version {version}, expected {_VERSION}")
         self._base.executescript(_TABLES)
         self._base.execute(f"PRAGMA user_version={_VERSION}")
-        (self._revision,) = self._one("SELECT IFNULL(MAX(revision), 0) FROM images")
+        self._revision = self._value("SELECT IFNULL(MAX(revision), 0) FROM images")
         counts = "SELECT verdict, COUNT(*) FROM images GROUP BY verdict"
         self._counts = Counter(dict(self._all(counts)))
 
@@ -104,33 +111,40 @@ class Store:
         with self._lock:
             return self._base.execute(query, values).fetchall()
 
-    def _one(self, query, *values):
-        with self._lock:
-            return self._base.execute(query, values).fetchone()
+    def _value(self, query, *values):
+        """Return the first value of the first row, or None where there is none."""
+        rows = self._all(query, *values)
+        return rows[0][0] if rows else None
 
-    def _next(self):
-        self._revision += 1
-        return self._revision
+    def _images(self, condition, *values):
+        return [
+            dict(row)
+            | {
+                "file": os.fsdecode(row["file"]),
+                "said": json.loads(row["said"] or "null"),
+            }
+            for row in self._all(f"{_SELECT} WHERE {condition}", *values)
+        ]
 
     def knows(self, state):
         """Whether a file of a state was taken in; see `states.find_state`."""
-        row = self._one("SELECT 1 FROM images WHERE state = ?", f"{state:016x}")
-        return row is not None
+        query = "SELECT 1 FROM images WHERE state = ?"
+        return self._value(query, f"{state:016x}") is not None
 
-    def add(self, image, pictures=None, signals=()):
-        """Take in an image, with its pictures and the signals that it raises.
+    def add(self, image, pictures=None, event=None, targets=()):
+        """Take in an image, with its pictures and an event to send to some targets.
 
-        Returns its number, or None if its state is known. `signals` are pairs of a
-        target and a function of the number that gives the text to send.
+        Returns its number, which the event gets, or None if its state is known.
         """
         if pictures is not None:
             image = image | {"pictures": _digest(pictures)}
         columns = [*image, "revision"]
         marks = ", ".join("?" * len(columns))
         with self._writing() as base:
+            self._revision += 1
             added = base.execute(
                 f"INSERT OR IGNORE INTO images ({', '.join(columns)}) VALUES ({marks})",
-                [*image.values(), self._next()],
+                [*image.values(), self._revision],
             )
             if added.rowcount == 0:
                 return None
@@ -139,10 +153,10 @@ class Store:
                 base.execute(
                     "INSERT INTO pictures VALUES (?, ?, ?, ?)", (number, *pictures)
                 )
-            for target, make_body in signals:
+            for target in targets:
                 base.execute(
                     "INSERT INTO outbox (target, body, due) VALUES (?, ?, ?)",
-                    (target, make_body(number), time.time()),
+                    (target, json.dumps(event | {"image": number}), time.time()),
                 )
         self._counts[image["verdict"]] += 1
         if number % 100 == 0:
@@ -155,9 +169,7 @@ class Store:
         with self._writing() as base:
             base.execute(
                 "DELETE FROM pictures WHERE image <= ? AND image NOT IN (SELECT id "
-                "FROM images WHERE (verdict = 'abnormal' AND seen_at IS NULL "
-                "AND id > ?) "
-                "OR said IS NOT NULL)",
+                f"FROM images WHERE ({_IS_WAITING} AND id > ?) OR said IS NOT NULL)",
                 (number, number - self._n_pictures),
             )
             base.execute(
@@ -167,36 +179,20 @@ class Store:
 
     def find(self, number):
         """Return an image by its number, or None."""
-        row = self._one(
-            f"SELECT {', '.join(_FIELDS)}, digest FROM images WHERE id = ?", number
-        )
-        return None if row is None else _as_image(row)
+        return next(iter(self._images("id = ?", number)), None)
 
     def list_images(self, before=None, only=None, limit=60):
         """Return images, the newest first; `only` "abnormal", "waiting" or "said"."""
-        conditions = {
-            None: "1",
-            "abnormal": "verdict = 'abnormal'",
-            "waiting": "verdict = 'abnormal' AND seen_at IS NULL",
-            "said": "said IS NOT NULL",
-        }
-        rows = self._all(
-            f"SELECT {', '.join(_FIELDS)} FROM images WHERE {conditions[only]} "
-            "AND id < ? ORDER BY id DESC LIMIT ?",
-            2**62 if before is None else before,
-            limit,
-        )
-        return [_as_image(row) for row in rows]
+        condition = f"{_ONLY[only]} AND id < ? ORDER BY id DESC LIMIT ?"
+        return self._images(condition, 2**62 if before is None else before, limit)
 
     def list_changes(self, since, limit=200):
         """Return images that are new or changed since a revision, the oldest first."""
-        rows = self._all(
-            f"SELECT {', '.join(_FIELDS)} FROM images WHERE revision > ? "
-            "ORDER BY revision LIMIT ?",
-            since,
-            limit,
-        )
-        return [_as_image(row) for row in rows]
+        return self._images("revision > ? ORDER BY revision LIMIT ?", since, limit)
+
+    def list_said(self):
+        """Return the images of which something was said that is not applied."""
+        return self._images(f"{_IS_SAID} ORDER BY id")
 
     @property
     def revision(self):
@@ -213,18 +209,16 @@ class Store:
 
         The digest is that of an image's pictures: numbers begin anew in another file.
         """
-        return (
-            self._read(number, digest, name) if name in ("thumb", "overlay") else None
-        )
+        is_picture = name in ("thumb", "overlay")
+        return self._read(number, digest, name) if is_picture else None
 
     def _read(self, number, digest, name):
-        row = self._one(
+        return self._value(
             f"SELECT {name} FROM pictures JOIN images ON image = id "
             "WHERE image = ? AND images.pictures = ?",
             number,
             digest,
         )
-        return None if row is None else row[0]
 
     def count(self):
         """Return how many images there are, by verdict."""
@@ -232,32 +226,23 @@ class Store:
 
     def count_said(self):
         """Return of how many images something was said that is not applied."""
-        (n_said,) = self._one(
-            "SELECT COUNT(*) FROM images WHERE said IS NOT NULL AND applied IS NULL"
-        )
-        return n_said
+        return self._value(f"SELECT COUNT(*) FROM images WHERE {_IS_SAID}")
 
     def count_waiting(self):
         """Return how many alarms nobody has looked at, and signals are not sent."""
-        (alarms,) = self._one(
-            "SELECT COUNT(*) FROM images WHERE verdict = 'abnormal' AND seen_at IS NULL"
-        )
-        (signals,) = self._one("SELECT COUNT(*) FROM outbox")
-        return alarms, signals
+        alarms = self._value(f"SELECT COUNT(*) FROM images WHERE {_IS_WAITING}")
+        return alarms, self._value("SELECT COUNT(*) FROM outbox")
 
     def list_buckets(self, start, length):
         """Return number, alarms and mean of score / threshold in spans of time."""
-        return [
-            tuple(row)
-            for row in self._all(
-                "SELECT CAST((time - ?) / ? AS INTEGER), COUNT(*), "
-                "SUM(verdict = 'abnormal'), AVG(score / threshold) FROM images "
-                "WHERE time >= ? AND verdict != 'unreadable' GROUP BY 1",
-                start,
-                length,
-                start,
-            )
-        ]
+        return self._all(
+            "SELECT CAST((time - ?) / ? AS INTEGER), COUNT(*), "
+            "SUM(verdict = 'abnormal'), AVG(score / threshold) FROM images "
+            "WHERE time >= ? AND verdict != 'unreadable' GROUP BY 1",
+            start,
+            length,
+            start,
+        )
 
     def list_scores(self, since, model, limit):
         """Return the last scores by a model since a time."""
@@ -268,57 +253,48 @@ class Store:
             model,
             limit,
         )
-        return [x[0] for x in rows]
+        return [score for (score,) in rows]
+
+    def _update(self, base, number, condition, *known, **values):
+        """Change an image, if a condition holds; return how many were changed."""
+        columns = ", ".join(f"{name} = ?" for name in values)
+        done = base.execute(
+            f"UPDATE images SET {columns}, revision = ? WHERE id = ? AND {condition}",
+            [*values.values(), self._revision + 1, number, *known],
+        )
+        self._revision += done.rowcount
+        return done.rowcount
 
     def see(self, numbers, who):
         """Let alarms wait no longer: somebody has looked at them; return how many."""
-        former = self._revision
+        seen = {"seen_by": who, "seen_at": time.time()}
         with self._writing() as base:
-            for number in numbers:
-                done = base.execute(
-                    "UPDATE images SET seen_by = ?, seen_at = ?, revision = ? WHERE "
-                    "id = ? AND seen_at IS NULL",
-                    (who, time.time(), self._revision + 1, number),
-                )
-                self._revision += done.rowcount
-            return self._revision - former
+            return sum(
+                self._update(base, x, "seen_at IS NULL", **seen) for x in numbers
+            )
 
     def say(self, number, said, who):
         """Keep what somebody says of an image, to be applied; None takes it back."""
-        text = None if said is None else json.dumps(said)
+        text, now = None if said is None else json.dumps(said), time.time()
+        said = {"said": text, "said_by": who, "said_at": now, "applied": None}
         with self._writing() as base:
-            base.execute(
-                "UPDATE images SET said = ?, said_by = ?, said_at = ?, applied = NULL, "
-                "seen_by = IFNULL(seen_by, ?), seen_at = IFNULL(seen_at, ?), "
-                "revision = ? WHERE id = ?",
-                (text, who, time.time(), who, time.time(), self._next(), number),
-            )
-
-    def list_said(self):
-        """Return the images of which something was said that is not applied."""
-        rows = self._all(
-            f"SELECT {', '.join(_FIELDS)}, digest FROM images WHERE said IS NOT NULL "
-            "AND applied IS NULL ORDER BY id"
-        )
-        return [_as_image(row) for row in rows]
+            seen = {"seen_by": who, "seen_at": now}
+            self._update(base, number, "seen_at IS NULL", **seen)
+            self._update(base, number, "1", **said)
 
     def mark_applied(self, entries):
         """Say by which entry of the history images were applied, or None, by number."""
         with self._writing() as base:
             for number, entry in entries.items():
-                done = base.execute(
-                    "UPDATE images SET applied = ?1, revision = ?2 WHERE id = ?3 AND "
-                    "said IS NOT NULL AND applied IS NOT ?1",
-                    (entry, self._revision + 1, number),
-                )
-                self._revision += done.rowcount
+                condition = "said IS NOT NULL AND applied IS NOT ?"
+                self._update(base, number, condition, entry, applied=entry)
 
     def take_signal(self, target):
         """Return the next signal for a target, or None; it may not be due yet."""
-        row = self._one(
+        rows = self._all(
             "SELECT * FROM outbox WHERE target = ? ORDER BY due, id LIMIT 1", target
         )
-        return None if row is None else dict(row)
+        return dict(rows[0]) if rows else None
 
     def drop_signal(self, number):
         """Remove a signal that was sent, or given up."""
@@ -338,10 +314,3 @@ def _digest(pictures):
     """Return text that tells the pictures of an image from those of any other."""
     parts = [x.encode() if isinstance(x, str) else x for x in pictures]
     return hashlib.blake2b(b"".join(parts), digest_size=16).hexdigest()
-
-
-def _as_image(row):
-    image = dict(row)
-    image["file"] = os.fsdecode(image["file"])
-    image["said"] = json.loads(image["said"]) if image["said"] else None
-    return image

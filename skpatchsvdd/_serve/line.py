@@ -10,28 +10,34 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skpatchsvdd._cli.batches import cut_batches, inspect_batch, is_of_machine
-from skpatchsvdd._cli.models import load_model
-from skpatchsvdd._cli.serve.metrics import Metrics
-from skpatchsvdd._cli.states import find_state
-from skpatchsvdd._cli.text import describe_cause, printable, tell
-from skpatchsvdd._cli.watch import Later, watch_folder
+from skpatchsvdd._cli import (
+    FolderWatcher,
+    RetrySchedule,
+    cut_batches,
+    describe_cause,
+    find_state,
+    inspect_batch,
+    is_of_machine,
+    load_model,
+    printable,
+    tell,
+)
 from skpatchsvdd._images import read_display
 from skpatchsvdd._report import OVERLAY_SIZE, Page, digest_file, draw_outlined
+from skpatchsvdd._serve.metrics import Metrics
 from skpatchsvdd.drift import drift_test
 
 # Longest side of the pictures of maps, and images that are inspected between two looks
 # at what people and requests want.
-_PICTURE_SIZE = 640
-_AT_A_TIME = 4
+_PICTURE_SIZE, _AT_A_TIME = 640, 4
 # How often it is looked whether there is another model, where no folder is watched.
 _LOOK_SECONDS = 1.0
 # Seconds without a look at the folder after which something must be wrong.
 _STANDS_STILL = 60
-# States of files that are held in memory.
-_N_KNOWN = 200_000
-# Scores that drift is told by, at most and at least, and seconds that it is kept for.
-_N_DRIFT, _LEAST_DRIFT, _DRIFT_SECONDS = 500, 20, 15
+# Scores that drift is told by, at most and at least.
+_N_DRIFT, _LEAST_DRIFT = 500, 20
+# Seconds that drift, and what else is plotted, is kept, however many pages ask.
+_DRIFT_SECONDS, _SPAN_SECONDS = 15, 3
 SPANS = {"hour": (3600, 60), "day": (86400, 3600)}
 
 
@@ -52,14 +58,12 @@ class Line:
 
     def __init__(self, path, store, device=None, encoder=None):
         self.path, self.store = path, store
-        self.signals, self.say, self.has_failed = None, None, False
+        self.alarms, self.say, self.has_failed = None, None, False
         self.encoder, self._device = encoder, device
         self._trouble, self._looked_at = None, None
-        self._known = set()  # states that the store knows, of those asked for
-        self._later = Later()
-        self._is_closed = threading.Event()
-        self._drift = {}
+        self._retries, self._is_closed = RetrySchedule(), threading.Event()
         self.metrics, self._loading = Metrics(), threading.Lock()
+        self._kept = {}  # what is plotted, and until when
         self.model = self._stat = None
         self.load()
 
@@ -70,7 +74,7 @@ class Line:
             while digest != (digest := digest_file(self.path)):  # as it was loaded
                 est = load_model(self.path, self._device, self.encoder)
             self.model = Model(est, digest, Page(est, "", limit=0))
-            self._stat, self._drift = stat, {}
+            self._stat, self._kept = stat, {}
 
     def _refresh(self, on_change):
         """Load the model again if another program has replaced its file."""
@@ -96,18 +100,21 @@ class Line:
             while not self._is_closed.wait(_LOOK_SECONDS):
                 self._refresh(on_change)
             return
-        for files in watch_folder(folder, self._is_due, tell):
+        for files in FolderWatcher(folder, self.store.knows, self._retries, tell):
             self._looked_at = time.monotonic()
+            if not self._is_closed.is_set():
+                self._refresh(on_change)
+                self._inspect(files)
             if self._is_closed.is_set():
                 return
-            self._refresh(on_change)
-            for batch in cut_batches(files, self.model.est, _AT_A_TIME):
-                self._take(batch)
-                self._looked_at = time.monotonic()
-                if self._is_closed.is_set():
-                    return
-                if self._trouble:  # the rest at another look
-                    break
+
+    def _inspect(self, files):
+        """Inspect files; where the machine is in trouble, the rest at another look."""
+        for batch in cut_batches(files, self.model.est, _AT_A_TIME):
+            self._take(batch)
+            self._looked_at = time.monotonic()
+            if self._is_closed.is_set() or self._trouble:
+                return
 
     @property
     def seconds_since_look(self):
@@ -127,13 +134,6 @@ class Line:
         """Let `watch` end."""
         self._is_closed.set()
 
-    def _is_due(self, state):
-        if state not in self._known and self.store.knows(state):
-            if len(self._known) >= _N_KNOWN:  # of files that may long be gone
-                self._known.clear()
-            self._known.add(state)
-        return state not in self._known and self._later.is_due(state)
-
     def _take(self, batch):
         model, start = self.model, time.monotonic()
         outcomes = inspect_batch(batch, model.est, explain=True)
@@ -151,7 +151,7 @@ class Line:
                     outcome = outcome._replace(reason=reason, passes_soon=True)
             if outcome.passes_soon:
                 self._trouble = printable(outcome.reason)
-            self._later.put_off(outcome)
+            self._retries.put_off(outcome)
 
     def _add(self, outcome, model):
         """Keep what was found of a file, and pass an alarm on."""
@@ -163,8 +163,7 @@ class Line:
         }
         pictures = None
         if outcome.reason is None:
-            own = {name: values[0] for name, values in outcome.results.items()}
-            image |= _describe_row(own, model.est)
+            image |= _describe_row(_first(outcome.results), model.est)
             try:
                 pictures, image["digest"] = _draw(outcome, model)
             except Exception as error:  # half of another file makes decoders raise any
@@ -173,39 +172,59 @@ class Line:
                 tell(f"no picture of {outcome.file}: {describe_cause(error)}")
         else:
             image |= {"verdict": "unreadable", "reason": printable(outcome.reason)}
-        is_alarm = image["verdict"] == "abnormal"
-        targets = self.signals.targets if self.signals and is_alarm else []
-        told = describe_event(image)
-        signals = [(x, lambda i: json.dumps(told | {"image": i})) for x in targets]
-        number = self.store.add(image, pictures, signals)
-        self._later.forget(outcome.state)
+        event = _describe_event(image)
+        is_alarm = self.alarms is not None and image["verdict"] == "abnormal"
+        targets = self.alarms.targets if is_alarm else ()
+        number = self.store.add(image, pictures, event, targets)
+        self._retries.forget(outcome.state)
         if number is None:
             return
         self.metrics.watched.labels(image["verdict"]).inc()
         if self.say is not None:
-            self.say(json.dumps(told | {"image": number}))
+            self.say(json.dumps(event | {"image": number}))
         if targets:
-            self.signals.wake()
+            self.alarms.wake()
+
+    def _keep(self, key, seconds, make):
+        """Return what is kept under a key, made anew after some seconds."""
+        made, until = self._kept.get(key, (None, 0.0))
+        if time.monotonic() >= until:
+            made = make()
+            self._kept[key] = made, time.monotonic() + seconds
+        return made
+
+    def describe_span(self, span):
+        """Return what is plotted of the last hour or day, and whether scores drift."""
+        key = "span", span
+        return self._keep(key, _SPAN_SECONDS, lambda: self._describe_span(span))
+
+    def _describe_span(self, span):
+        seconds, length = SPANS[span]
+        start = (time.time() - seconds) // length * length + length
+        n = seconds // length
+        images, alarms, means = [0] * n, [0] * n, [None] * n
+        for i, n_images, n_alarms, mean in self.store.list_buckets(start, length):
+            if 0 <= i < n:
+                images[i], alarms[i], means[i] = n_images, n_alarms, mean
+        counts = {"images": images, "alarms": alarms, "means": means}
+        drift = self.find_drift(span)
+        return {"start": start, "length": length, **counts, "drift": drift}
 
     def find_drift(self, span):
         """Return whether scores of the last hour or day differ from those of fit."""
-        kept = self._drift.get(span)
-        if kept is not None and time.monotonic() < kept[0]:
-            return kept[1]
-        model = self.model
+        key = "drift", span
+        return self._keep(key, _DRIFT_SECONDS, lambda: self._find_drift(span))
+
+    def _find_drift(self, span):
+        est, digest, _ = self.model
         since = time.time() - SPANS[span][0]
-        scores = np.array(self.store.list_scores(since, model.digest, _N_DRIFT))
-        found = {"verdict": "too few images to tell", "drifted": False, "p_value": None}
-        if len(scores) >= _LEAST_DRIFT:
-            est = model.est
-            test = drift_test(est.calibration_scores_, scores, est.calibration_groups_)
-            found = {
-                "verdict": test.verdict,
-                "drifted": bool(test.drifted),
-                "p_value": float(test.p_value),
-            }
-        self._drift[span] = time.monotonic() + _DRIFT_SECONDS, found
-        return found
+        scores = np.array(self.store.list_scores(since, digest, _N_DRIFT))
+        if len(scores) < _LEAST_DRIFT:
+            verdict = "too few images to tell"
+            return {"verdict": verdict, "drifted": False, "p_value": None}
+        test = drift_test(est.calibration_scores_, scores, est.calibration_groups_)
+        drifted, p_value = bool(test.drifted), float(test.p_value)
+        return {"verdict": test.verdict, "drifted": drifted, "p_value": p_value}
 
     def list_drifts(self):
         """Return pairs of a span and the p-value of its drift, where there is one."""
@@ -213,7 +232,7 @@ class Line:
         return [(span, p_value) for span, p_value in drifts if p_value is not None]
 
 
-def describe_event(image):
+def _describe_event(image):
     """Return what is told of an image elsewhere: its name, verdict and numbers."""
     names = ("verdict", "p_value", "score", "threshold", "kind", "reason", "model")
     return {
@@ -224,22 +243,25 @@ def describe_event(image):
     }
 
 
-def describe_result(own, est):
+def _first(results):
+    return {name: values[0] for name, values in results.items()}
+
+
+def describe_result(results, est):
     """Return the answer to a request about one image, but for its map."""
     fields = ("top", "left", "bottom", "right", "area")
-    row = _describe_row(own, est)
-    regions = [{x: int(region[x]) for x in fields} for region in own["regions"]]
-    return row | {"regions": regions}
+    regions = [{x: int(region[x]) for x in fields} for region in results["regions"]]
+    return _describe_row(results, est) | {"regions": regions}
 
 
-def _describe_row(own, est):
-    names = own.get("names", ())
+def _describe_row(results, est):
+    kinds = results.get("names", ())
     return {
-        "verdict": "abnormal" if own["labels"] == -1 else "normal",
-        "p_value": float(own["p_values"]),
-        "score": float(own["scores"]),
+        "verdict": "abnormal" if results["labels"] == -1 else "normal",
+        "p_value": float(results["p_values"]),
+        "score": float(results["scores"]),
         "threshold": float(est.offset_),
-        "kind": str(names[0]["kind"]) if len(names) else None,
+        "kind": str(kinds[0]["kind"]) if len(kinds) else None,
     }
 
 
@@ -252,8 +274,8 @@ def _draw(outcome, model):
     if find_state(outcome.file) != outcome.state:
         raise OSError("it was moved or written to after it was inspected")
     thumb = base64.b64decode(details["thumb"].partition(",")[2])
-    kept = "size", "regions", "matches", "kinds", "distances", "map", "p_floor"
-    text = json.dumps({x: details[x] for x in kept if x in details})
+    names = "size", "regions", "matches", "kinds", "distances", "map", "p_floor"
+    text = json.dumps({x: details[x] for x in names if x in details})
     return (thumb, overlay, text), details["digest"]
 
 

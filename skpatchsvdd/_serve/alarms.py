@@ -3,7 +3,7 @@
 import json
 import os
 import queue
-import signal as signals
+import signal
 import subprocess
 import sys
 import threading
@@ -12,14 +12,14 @@ import urllib.error
 import urllib.request
 from contextlib import suppress
 
-from skpatchsvdd._cli.text import describe_cause, tell
+from skpatchsvdd._cli import describe_cause, tell
 
 # Seconds that a command or an address may take, and until the next try: at first, and
 # at most; twice as long each time.
 _PATIENCE = 30
 _FIRST_WAIT, _LONGEST_WAIT = 1, 300
 # A command that fails is run so often; an address is tried for as long as there are
-# signals for it.
+# alarms for it.
 _MOST_RUNS = 5
 # Lines of JSON that wait until they are read.
 _MOST_LINES = 10_000
@@ -28,7 +28,7 @@ _LAST_WAIT = 2
 COMMAND, WEBHOOK = "command", "webhook"
 
 
-class Lines:
+class LinePrinter:
     """Prints lines from a thread of its own, so that who does not read holds up nobody.
 
     `on_end` is called with what has ended it: there is nobody who could read.
@@ -75,22 +75,22 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-class Signals:
-    """Sends what the outbox of a store holds, in a thread, until it is closed.
+class AlarmSender:
+    """Sends what the outbox of a store holds, in threads, until it is closed.
 
     `command` is a list of arguments, run without a shell, which gets the alarm as JSON
     on its standard input; `webhook` is an address that the same JSON is posted to.
+    Each has a thread: one that does not answer does not hold up the other.
     """
 
     def __init__(self, store, command=None, webhook=None):
         self._store, self._command, self._webhook = store, command, webhook
         self._open = urllib.request.build_opener(_NoRedirect).open
         self._is_closed = False
-        # Each target has its own: one that does not answer keeps no other waiting.
-        self._wakes = {target: threading.Event() for target in (COMMAND, WEBHOOK)}
+        self._wakes = {COMMAND: threading.Event(), WEBHOOK: threading.Event()}
         self._threads = [
-            threading.Thread(target=self._run, args=(x,), daemon=True, name=x)
-            for x in self._wakes
+            threading.Thread(target=self._run, args=args, daemon=True, name=args[0])
+            for args in ((COMMAND, self._run_command), (WEBHOOK, self._post))
         ]
         for thread in self._threads:
             thread.start()
@@ -113,79 +113,65 @@ class Signals:
         for thread in self._threads:
             thread.join(_PATIENCE + 5)
 
-    def _run(self, target):
+    def _run(self, target, send):
         wake = self._wakes[target]
         while not self._is_closed:
             wake.clear()
             try:
-                signal = self._store.take_signal(target)
-                wait = None if signal is None else signal["due"] - time.time()
+                alarm = self._store.take_signal(target)
+                wait = None if alarm is None else alarm["due"] - time.time()
                 # One that is further away was put off before the clock was set back.
                 if wait is not None and not 0 < wait <= _LONGEST_WAIT:
-                    self._send(signal)
+                    self._send(alarm, send)
                     continue
             except Exception as error:  # of the disk: the next try may succeed
                 tell(f"alarms wait: {describe_cause(error)}")
                 wait = _FIRST_WAIT
             wake.wait(wait)
 
-    def _send(self, signal):
-        send = {COMMAND: self._run_command, WEBHOOK: self._post}[signal["target"]]
+    def _send(self, alarm, send):
         try:
-            send(signal)
+            send(alarm["body"])
         except Exception as error:  # whatever programs, networks and addresses raise
             reason = getattr(error, "reason", None)  # of urllib's errors
             cause = reason if isinstance(reason, OSError) else error
-            self._put_off(signal, describe_cause(cause))
+            self._put_off(alarm, describe_cause(cause))
         else:
-            self._store.drop_signal(signal["id"])
+            self._store.drop_signal(alarm["id"])
 
-    def _put_off(self, signal, reason):
-        target, n_tries = signal["target"], signal["tries"] + 1
+    def _put_off(self, alarm, reason):
+        target, n_tries = alarm["target"], alarm["tries"] + 1
         if target not in self.targets or (target == COMMAND and n_tries >= _MOST_RUNS):
-            self._store.drop_signal(signal["id"])
+            self._store.drop_signal(alarm["id"])
             tell(f"alarm not passed on, given up after {n_tries} tries: {reason}")
             return
         wait = min(_FIRST_WAIT * 2 ** (n_tries - 1), _LONGEST_WAIT)
-        self._store.put_off_signal(signal["id"], time.time() + wait, reason)
+        self._store.put_off_signal(alarm["id"], time.time() + wait, reason)
         tell(f"alarm not passed on, tried again in {wait} s: {reason}")
 
-    def _run_command(self, signal):
+    def _run_command(self, body):
         if not self._command:
             raise ValueError("there is no --on-alarm any more")
-        process = subprocess.Popen(
-            self._command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        try:
-            process.communicate(signal["body"].encode(), _PATIENCE)
-        except subprocess.TimeoutExpired:
-            _end_group(process)
-            raise
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL}
+        with subprocess.Popen(
+            self._command, **pipes, start_new_session=True
+        ) as process:
+            try:
+                process.communicate(body.encode(), _PATIENCE)
+            except subprocess.TimeoutExpired:
+                if hasattr(os, "killpg"):  # with those that it has started
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.kill()
+                raise
         if process.returncode:
             raise subprocess.CalledProcessError(process.returncode, self._command)
 
-    def _post(self, signal):
+    def _post(self, body):
         if not self._webhook:
             raise ValueError("there is no --webhook any more")
-        request = urllib.request.Request(
-            self._webhook,
-            signal["body"].encode(),
-            {
-                "Content-Type": "application/json",
-                # The same alarm has the same key, however often it is tried.
-                "Idempotency-Key": f"{json.loads(signal['body'])['event']}",
-            },
-        )
+        # The same alarm has the same key, however often it is tried.
+        key = f"{json.loads(body)['event']}"
+        headers = {"Content-Type": "application/json", "Idempotency-Key": key}
+        request = urllib.request.Request(self._webhook, body.encode(), headers)
         with self._open(request, timeout=_PATIENCE) as answer:
             answer.read(1)
-
-
-def _end_group(process):
-    """Kill a process and those that it has started, where the system can."""
-    if hasattr(os, "killpg"):
-        os.killpg(process.pid, signals.SIGKILL)
-    process.kill()
-    process.wait()

@@ -4,10 +4,12 @@ import json
 import os
 import shutil
 from collections import defaultdict
+from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 
 from skpatchsvdd._report import digest_file
+from skpatchsvdd._serve.answers import RefusedError
 from skpatchsvdd._utils import replaced_when_whole
 
 _LOG, _INTENDED = "history.jsonl", "intended.json"
@@ -61,22 +63,26 @@ class History:
         If a kill comes between, `begin` notes it.
         """
         entry = {"what": what, "who": who, "from": former, "to": digest, **more}
-        with replaced_when_whole(self.folder / _INTENDED) as partial:
-            partial.write_text(json.dumps(entry), "utf-8")
+        self.write_json(_INTENDED, entry)
         with replaced_when_whole(self._model) as partial:
             shutil.copyfile(self.find_model(digest), partial)
             if digest_file(partial) != digest:
                 name = self.find_model(digest).name
-                raise OSError(f"{name} is damaged: it is not used.")
+                raise RefusedError(f"{name} is damaged: it is not used.")
             _put_on_disk(partial)
         entry = self._append(entry)
         (self.folder / _INTENDED).unlink()
         return entry
 
     def note_known(self, who, digest, **more):
-        """Note that a model knows what it was to learn; return the entry."""
-        entry = {"what": "known", "who": who, "from": digest, "to": digest}
-        return self._append(entry | more)
+        """Note that a model knows what it was to learn."""
+        self._append({"what": "known", "who": who, "from": digest, "to": digest} | more)
+
+    def write_json(self, name, content, indent=None):
+        """Write a file into the folder, as a whole; return its path."""
+        with replaced_when_whole(self.folder / name) as partial:
+            partial.write_text(json.dumps(content, indent=indent), "utf-8")
+        return self.folder / name
 
     def find_model(self, digest):
         """Return where the model of a digest is, or would be."""
@@ -97,16 +103,11 @@ class History:
 
     def list_entries(self):
         """Return the log, the oldest first; a line that a kill has torn is left out."""
-        try:
-            lines = self.log.read_text("utf-8").splitlines()
-        except FileNotFoundError:
-            return []
+        lines = self.log.read_text("utf-8").splitlines() if self.log.exists() else []
         entries = []
         for line in lines:
-            try:
+            with suppress(ValueError):
                 entries.append(json.loads(line))
-            except ValueError:
-                continue
         return entries
 
     def find_learnt(self, digest):
@@ -143,7 +144,7 @@ class History:
             "time": f"{datetime.now(timezone.utc):%Y-%m-%dT%H:%M:%SZ}",
         }
         with self.log.open("ab") as stream:
-            if stream.tell() and not _ends_a_line(self.log):
+            if self.log.read_bytes()[-1:] not in (b"\n", b""):  # of a torn line
                 stream.write(b"\n")
             stream.write(json.dumps(head | entry).encode() + b"\n")
             stream.flush()
@@ -151,10 +152,8 @@ class History:
         return head | entry
 
     def _read_intended(self):
-        try:
+        with suppress(OSError, ValueError):
             return json.loads((self.folder / _INTENDED).read_text("utf-8"))
-        except (OSError, ValueError):
-            return None
 
 
 def _put_on_disk(file):
@@ -166,9 +165,3 @@ def name_image(image):
     """Return the name of an image among those kept: its digest, and what it is."""
     suffix = os.path.splitext(image["file"])[1].lower()
     return f"{image['digest']}{suffix if suffix.isascii() else ''}"
-
-
-def _ends_a_line(path):
-    with path.open("rb") as stream:
-        stream.seek(-1, os.SEEK_END)
-        return stream.read(1) == b"\n"

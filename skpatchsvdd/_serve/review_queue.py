@@ -1,17 +1,22 @@
 """Reviews from the page: tried first, then written, and taken back."""
 
-import json
 import math
 import os
 import threading
 from contextlib import contextmanager
 
-from skpatchsvdd._cli.models import load_model, save_model
-from skpatchsvdd._cli.review import try_review
-from skpatchsvdd._cli.serve.history import name_image
-from skpatchsvdd._cli.text import ListedError, describe_cause, printable, tell
-from skpatchsvdd._report import DEFECTIVE, check_reviewed, digest_file, make_review
-from skpatchsvdd._utils import hold_lock, replaced_when_whole
+from skpatchsvdd._cli import (
+    ListedError,
+    describe_cause,
+    load_model,
+    printable,
+    tell,
+    try_review,
+)
+from skpatchsvdd._report import check_reviewed, digest_file, make_review
+from skpatchsvdd._serve.answers import RefusedError
+from skpatchsvdd._serve.history import name_image
+from skpatchsvdd._utils import hold_lock
 
 # Other images of which it is shown what changes: the last ones.
 _N_OTHERS = 60
@@ -21,11 +26,7 @@ _N_NAMED = 8
 _PATIENCE = 20
 
 
-class Refused(ValueError):
-    """What somebody asked for cannot be done; the message says why."""
-
-
-class Desk:
+class ReviewQueue:
     """Applies what people say of images to the model of a line.
 
     A trial learns in a thread, by the code of ``skpatchsvdd update --review``, from a
@@ -36,14 +37,14 @@ class Desk:
         self._line, self._store, self.history = line, line.store, history
         self._changing = threading.Lock()
         self._trial, self._n_trials = None, 0
-        self._begin()
+        self._note_model()
 
-    def _begin(self):
+    def _note_model(self):
         """Note the model that is there, and which images it has learnt from."""
         digest = self.history.begin()
         named = {x for e in self.history.list_entries() for x in e.get("images", ())}
-        learnt, entries = self.history.find_learnt(digest), dict.fromkeys(named)
-        for number, (said, entry) in learnt.items():
+        entries = dict.fromkeys(named)
+        for number, (said, entry) in self.history.find_learnt(digest).items():
             image = self._store.find(number)
             if image is not None and image["said"] == said:
                 entries[number] = entry
@@ -54,7 +55,8 @@ class Desk:
     def _held(self):
         """Hold the lock for a request, which does not wait for ever."""
         if not self._changing.acquire(timeout=_PATIENCE):
-            raise Refused("something else changes the model. Try again in a moment.")
+            reason = "something else changes the model. Try again in a moment."
+            raise RefusedError(reason)
         try:
             yield
         finally:
@@ -63,60 +65,64 @@ class Desk:
     def note_change(self):
         """Note that the model's file was replaced by another program."""
         with self._changing:  # not before it is noted who has
-            self._begin()
+            self._note_model()
 
     def say(self, number, said, who):
         """Keep what somebody says of an image, with a copy of its file."""
         with self._held():  # not while the model learns something else of it
-            self._say(number, said, who)
+            image = self._store.find(number)
+            if image is None:
+                raise RefusedError(f"there is no image {number}.")
+            if image["applied"] is not None:
+                reason = "the model has learnt it. Go back by its history, first."
+                raise RefusedError(reason)
+            if said is not None:
+                names = ("verdict", "kind", "boxes", "similar")
+                said = {x: said[x] for x in names if x in said}
+                self._check_said(image, said)
+                self._keep_image(image)
+            self._store.say(number, said, who)
 
-    def _say(self, number, said, who):
-        image = self._store.find(number)
-        if image is None:
-            raise Refused(f"there is no image {number}.")
-        if image["applied"] is not None:
-            raise Refused("the model has learnt it. Go back by its history, first.")
-        if said is None:
-            self._store.say(number, None, who)
-            return
+    def _check_said(self, image, said):
         if image["digest"] is None:
-            raise Refused("it could not be read when it arrived.")
-        names = ("verdict", "kind", "boxes", "similar")
-        said = {x: said[x] for x in names if x in said}
+            raise RefusedError("it could not be read when it arrived.")
         try:
-            check_reviewed({"file": "image", **said}, "the image")
-            self._check_boxes(image, said.get("boxes") or [])
+            boxes = check_reviewed({"file": "image", **said}, "the image").boxes
         except ValueError as error:
-            raise Refused(str(error)) from error
-        if not (self.history.images / name_image(image)).exists():
-            try:
-                digest = digest_file(image["file"])
-            except OSError as error:
-                is_gone = isinstance(error, FileNotFoundError)
-                raise Refused(
-                    f"its file {'is gone' if is_gone else 'cannot be read any more'}, "
-                    "so that nothing can be learnt from it. Leave files in the folder "
-                    "until they are reviewed."
-                ) from error
-            if digest != image["digest"]:
-                raise Refused("its file has changed since it was inspected.")
-            self.history.keep_image(image)
-        self._store.say(number, said, who)
-
-    def _check_boxes(self, image, boxes):
+            raise RefusedError(str(error)) from error
         details = self._store.read_details(image)
         height, width = details.get("size", (math.inf, math.inf))
         if any(x[2] > height or x[3] > width for x in boxes):
-            raise ValueError(f"boxes must be within its {height} x {width} pixels.")
+            raise RefusedError(f"boxes must be within its {height} x {width} pixels.")
+
+    def _keep_image(self, image):
+        """Copy the file of an image, which is still as it was inspected."""
+        if (self.history.images / name_image(image)).exists():
+            return
+        try:
+            digest = digest_file(image["file"])
+        except OSError as error:
+            is_gone = isinstance(error, FileNotFoundError)
+            raise RefusedError(
+                f"its file {'is gone' if is_gone else 'cannot be read any more'}, "
+                "so that nothing can be learnt from it. Leave files in the folder "
+                "until they are reviewed."
+            ) from error
+        if digest != image["digest"]:
+            raise RefusedError("its file has changed since it was inspected.")
+        self.history.keep_image(image)
+
+    def _check_idle(self):
+        if self._trial is not None and self._trial["state"] == "running":
+            raise RefusedError("a trial is under way.")
 
     def start_trial(self, who):
         """Begin to try all that was said; see `describe_trial`."""
         with self._held():
-            if self._trial is not None and self._trial["state"] == "running":
-                raise Refused("a trial is under way.")
+            self._check_idle()
             said = self._store.list_said()
             if not said:
-                raise Refused("nothing was said that is not applied yet.")
+                raise RefusedError("nothing was said that is not applied yet.")
             self._n_trials += 1
             trial = self._trial = {"number": self._n_trials, "state": "running"}
         args = trial, said, who
@@ -147,30 +153,17 @@ class Desk:
 
     def _try(self, said, who):
         digest, device = self._line.model.digest, self._line.model.est.device
-        path = self.history.folder / "trial.review.json"
         est = load_model(self.history.find_model(digest), None, self._line.encoder)
         images = [
-            {"file": name_image(x), "digest": x["digest"], **_complete(x["said"])}
-            for x in said
+            {"file": name_image(x), "digest": x["digest"], **x["said"]} for x in said
         ]
         review = make_review(est, os.path.abspath(self.history.images), images)
-        with replaced_when_whole(path) as partial:
-            partial.write_text(json.dumps(review), "utf-8")
-        reviewed = {x["id"] for x in said}
-        recent = self._store.list_images(limit=_N_OTHERS + len(reviewed))
-        others = [
-            x["file"]
-            for x in recent
-            if x["id"] not in reviewed
-            and x["verdict"] != "unreadable"
-            and os.path.exists(x["file"])
-        ]
-        own = est.device
+        path = self.history.write_json("trial.review.json", review)
+        model_device = est.device
         est.set_params(device=device)  # that of this run
-        changes = try_review(
-            path, est, self._line.path, others=others[:_N_OTHERS], verbose=0
-        )
-        est.set_params(device=own)
+        others = self._list_others({x["id"] for x in said})
+        changes = try_review(path, est, self._line.path, others=others, verbose=0)
+        est.set_params(device=model_device)
         if changes.est is None:
             self._note_known(said, digest, who)
         names = {name_image(x): os.path.basename(x["file"]) for x in said}
@@ -184,28 +177,40 @@ class Desk:
             "changes": _describe(changes, names),
         }
 
+    def _list_others(self, reviewed):
+        """Return the files of the last images that are there and not reviewed."""
+        recent = self._store.list_images(limit=_N_OTHERS + len(reviewed))
+        others = [
+            x["file"]
+            for x in recent
+            if x["id"] not in reviewed
+            and x["verdict"] != "unreadable"
+            and os.path.exists(x["file"])
+        ]
+        return others[:_N_OTHERS]
+
     def _note_known(self, said, digest, who):
         """Note that the model knows all that was said, unless that has changed."""
         with self._changing:
-            keys = [_key(x) for x in said]
-            same = [x for x in self._store.list_said() if _key(x) in keys]
+            former = {x["id"]: x["said"] for x in said}
+            now = self._store.list_said()
+            same = [x for x in now if former.get(x["id"]) == x["said"]]
             if same and digest == self._line.model.digest:
                 self.history.note_known(who, digest, **_name_said(same))
-                self._begin()
+                self._note_model()
 
     def describe_trial(self):
         """Return the last trial: its number and state and, if ready, what changes."""
         trial = self._trial
         if trial is None:
             return None
-        shown = ("number", "state", "error", "changes", "images")
-        return {x: trial[x] for x in shown if x in trial}
+        names = ("number", "state", "error", "changes", "images")
+        return {x: trial[x] for x in names if x in trial}
 
     def drop_trial(self):
         """Forget the last trial, unless it is under way."""
         with self._held():
-            if self._trial is not None and self._trial["state"] == "running":
-                raise Refused("the trial is under way.")
+            self._check_idle()
             self._trial = None
 
     def apply(self, number, who):
@@ -213,19 +218,18 @@ class Desk:
         with self._held():
             trial = self._trial
             if trial is None or trial["number"] != number or trial["state"] != "ready":
-                raise Refused("there is no such trial that is ready.")
+                raise RefusedError("there is no such trial that is ready.")
             if trial["est"] is None:
-                raise Refused("it teaches nothing new.")
-            if [_key(x) for x in self._store.list_said()] != [
-                _key(x) for x in trial["said"]
-            ]:
-                raise Refused("something else was said since. Try it again.")
-            path, est = self._line.path, trial["est"]
-            with hold_lock(path):
-                if self._begin() != trial["from"]:
-                    raise Refused("the model is another one by now. Try it again.")
-                name = self._keep_review(trial["review"])
-                digest = self.history.keep_model(lambda file: save_model(est, file))
+                raise RefusedError("it teaches nothing new.")
+            if _name_said(self._store.list_said()) != _name_said(trial["said"]):
+                raise RefusedError("something else was said since. Try it again.")
+            with hold_lock(self._line.path):
+                if self._note_model() != trial["from"]:
+                    raise RefusedError("the model is another one by now. Try it again.")
+                n_entries = len(self.history.list_entries())
+                name = f"{n_entries + 1:04d}.review.json"
+                self.history.write_json(name, trial["review"], indent=1)
+                digest = self.history.keep_model(trial["est"].save)
                 more = {"review": name} | _name_said(trial["said"])
                 entry = self.history.use("review", who, trial["from"], digest, **more)
             self._take_up()
@@ -234,45 +238,27 @@ class Desk:
     def _take_up(self):
         """Use the model that was written."""
         self._line.load()
-        self._begin()
+        self._note_model()
         self._trial = None
-
-    def _keep_review(self, review):
-        name = f"{len(self.history.list_entries()) + 1:04d}.review.json"
-        with replaced_when_whole(self.history.folder / name) as partial:
-            partial.write_text(json.dumps(review, indent=1), "utf-8")
-        return name
 
     def restore(self, digest, who):
         """Go back to a former model."""
         with self._held():
-            known = {x["to"] for x in self.history.list_entries()}
-            if digest not in known or not self.history.find_model(digest).exists():
-                raise Refused("there is no such model in the history.")
-            path = self._line.path
-            with hold_lock(path):
-                former = self._begin()  # what is there is kept, whoever wrote it
+            models = {x["to"] for x in self.history.list_entries()}
+            if digest not in models or not self.history.find_model(digest).exists():
+                raise RefusedError("there is no such model in the history.")
+            with hold_lock(self._line.path):
+                former = self._note_model()  # what is there is kept, whoever wrote it
                 if digest == former:
-                    raise Refused("that is the model in use.")
+                    raise RefusedError("that is the model in use.")
                 entry = self.history.use("restore", who, former, digest)
             self._take_up()
             return entry
 
 
-def _key(image):
-    return image["id"], image["said"]
-
-
 def _name_said(images):
     """Return images, and what was said of each, as an entry of the history has them."""
     return {"images": [x["id"] for x in images], "said": [x["said"] for x in images]}
-
-
-def _complete(said):
-    parts = {"kind": said.get("kind"), "boxes": said.get("boxes") or []}
-    if said["verdict"] != DEFECTIVE:
-        parts = {"similar": bool(said.get("similar"))}
-    return {"verdict": said["verdict"], **parts}
 
 
 def _describe(changes, names):

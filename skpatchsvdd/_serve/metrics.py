@@ -18,25 +18,23 @@ class Metrics:
     """Counters of a line, from any thread, and what else is true when it is asked."""
 
     def __init__(self):
-        own = self.registry = CollectorRegistry()
-
-        def make_counter(name, text, label, values):
-            counter = Counter(f"skpatchsvdd_{name}", text, [label], registry=own)
-            for value in values:
-                counter.labels(value)  # which is 0 until there is one
-            return counter
-
-        self.watched = make_counter(
-            *("watched_images", "Images of the folder.", "verdict"),
-            (*_VERDICTS, "unreadable"),
+        self._registry = CollectorRegistry()
+        self.watched = Counter(
+            *("skpatchsvdd_watched_images", "Images of the folder.", ["verdict"]),
+            registry=self._registry,
         )
-        self.requested = make_counter(
-            *("requested_images", "Images of requests.", "outcome"),
-            (*_VERDICTS, "refused", "busy"),
+        self.requested = Counter(
+            *("skpatchsvdd_requested_images", "Images of requests.", ["outcome"]),
+            registry=self._registry,
         )
+        for verdict in (*_VERDICTS, "unreadable"):
+            self.watched.labels(verdict)  # which is 0 until there is one
+        for outcome in (*_VERDICTS, "refused", "busy"):
+            self.requested.labels(outcome)
         self._seconds = Histogram(
             *("skpatchsvdd_image_seconds", "Seconds that an image took."),
-            **{"buckets": _SECONDS, "registry": own},
+            registry=self._registry,
+            buckets=_SECONDS,
         )
 
     def measure(self, seconds, n_images):
@@ -63,4 +61,4 @@ class Metrics:
             make_gauge("seconds_since_look", text).set(seconds)
         model = Info("skpatchsvdd_model", "The model.", registry=now)
         model.info({"digest": line.model.digest})
-        return generate_latest(self.registry) + generate_latest(now)
+        return generate_latest(self._registry) + generate_latest(now)

@@ -1,0 +1,62 @@
+"""What programs can ask for, described as OpenAPI."""
+
+from skpatchsvdd._version import __version__
+
+
+def _describe(properties):
+    return {"type": "object", "properties": properties}
+
+
+def _answer(text, kind="application/json", schema=None):
+    return {"description": text, "content": {kind: {"schema": schema or {}}}}
+
+
+_NUMBER, _TEXT = {"type": "number"}, {"type": "string"}
+_BINARY = _TEXT | {"format": "binary"}
+_BOX = _describe(
+    {x: {"type": "integer"} for x in ("top", "left", "bottom", "right", "area")}
+)
+_IMAGE = _describe(
+    {
+        "verdict": {"enum": ["normal", "abnormal"]},
+        "p_value": _NUMBER,
+        "score": _NUMBER | {"description": "Abnormal if below the threshold."},
+        "threshold": _NUMBER,
+        "kind": {"type": ["string", "null"]},
+        "regions": {"type": "array", "items": _BOX},
+        "map": _TEXT | {"description": "PNG of 16 bits; 10000 is the threshold."},
+    }
+)
+_FORM = _describe({"file": {"type": "array", "items": _BINARY}})
+_INSPECT = {
+    "summary": "Inspect the bytes of an image file, or a form of up to 16",
+    "parameters": [
+        {"name": "map", "in": "query", "schema": {}, "allowEmptyValue": True}
+    ],
+    "requestBody": {
+        "content": {
+            "image/*": {"schema": _BINARY},
+            "multipart/form-data": {"schema": _FORM},
+        }
+    },
+    "responses": {
+        "200": _answer(
+            "What is said of each image.",
+            schema=_describe({"images": {"type": "array", "items": _IMAGE}}),
+        ),
+        "default": _answer("Why not.", schema=_describe({"error": _TEXT})),
+    },
+}
+_HEALTH = {"security": [{}], "responses": {"200": _answer("The server answers.")}}
+_METRICS = {"responses": {"200": _answer("For Prometheus.", "text/plain", _TEXT)}}
+OPENAPI = {
+    "openapi": "3.1.0",
+    "info": {"title": "skpatchsvdd serve", "version": __version__},
+    "components": {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
+    "security": [{"token": []}, {}],
+    "paths": {
+        "/inspect": {"post": _INSPECT},
+        "/health": {"get": _HEALTH},
+        "/metrics": {"get": _METRICS},
+    },
+}
