@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 
 from skpatchsvdd._cli.parser import make_parser
 from skpatchsvdd._images import limited_pixels
-from skpatchsvdd._serve.command import serving
+from skpatchsvdd._serve.server import serving
 
 PATIENCE = 90
 

@@ -19,6 +19,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -27,7 +28,8 @@ from browser import needs_browser, open_browser
 from live import running, serve, serve_here
 from PIL import Image
 from settings import SEED
-from starlette.responses import PlainTextResponse
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
 
 from skpatchsvdd import PatchSVDD, load
 from skpatchsvdd._cli import main
@@ -868,13 +870,22 @@ def test_each_sign_in_differs_and_ends_by_signing_out(closed_line):
 
 def test_sessions_end_and_do_not_grow_without_bound(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    clock = SimpleNamespace(monotonic=lambda: now[0])  # other servers keep theirs
+    monkeypatch.setattr("skpatchsvdd._serve.access.time", clock)
+    scope = {"type": "http", "headers": [], "scheme": "http", "path": "/"}
+    request = Request(scope | {"query_string": b"", "server": ("localhost", 80)})
+
+    def begin():
+        answer = Response()
+        sessions.begin(request, answer)
+        return {"cookie": answer.headers["Set-Cookie"].partition(";")[0]}
+
     sessions = Sessions(TOKEN)
-    first = sessions.begin()
+    first = begin()
     assert sessions.is_signed_in(first)
-    now[0] += sessions.seconds
+    now[0] += 7 * 86400
     assert not sessions.is_signed_in(first)
-    former = [sessions.begin() for _ in range(1001)]
+    former = [begin() for _ in range(1001)]
     assert [sessions.is_signed_in(x) for x in former[:2]] == [False, True]
     assert not Sessions(TOKEN).is_signed_in(former[-1])  # after a restart
 

@@ -45,39 +45,21 @@ _HEADERS = {
 }
 
 
-def name_cookie(headers):
-    """Return the name of the cookie: servers at other ports have others."""
-    port = re.search(r":(\d+)$", headers.get("host", ""))
-    return f"skpatchsvdd-{port[1] if port else 0}"
-
-
-def read_cookie(headers):
-    """Return what the cookie of a request holds, or an empty text."""
-    return cookie_parser(headers.get("cookie", "")).get(name_cookie(headers), "")
-
-
-def find_address(scope):
-    """Return the address that a request comes from, as a text."""
-    return (scope.get("client") or ("unknown",))[0]
-
-
 class Sessions:
-    """Checks tokens, and keeps in memory which browsers are signed in.
+    """Checks tokens, and keeps in memory which browsers are signed in, by a cookie.
 
     It belongs to the event loop: nothing of it waits, and it needs no locks. A restart
     ends all sessions.
     """
-
-    seconds = _SESSION_SECONDS
 
     def __init__(self, token):
         self._token = token.encode()
         self._ends = {}  # when each session ends, the oldest first
         self._wrong, self._span_end = Counter(), 0.0
 
-    def check(self, token, address):
+    def check(self, token, scope):
         """Whether a token is right; too many wrong ones are an `HTTPException`."""
-        now = time.monotonic()
+        now, (address, *_) = time.monotonic(), scope.get("client") or ("unknown",)
         if now >= self._span_end:
             self._wrong.clear()
             self._span_end = now + _SPAN
@@ -94,21 +76,39 @@ class Sessions:
             tell(f"wrong token from {address}")
         return False
 
-    def begin(self):
-        """Return what the cookie of a browser holds that is signed in from now on."""
+    def begin(self, request, answer):
+        """Sign the browser of a request in: the answer brings it a cookie."""
         session = secrets.token_urlsafe(32)
         self._ends[session] = time.monotonic() + _SESSION_SECONDS
         if len(self._ends) > _MOST_SESSIONS:
             del self._ends[next(iter(self._ends))]
-        return session
+        answer.set_cookie(
+            _name_cookie(request.headers),
+            session,
+            max_age=_SESSION_SECONDS,
+            secure=request.url.scheme == "https",
+            httponly=True,
+            samesite="strict",
+        )
 
-    def is_signed_in(self, session):
-        """Whether a cookie is that of a session which has not ended."""
-        return self._ends.get(session, 0.0) > time.monotonic()
+    def is_signed_in(self, headers):
+        """Whether a request has the cookie of a session which has not ended."""
+        return self._ends.get(_read_cookie(headers), 0.0) > time.monotonic()
 
-    def end(self, session):
-        """Sign a browser out."""
-        self._ends.pop(session, None)
+    def end(self, request, answer):
+        """Sign the browser of a request out."""
+        self._ends.pop(_read_cookie(request.headers), None)
+        answer.delete_cookie(_name_cookie(request.headers))
+
+
+def _name_cookie(headers):
+    """Return the name of the cookie: servers at other ports have others."""
+    port = re.search(r":(\d+)$", headers.get("host", ""))
+    return f"skpatchsvdd-{port[1] if port else 0}"
+
+
+def _read_cookie(headers):
+    return cookie_parser(headers.get("cookie", "")).get(_name_cookie(headers))
 
 
 class Guard:
@@ -159,11 +159,10 @@ class Guard:
         """Return the answer that leads to the form of the token, if it is needed."""
         if self._sessions is None or scope["path"] in _OPEN:
             return None
-        if self._sessions.is_signed_in(read_cookie(headers)):
+        if self._sessions.is_signed_in(headers):
             return None
         kind, _, token = headers.get("authorization", "").partition(" ")
-        is_bearer = kind.lower() == "bearer"
-        if is_bearer and self._sessions.check(token.strip(), find_address(scope)):
+        if kind.lower() == "bearer" and self._sessions.check(token.strip(), scope):
             return None
         if scope["path"] == "/" and scope["method"] == "GET":
             return RedirectResponse("/login", status_code=303)

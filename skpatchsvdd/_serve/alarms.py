@@ -116,7 +116,6 @@ class AlarmSender:
     def _run(self, target, send):
         wake = self._wakes[target]
         while not self._is_closed:
-            wake.clear()
             try:
                 alarm = self._store.take_signal(target)
                 wait = None if alarm is None else alarm["due"] - time.time()
@@ -128,6 +127,7 @@ class AlarmSender:
                 tell(f"alarms wait: {describe_cause(error)}")
                 wait = _FIRST_WAIT
             wake.wait(wait)
+            wake.clear()
 
     def _send(self, alarm, send):
         try:
@@ -158,7 +158,7 @@ class AlarmSender:
         ) as process:
             try:
                 process.communicate(body.encode(), _PATIENCE)
-            except subprocess.TimeoutExpired:
+            except Exception:
                 if hasattr(os, "killpg"):  # with those that it has started
                     os.killpg(process.pid, signal.SIGKILL)
                 process.kill()

@@ -28,13 +28,7 @@ from starlette.routing import Route
 from skpatchsvdd._cli import encode_grey, find_misfit, printable
 from skpatchsvdd._images import find_max_pixels, read_bytes, read_shape
 from skpatchsvdd._report import read_unchanged
-from skpatchsvdd._serve.access import (
-    Guard,
-    Sessions,
-    find_address,
-    name_cookie,
-    read_cookie,
-)
+from skpatchsvdd._serve.access import Guard, Sessions
 from skpatchsvdd._serve.answers import HANDLERS
 from skpatchsvdd._serve.batcher import BusyError
 from skpatchsvdd._serve.line import SPANS, describe_result
@@ -147,25 +141,17 @@ class _SigningIn:
         if self._sessions is None:
             return answer
         try:
-            if not self._sessions.check(token, find_address(request.scope)):
+            if not self._sessions.check(token, request.scope):
                 return _show_login("This is not the token.", 401)
         except HTTPException as error:  # of too many wrong ones
             return _show_login(f"There were {error.detail}.", error.status_code)
-        answer.set_cookie(
-            name_cookie(request.headers),
-            self._sessions.begin(),
-            max_age=self._sessions.seconds,
-            secure=request.url.scheme == "https",
-            httponly=True,
-            samesite="strict",
-        )
+        self._sessions.begin(request, answer)
         return answer
 
     async def log_out(self, request):
-        if self._sessions is not None:
-            self._sessions.end(read_cookie(request.headers))
         answer = RedirectResponse("/login", 303)
-        answer.delete_cookie(name_cookie(request.headers))
+        if self._sessions is not None:
+            self._sessions.end(request, answer)
         return answer
 
 

@@ -1,20 +1,15 @@
-"""The command serve: all parts of a server, started and ended together."""
+"""The command serve: what it needs is looked for before anything is made."""
 
-import logging
 import os
 import signal
 import socket
 import threading
 import time
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import suppress
 
-from skpatchsvdd._cli import check_exists, describe_cause, make_folder, tell
+from skpatchsvdd._cli import check_exists, tell
 from skpatchsvdd._serve.options import check_options, find_token
-from skpatchsvdd._utils import hold_lock
 
-_STORE = "line.sqlite"
-# Seconds until a connection that asks nothing more is closed.
-_IDLE = 10
 # Seconds that threads have at the end: a disk or a network can hold one up for ever.
 _LAST_SECONDS = 5
 
@@ -33,6 +28,8 @@ def run(args):
     check_exists(args.model)
     check_options(args)
     token, former = find_token(args), set(threading.enumerate())
+    from skpatchsvdd._serve.server import serving
+
     # uvicorn sends itself what has ended it, when all is closed.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with _listen(args.host, args.port) as listening, serving(args, token) as server:
@@ -41,116 +38,6 @@ def run(args):
             server.run(sockets=[listening])
     _wait_for(set(threading.enumerate()) - former)
     return int(server.has_failed)
-
-
-@contextmanager
-def serving(args, token=None):
-    """Start all parts but the answers; yield what gives these, a server of uvicorn's.
-
-    It ends by itself, with `has_failed`, where one of the parts has ended.
-    """
-    import uvicorn
-
-    from skpatchsvdd._serve.alarms import AlarmSender, LinePrinter
-    from skpatchsvdd._serve.app import make_app
-    from skpatchsvdd._serve.batcher import Batcher
-    from skpatchsvdd._serve.line import Line
-    from skpatchsvdd._serve.review_queue import ReviewQueue
-    from skpatchsvdd._serve.store import Store
-
-    def end(reason):
-        """End the server, rather than let a page stand still."""
-        tell(f"error: {reason}")
-        server.has_failed = server.should_exit = True
-
-    with ExitStack() as stack:
-        folder, history = _open_folders(args, stack)
-        store = Store(folder / _STORE, args.keep)
-        stack.callback(store.close)
-        line = Line(args.model, store, args.device, args.encoder)
-        with _keeping_history():
-            reviews = ReviewQueue(line, history)
-        if args.json:
-            printer = LinePrinter(lambda error: end(f"nobody reads --json: {error}"))
-            stack.callback(printer.close)
-            line.say = printer.say
-        watched = line, args.watch, reviews, end
-        watch = threading.Thread(target=_watch, args=watched, daemon=True)
-        line.alarms = AlarmSender(store, args.on_alarm, args.webhook)
-        stack.callback(line.alarms.close)
-        batcher = Batcher(lambda: line.model.est, args.queue)
-        stack.callback(batcher.close)
-        limits = token, args.allow_host, round(args.max_megabytes * 1e6)
-        app = make_app(line, reviews, batcher, *limits)
-        server = uvicorn.Server(_configure(app, args))
-        server.has_failed = False
-        watch.start()
-        stack.callback(watch.join, 30)
-        stack.callback(line.close)
-        yield server
-
-
-def _configure(app, args):
-    import uvicorn
-
-    from skpatchsvdd._serve.connections import MOST, Connection
-
-    logging.getLogger("python_multipart").setLevel(logging.CRITICAL)  # answers say it
-    return uvicorn.Config(
-        app,
-        http=Connection,
-        ws="none",
-        log_level="critical",
-        access_log=False,
-        server_header=False,
-        lifespan="off",
-        limit_concurrency=MOST,
-        timeout_keep_alive=_IDLE,
-        timeout_graceful_shutdown=5,
-        ssl_certfile=args.certificate,
-        ssl_keyfile=args.key,
-        proxy_headers=False,
-    )
-
-
-def _open_folders(args, stack):
-    """Return the folder of what is seen and the history, which no other may use."""
-    from skpatchsvdd._serve.history import History
-
-    folder = make_folder(args.output or f"{args.model}.line")
-    with _keeping_history():
-        history = History(args.model)
-        history.folder.mkdir(parents=True, exist_ok=True)
-    for file, what, another in (
-        (folder / _STORE, f"keeps what it sees in {folder}", "folder to -o"),
-        (history.log, f"uses {args.model}", "model, as a copy of it"),
-    ):
-        try:
-            stack.enter_context(hold_lock(file))
-        except BlockingIOError as error:
-            raise ValueError(
-                f"another server {what} ({error}). End it, or pass another {another}."
-            ) from error
-    return folder, history
-
-
-@contextmanager
-def _keeping_history():
-    try:
-        yield
-    except OSError as error:
-        raise OSError(
-            "the history of the model cannot be kept beside it: "
-            f"{describe_cause(error)}. Make room, or let its folder be written to."
-        ) from error
-
-
-def _watch(line, folder, reviews, end):
-    """Watch until the end; what ends it earlier ends the server, too."""
-    try:
-        line.watch(folder, reviews.note_change)
-    except BaseException as error:
-        end(f"the watch has ended: {type(error).__name__}: {error}")
 
 
 def _wait_for(threads):

@@ -89,12 +89,10 @@ class History:
         return self.folder / f"{digest}{self._model.suffix}"
 
     def keep_image(self, image):
-        """Copy an image that is reviewed, unless it is there."""
-        target = self.images / name_image(image)
-        if not target.exists():
-            with replaced_when_whole(target) as partial:
-                shutil.copyfile(image["file"], partial)
-                _put_on_disk(partial)
+        """Copy the file of an image that is reviewed."""
+        with replaced_when_whole(self.images / name_image(image)) as partial:
+            shutil.copyfile(image["file"], partial)
+            _put_on_disk(partial)
 
     @property
     def images(self):

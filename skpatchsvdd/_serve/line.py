@@ -58,7 +58,7 @@ class Line:
 
     def __init__(self, path, store, device=None, encoder=None):
         self.path, self.store = path, store
-        self.alarms, self.say, self.has_failed = None, None, False
+        self.alarms = self.say = None
         self.encoder, self._device = encoder, device
         self._trouble, self._looked_at = None, None
         self._retries, self._is_closed = RetrySchedule(), threading.Event()
@@ -163,7 +163,8 @@ class Line:
         }
         pictures = None
         if outcome.reason is None:
-            image |= _describe_row(_first(outcome.results), model.est)
+            results = {name: values[0] for name, values in outcome.results.items()}
+            image |= _describe_row(results, model.est)
             try:
                 pictures, image["digest"] = _draw(outcome, model)
             except Exception as error:  # half of another file makes decoders raise any
@@ -241,10 +242,6 @@ def _describe_event(image):
         "time": image["time"],
         **{name: image.get(name) for name in names},
     }
-
-
-def _first(results):
-    return {name: values[0] for name, values in results.items()}
 
 
 def describe_result(results, est):
