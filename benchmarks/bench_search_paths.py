@@ -35,8 +35,8 @@ from _hooks import check_device, check_images, parts_of
 
 from skpatchsvdd import PatchSVDD
 from skpatchsvdd._bank import join_banks, make_index
-from skpatchsvdd._bank.distances import Nearest, product_error
-from skpatchsvdd._bank.regression import regress
+from skpatchsvdd._bank.clusters import Nearest, product_error
+from skpatchsvdd._bank.variation import regress
 from skpatchsvdd.datasets import load_mvtec_ad
 
 # Rows whose smallest product is found first.

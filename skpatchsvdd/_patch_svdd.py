@@ -38,12 +38,11 @@ from skpatchsvdd._encoding import (
 from skpatchsvdd._export import export_onnx
 from skpatchsvdd._feedback import (
     Feedback,
+    add_defects,
     apply_feedback,
     apply_update,
     check_apart,
     find_update,
-    join_feedback,
-    learn_defects,
     measure_again,
     name_masks,
     take_defective,
@@ -557,65 +556,46 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             return self._fit(X, y, groups, masks)
 
     def _fit(self, X, y, groups, masks):
-        is_auto = isinstance(groups, str) and groups == "auto"
-        groups = None if is_auto else groups
+        finds_twins = isinstance(groups, str) and groups == "auto"
+        groups = None if finds_twins else groups
         images, groups, defective = self._check_training_images(X, y, groups, masks)
         device = check_device(self.device)
         former = self._former_training()
         options = resolve_options(self.get_params(deep=False), device)
         pretrained, strides = self._make_pretrained(images, options, device)
-        roi = check_roi(self.roi, images)
-        rng = check_random_state(self.random_state)
-        with self._start_bar("reading images", len(images)) as progress:
-            known = digest_images(images, progress)
-        check_apart(defective, set(known))
-        former_seen = self._former_images()
-        is_seen = np.array([x in former_seen for x in known])
-        owners, own, calibrates = split_groups(groups, is_seen, options.trains, rng)
-        normal = NormalImages(images, known, owners, own)
-        shown = normal.shown_stack()
+        roi, rng = check_roi(self.roi, images), check_random_state(self.random_state)
+        known = self._digest(images, defective)
+        former_images = self._former_images()
+        is_seen = np.array([x in former_images for x in known])
+        owners, shown, calibrates = split_groups(groups, is_seen, options.trains, rng)
+        normal = NormalImages(images, known, owners, shown)
         n_tasks = 2 + options.trains + (len(defective) > 0)  # encoding and scoring
         report = open_report(self, X, y, n_tasks)
-        if not options.trains:
-            report.log("nothing is trained")
-        size, center = images.image_shape[:2], _center_of(shown, options.training)
+        size, center = images.image_shape[:2], _center_of(normal, options.training)
         setting = DenseSetting(size, center, options.light, strides, device, roi)
         context = FitContext(setting, options, rng, report)
-        training = train_encoder(shown, context, former, pretrained, defective)
+
+        training = train_encoder(
+            normal.shown_stack(), context, former, pretrained, defective
+        )
         with self._kept_if_unfinished(training):
             training, fitted, scores = self._build(normal, training, context)
             context = replace(context, encoder=training.encoder)
-            rate = self.false_alarm_rate
             calibration = Calibration(
                 plain=scores,
                 calibrates=calibrates,
                 owners=owners,
                 groups=groups,
-                rate=rate,
+                rate=self.false_alarm_rate,
             )
-            if is_auto:
+            if finds_twins:
                 fitted, calibration = self._part_twins(
                     normal, training, fitted, calibration, context
                 )
             check_scores(calibration.plain)
-            if len(defective):
-                defects = learn_defects(None, defective, fitted, context)
-                feedback = Feedback(defects=defects)
-                fitted, calibration = apply_feedback(
-                    fitted, fitted, calibration, feedback, context
-                )
+            fitted, calibration = add_defects(defective, fitted, calibration, context)
             fitted = fitted.change(seen=self._list_seen(training, normal, defective))
-            learnt = describe_learnt(
-                training.encoder.eval(),
-                fitted,
-                calibration,
-                inspected_shape_=tuple(images.image_shape),
-                n_features_in_=int(np.prod([*images.sizes[0], images.image_shape[2]])),
-                center_=center,
-                strides_=strides,
-                roi_=roi,
-                **describe_training(training),
-            )
+            learnt = self._describe_fit(fitted, calibration, training, images)
         set_learnt(self, learnt)
         report.end()
         return self
@@ -740,19 +720,17 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         now = take_snapshot(self)
         _check_are_estimators(others)
         check_copies(now, others)
-        former = now._fitted
-        others_know = [x._fitted for x in others]
-        feedback = join_feedback(former, others_know)
-        added = find_added(former, others_know)
-        known = (former.feedback or Feedback()).corrected
-        if sum(map(len, added)) == 0 and feedback.corrected == known:
+        banks = [x._fitted for x in others]
+        added = find_added(now._fitted, banks)
+        if sum(map(len, added)) == 0:
             return self
         calibration = now._calibration.change_rate(now.false_alarm_rate)
         calibration = calibration.join([x._calibration for x in others], added)
         report = Report(type(self).__name__, self.verbose)
         context = now._make_context(fallback_device(now.device), report)
-        former = former.change(feedback=None)
-        fitted = join_fitted(former, others_know, added, calibration, context)
+        former = now._fitted.change(feedback=None)
+        fitted = join_fitted(former, banks, added, calibration, context)
+        feedback = now._fitted.feedback or Feedback()
         if feedback.defects is not None:
             defects = measure_again(feedback.defects, fitted, context)
             feedback = feedback.change(defects=defects)
@@ -1341,6 +1319,12 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         pretrained = make_pretrained(options.pretrained, images, device, length)
         return pretrained, strides + tuple(k for x in pretrained for k in x.strides)
 
+    def _digest(self, images, defective):
+        with self._start_bar("reading images", len(images)) as progress:
+            known = digest_images(images, progress)
+        check_apart(defective, set(known))
+        return known
+
     def _former_training(self):
         """Return the training that a warm start goes on from, or None."""
         if not self.warm_start:
@@ -1367,6 +1351,21 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
                     TrainingKept,
                 )
             raise
+
+    def _describe_fit(self, fitted, calibration, training, images):
+        """Return what `fit` has learnt, as attributes."""
+        setting, shape = fitted.setting, tuple(images.image_shape)
+        return describe_learnt(
+            training.encoder.eval(),
+            fitted,
+            calibration,
+            inspected_shape_=shape,
+            n_features_in_=int(np.prod([*images.sizes[0], shape[2]])),
+            center_=setting.center,
+            strides_=setting.strides,
+            roi_=setting.roi,
+            **describe_training(training),
+        )
 
     def _build(self, normal, training, context):
         """Build the bank and score all images, each without its own patches.
@@ -1526,10 +1525,10 @@ def load(path: str | os.PathLike, mmap: bool = False, encoder=None) -> PatchSVDD
         return load_estimator(PatchSVDD, path, mmap, encoder)
 
 
-def _center_of(images, training):
+def _center_of(normal, training):
     """Return what is subtracted from every image."""
     if training == "paper":
-        return images.mean_image()
+        return normal.shown_stack().mean_image()
     return np.full((1, 1, 1), _MID_GREY, dtype=np.float32)
 
 

@@ -424,10 +424,8 @@ def test_fit_forgets(taught, plain, normal, others):
 
 def test_joined_copies_keep_what_was_known_before(taught, dark, bright, others):
     copies = [pickle.loads(pickle.dumps(taught)) for _ in range(2)]
-    copies[0].partial_fit(others[:2])
-    copies[1].partial_fit(bright[0][:1], corrections=True)
     whole = pickle.loads(pickle.dumps(taught)).partial_fit(others[:2])
-    whole.partial_fit(bright[0][:1], corrections=True)
+    copies[0].partial_fit(others[:2])
     taught.join(copies)
     both = np.concatenate([dark[0], others, bright[0]])
     np.testing.assert_allclose(
@@ -435,8 +433,11 @@ def test_joined_copies_keep_what_was_known_before(taught, dark, bright, others):
     )
     assert taught.defect_kinds_.tolist() == whole.defect_kinds_.tolist()
     copies[0].partial_fit(dark[0][3:4], ["spot"])
-    with pytest.raises(ValueError, match="estimator 0 of others was told of other def"):
+    with pytest.raises(ValueError, match="estimator 0 of others has another known def"):
         taught.join(copies)
+    copies[1].partial_fit(bright[0][:1], corrections=True)
+    with pytest.raises(ValueError, match="estimator 0 of others has another correct"):
+        taught.join(copies[1:])
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])

@@ -4,8 +4,13 @@ import torch
 from reference import usual_distances
 
 from skpatchsvdd._bank.exact import Bank, ExactIndex
-from skpatchsvdd._bank.regression import KernelModel, regress
-from skpatchsvdd._bank.variation import PatchSample, Sampler, Variation
+from skpatchsvdd._bank.variation import (
+    KernelModel,
+    PatchSample,
+    Sampler,
+    Variation,
+    regress,
+)
 from skpatchsvdd._utils import as_columns, halve_squares
 
 CPU = torch.device("cpu")
