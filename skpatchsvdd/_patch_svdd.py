@@ -211,10 +211,10 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         Where `predict` draws the line. Every training image is scored against a bank
         that does not hold it. "auto" sets `offset_` to the lowest of these n scores: a
         new normal image raises a false alarm with a probability of about 1 / (n + 1).
-        A float sets it so that at most this fraction of new normal images is called
-        abnormal. Both hold for images taken as the training images were; with `groups`,
-        see `fit`, for images of new groups, and after `calibrate` for images taken as
-        those of `calibrate` were.
+        A float sets it to the k-th lowest, so that at most this fraction of new normal
+        images is called abnormal, and k - 1 of the training images. Both hold for
+        images taken as the training images were; with `groups`, see `fit`, for images
+        of new groups, and after `calibrate` for images taken as those of `calibrate`.
     device : str, default="auto"
         "auto" (CUDA if there is a GPU, else the CPU), "cpu", "cuda", "cuda:1" or "mps".
         Without the device that it was fitted on, an estimator scores on the CPU.
@@ -611,9 +611,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             new images are appended, `calibrates_`, `groups_`, `twins_`, `offset_`,
             `calibration_scores_`, `calibration_groups_`, `defect_kinds_` and
             `defect_bank_size_` have changed. Where the bank or a known defect has
-            changed, former images are scored again, but for training images of a
-            reduced bank. One that is not fitted yet is fitted; with `corrections` that
-            is an error.
+            changed, former images are scored again; of a reduced bank, the scores of
+            training images change as the distances of their kept patches do. One that
+            is not fitted yet is fitted; with `corrections` that is an error.
         """
         if not (isinstance(corrections, bool) or corrections == "similar"):
             raise ValueError(
@@ -670,7 +670,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         -------
         self : PatchSVDD
             The estimator: what `partial_fit` changes has changed. In a reduced bank,
-            the scores of images are those that the copies gave them.
+            scores are those that the copies gave, or follow from those of kept patches.
         """
         check_is_fitted(self)
         self._validate_params()

@@ -363,9 +363,12 @@ def test_a_model_written_elsewhere_is_kept_before_another_takes_its_place(part, 
         assert Path(kept).read_bytes() == written
 
 
-def test_a_defect_gets_a_kind_and_a_box(part, photos):
+@pytest.mark.parametrize("is_calibrated", [False, True])
+def test_a_defect_gets_a_kind_and_a_box(part, photos, is_calibrated):
     model, folder = part
-    _images, damaged = photos
+    images, damaged = photos
+    if is_calibrated:
+        load(model).calibrate(images[:, ::-1]).save(model)
     with serve(model, "--watch", folder) as line:
         put(folder, "a.png", damaged)
         line.wait_for(1)

@@ -232,6 +232,16 @@ def test_a_reduced_bank_calls_nothing_drift_that_has_not_changed():
     assert n_changed >= 4
 
 
+def test_scores_follow_a_reduced_bank_that_grows():
+    n_drifts = 0
+    for seed in range(6):
+        rng = np.random.default_rng([SEED, seed])
+        est = make_estimator("module", bank_size=0.1, inspection="paper")
+        est.fit(make_images(20, rng), groups=None).partial_fit(make_images(20, rng))
+        n_drifts += est.check_drift(make_images(30, rng)).drifted
+    assert n_drifts <= 1
+
+
 TAILS = ["light", "heavy", "one like a defect"]
 
 

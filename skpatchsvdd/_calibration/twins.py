@@ -48,7 +48,7 @@ def find_twins(bank, device):
     n_images = int(bank.places[:, 0].max()) + 1
     n_pairs = n_images * len(bank.rows)
     too_many = device.type == "cpu" and n_pairs * _MIN_PATCHES > _MAX_PRODUCTS
-    if n_images < _MIN_IMAGES or too_many:
+    if len(np.unique(bank.places[:, 0])) < _MIN_IMAGES or too_many:
         return None
     n_each = int(np.clip(_MAX_PRODUCTS // (4 * n_pairs), _MIN_PATCHES, _N_PATCHES))
     rises, left_out = _leave_out_all(*_compare(bank, n_images, n_each, device))
@@ -88,6 +88,7 @@ def _compare(bank, n_images, n_each, device):
         own = own if len(own) else np.arange(1)
         queries.append(rng.choice(own, n_each, replace=len(own) < n_each))
     owners, found = torch.from_numpy(owners).to(device), []
+    n_nearest = min(_N_NEAREST, (counts > 0).sum() - 1)
     size = max(_PRODUCTS // len(rows), 1)
     for some in torch.from_numpy(np.concatenate(queries)).to(device).split(size):
         halves = expand(half_squares, rows[some], columns) + half_squares[some][:, None]
@@ -98,7 +99,6 @@ def _compare(bank, n_images, n_each, device):
             index = owners.expand(len(some), -1)
             by_image.scatter_reduce_(1, index, halves, "amin")
         by_image.scatter_(1, owners[some][:, None], torch.inf)
-        n_nearest = min(_N_NEAREST, n_images - 1)
         found.append(by_image.topk(n_nearest, dim=1, largest=False))
     halves, nearest = (torch.cat(x).cpu().numpy() for x in zip(*found, strict=True))
     shape = n_images, n_each, n_nearest

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from skpatchsvdd._feedback.defect_patches import (
     DefectiveImages,
@@ -163,6 +164,8 @@ def apply_feedback(former, fitted, calibration, feedback, context):
             most = np.full(len(held_out), MOST_RAISED)
             held_out = _score_again(held_out, *others, most, feedback)
         found = _leave_out_of_mean(found, former, fitted, calibration, context)
+        if fitted is not former and fitted.n_folds:
+            calibration = _follow_rows(calibration, former, fitted, context)
         most = _bound_raises(asked, bank) if feedback.defects else None
         calibration = _score_again(calibration, *found, most, feedback)
         calibration = calibration.change(held_out=held_out)
@@ -197,6 +200,44 @@ def _leave_out_of_mean(found, former, fitted, calibration, context):
     n = fitted.n_averaged if fitted.setting.center.size > 1 else 0
     if n == 0:
         return found
+    before = found[0]
+    if fitted is not former:
+        before = score_rows(former, context.load(former), context.report)[0]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = -calibration.plain[:n] / before[:n]
+    found[:, :n] *= np.where(before[:n] == 0, 1.0, ratio)
+    return found
+
+
+def _follow_rows(calibration, former, fitted, context):
+    """Return a calibration whose scores change as the distances of kept rows do.
+
+    Of images of which a reduced bank holds some patches: these are searched for in both
+    banks, without the image's fold. What is usual changes with the distances.
+    """
+    n_former, logs = len(former.known), []
+    for before, after in zip(former.indexes, fitted.indexes, strict=True):
+        bank, changes = before.view_bank(), []
+        images = bank.places[:, 0]
+        for owner in np.unique(bank.owners):
+            is_own = bank.owners == owner
+            rows = torch.from_numpy(bank.rows[is_own])[None].to(context.device)
+            left_out = owner, fitted.owners[images[is_own][0]]
+            was, now = (
+                index.query(rows, [int(x)])[0].clamp(min=1e-12).log()
+                for index, x in zip((before, after), left_out, strict=True)
+            )
+            changes.append((images[is_own], (now - was).cpu().numpy()))
+        images, changes = (np.concatenate(x) for x in zip(*changes, strict=True))
+        counts = np.bincount(images, minlength=n_former)
+        sums = np.bincount(images, changes, minlength=n_former)
+        mean = sums.sum() / counts.sum()
+        logs.append(np.where(counts > 0, sums / np.maximum(counts, 1), mean))
+    weights = np.array(context.load(fitted).encoder.scale_weights)
+    factors = np.exp((1 - fitted.relative_weight) * (weights @ np.array(logs)))
+    plain = calibration.plain.copy()
+    plain[:n_former] *= factors
+    return calibration.change(plain=plain)
 
 
 def _bound_raises(fitted, bank):

@@ -210,6 +210,14 @@ def test_pynndescent(run, root):
     check_rates(first["too large"], second["too large"])
 
 
+@pytest.mark.slow
+def test_busy(run):
+    options = "--images 2 --image-size 32 --busy 1 --repeats 1 --ways library"
+    figures = run("bench_busy", options)
+    (row,) = figures["results"]
+    assert row["ratio"] == pytest.approx(row["busy s"] / row["idle s"])
+
+
 def test_structure(run):
     figures = run("bench_structure", "--longest 3 --files")
     assert 0 < figures["entered"]["score_samples"] < figures["entered"]["fit"]
