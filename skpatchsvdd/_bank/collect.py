@@ -49,23 +49,18 @@ def collect_banks(
         if pictures is not None:
             pictures.append(encoder.picture(batch).cpu().numpy())
         scales = encoder.add_positions(encoder.encode(batch), units)
-        pairs = list(zip(scales, encoder.cells, strict=True))
+        pairs = zip(scales, encoder.cells, strict=True)
         scales = [take_cells(x.flatten(1, 2), cells) for x, cells in pairs]
-        if start == 0:
-            shapes = [(n_images * x.shape[1], x.shape[2]) for x in scales]
-            coresets = [
-                _make_coreset(
-                    rows_to_keep(bank_size, *shape), *shape, rng, encoder.device, folds
-                )
-                for shape in shapes
-            ]
-            for coreset, bank in zip(coresets, former, strict=len(former) > 0):
-                _add_bank(coreset, bank)
+        for i, x in enumerate(scales if start == 0 else ()):
+            shape = n_images * x.shape[1], x.shape[2]
+            size = rows_to_keep(bank_size, *shape)
+            coresets.append(_make_coreset(size, *shape, rng, encoder.device, folds))
+            _add_banks(coresets[i], former[i : i + 1])
+        of_batch = owners[taken], numbers[taken]
         for coreset, x, cells in zip(coresets, scales, encoder.cells, strict=True):
-            labels = _label(owners[taken], numbers[taken], cells)
-            coreset.add(x.flatten(0, 1), labels)
+            coreset.add(x.flatten(0, 1), _label(*of_batch, cells))
         for sampler, x in zip(samplers, scales, strict=len(samplers) > 0):
-            sampler.add(x, owners[taken], numbers[taken])
+            sampler.add(x, *of_batch)
         if progress is not None:
             progress(taken.stop)
     return [_make_bank(*coreset.result()) for coreset in coresets]
@@ -75,8 +70,7 @@ def join_banks(banks, size, rng, device, folds=None):
     """Join banks of the same scale to one of at most `size` rows."""
     n_rows, n_features = sum(len(x.rows) for x in banks), banks[0].rows.shape[1]
     coreset = _make_coreset(size, n_rows, n_features, rng, device, folds)
-    for bank in banks:
-        _add_bank(coreset, bank)
+    _add_banks(coreset, banks)
     return _make_bank(*coreset.result())
 
 
@@ -86,9 +80,10 @@ def _make_coreset(size, n_rows, n_features, rng, device, folds):
     return FoldedCoreset(size, folds, n_rows, n_features, rng, device)
 
 
-def _add_bank(coreset, bank):
-    labels = np.column_stack([bank.owners, bank.places])
-    coreset.add(as_tensor(bank.rows), labels)
+def _add_banks(coreset, banks):
+    for bank in banks:
+        labels = np.column_stack([bank.owners, bank.places])
+        coreset.add(as_tensor(bank.rows), labels)
 
 
 def take_cells(features, cells):

@@ -162,24 +162,15 @@ def join_fitted(fitted, others, added, calibration, context):
     The `Calibration` is that of former and new images, in the order of `others` and
     `added`.
     """
-    owners, n_known = calibration.owners, len(fitted.known)
-    fitted = fold_bank(fitted, owners[n_known:], context)
+    owners = calibration.owners
+    fitted = fold_bank(fitted, owners[len(fitted.known) :], context)
     joining = list(zip(others, added, strict=True))
     if fitted.n_folds and calibration.groups is None:
         # As their rows were chosen.
         owners = [x.owners[new] for x, new in joining]
         owners = np.concatenate([fitted.owners, *owners])
     owners, folds = find_folds(owners, fitted.n_folds)
-    banks = [[index.bank()] for index in fitted.indexes]
-    samples = [[x.sample] for x in fitted.variations or []]
-    for other, new in joining:
-        numbers = np.full(len(other.known), -1)
-        numbers[new] = np.arange(n_known, n_known + len(new))
-        n_known += len(new)
-        for parts, index in zip(banks, other.indexes, strict=True):
-            parts.append(_renumber(index.bank(), numbers, owners))
-        for parts, x in zip(samples, other.variations or [], strict=True):
-            parts.append(_renumber_sample(x.sample, numbers, owners))
+    banks, samples, n_known = _collect_parts(fitted, joining, owners)
     dense, joined = context.load(fitted).encoder, []
     for parts, cells in zip(banks, dense.cells, strict=True):
         shape = n_known * len(cells), parts[0].rows.shape[1]
@@ -201,6 +192,25 @@ def join_fitted(fitted, others, added, calibration, context):
         sizes=[*fitted.sizes, *(other.sizes[i] for other, i in each)],
         files=[*fitted.files, *(other.files[i] for other, i in each)],
     )
+
+
+def _collect_parts(fitted, joining, owners):
+    """Return, by scale, the parts of a bank, and of its sample of patches.
+
+    And how many images they are of: those of the bank, then those that are joining.
+    """
+    banks = [[index.bank()] for index in fitted.indexes]
+    samples = [[x.sample] for x in fitted.variations or []]
+    n_known = len(fitted.known)
+    for other, new in joining:
+        numbers = np.full(len(other.known), -1)
+        numbers[new] = np.arange(n_known, n_known + len(new))
+        n_known += len(new)
+        for parts, index in zip(banks, other.indexes, strict=True):
+            parts.append(_renumber(index.bank(), numbers, owners))
+        for parts, x in zip(samples, other.variations or [], strict=True):
+            parts.append(_renumber_sample(x.sample, numbers, owners))
+    return banks, samples, n_known
 
 
 def _renumber(bank, numbers, owners):
