@@ -117,7 +117,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     .. math:: L = \lambda \, L_{SVDD'} + L_{SSL}.
 
     By default a third term pushes patches with synthetic defects away from patches
-    without them. The algorithm is the same on a CPU and on a GPU.
+    without them.
 
     The features of all patches of the training images form a memory bank. The score of
     a patch of a new image is the distance to its nearest neighbour in the bank, the
@@ -227,9 +227,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         scores to the last bit. Other processors draw the same and round differently,
         which the training of encoders other than "procedural" amplifies.
     verbose : int, default=0
-        1 reports each step of `fit`, 2 also the losses during training. With
-        scikit-learn 1.9 or later ``set_callbacks(ProgressBar())`` draws its own bars,
-        see the :ref:`user guide <progress>`.
+        1 reports each step of `fit`, 2 also the losses during training; see also the
+        :ref:`user guide <progress>` on callbacks.
 
     Attributes
     ----------
@@ -709,9 +708,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n_images, height, width[, n_channels]) or None
-            Normal images, none of which the estimator was fitted on, taken as they
-            come and not chosen for their scores. For a rate of false alarms a, at least
-            1 / a - 1 images are needed. None goes back to the training images.
+            Normal images, none of which is memorized, taken as they come and not chosen
+            for their scores. For a rate of false alarms a, at least 1 / a - 1 images
+            are needed. None goes back to the training images.
         groups : array-like of shape (n_images,), default=None
             Which of them belong together, see `fit`; each group counts the same.
 
@@ -816,9 +815,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         Returns
         -------
         scores : ndarray of shape (n_images,)
-            Minus the mean of the largest pixels of an image's map, at the size at which
-            it is inspected, of both maps with their weights; see `score_pixels` and
-            `relative_weight` of :class:`~skpatchsvdd.Inspection`. At most 0.
+            Minus the mean of the largest pixels of an image's map, see `score_pixels`
+            and `relative_weight` of :class:`~skpatchsvdd.Inspection`. At most 0.
         """
         images = self._check_scored_images(X)
         return score_images(images, self._on_device())
@@ -927,10 +925,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         Returns
         -------
         masks : ndarray of bool of shape (n_images, height, width) or list of ndarray
-            True at abnormal pixels, at the size of the images that came in: in images
-            that are abnormal, those with positive logits of damage that reach half the
-            threshold; without a comparison, or if there are none, those above the
-            threshold. An image is abnormal if and only if a pixel of it is.
+            True at abnormal pixels, at the size of the images that came in: of abnormal
+            images, those with positive logits of damage that reach half the threshold;
+            if there are none, those above the threshold.
         """
         images, seen, offset = self._look(X, false_alarm_rate)
         pairs = zip(seen, images.sizes, strict=True)
@@ -955,9 +952,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             The fields: `top`, `left`, `bottom` and `right`, the box in pixels of the
             image that came in, without its last row and column; `area`, the number of
             pixels; `row` and `col`, the pixel with the highest value of the anomaly
-            map; `peak` and `mean`, that value and the mean. Regions are found at the
-            size at which images are inspected: where these are resized, boxes and areas
-            are rounded to whole pixels of the inspection.
+            map; `peak` and `mean`, that value and the mean. Of resized images, boxes
+            and areas are rounded to whole pixels of the inspection.
         """
         images, seen, offset = self._look(X, false_alarm_rate)
         return self._resize_regions([x.regions(offset) for x in seen], images)
@@ -980,10 +976,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         results : Bunch
             With the attributes `scores`, `p_values`, `labels`, `maps`, `masks` and
             `regions`: what `score_samples`, `p_values`, `predict`, `anomaly_map`,
-            `predict_mask` and `predict_regions` return, each of which would inspect
-            the images again. `maps` and `masks` are lists. With `explain` also
-            `matches`: for each image an array as of the method `explain`, with one row,
-            that of its highest region, if it is abnormal, and without any if not. With
+            `predict_mask` and `predict_regions` return; `maps` and `masks` are lists.
+            With `explain` also `matches`: for each image an array as of the method
+            `explain`, with the row of its highest region, or none if it is normal. With
             `names` also `names`, what `name_regions` returns.
         """
         images, seen, offset = self._look(X, None, holds=explain or names)
@@ -1028,11 +1023,10 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             their highest pixel, or, of a normal image, its highest pixel alone; in its
             columns the `patch_sizes_`. Of the patches over that pixel it is the one
             farthest from all normal ones. The fields: `top`, `left`, `bottom` and
-            `right`, the box of the patch in the image that came in; `distance`, that
-            to the nearest normal patch; `image`, the number of the training image that
-            this one is from, in the order of `training_scores_` and
-            `training_files_`; and `image_top`, `image_left`, `image_bottom` and
-            `image_right`, its box there.
+            `right`, its box in the image that came in; `distance`, that to the nearest
+            normal patch; `image`, the number of the training image of that, in the
+            order of `training_scores_` and `training_files_`; and `image_top`,
+            `image_left`, `image_bottom` and `image_right`, its box there.
         """
         images, seen, offset = self._look(X, false_alarm_rate, holds=True)
         seen = list(seen)
@@ -1060,9 +1054,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             One for each image, in its rows the regions of `predict_regions`. The
             fields: `kind`, a name that y gave to `fit` or `partial_fit`, "defect" for
             those labelled -1, or "unknown"; and `distance`, how far the region is from
-            the nearest known defect in units of how far both are from what is normal,
-            see the :ref:`user guide <feedback>`. From 1 on, which unlike defects reach
-            by chance, it is "unknown". Infinite if no defects are known.
+            the nearest known defect, see the :ref:`user guide <feedback>`: infinite if
+            none are known, and from 1 on "unknown".
         """
         return self._name(*self._look(X, false_alarm_rate, holds=True))
 
@@ -1084,8 +1077,6 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     @on_snapshot
     def check_training_files(self, indices=None) -> np.ndarray:
         """Say whether the files that were learnt from still hold the same images.
-
-        Each is read, and compared with the digest that the estimator keeps of it.
 
         Parameters
         ----------
@@ -1194,11 +1185,10 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     def save(self, path: str | os.PathLike) -> None:
         """Save the fitted estimator in a file that cannot run code.
 
-        The file, in the layout of safetensors, holds arrays and text with checksums,
-        and is loaded by :func:`skpatchsvdd.load` on any machine, with or without a GPU.
-        It is written as a whole or not at all. Use joblib for pipelines and searches.
-        Of a module of your own that was passed as `encoder` it holds a checksum alone:
-        `load` needs that module again.
+        The file, in the layout of safetensors, is loaded by :func:`skpatchsvdd.load` on
+        any machine, with or without a GPU. It is written as a whole or not at all. Use
+        joblib for pipelines and searches. Of a module of your own that was passed as
+        `encoder` it holds a checksum alone: `load` needs that module again.
 
         Parameters
         ----------
@@ -1215,8 +1205,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
 
         From bytes of images to what `score_samples`, `p_values`, `predict` and
         `anomaly_map` give, for onnxruntime and others; see the
-        :ref:`user guide <onnx>`. It is written as a whole or not at all, and what
-        cannot be exported is an error before anything is written. Needs
+        :ref:`user guide <onnx>`. It is written as a whole or not at all. Needs
         ``pip install onnx onnxscript``.
 
         Parameters
@@ -1225,9 +1214,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             The file to write.
         bank_size : int or float in (0, 1], default=None
             Number or fraction of the patches of each scale that the file keeps, a part
-            that covers the others, for a smaller and faster file. The threshold and
-            what p-values come from are found anew for it, by `false_alarm_rate`. None
-            keeps all.
+            that covers the others. The threshold and p-values are found anew for it.
+            None keeps all.
         input_size : (int, int), default=None
             With `image_size`, the height and width of the images that the file takes
             and resizes. None is that of the training images, if they have one.
@@ -1235,9 +1223,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         Returns
         -------
         facts : dict
-            What the file says of itself, too, in its metadata: "version" of the
-            package, "image_shape" of the images it takes, "inspected_shape",
-            "threshold" and, by scale, "bank_size".
+            What is in its metadata, too: "version" of the package, "image_shape" of the
+            images it takes, "inspected_shape", "threshold" and, by scale, "bank_size".
         """
         check_is_fitted(self)
         context = self._make_context(torch.device("cpu"), Report("", 0))

@@ -433,7 +433,7 @@ def test_joined_copies_keep_what_was_known_before(taught, dark, bright, others):
     )
     assert taught.defect_kinds_.tolist() == whole.defect_kinds_.tolist()
     copies[0].partial_fit(dark[0][3:4], ["spot"])
-    whole.partial_fit(bright[0][:1], corrections=True)
+    whole.partial_fit(bright[0][2:3], corrections=True)
     for other, name in ((copies[0], "known defect"), (whole, "correction")):
         with pytest.raises(ValueError, match=f"0 of others has another {name} than"):
             taught.join([other])
