@@ -174,8 +174,8 @@ def score_distances(est, features, distances):
     if bank.variations is not None:
         owners, variation = [-1] * len(features[0]), {}
         for i, x in enumerate(features):
-            usual = bank.variations[i].usual(x.flatten(1, 2), owners)
-            variation[i] = usual.view(x.shape[:3])
+            local = bank.variations[i].measure(x.flatten(1, 2), owners)
+            variation[i] = local.view(x.shape[:3])
     found = Found(dict(enumerate(distances)), variation, None)
     return -read_distances(found, None, bank)[0].abnormality.cpu().numpy()
 

@@ -90,7 +90,7 @@ def _join_samples(samples, rng):
 
 
 class Variation(Saved):
-    """The distance that is usual for a normal patch, from what it looks like.
+    """Local normal variation: how far a patch is from its like if it is normal.
 
     The distances of a sample of normal patches to the nearest row, in an index, of
     another owner are measured. For any other patch it is their mean, weighted by how
@@ -112,8 +112,8 @@ class Variation(Saved):
         self.width = _find_width(rows.flatten(0, 1))
         vars(self).update(self._unsaved())
 
-    def usual(self, features, left_out):
-        """Return the usual distance of patches, plus that of all normal patches.
+    def measure(self, features, left_out):
+        """Return the variation at patches, plus that of all normal patches.
 
         Features are (n_images, n_patches, n_features), float32, on any device. For each
         image `left_out` has the owner whose patches tell nothing, or -1.
@@ -125,7 +125,7 @@ class Variation(Saved):
 
     @property
     def typical(self):
-        """The usual distance of all normal patches: the median.
+        """The median distance of normal patches.
 
         Of images that are mostly copies, what is above 0.
         """
@@ -135,7 +135,7 @@ class Variation(Saved):
         return 1.0
 
     def make_plain(self):
-        """Return a function of patches (n, n_features) that gives what `usual` does.
+        """Return a function of patches (n, n_features) that gives what `measure` does.
 
         Of new patches, on a CPU, in few and plain operations that others can record.
         """
@@ -200,7 +200,7 @@ class KernelModel(NamedTuple):
 
 
 def regress_images(model, features, left_out):
-    """Return what is usual for the patches of images, (n_images, n_patches).
+    """Return the mean distances of the patches of images, (n_images, n_patches).
 
     Features are (n_images, n_patches, n_features). For each image `left_out` has the
     owner whose rows are left out, or -1.
@@ -220,11 +220,11 @@ def regress(model, features, n_products=None):
     """
     is_cpu = features.device.type == "cpu"
     products = n_products or (_CPU_PRODUCTS if is_cpu else _OTHER_PRODUCTS)
-    usual = []
+    means = []
     for chunk in features.split(max(products // len(model.distances), 1)):
         x = chunk - model.origin
         near = torch.addmm(model.half_squares, x, model.columns, beta=-1)
         if is_cpu:
             near.clamp_(min=near.amax(dim=1, keepdim=True) + _LEAST)
-        usual.append(torch.softmax(near, dim=1) @ model.distances)
-    return torch.cat(usual)
+        means.append(torch.softmax(near, dim=1) @ model.distances)
+    return torch.cat(means)

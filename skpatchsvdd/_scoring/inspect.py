@@ -37,7 +37,7 @@ class FittedBank(Saved):
     n_folds: int = 0
     n_averaged: int = 0  # the centre is the mean of so many of the first known images
     seen: set = frozenset()  # digests of the images that the encoder was trained on
-    variations: list | None = None  # the distances that are usual
+    variations: list | None = None  # local normal variation, by scale
     relative_weight: float = 0.0
     comparison_weight: float = 0.0
     # What the comparison sees of each known image, uint8, (n_known, 1 or 3, rows, cols)
@@ -97,7 +97,7 @@ class DeviceBank:
         self.units = fitted.units
         self.variations = fitted.variations
         self.typical = fitted.variations and [x.typical for x in fitted.variations]
-        # How much distances count as they are, and relative to what is usual.
+        # How much distances count as they are, and relative to variation.
         self.weights = (1 - fitted.relative_weight, fitted.relative_weight)
         self.comparison_weight = fitted.comparison_weight
         # The score is the mean of no more than a quarter of what is looked at.
@@ -311,7 +311,7 @@ def search(encoded, bank, scales):
     features = {i: encoded.features[i] for i in scales}
     searches = [[x.query for x in bank.indexes]]
     if bank.variations is not None:
-        searches.append([x.usual for x in bank.variations])
+        searches.append([x.measure for x in bank.variations])
     calls = [
         partial(own[i], x.flatten(1, 2), encoded.owners)
         for own in searches
