@@ -396,6 +396,14 @@ def taught(est, dark, bright):
     return est.partial_fit(bright[0][:2], corrections=True)
 
 
+def test_a_bank_may_hold_patches_of_one_image_alone(normal, dark):
+    X, y = np.concatenate([normal, dark[0][:2]]), [1] * len(normal) + [-1] * 2
+    masks = [None] * len(normal) + list(dark[1][:2])
+    est = PatchSVDD(bank_size=1, max_iter=0, **QUICK).fit(X, y, masks=masks)
+    assert len(np.unique(est._fitted.indexes[0].places[:, 0])) == 1
+    assert np.isfinite(est.score_samples(X)).all()
+
+
 @pytest.mark.parametrize("how", ["save", "pickle"])
 def test_what_is_known_is_saved(taught, dark, bright, tmp_path, how):
     if how == "save":
