@@ -114,6 +114,7 @@ def _is_bank_right(parameters, learnt):
         isinstance(fitted, FittedBank)
         and all(isinstance(x, list) for x in by_image)
         and {len(x) for x in (*by_image, fitted.owners)} == {n_known}
+        and all(len(x) == 2 and _are_positive(x) for x in fitted.sizes)
         and {len(fitted.indexes), len(fitted.units), len(variations)} == {n_scales}
         and 0 <= fitted.n_averaged <= n_known
         and 0 <= fitted.relative_weight <= 1
