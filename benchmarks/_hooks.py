@@ -22,9 +22,9 @@ import numpy as np
 import torch
 from _common import stopwatch
 
+from skpatchsvdd._bank.approximate import make_index
 from skpatchsvdd._bank.collect import collect_banks
 from skpatchsvdd._bank.exact import Bank
-from skpatchsvdd._bank.index import make_index
 from skpatchsvdd._bank.variation import Sampler, Variation
 from skpatchsvdd._encoding.base import PatchEncoder, grid_shape
 from skpatchsvdd._encoding.dense import DenseSetting
@@ -35,8 +35,7 @@ from skpatchsvdd._encoding.registry import ENCODERS, make_encoder
 from skpatchsvdd._images.arrays import check_images
 from skpatchsvdd._learnt import describe_learnt, set_learnt
 from skpatchsvdd._options import resolve_options
-from skpatchsvdd._scoring.context import FitContext
-from skpatchsvdd._scoring.fitted import FittedBank
+from skpatchsvdd._scoring.fitted import FitContext, FittedBank
 from skpatchsvdd._scoring.inspect import DeviceBank, encode_each, score_images
 from skpatchsvdd._scoring.maps import Found, read_distances
 from skpatchsvdd._training import training
@@ -175,8 +174,8 @@ def score_distances(est, features, distances):
     if bank.variations is not None:
         owners, variation = [-1] * len(features[0]), {}
         for i, x in enumerate(features):
-            usual = bank.variations[i].usual(x.flatten(1, 2), owners)
-            variation[i] = usual.view(x.shape[:3])
+            local = bank.variations[i].measure(x.flatten(1, 2), owners)
+            variation[i] = local.view(x.shape[:3])
     found = Found(dict(enumerate(distances)), variation, None)
     return -read_distances(found, None, bank)[0].abnormality.cpu().numpy()
 

@@ -35,8 +35,8 @@ from _hooks import check_device, check_images, parts_of
 
 from skpatchsvdd import PatchSVDD
 from skpatchsvdd._bank import join_banks, make_index
-from skpatchsvdd._bank.distances import Nearest, product_error
-from skpatchsvdd._bank.regression import regress
+from skpatchsvdd._bank.clusters import Nearest, product_error
+from skpatchsvdd._bank.variation import regress
 from skpatchsvdd.datasets import load_mvtec_ad
 
 # Rows whose smallest product is found first.
@@ -231,14 +231,14 @@ def check_used(indexes, by_scale, device):
 def set_regressions(model, label, device):
     """Find local normal variation as the package does, or by products in memory."""
     for variation in model._fitted.variations:
-        vars(variation).pop("usual", None)
+        vars(variation).pop("measure", None)
         if label == "plain":
             own = variation._make_model(device)
-            variation.usual = functools.partial(regress_each, own)
+            variation.measure = functools.partial(regress_each, own)
 
 
 def regress_each(model, features, left_out):
-    """Find what is usual image by image, so that no other image matters."""
+    """Find local variation image by image, so that no other image matters."""
     return torch.stack([regress(model, x) for x in features]) + model.typical
 
 

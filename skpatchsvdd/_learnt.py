@@ -4,7 +4,6 @@ Threads share estimators: some score while another one fits.
 """
 
 import functools
-from types import SimpleNamespace
 
 import numpy as np
 
@@ -26,41 +25,38 @@ def set_learnt(estimator, learnt, former=None):
                 "another thread has fitted it meanwhile. Nothing was added: call "
                 "partial_fit again, one call after the other."
             )
-        vars(estimator).update(vars(learnt))
+        vars(estimator).update(learnt)
 
 
 def describe_learnt(encoder, fitted, calibration, name="false_alarm_rate", **others):
-    """Return what an estimator has learnt, as the attributes that it will have.
+    """Return what an estimator has learnt, as the attributes that it will have, a dict.
 
     `name` is that of the parameter in warnings; without one, there are none. `others`
     are attributes that `fit` alone sets.
     """
-    learnt = SimpleNamespace()
-    learnt.encoder_, names = encoder, encoder.scale_names
-    learnt._fitted, learnt._calibration = fitted, calibration
-    learnt.offset_ = calibration.offset(name=name)
-    learnt.training_scores_ = calibration.scores
-    learnt.groups_ = calibration.groups
-    learnt.twins_ = calibration.twins
-    learnt.calibrates_ = calibration.calibrates & (calibration.held_out is None)
-    learnt.calibration_scores_ = calibration.used_scores
-    learnt.calibration_groups_ = calibration.used_groups
-    learnt.training_files_ = list(fitted.files)
-    learnt.bank_size_ = _by_scale(names, map(len, fitted.indexes))
-    learnt.usual_distances_ = None
-    if fitted.variations is not None:
-        distances = [x.distances for x in fitted.variations]
-        learnt.usual_distances_ = _by_scale(names, distances)
+    names, variations = encoder.scale_names, fitted.variations
+    by_scale = functools.partial(zip, names, strict=True)
     defects = fitted.feedback and fitted.feedback.defects
-    sizes = [len(x.rows) for x in defects.banks] if defects else [0] * len(names)
-    learnt.defect_bank_size_ = _by_scale(names, sizes)
-    learnt.defect_kinds_ = np.array(defects.kinds if defects else [], dtype=str)
-    vars(learnt).update(others)
-    return learnt
-
-
-def _by_scale(names, values):
-    return dict(zip(names, values, strict=True))
+    defect_rows = [x.rows for x in defects.banks] if defects else [()] * len(names)
+    return {
+        "encoder_": encoder,
+        "_fitted": fitted,
+        "_calibration": calibration,
+        "offset_": calibration.offset(name=name),
+        "training_scores_": calibration.scores,
+        "groups_": calibration.groups,
+        "twins_": calibration.twins,
+        "calibrates_": calibration.calibrates & (calibration.held_out is None),
+        "calibration_scores_": calibration.used_scores,
+        "calibration_groups_": calibration.used_groups,
+        "training_files_": list(fitted.files),
+        "bank_size_": dict(by_scale(map(len, fitted.indexes))),
+        "usual_distances_": variations
+        and dict(by_scale([x.distances for x in variations])),
+        "defect_bank_size_": dict(by_scale(map(len, defect_rows))),
+        "defect_kinds_": np.array(defects.kinds if defects else [], dtype=str),
+        **others,
+    }
 
 
 def take_snapshot(estimator):

@@ -38,12 +38,11 @@ from skpatchsvdd._encoding import (
 from skpatchsvdd._export import export_onnx
 from skpatchsvdd._feedback import (
     Feedback,
+    add_defects,
     apply_feedback,
     apply_update,
     check_apart,
     find_update,
-    join_feedback,
-    learn_defects,
     measure_again,
     name_masks,
     take_defective,
@@ -118,16 +117,15 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     .. math:: L = \lambda \, L_{SVDD'} + L_{SSL}.
 
     By default a third term pushes patches with synthetic defects away from patches
-    without them. The algorithm is the same on a CPU and on a GPU.
+    without them.
 
     The features of all patches of the training images form a memory bank. The score of
     a patch of a new image is the distance to its nearest neighbour in the bank, the
     score of a pixel is the mean over the patches that cover it, and an image is as
     abnormal as its most abnormal pixels. By default distances count twice, as they are
-    and relative to what is usual for such patches: an edge, which never looks the same
-    twice, may lie farther from its like than an even ground. The position of a patch
-    counts too: if the training images show the same things in the same positions, a
-    normal patch in the wrong position is abnormal.
+    and relative to the local normal variation: an edge, which never looks the same
+    twice, may lie farther from its like than an even ground. Where the training images
+    show the same things in the same positions, the position of a patch counts too.
 
     Read more in the :ref:`user guide <user_guide>`.
 
@@ -135,11 +133,10 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     ----------
     lam : float or None, default=None
         The paper's :math:`\lambda \ge 0`, the weight of :math:`L_{SVDD'}`. None is 0.3,
-        and 1e-3 with ``training="paper"``. In dense training the term does not change
-        when all features shrink, so any value is safe; the paper's own term pulls all
-        features of uniform images to one point if its weight is large. A grid search
-        with :class:`~skpatchsvdd.model_selection.SyntheticDefectScorer` chooses it
-        without labels.
+        and 1e-3 with ``training="paper"``, where a large one pulls all features of
+        uniform images to one point. A grid search with
+        :class:`~skpatchsvdd.model_selection.SyntheticDefectScorer` chooses it without
+        labels.
     embedding_dim : int, default=64
         The paper's D, the length of an embedded feature. At most 64 with
         ``encoder="procedural"``, whose features have 64 numbers; beside other encoders
@@ -149,16 +146,11 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         some. "procedural" is a network that has seen nothing but procedural images, for
         patches of 16, 24 and 48 pixels; alone, its features are embedded by a training
         on X, see :ref:`embedding`. "hierarchical" is the paper's, trained on X from
-        random weights: it builds the feature of a patch from those of its quarters.
-        Beside "procedural" the maps of its scales enter the product with an exponent of
-        1/8. A module maps images, (n, channels,
-        height, width) in 0..1, to a feature map or a list of them; `fit` tries it on
-        two images, and works with a copy, frozen, in evaluation mode. Each map is a
-        scale, whose features are means over patches of 3 x 3 cells, brought to at most
-        128 numbers along the main axes of the training images' features; beside
-        modules, maps of "procedural" have an exponent of 1/4, and those of others of
-        1/32. See :ref:`pretrained`. "auto" is "procedural", and with
-        ``training="paper"`` "hierarchical".
+        random weights: it builds the feature of a patch from those of its quarters. A
+        module maps images, (n, channels, height, width) in 0..1, to a feature map or a
+        list of them, each of which is a scale; `fit` works with a frozen copy, see
+        :ref:`pretrained`. "auto" is "procedural", and with ``training="paper"``
+        "hierarchical".
     training : {"dense", "paper"} or Training, default="dense"
         How the encoder is trained. "dense" encodes crops of images as whole maps, in
         two views under different light, one with synthetic defects. "paper" is the
@@ -174,52 +166,47 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         own, 8, 8, 16 for the scales 16, 24, 48.
     image_size : int or (int, int), default=None
         Size (height, width) to which every image is resized, with anti-aliasing, before
-        anything else. None keeps the size: of photographs of 4000 x 3000, each takes a
-        CPU minutes, and of 576 x 768 seconds. Sizes that memory is too small for are
-        refused.
+        anything else. None keeps the size: a photograph of 4000 x 3000 takes a CPU
+        minutes, one of 576 x 768 seconds.
     roi : array-like of shape (height, width), default=None
         A mask, one for all images, of the size in which they come in, or of
-        `image_size`. Pixels where it is 0 are not seen, whatever they show: patches
-        that hold no others are neither trained on nor compared, and the anomaly map is
-        0 there. Where images are resized, pixels that would mix with those are left
-        out, too. None looks at all pixels.
+        `image_size`. Pixels where it is 0, and those that resizing would mix with them,
+        are not seen: patches that hold no others are neither trained on nor compared,
+        and the anomaly map is 0 there. None looks at all pixels.
     max_iter : "auto" or int, default="auto"
         Optimisation steps. 0 trains nothing: "procedural" does without, and other
         encoders keep their random weights. "auto" is 200 with "procedural"; with
         "hierarchical" 1000 on a GPU and 240 on a CPU; 12000 with ``training="paper"``,
-        whose authors take ``300 * 100 * n_images / 64`` steps: 300 epochs of 100 pairs
-        of each image, 64 at a time.
+        whose authors take ``300 * 100 * n_images / 64`` steps.
     early_stopping : bool, default=False
         Whether to hold out a tenth of the images, or the `validation_fraction` of a
         :class:`~skpatchsvdd.Training`, check up to a dozen times how well synthetic
         defects on them are separated from changes of light, stop after four checks
-        without improvement, and keep the best weights. Without it there are two checks,
-        on training images, and the final weights are kept, unless they have collapsed
-        or do worse than the initial ones: then the best are kept, with a warning.
+        without improvement, and keep the best weights. Without it the final weights are
+        kept, unless they have collapsed or do worse than the initial ones: then the
+        best of both are kept, with a warning.
     warm_start : bool, default=False
         Whether `fit` continues from the weights in `encoder_`, or from those of a later
-        `fit` that was interrupted after its training, with a new optimiser, and builds
-        a new bank. With ``max_iter=0`` the weights stay as they are.
+        `fit` that was interrupted after its training, and builds a new bank.
     bank_size : int, float in (0, 1] or None, default=None
-        Number or fraction of the normal patches of each scale that are kept. Those kept
-        cover all others: patches are chosen one by one, always the one farthest from
-        those chosen so far (greedy k-centre), while the images stream by. A small bank
-        is searched faster and saved in a smaller file. They are chosen in ten folds of
-        the images, and a training image is scored without its fold. None keeps
-        everything up to 1 GiB a scale, which is four million patches, and a covering
-        part beyond.
+        Number or fraction of the normal patches of each scale that are kept, for a
+        faster search and a smaller file. Those kept cover all others: always the one
+        farthest from those chosen so far is next (greedy k-centre). They are chosen in
+        ten folds of the images, and a training image is scored without its fold. None
+        keeps everything up to 1 GiB a scale, which is four million patches, and a
+        covering part beyond.
     neighbors : {"auto", "exact", "pynndescent"}, default="auto"
         How the nearest normal patch is found; scores and maps are the same. "exact",
-        which "auto" is, sorts the bank into clusters and skips those that cannot hold
-        the nearest one. "pynndescent" asks that package for a near one first, on a CPU,
-        so that more clusters can be skipped. It compiles for about a minute in each new
-        process, and has not been found to save time, see :ref:`memory_and_speed`.
+        which "auto" is, skips clusters of patches that cannot hold it. "pynndescent"
+        asks that package for a near one first, on a CPU. It compiles for about a minute
+        in each process, and has not been found to save time, see
+        :ref:`memory_and_speed`.
     inspection : {"default", "paper"} or Inspection, default="default"
         How scores are read. "default" counts positions where images are aligned, and
-        distances relative to what is usual, and takes the mean of the largest pixels.
-        "paper" is the paper's: distances as they are, and the largest pixel. With
-        ``training="paper"`` "default" is the paper's, too. An
-        :class:`~skpatchsvdd.Inspection` sets each of these by hand.
+        distances relative to local normal variation, and takes the mean of the largest
+        pixels. "paper", which "default" is with ``training="paper"``, takes distances
+        as they are, and the largest pixel. An :class:`~skpatchsvdd.Inspection` sets
+        each of these by hand.
     false_alarm_rate : "auto" or float in (0, 0.5], default="auto"
         Where `predict` draws the line. Every training image is scored against a bank
         that does not hold it. "auto" sets `offset_` to the lowest of these n scores: a
@@ -228,33 +215,26 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         images is called abnormal, and k - 1 of the training images. Both hold for
         images taken as the training images were; with `groups`, see `fit`, for images
         of new groups, and after `calibrate` for images taken as those of `calibrate`.
-        `p_values` lets you choose a fraction later.
     device : str, default="auto"
         "auto" (CUDA if there is a GPU, else the CPU), "cpu", "cuda", "cuda:1" or "mps".
-        A fitted estimator can be loaded on any machine: without the device it was
-        fitted on, it scores on the CPU.
+        Without the device that it was fitted on, an estimator scores on the CPU.
     n_jobs : int, default=None
-        Threads of torch on the CPU, for calls of the thread that makes them, and of
-        building pynndescent's index. None leaves the choice to them. pynndescent's
-        queries always use its own choice.
+        Threads of torch on the CPU, and of building pynndescent's index. None leaves
+        the choice to them.
     random_state : int, RandomState instance or None, default=None
         Seed of the initial weights and of all random draws. With the same seed, on the
         same machine with the same number of threads, `fit` gives the same weights and
-        scores to the last bit. On another kind of processor the initial weights and
-        all draws are the same, and so, except for rounding, are the scores by
-        "procedural". The training of other encoders amplifies rounding.
+        scores to the last bit. Other processors draw the same and round differently,
+        which the training of encoders other than "procedural" amplifies.
     verbose : int, default=0
-        1 reports each step of `fit`, 2 also the losses during training. With
-        scikit-learn 1.9 or later ``set_callbacks(ProgressBar())`` draws its own bars,
-        see the :ref:`user guide <progress>`.
+        1 reports each step of `fit`, 2 also the losses during training; see also the
+        :ref:`user guide <progress>` on callbacks.
 
     Attributes
     ----------
     encoder_ : torch.nn.Module
         The encoder, on the CPU; if there are several, ``encoder_.members``.
-        ``encoder_(patches)`` maps (n, channels, K, K) to (n, D). The parameters of
-        "hierarchical" are the small encoder's eight convolutions, then the two
-        of each larger scale, weight before bias.
+        ``encoder_(patches)`` maps (n, channels, K, K) to (n, D).
     lam_ : float
         The weight that was used.
     offset_ : float
@@ -282,8 +262,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         own.
     usual_distances_ : dict of ndarray of shape (n_images, n_each), or None
         By scale, how far some patches of training images are from the nearest patch of
-        another image: the more unequal they are, the more the relative map differs from
-        that of distances as they are. None with ``relative_weight=0``, as the paper's.
+        another image. None with ``relative_weight=0``, as the paper's.
     roi_ : ndarray of bool of shape (height, width) or None
         The pixels that are looked at, at the size at which images are inspected.
     training_files_ : list of str or None
@@ -315,9 +294,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         The step whose weights were kept.
     validation_steps_, validation_scores_ : ndarray of shape (n_checks,)
         The steps after which training was checked, the first before any, and the area
-        under the ROC curve of separating patches with synthetic defects from others;
-        with early stopping, and other encoders than "procedural", images with defects
-        from the same images in this and another light.
+        under the ROC curve of separating patches, or with early stopping and other
+        encoders than "procedural" images, with synthetic defects from others.
     n_features_in_ : int
         Number of values in one image, as the first one came in.
     classes_ : ndarray of shape (2,)
@@ -333,17 +311,15 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     Images that the estimator was fitted on are recognised, to the last bit, and scored
     without their own patches in the bank and, with ``training="paper"``, without their
     own part in the mean image. So the scores and maps of training images are
-    meaningful, and ``fit(X).predict(X)`` equals ``fit_predict(X)``. This is close to
-    fitting without the image, but not the same: the encoder has seen it.
+    meaningful, and ``fit(X).predict(X)`` equals ``fit_predict(X)``. The encoder has
+    seen them all the same.
 
     Patches begin at the top left. Where the image size less the patch size is no
     multiple of the stride, the last rows and columns, fewer than a stride, are not
     inspected and take the values of the nearest inspected pixels.
 
-    Grey images keep one channel: three equal ones would train the same filters, since
-    torch scales initial weights by the number of inputs, at three times the cost of the
-    first layer. The bank takes 0.5 MB for an image of 256 x 256 with "procedural", and
-    0.9 MB with "hierarchical".
+    Grey images keep one channel. The bank takes 0.5 MB for an image of 256 x 256 with
+    "procedural", and 0.9 MB with "hierarchical".
 
     References
     ----------
@@ -500,53 +476,43 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         The estimator changes only when all is done: a call that fails leaves its scores
         as they were. An interrupt (Ctrl-C) during training ends the training early,
         with a warning, and `fit` goes on with the weights so far; at any other time it
-        ends `fit`.
-
-        If `fit` ends after training, while the bank is built, the trained weights are
-        kept aside, and a warning says so: ``set_params(warm_start=True,
-        max_iter=0).fit(X)`` goes on from them, also in another process, from a pickle.
-        A clone does not have them, and the next successful `fit` drops them.
+        ends `fit`. If it ends while the bank is built, the trained weights are kept
+        aside, and a warning says so: ``set_params(warm_start=True, max_iter=0).fit(X)``
+        goes on from them, also from a pickle; the next successful `fit` drops them.
 
         Parameters
         ----------
         X : array-like of shape (n_images, height, width[, n_channels])
             At least two normal images. uint8 is divided by 255 and uint16 by 65535;
             floats are taken as they are and should lie in about 0..1. Also a list of
-            images, or a list of paths of image files (``pip install pillow``), of
-            unequal size with `image_size`; see the :ref:`user guide <images>`. Files,
-            and arrays mapped into memory, are read batch by batch, and files of
-            up to 512 MiB once; up to 1 GiB of images, a random choice, is trained on.
+            images, or of paths of image files (``pip install pillow``), of unequal size
+            with `image_size`; see the :ref:`user guide <images>`. Files, and arrays
+            mapped into memory, are read batch by batch.
         y : array-like of shape (n_images,) or (n_images, height, width), default=None
             Labels, 1 for normal and -1 for abnormal images, or masks. Or names: "good",
-            "normal" and "ok", in small or capital letters, mean normal images, any
-            other name is that of a kind of defects. Images labelled -1 or with the name
-            of a kind, and images whose mask has a pixel that is not 0, are no part of
-            what is normal: their patches become known defects, and whatever resembles
-            those more than normal patches do is raised, see the
-            :ref:`user guide <feedback>`. Where an encoder is trained, those with a mask
-            teach it, too: half of the synthetic defects that training draws are filled
-            with pixels of known ones. Other values, such as 0 and 1, which mean
-            normal to some and abnormal to others, are an error. None calls all images
-            normal that have no mask.
+            "normal" and "ok" mean normal images, any other name is that of a kind of
+            defects. The patches of abnormal images, and of those whose mask has a pixel
+            that is not 0, become known defects, and whatever resembles those more than
+            normal patches do is raised, see the :ref:`user guide <feedback>`. Those
+            with a mask also fill half of the synthetic defects that training draws.
+            Other values, such as 0 and 1, which mean normal to some and abnormal to
+            others, are an error. None calls all images normal that have no mask.
         groups : "auto", array-like of shape (n_images,) or None, default="auto"
             Which images belong together, as tiles of one sheet, frames of one video or
             pictures of one lot do: a number or a name for each, at least two different
             ones. Half of the groups, a random choice, are set aside while the encoder
-            is trained. Their images are scored without any patch of their own group in
-            the bank, as an image of a new group will be, and `offset_` and `p_values`
-            come from these scores alone; each group counts the same. All images join
-            the bank. Without training (``max_iter=0``) all groups calibrate. Those of
-            abnormal images do not matter. "auto" looks for images that show the same
-            piece, if there are four or more: where a tenth of them or more do, they are
-            groups when scores are computed, though the encoder is trained on all; a
-            warning names them, and `twins_` has them. None takes each image by itself.
+            is trained, all without training. Their images are scored without any patch
+            of their own group in the bank, and `offset_` and `p_values` come from these
+            scores alone; each group counts the same. All images join the bank. "auto"
+            looks for images that show the same piece, if there are four or more: where
+            a tenth of them or more do, they are groups when scores are computed, though
+            the encoder is trained on all; a warning names them, and `twins_` has them.
+            None takes each image by itself.
         masks : array-like of shape (n_images, height, width) or list, default=None
             Where abnormal images are defective: a mask for each image, not 0 at
             defective pixels, of the size in which the image comes in, or None. Of an
-            abnormal image without a mask the pixels are taken that its score comes
-            from, where its own anomaly map is highest; with `verbose` a line says so.
-            There is no map yet while the encoder is trained, so such an image teaches
-            it nothing. A normal image has None, or a mask of zeros.
+            abnormal image without a mask the pixels are taken where its own anomaly map
+            is highest. A normal image has None, or a mask of zeros.
 
         Returns
         -------
@@ -557,65 +523,46 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             return self._fit(X, y, groups, masks)
 
     def _fit(self, X, y, groups, masks):
-        is_auto = isinstance(groups, str) and groups == "auto"
-        groups = None if is_auto else groups
+        finds_twins = isinstance(groups, str) and groups == "auto"
+        groups = None if finds_twins else groups
         images, groups, defective = self._check_training_images(X, y, groups, masks)
         device = check_device(self.device)
         former = self._former_training()
         options = resolve_options(self.get_params(deep=False), device)
         pretrained, strides = self._make_pretrained(images, options, device)
-        roi = check_roi(self.roi, images)
-        rng = check_random_state(self.random_state)
-        with self._start_bar("reading images", len(images)) as progress:
-            known = digest_images(images, progress)
-        check_apart(defective, set(known))
-        former_seen = self._former_images()
-        is_seen = np.array([x in former_seen for x in known])
-        owners, own, calibrates = split_groups(groups, is_seen, options.trains, rng)
-        normal = NormalImages(images, known, owners, own)
-        shown = normal.shown_stack()
+        roi, rng = check_roi(self.roi, images), check_random_state(self.random_state)
+        known = self._digest(images, defective)
+        former_images = self._former_images()
+        is_seen = np.array([x in former_images for x in known])
+        owners, shown, calibrates = split_groups(groups, is_seen, options.trains, rng)
+        normal = NormalImages(images, known, owners, shown)
         n_tasks = 2 + options.trains + (len(defective) > 0)  # encoding and scoring
         report = open_report(self, X, y, n_tasks)
-        if not options.trains:
-            report.log("nothing is trained")
-        size, center = images.image_shape[:2], _center_of(shown, options.training)
+        size, center = images.image_shape[:2], _center_of(normal, options.training)
         setting = DenseSetting(size, center, options.light, strides, device, roi)
         context = FitContext(setting, options, rng, report)
-        training = train_encoder(shown, context, former, pretrained, defective)
+
+        training = train_encoder(
+            normal.shown_stack(), context, former, pretrained, defective
+        )
         with self._kept_if_unfinished(training):
             training, fitted, scores = self._build(normal, training, context)
             context = replace(context, encoder=training.encoder)
-            rate = self.false_alarm_rate
             calibration = Calibration(
                 plain=scores,
                 calibrates=calibrates,
                 owners=owners,
                 groups=groups,
-                rate=rate,
+                rate=self.false_alarm_rate,
             )
-            if is_auto:
+            if finds_twins:
                 fitted, calibration = self._part_twins(
                     normal, training, fitted, calibration, context
                 )
             check_scores(calibration.plain)
-            if len(defective):
-                defects = learn_defects(None, defective, fitted, context)
-                feedback = Feedback(defects=defects)
-                fitted, calibration = apply_feedback(
-                    fitted, fitted, calibration, feedback, context
-                )
+            fitted, calibration = add_defects(defective, fitted, calibration, context)
             fitted = fitted.change(seen=self._list_seen(training, normal, defective))
-            learnt = describe_learnt(
-                training.encoder.eval(),
-                fitted,
-                calibration,
-                inspected_shape_=tuple(images.image_shape),
-                n_features_in_=int(np.prod([*images.sizes[0], images.image_shape[2]])),
-                center_=center,
-                strides_=strides,
-                roi_=roi,
-                **describe_training(training),
-            )
+            learnt = self._describe_fit(fitted, calibration, training, images)
         set_learnt(self, learnt)
         report.end()
         return self
@@ -625,42 +572,36 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     def partial_fit(
         self, X, y=None, groups=None, masks=None, corrections=False
     ) -> "PatchSVDD":
-        """Let what more images tell join what is known, without training.
+        """Learn more images, without training.
 
-        For normal images that look different from those of `fit`: another batch of
-        material, another season's light. For defects that were missed, and for normal
-        images that raised a false alarm, see the :ref:`user guide <feedback>`. The
-        encoder stays as it is, and with it what it takes for a difference: where much
-        has changed, `fit` again. Of the parameters only `bank_size`,
+        Normal images that look different from those of `fit`, as another batch of
+        material does; defects that were missed; and normal images that raised a false
+        alarm, see the :ref:`user guide <feedback>`. The encoder stays as it is: where
+        much has changed, `fit` again. Of the parameters only `bank_size`,
         `false_alarm_rate`, `neighbors`, `device`, `n_jobs`, `random_state` and
-        `verbose` are looked at.
-        Nothing changes until all is done: other threads may score meanwhile, but not
-        fit.
+        `verbose` are looked at. Nothing changes until all is done: other threads may
+        score meanwhile, but not fit.
 
         Parameters
         ----------
         X : array-like of shape (n_images, height, width[, n_channels])
-            Images of the shape of those of `fit`. Those that are known already are left
-            out. An image that was known as defective and is now called normal is no
-            known defect any more. The reverse is an error, as what has once joined the
-            bank stays there, but for corrected images.
+            Images of the shape of those of `fit`. Those that are memorized are left
+            out. A known defect that is now called normal is none any more. The reverse
+            is an error, as what has once joined the bank stays there.
         y : array-like of shape (n_images,) or (n_images, height, width), default=None
             As for `fit`: normal images join the bank, the others the known defects.
         groups : array-like of shape (n_images,), default=None
             As for `fit`; needed for normal images if, and only if, `fit` was given
-            groups, and not for corrections. A label that the estimator knows, 1 and "1"
-            alike, continues that group. Images of new groups calibrate: the encoder has
-            not seen them.
+            groups, and not for corrections. A label of a former group, 1 and "1" alike,
+            continues it. Images of new groups calibrate.
         masks : array-like of shape (n_images, height, width) or list, default=None
             As for `fit`.
         corrections : bool or "similar", default=False
             Whether the normal images were chosen for their scores, as those that raised
             a false alarm. With True the same pictures raise none again: their scores
-            are 0. No other picture is suppressed for them, and they join neither the
-            bank nor `training_scores_`. With "similar" they join both, each as a group
-            of its own without a label, so that what looks like them is normal, too. In
-            neither case do they calibrate: the threshold promises something for images
-            taken as they come, not for those chosen for their scores.
+            are 0, and they join neither the bank nor `training_scores_`. With "similar"
+            they join both, each as a group of its own without a label, so that what
+            looks like them is normal, too. In neither case do they calibrate.
 
         Returns
         -------
@@ -669,8 +610,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             new images are appended, `calibrates_`, `groups_`, `twins_`, `offset_`,
             `calibration_scores_`, `calibration_groups_`, `defect_kinds_` and
             `defect_bank_size_` have changed. Where the bank or a known defect has
-            changed, former images, and those of `calibrate`, are scored again, which
-            takes about as long as inspecting them; of a reduced bank, the scores of
+            changed, former images are scored again; of a reduced bank, the scores of
             training images change as the distances of their kept patches do. One that
             is not fitted yet is fitted; with `corrections` that is an error.
         """
@@ -711,48 +651,42 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
 
     @computes
     def join(self, others) -> "PatchSVDD":
-        """Let what copies of this estimator have learnt by `partial_fit` join it.
+        """Let normal images that copies of this estimator have learnt join it.
 
         For collections that one machine is not enough for: copies learn different
-        images, each on a machine of its own, and are joined to one estimator. Without
-        a limit of the bank, it is as if `partial_fit` had been given all these images;
-        a bank of limited size is chosen from those that the copies have kept. Nothing
-        changes until all is done.
+        images by `partial_fit`, each on a machine of its own, see :ref:`dask`. It is as
+        if `partial_fit` had been given all these images; a bank of limited size is
+        chosen from what the copies have kept.
 
         Parameters
         ----------
         others : list of PatchSVDD
             Copies of this estimator to which `partial_fit` has added normal images, and
-            that know the same defects. An image
-            that several have joins once. One that was fitted differently, so that its
-            features or scores mean something else, is refused; parameters such as
-            `device`, `n_jobs`, `verbose` or `bank_size` may differ.
+            no defects or corrections. An image that several have joins once. Parameters
+            such as `device`, `n_jobs`, `verbose` or `bank_size` may differ.
 
         Returns
         -------
         self : PatchSVDD
-            The estimator: what `partial_fit` changes has changed. All images are scored
-            again, against all that was learnt; of a reduced bank, the scores are those
-            that the copies gave them, or follow from those of kept patches.
+            The estimator: what `partial_fit` changes has changed. In a reduced bank,
+            scores are those that the copies gave, or follow from those of kept patches.
         """
         check_is_fitted(self)
         self._validate_params()
         now = take_snapshot(self)
         _check_are_estimators(others)
         check_copies(now, others)
-        former = now._fitted
-        others_know = [x._fitted for x in others]
-        feedback = join_feedback(former, others_know)
-        added = find_added(former, others_know)
-        known = (former.feedback or Feedback()).corrected
-        if sum(map(len, added)) == 0 and feedback.corrected == known:
+        banks = [x._fitted for x in others]
+        added = find_added(now._fitted, banks)
+        if sum(map(len, added)) == 0:
             return self
         calibration = now._calibration.change_rate(now.false_alarm_rate)
         calibration = calibration.join([x._calibration for x in others], added)
         report = Report(type(self).__name__, self.verbose)
         context = now._make_context(fallback_device(now.device), report)
-        former = former.change(feedback=None)
-        fitted = join_fitted(former, others_know, added, calibration, context)
+        former = now._fitted.change(feedback=None)
+        fitted = join_fitted(former, banks, added, calibration, context)
+        feedback = now._fitted.feedback or Feedback()
         if feedback.defects is not None:
             defects = measure_again(feedback.defects, fitted, context)
             feedback = feedback.change(defects=defects)
@@ -768,16 +702,15 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
 
         For images in a new light, of a new lot or from another camera, on which more
         of the good ones raise an alarm than should: the threshold and p-values then
-        come from these images alone, and hold for images taken as they were. What is
-        normal stays what it was; `partial_fit` changes that, and scores these images
-        again, whose features are kept up to 512 MiB.
+        come from these images alone, and hold for images taken as they were.
+        `partial_fit` scores them again, as their features are kept up to 512 MiB.
 
         Parameters
         ----------
         X : array-like of shape (n_images, height, width[, n_channels]) or None
-            Normal images, none of which the estimator was fitted on, taken as they
-            come and not chosen for their scores. For a rate of false alarms a, at least
-            1 / a - 1 images are needed. None goes back to the training images.
+            Normal images, none of which is memorized, taken as they come and not chosen
+            for their scores. For a rate of false alarms a, at least 1 / a - 1 images
+            are needed. None goes back to the training images.
         groups : array-like of shape (n_images,), default=None
             Which of them belong together, see `fit`; each group counts the same.
 
@@ -839,10 +772,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     def fit_predict(self, X, y=None, groups="auto", masks=None) -> np.ndarray:
         """Fit to images and label each of them as normal or abnormal.
 
-        Each image is scored against a bank that does not hold it: those that are learnt
-        from without their own patches, those that y calls abnormal as new images. With
-        ``false_alarm_rate="auto"``, which trusts the training images, all that are
-        learnt from are normal.
+        Each image is scored against a bank that does not hold it. With
+        ``false_alarm_rate="auto"`` all that are learnt from are normal.
 
         Parameters
         ----------
@@ -884,9 +815,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         Returns
         -------
         scores : ndarray of shape (n_images,)
-            Minus the mean of the largest pixels of an image's map, at the size at which
-            it is inspected, of both maps with their weights; see `score_pixels` and
-            `relative_weight` of :class:`~skpatchsvdd.Inspection`. At most 0.
+            Minus the mean of the largest pixels of an image's map, see `score_pixels`
+            and `relative_weight` of :class:`~skpatchsvdd.Inspection`. At most 0.
         """
         images = self._check_scored_images(X)
         return score_images(images, self._on_device())
@@ -938,12 +868,10 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             (1 + the number of training images that score no higher) / (1 + their
             number), each scored against a bank that does not hold it. Raising an alarm
             at ``p_values(X) <= a`` calls a fraction of about a of new normal images
-            abnormal, for any a, if these are exchangeable with the training images:
-            taken as they were. They are for new images: a training image would count
-            itself. With `groups`,
-            (1 + the sum over the calibrating groups of the fraction of their images
-            that score no higher) / (1 + the number of these groups), which promises the
-            same for images of new groups.
+            abnormal, for any a, if they are taken as the training images were. With
+            `groups`, (1 + the sum over the calibrating groups of the fraction of their
+            images that score no higher) / (1 + the number of these groups), which
+            promises the same for images of new groups.
         """
         check_is_fitted(self)
         return self._calibration.p_values(self.score_samples(X))
@@ -952,9 +880,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     def check_drift(self, X, defect_fraction=0.2, level=0.01) -> DriftResult:
         """Test whether images still look as the threshold assumes.
 
-        Give it a batch of recent images, not selected by their scores. If it says
-        that they have drifted, the threshold no longer keeps its promise:
-        `partial_fit` or `calibrate` with normal ones of them, or `fit` again.
+        Of recent images, not selected by their scores. If they have drifted, the
+        threshold no longer keeps its promise: `partial_fit` or `calibrate` with normal
+        ones of them, or `fit` again.
 
         Parameters
         ----------
@@ -962,8 +890,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             New images, as for `fit`, most of them normal. With `groups`, they count as
             one new group.
         defect_fraction : float in [0, 1), default=0.2
-            Fraction of the images that may be abnormal, at most: so many, those of
-            lowest score, are left out. The report and the live page use 0.2, too.
+            Fraction of the images that may be abnormal: those of lowest score are left
+            out.
         level : float in [0, 1), default=0.01
             Highest rate of false drift alarms.
 
@@ -997,10 +925,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         Returns
         -------
         masks : ndarray of bool of shape (n_images, height, width) or list of ndarray
-            True at abnormal pixels, at the size of the images that came in: in images
-            that are abnormal, those with positive logits of damage that reach half the
-            threshold; without a comparison, or if there are none, those above the
-            threshold. An image is abnormal if and only if a pixel of it is.
+            True at abnormal pixels, at the size of the images that came in: of abnormal
+            images, those with positive logits of damage that reach half the threshold;
+            if there are none, those above the threshold.
         """
         images, seen, offset = self._look(X, false_alarm_rate)
         pairs = zip(seen, images.sizes, strict=True)
@@ -1025,9 +952,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             The fields: `top`, `left`, `bottom` and `right`, the box in pixels of the
             image that came in, without its last row and column; `area`, the number of
             pixels; `row` and `col`, the pixel with the highest value of the anomaly
-            map; `peak` and `mean`, that value and the mean. Regions are found at the
-            size at which images are inspected: where these are resized, boxes and areas
-            are rounded to whole pixels of the inspection.
+            map; `peak` and `mean`, that value and the mean. Of resized images, boxes
+            and areas are rounded to whole pixels of the inspection.
         """
         images, seen, offset = self._look(X, false_alarm_rate)
         return self._resize_regions([x.regions(offset) for x in seen], images)
@@ -1050,10 +976,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         results : Bunch
             With the attributes `scores`, `p_values`, `labels`, `maps`, `masks` and
             `regions`: what `score_samples`, `p_values`, `predict`, `anomaly_map`,
-            `predict_mask` and `predict_regions` return, each of which would inspect
-            the images again. `maps` and `masks` are lists. With `explain` also
-            `matches`: for each image an array as of the method `explain`, with one row,
-            that of its highest region, if it is abnormal, and without any if not. With
+            `predict_mask` and `predict_regions` return; `maps` and `masks` are lists.
+            With `explain` also `matches`: for each image an array as of the method
+            `explain`, with the row of its highest region, or none if it is normal. With
             `names` also `names`, what `name_regions` returns.
         """
         images, seen, offset = self._look(X, None, holds=explain or names)
@@ -1098,11 +1023,10 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             their highest pixel, or, of a normal image, its highest pixel alone; in its
             columns the `patch_sizes_`. Of the patches over that pixel it is the one
             farthest from all normal ones. The fields: `top`, `left`, `bottom` and
-            `right`, the box of the patch in the image that came in; `distance`, that
-            to the nearest normal patch; `image`, the number of the training image that
-            this one is from, in the order of `training_scores_` and
-            `training_files_`; and `image_top`, `image_left`, `image_bottom` and
-            `image_right`, its box there.
+            `right`, its box in the image that came in; `distance`, that to the nearest
+            normal patch; `image`, the number of the training image of that, in the
+            order of `training_scores_` and `training_files_`; and `image_top`,
+            `image_left`, `image_bottom` and `image_right`, its box there.
         """
         images, seen, offset = self._look(X, false_alarm_rate, holds=True)
         seen = list(seen)
@@ -1130,9 +1054,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             One for each image, in its rows the regions of `predict_regions`. The
             fields: `kind`, a name that y gave to `fit` or `partial_fit`, "defect" for
             those labelled -1, or "unknown"; and `distance`, how far the region is from
-            the nearest known defect in units of how far both are from what is normal,
-            see the :ref:`user guide <feedback>`. From 1 on, which unlike defects reach
-            by chance, it is "unknown". Infinite if no defects are known.
+            the nearest known defect, see the :ref:`user guide <feedback>`: infinite if
+            none are known, and from 1 on "unknown".
         """
         return self._name(*self._look(X, false_alarm_rate, holds=True))
 
@@ -1154,8 +1077,6 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     @on_snapshot
     def check_training_files(self, indices=None) -> np.ndarray:
         """Say whether the files that were learnt from still hold the same images.
-
-        Each is read, and compared with the digest that the estimator keeps of it.
 
         Parameters
         ----------
@@ -1264,11 +1185,10 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     def save(self, path: str | os.PathLike) -> None:
         """Save the fitted estimator in a file that cannot run code.
 
-        The file, in the layout of safetensors, holds arrays and text with checksums,
-        and is loaded by :func:`skpatchsvdd.load` on any machine, with or without a GPU.
-        It is written as a whole or not at all. Use joblib for pipelines and searches.
-        Of a module of your own that was passed as `encoder` it holds a checksum alone:
-        `load` needs that module again.
+        The file, in the layout of safetensors, is loaded by :func:`skpatchsvdd.load` on
+        any machine, with or without a GPU. It is written as a whole or not at all. Use
+        joblib for pipelines and searches. Of a module of your own that was passed as
+        `encoder` it holds a checksum alone: `load` needs that module again.
 
         Parameters
         ----------
@@ -1285,8 +1205,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
 
         From bytes of images to what `score_samples`, `p_values`, `predict` and
         `anomaly_map` give, for onnxruntime and others; see the
-        :ref:`user guide <onnx>`. It is written as a whole or not at all, and what
-        cannot be exported is an error before anything is written. Needs
+        :ref:`user guide <onnx>`. It is written as a whole or not at all. Needs
         ``pip install onnx onnxscript``.
 
         Parameters
@@ -1300,9 +1219,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         Returns
         -------
         facts : dict
-            What the file says of itself, too, in its metadata: "version" of the
-            package, "image_shape" of the images it takes, "inspected_shape",
-            "threshold" and, by scale, "bank_size".
+            What is in its metadata, too: "version" of the package, "image_shape" of the
+            images it takes, "inspected_shape", "threshold" and, by scale, "bank_size".
         """
         check_is_fitted(self)
         return export_onnx(self, path, input_size)
@@ -1335,6 +1253,12 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         pretrained = make_pretrained(options.pretrained, images, device, length)
         return pretrained, strides + tuple(k for x in pretrained for k in x.strides)
 
+    def _digest(self, images, defective):
+        with self._start_bar("reading images", len(images)) as progress:
+            known = digest_images(images, progress)
+        check_apart(defective, set(known))
+        return known
+
     def _former_training(self):
         """Return the training that a warm start goes on from, or None."""
         if not self.warm_start:
@@ -1361,6 +1285,21 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
                     TrainingKept,
                 )
             raise
+
+    def _describe_fit(self, fitted, calibration, training, images):
+        """Return what `fit` has learnt, as attributes."""
+        setting, shape = fitted.setting, tuple(images.image_shape)
+        return describe_learnt(
+            training.encoder.eval(),
+            fitted,
+            calibration,
+            inspected_shape_=shape,
+            n_features_in_=int(np.prod([*images.sizes[0], shape[2]])),
+            center_=setting.center,
+            strides_=setting.strides,
+            roi_=setting.roi,
+            **describe_training(training),
+        )
 
     def _build(self, normal, training, context):
         """Build the bank and score all images, each without its own patches.
@@ -1520,10 +1459,10 @@ def load(path: str | os.PathLike, mmap: bool = False, encoder=None) -> PatchSVDD
         return load_estimator(PatchSVDD, path, mmap, encoder)
 
 
-def _center_of(images, training):
+def _center_of(normal, training):
     """Return what is subtracted from every image."""
     if training == "paper":
-        return images.mean_image()
+        return normal.shown_stack().mean_image()
     return np.full((1, 1, 1), _MID_GREY, dtype=np.float32)
 
 

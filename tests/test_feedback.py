@@ -396,6 +396,14 @@ def taught(est, dark, bright):
     return est.partial_fit(bright[0][:2], corrections=True)
 
 
+def test_a_bank_may_hold_patches_of_one_image_alone(normal, dark):
+    X, y = np.concatenate([normal, dark[0][:2]]), [1] * len(normal) + [-1] * 2
+    masks = [None] * len(normal) + list(dark[1][:2])
+    est = PatchSVDD(bank_size=1, max_iter=0, **QUICK).fit(X, y, masks=masks)
+    assert len(np.unique(est._fitted.indexes[0].places[:, 0])) == 1
+    assert np.isfinite(est.score_samples(X)).all()
+
+
 @pytest.mark.parametrize("how", ["save", "pickle"])
 def test_what_is_known_is_saved(taught, dark, bright, tmp_path, how):
     if how == "save":
@@ -424,19 +432,19 @@ def test_fit_forgets(taught, plain, normal, others):
 
 def test_joined_copies_keep_what_was_known_before(taught, dark, bright, others):
     copies = [pickle.loads(pickle.dumps(taught)) for _ in range(2)]
-    copies[0].partial_fit(others[:2])
-    copies[1].partial_fit(bright[0][:1], corrections=True)
     whole = pickle.loads(pickle.dumps(taught)).partial_fit(others[:2])
-    whole.partial_fit(bright[0][:1], corrections=True)
+    copies[0].partial_fit(others[:2])
     taught.join(copies)
     both = np.concatenate([dark[0], others, bright[0]])
     np.testing.assert_allclose(
         taught.score_samples(both), whole.score_samples(both), rtol=1e-3
     )
     assert taught.defect_kinds_.tolist() == whole.defect_kinds_.tolist()
-    other = pickle.loads(pickle.dumps(taught)).partial_fit(dark[0][3:4], ["spot"])
-    with pytest.raises(ValueError, match="estimator 0 of others was told of other def"):
-        taught.join([other])
+    copies[0].partial_fit(dark[0][3:4], ["spot"])
+    whole.partial_fit(bright[0][2:3], corrections=True)
+    for other, name in ((copies[0], "known defect"), (whole, "correction")):
+        with pytest.raises(ValueError, match=f"0 of others has another {name} than"):
+            taught.join([other])
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])

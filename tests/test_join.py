@@ -96,10 +96,10 @@ def test_groups_go_on(images):
 
 def test_only_copies_are_joined(images):
     est = PatchSVDD(**QUICK).fit(images[:4])
-    with pytest.raises(ValueError, match=r"estimator 0 .*begins with other images"):
+    with pytest.raises(ValueError, match="another image at the beginning of its bank"):
         est.join([PatchSVDD(**QUICK).fit(images[:6][::-1])])
     other = PatchSVDD(**QUICK | {"random_state": SEED + 1}).fit(images[:4])
-    with pytest.raises(ValueError, match=r"estimator 1 .* with other weights"):
+    with pytest.raises(ValueError, match="estimator 1 of others has another weight"):
         est.join([*grow(est, images[4:6]), other])
     with pytest.raises(TypeError, match="must be a list of estimators"):
         est.join(est)
@@ -109,40 +109,38 @@ MASK = np.pad(np.ones((40, 40)), 2)
 
 
 @pytest.mark.parametrize(
-    ("params", "message"),
+    ("params", "name"),
     [
-        ({"inspection__light": 1.0}, r"another light .*\(1\.0 instead of 0\.0\)"),
-        ({"strides": (8,)}, r"another strides than this one \(\(8,\) instead"),
-        ({"encoder": "procedural"}, r"another encoder than this one \('procedural"),
-        ({"patch_size": 64, "image_size": 72}, r"another patch_size .*\(64 instead"),
-        ({"image_size": 40}, r"another image_size .*\(\(40, 40\) instead of"),
-        ({"embedding_dim": 4}, r"another embedding_dim .*\(4 instead of 8\)"),
-        ({"roi": MASK}, "another roi than this one, so that"),
-        ({"training": "paper"}, "another training than this one, so that"),
-        ({"inspection__relative_weight": 0.0}, "another relative_weight"),
-        ({"inspection__score_pixels": 9}, "another score_pixels"),
-        ({"inspection__position_weight": 5.0}, "another position_weight than this one"),
+        ({"inspection__light": 1.0}, "light"),
+        ({"strides": (8,)}, "strides"),
+        ({"encoder": "procedural"}, "encoder"),
+        ({"image_size": 40}, "image_size"),
+        ({"roi": MASK}, "roi"),
+        ({"training": "paper"}, "training"),
+        ({"inspection__score_pixels": 9}, "score_pixels"),
+        ({"inspection__position_weight": 5.0}, "position_weight"),
     ],
 )
-def test_copies_fitted_differently_are_refused_by_name(images, params, message):
+def test_copies_fitted_differently_are_refused_by_name(images, params, name):
     inspection = Inspection(light=0.0, position_weight=0.0)
     inspection.set_params(relative_weight=0.5, score_pixels=100)
     est = PatchSVDD(**QUICK, inspection=inspection).fit(images[:4])
     before = est.score_samples(images[4:6])
     other = clone(est).set_params(**params).fit(images[:4]).partial_fit(images[4:])
-    with pytest.raises(ValueError, match=f"estimator 0 of others was .* {message}"):
+    with pytest.raises(
+        ValueError, match=f"estimator 0 of others has another {name} than"
+    ):
         est.join([other])
     np.testing.assert_array_equal(est.score_samples(images[4:6]), before)
 
 
-@pytest.mark.parametrize("groups", [None, [*"xxyy"], [*"abab"]])
+@pytest.mark.parametrize("groups", [None, [*"abab"]])
 def test_copies_with_other_groups_are_refused(images, groups):
     est = PatchSVDD(**QUICK).fit(images[:4], groups=[*"aabb"])
     other = PatchSVDD(**QUICK).fit(images[:4], groups=groups)
-    with pytest.raises(ValueError, match="was given other groups than this one"):
-        est.join([other])
-    with pytest.raises(ValueError, match="was given other groups than this one"):
-        other.join([est])
+    for own, others in ((est, [other]), (other, [est])):
+        with pytest.raises(ValueError, match="has another groups than this one"):
+            own.join(others)
 
 
 def test_parameters_that_change_no_score_may_differ(images):
@@ -173,10 +171,7 @@ def test_scores_of_all_images_are_those_against_the_joined_bank(images):
 )
 def test_no_label_that_a_user_may_choose_is_taken(images, labels):
     est = PatchSVDD(**QUICK).fit(images[:4], groups=labels)
-    copies = [copy.deepcopy(est) for _ in range(2)]
-    for k, other in enumerate(copies):  # two false alarms each
-        other.partial_fit(images[4 + 2 * k : 6 + 2 * k], corrections="similar")
-    est.join(copies)
+    est.partial_fit(images[4:8], corrections="similar")  # four false alarms
     assert est.groups_.tolist() == [*labels.tolist(), *[None] * 4]
     mine = ["4", "image 4", labels[0].item(), "5"]
     est.partial_fit(images[8:], groups=mine)

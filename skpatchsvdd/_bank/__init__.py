@@ -1,6 +1,6 @@
 """The bank of normal features: collected, reduced, and searched."""
 
-from skpatchsvdd._bank.approximate import ApproximateIndex
+from skpatchsvdd._bank.approximate import ApproximateIndex, make_index
 from skpatchsvdd._bank.clusters import ClusterBounds, Clusters
 from skpatchsvdd._bank.collect import (
     collect_banks,
@@ -11,5 +11,4 @@ from skpatchsvdd._bank.collect import (
 )
 from skpatchsvdd._bank.coreset import Coreset
 from skpatchsvdd._bank.exact import Bank, ExactIndex, as_tensor, find_needed
-from skpatchsvdd._bank.index import make_index
 from skpatchsvdd._bank.variation import PatchSample, Sampler, Variation

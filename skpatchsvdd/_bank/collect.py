@@ -21,53 +21,48 @@ def collect_banks(
     units,
     bank_size,
     rng,
-    former=None,
+    *,
+    former=(),
     n_former=0,
-    progress=None,
     owners=None,
-    samplers=None,
-    pictures=None,
     folds=None,
+    samplers=(),
+    pictures=None,
+    progress=None,
 ):
     """Encode all patches of a stack of images, and keep what the banks have room for.
 
     `units` say how positions are appended to features, and `bank_size` how many rows
     stay: a number, a fraction, or None for as many as a bound allows. `former` banks
     are of `n_former` images. Patches are those of `owners`, one for each image, or of
-    the images, numbered from `n_former`. `samplers`, one for each scale, are shown the
-    patches too; what is kept of images is appended to the list `pictures`;
-    ``progress(n)`` is told how many images are done. With `folds`, the number of images
-    in each, owners are folds, and rows are chosen in each fold by itself. Returns a
-    bank for each scale.
+    the images, numbered from `n_former`; with `folds`, the number of images in each,
+    owners are folds, and rows are chosen in each fold by itself. `samplers`, one for
+    each scale, are shown the patches too, and what a comparison sees of images is
+    appended to the list `pictures`. Returns a bank for each scale.
     """
-    coresets = None
-    places = np.arange(n_former, n_former + len(images))
-    owners = places if owners is None else owners
+    coresets, n_images = [], n_former + len(images)
+    numbers = np.arange(n_former, n_images)
+    owners = numbers if owners is None else owners
     is_gpu = encoder.device.type == "cuda"
     for start, batch in images.batches(encoder.batch_size, is_ahead=is_gpu):
-        batch = encoder.move(batch)
+        batch, taken = encoder.move(batch), slice(start, start + len(batch))
         if pictures is not None:
             pictures.append(encoder.picture(batch).cpu().numpy())
         scales = encoder.add_positions(encoder.encode(batch), units)
         pairs = zip(scales, encoder.cells, strict=True)
         scales = [take_cells(x.flatten(1, 2), cells) for x, cells in pairs]
-        if coresets is None:
-            coresets = []
-            for x in scales:
-                n_seen = (n_former + len(images)) * x.shape[1]
-                size = rows_to_keep(bank_size, n_seen, x.shape[2])
-                numbers = size, n_seen, x.shape[2]
-                coresets.append(_make_coreset(*numbers, rng, encoder.device, folds))
-            for coreset, bank in zip(coresets, former or [], strict=bool(former)):
-                _add_bank(coreset, bank)
-        taken = slice(start, start + len(batch))
+        for i, x in enumerate(scales if start == 0 else ()):
+            shape = n_images * x.shape[1], x.shape[2]
+            size = rows_to_keep(bank_size, *shape)
+            coresets.append(_make_coreset(size, *shape, rng, encoder.device, folds))
+            _add_banks(coresets[i], former[i : i + 1])
+        of_batch = owners[taken], numbers[taken]
         for coreset, x, cells in zip(coresets, scales, encoder.cells, strict=True):
-            labels = _label(owners[taken], places[taken], cells)
-            coreset.add(x.reshape(-1, x.shape[2]), labels)
-        for sampler, x in zip(samplers or [], scales, strict=samplers is not None):
-            sampler.add(x, owners[taken], places[taken])
+            coreset.add(x.flatten(0, 1), _label(*of_batch, cells))
+        for sampler, x in zip(samplers, scales, strict=len(samplers) > 0):
+            sampler.add(x, *of_batch)
         if progress is not None:
-            progress(start + len(batch))
+            progress(taken.stop)
     return [_make_bank(*coreset.result()) for coreset in coresets]
 
 
@@ -75,8 +70,7 @@ def join_banks(banks, size, rng, device, folds=None):
     """Join banks of the same scale to one of at most `size` rows."""
     n_rows, n_features = sum(len(x.rows) for x in banks), banks[0].rows.shape[1]
     coreset = _make_coreset(size, n_rows, n_features, rng, device, folds)
-    for bank in banks:
-        _add_bank(coreset, bank)
+    _add_banks(coreset, banks)
     return _make_bank(*coreset.result())
 
 
@@ -86,9 +80,10 @@ def _make_coreset(size, n_rows, n_features, rng, device, folds):
     return FoldedCoreset(size, folds, n_rows, n_features, rng, device)
 
 
-def _add_bank(coreset, bank):
-    labels = np.column_stack([bank.owners, bank.places])
-    coreset.add(as_tensor(bank.rows), labels)
+def _add_banks(coreset, banks):
+    for bank in banks:
+        labels = np.column_stack([bank.owners, bank.places])
+        coreset.add(as_tensor(bank.rows), labels)
 
 
 def take_cells(features, cells):

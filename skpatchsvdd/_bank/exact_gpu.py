@@ -5,7 +5,7 @@ import importlib.util
 import torch
 import torch.nn.functional as F
 
-from skpatchsvdd._bank.distances import Nearest, product_error, query_chunks
+from skpatchsvdd._bank.clusters import Nearest, product_error, query_chunks
 from skpatchsvdd._bank.fused import FusedSearch
 from skpatchsvdd._utils import as_writable, expand, halve_squares, warn
 

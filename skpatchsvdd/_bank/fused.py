@@ -7,8 +7,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from skpatchsvdd._bank.clusters import ClusterBounds
-from skpatchsvdd._bank.distances import product_error, query_chunks
+from skpatchsvdd._bank.clusters import ClusterBounds, product_error, query_chunks
 
 # Columns besides a power of two: a position has two.
 _MOST_MORE = 4

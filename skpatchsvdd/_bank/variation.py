@@ -6,7 +6,6 @@ import numpy as np
 import torch
 
 from skpatchsvdd._bank.exact import as_tensor
-from skpatchsvdd._bank.regression import KernelModel, regress, regress_images
 from skpatchsvdd._utils import Saved, as_columns, draw_seed, expand, halve_squares
 
 # Normal patches whose distances are measured, about, and twice as many at most: with a
@@ -21,6 +20,13 @@ _WIDTH = 1 / 16
 _NARROWEST = 1e-4
 # Products held at a time by plain operations, each of which takes time to begin.
 _PLAIN_PRODUCTS = 2**24
+# Products held at a time: on a CPU as many as stay in the cache of a core.
+_CPU_PRODUCTS, _OTHER_PRODUCTS = 2**18, 2**27
+# Exponents are no less than this beside the largest: what has them weighs nothing, and
+# smaller results would be denormal, which take a CPU many times as long.
+_LEAST = -60.0
+# Half a squared distance from which nothing weighs, in units of the kernel's width.
+_FAR = 1e30
 
 
 class PatchSample(NamedTuple):
@@ -84,7 +90,7 @@ def _join_samples(samples, rng):
 
 
 class Variation(Saved):
-    """The distance that is usual for a normal patch, from what it looks like.
+    """Local normal variation: how far a patch is from its like if it is normal.
 
     The distances of a sample of normal patches to the nearest row, in an index, of
     another owner are measured. For any other patch it is their mean, weighted by how
@@ -106,8 +112,8 @@ class Variation(Saved):
         self.width = _find_width(rows.flatten(0, 1))
         vars(self).update(self._unsaved())
 
-    def usual(self, features, left_out):
-        """Return the usual distance of patches, plus that of all normal patches.
+    def measure(self, features, left_out):
+        """Return the variation at patches, plus that of all normal patches.
 
         Features are (n_images, n_patches, n_features), float32, on any device. For each
         image `left_out` has the owner whose patches tell nothing, or -1.
@@ -119,7 +125,7 @@ class Variation(Saved):
 
     @property
     def typical(self):
-        """The usual distance of all normal patches: the median.
+        """The median distance of normal patches.
 
         Of images that are mostly copies, what is above 0.
         """
@@ -129,7 +135,7 @@ class Variation(Saved):
         return 1.0
 
     def make_plain(self):
-        """Return a function of patches (n, n_features) that gives what `usual` does.
+        """Return a function of patches (n, n_features) that gives what `measure` does.
 
         Of new patches, on a CPU, in few and plain operations that others can record.
         """
@@ -171,3 +177,54 @@ def _find_width(rows):
     width = _WIDTH * squares.median() if len(squares) else torch.tensor(0.0)
     width = max(float(width), _NARROWEST * float(half_squares.mean()))
     return width if width > 0 else 1.0
+
+
+class KernelModel(NamedTuple):
+    """What the regression needs, on a device, in units of the kernel's width."""
+
+    origin: torch.Tensor  # (n_features,)
+    columns: torch.Tensor  # (n_features, n_rows)
+    half_squares: torch.Tensor  # (n_rows,)
+    distances: torch.Tensor  # (n_rows,)
+    owners: torch.Tensor  # (n_rows,)
+    typical: float
+
+    def leave_out(self, owner):
+        """Return the model without an owner's rows, or as it is if there are no others.
+
+        An owner of -1 has none.
+        """
+        if owner < 0 or (is_out := self.owners == owner).all():
+            return self
+        return self._replace(half_squares=self.half_squares.masked_fill(is_out, _FAR))
+
+
+def regress_images(model, features, left_out):
+    """Return the mean distances of the patches of images, (n_images, n_patches).
+
+    Features are (n_images, n_patches, n_features). For each image `left_out` has the
+    owner whose rows are left out, or -1.
+    """
+    if features.is_cuda and max(left_out) < 0:
+        return regress(model, features.flatten(0, 1)).view(features.shape[:2])
+    # Image by image, so that no other image matters.
+    models = [model.leave_out(owner) for owner in left_out]
+    return torch.stack([regress(*x) for x in zip(models, features, strict=True)])
+
+
+def regress(model, features, n_products=None):
+    """Return the mean of distances, weighted by the kernel, comparing with all rows.
+
+    Features are (n, n_features). As many products are held at a time as suit the
+    device, or `n_products`.
+    """
+    is_cpu = features.device.type == "cpu"
+    products = n_products or (_CPU_PRODUCTS if is_cpu else _OTHER_PRODUCTS)
+    means = []
+    for chunk in features.split(max(products // len(model.distances), 1)):
+        x = chunk - model.origin
+        near = torch.addmm(model.half_squares, x, model.columns, beta=-1)
+        if is_cpu:
+            near.clamp_(min=near.amax(dim=1, keepdim=True) + _LEAST)
+        means.append(torch.softmax(near, dim=1) @ model.distances)
+    return torch.cat(means)

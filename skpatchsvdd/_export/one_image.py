@@ -84,7 +84,7 @@ class _GraphVariation:
     def __init__(self, variation):
         self._regress, self.typical = variation.make_plain(), variation.typical
 
-    def usual(self, features, left_out):
+    def measure(self, features, left_out):
         return self._regress(features.flatten(0, 1)).view(features.shape[:2])
 
 

@@ -98,6 +98,14 @@ def check_apart(defective, normal):
             )
 
 
+def add_defects(defective, fitted, calibration, context):
+    """Return a new bank and its calibration that `DefectiveImages` have joined."""
+    if len(defective) == 0:
+        return fitted, calibration
+    feedback = Feedback(defects=learn_defects(None, defective, fitted, context))
+    return apply_feedback(fitted, fitted, calibration, feedback, context)
+
+
 def apply_update(fitted, calibration, update, context):
     """Return a bank and its calibration that an `Update` has joined."""
     feedback, new = fitted.feedback or Feedback(), update.normal
@@ -237,19 +245,3 @@ def _bound_raises(fitted, bank):
     raises = fitted.feedback.defects.bound_raises()
     weights = np.array(bank.encoder.scale_weights)[:, None]
     return (raises**weights).prod(axis=0)
-
-
-def join_feedback(former, others):
-    """Return what an estimator was told, and the corrections of copies of it.
-
-    Defects that one of them alone knows, or names otherwise, are an error.
-    """
-    own, *theirs = (x.feedback or Feedback() for x in (former, *others))
-    for i, other in enumerate(theirs):
-        if other.kinds != own.kinds:
-            raise ValueError(
-                f"estimator {i} of others was told of other defects than this one. "
-                "Pass copies that have learnt normal images, and let the joined "
-                "estimator partial_fit the defects."
-            )
-    return own.change(corrected=own.corrected.union(*(x.corrected for x in theirs)))

@@ -1,20 +1,22 @@
 """From images to maps, regions and scores."""
 
-from skpatchsvdd._scoring.context import FitContext, NormalImages
 from skpatchsvdd._scoring.explain import explain
 from skpatchsvdd._scoring.fitted import (
     EncodedImages,
-    FittedBank,
+    FitContext,
+    NormalImages,
     build_bank,
     encode_images,
     extend_bank,
     index_banks,
+    join_fitted,
     measure_variations,
     score_encoded,
     score_rows,
 )
 from skpatchsvdd._scoring.inspect import (
     DeviceBank,
+    FittedBank,
     encode_each,
     find_decisive,
     inspect_images,
@@ -23,6 +25,6 @@ from skpatchsvdd._scoring.inspect import (
     score_images,
     score_memorized,
 )
-from skpatchsvdd._scoring.joining import check_copies, find_added, join_fitted
+from skpatchsvdd._scoring.joining import check_copies, find_added
 from skpatchsvdd._scoring.maps import find_covering, resize_map
 from skpatchsvdd._scoring.regions import DAMAGED, resize_regions

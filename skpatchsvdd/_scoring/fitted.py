@@ -1,100 +1,76 @@
-"""The memory bank of a fitted estimator: building, extending, scoring by it."""
+"""The bank of a fitted estimator: built, extended, joined, and its images scored."""
 
 import copy
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, NamedTuple
+import functools
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import nn
 
 from skpatchsvdd._bank import (
+    Bank,
+    PatchSample,
     Sampler,
     Variation,
     collect_banks,
     count_folds,
+    join_banks,
     make_index,
+    rows_to_keep,
     take_cells,
 )
 from skpatchsvdd._encoding import DenseSetting, find_units
-from skpatchsvdd._scoring.inspect import DeviceBank, encode_each, score_features
-from skpatchsvdd._utils import Saved, draw_seed
+from skpatchsvdd._images import ImageStack
+from skpatchsvdd._options import Options
+from skpatchsvdd._scoring.inspect import FittedBank, encode_each, score_features
+from skpatchsvdd._utils import Report, draw_seed
 
 # Bytes of features of images that calibrate, and are not in the bank, that are kept.
 _KEPT_BYTES = 2**29
 
 
-class _OnDevice:
-    """The last encoder and bank on a device, each with what it was made for."""
+@dataclass(frozen=True)
+class FitContext:
+    """How a call of `fit`, `partial_fit` or `join` works, the same in all its steps."""
 
-    encoder = bank = None
+    setting: DenseSetting  # how images are encoded, and on which device
+    options: Options  # how to train, and how the bank is built and searched
+    rng: np.random.RandomState  # the source of all randomness
+    report: Report  # says how far it has come
+    encoder: nn.Module | None = None  # as trained, once it is
+
+    @property
+    def device(self):
+        """Where to compute."""
+        return self.setting.device
+
+    def load(self, fitted):
+        """Return a `FittedBank` on the device, a `DeviceBank`."""
+        return fitted.on_device(self.encoder, self.device)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class FittedBank(Saved):
-    """The indexed bank of a fitted estimator, and all that inspection needs besides.
+@dataclass(frozen=True)
+class NormalImages:
+    """The images that a bank is built of, and what is known of them."""
 
-    What lives on a device, the last `DeviceBank` that was asked for and its encoder,
-    is kept in `_on_device`; indexes and variations keep their own. Deep copies and
-    pickles hold nothing of a device. Threads may share one object: at worst two of them
-    make the same bank.
-    """
+    stack: ImageStack
+    known: list  # their digests, bytes
+    owners: np.ndarray  # the number of the owner, image or group, of each
+    shown: np.ndarray  # indices of those that the encoder may be trained on
 
-    setting: DenseSetting  # how images are encoded, on no device
-    indexes: list  # one for each scale, as are units and variations
-    units: list  # how positions are appended to features
-    known: list = ()  # digests of the images in the bank, bytes
-    # The owner, image or group, of each known image: rows of the same owner are left
-    # out when it is scored. In a reduced bank it is one of so many folds.
-    owners: np.ndarray | None = None
-    n_folds: int = 0
-    n_averaged: int = 0  # the centre is the mean of so many of the first known images
-    seen: set = frozenset()  # digests of the images that the encoder was trained on
-    variations: list | None = None  # the distances that are usual
-    relative_weight: float = 0.0
-    comparison_weight: float = 0.0
-    # What the comparison sees of each known image, uint8, (n_known, 1 or 3, rows, cols)
-    pictures: np.ndarray | None = None
-    score_pixels: int = 1
-    sizes: list = ()  # the size that each known image came in, (height, width)
-    files: list = ()  # and its path or None
-    feedback: Any = None  # what people have said, which changes how distances count
-    _on_device: _OnDevice = field(default_factory=_OnDevice, init=False, repr=False)
+    def __len__(self):
+        return len(self.stack)
 
-    def on_device(self, encoder, device):
-        """Return the `DeviceBank`, the last one if nothing has changed.
+    @property
+    def all_are_shown(self):
+        """Whether none are set aside from training."""
+        return len(self.shown) == len(self.stack)
 
-        The weights of the encoder may have been changed since.
-        """
-        self.check_file()
-        versions = [p._version for p in encoder.parameters()]  # count changes
-        made_for, kept = (encoder, versions, device), self._on_device
-        last = kept.bank
-        if last is None or last[0] != made_for:
-            dense = kept.encoder
-            if dense is None or dense[0] != made_for:
-                setting = self.setting._replace(device=device)
-                kept.encoder = dense = made_for, setting.make(encoder)
-            kept.bank = last = made_for, DeviceBank(dense[1], self)
-        return last[1]
-
-    def change(self, **changes):
-        """Return one with other values of some parameters, which shares the encoder."""
-        changed = replace(self, **changes)
-        changed._on_device.encoder = self._on_device.encoder
-        return changed
-
-    def check_file(self):
-        """Raise if the bank is mapped from a file that is no longer what it was."""
-        for index in self.indexes:
-            index.check_file()
-
-    @classmethod
-    def saved_names(cls):
-        """Return the names of what is saved: all that it is made of."""
-        return tuple(x.name for x in fields(cls) if x.init)
-
-    def _unsaved(self):
-        return {"_on_device": _OnDevice()}
+    def shown_stack(self):
+        """Return the images that the encoder may be trained on."""
+        return self.stack if self.all_are_shown else self.stack.take(self.shown)
 
 
 def build_bank(normal, context):
@@ -102,56 +78,30 @@ def build_bank(normal, context):
 
     Those that the encoder was trained on decide how much positions count.
     """
-    images, options, rng = normal.stack, context.options, context.rng
+    options, report = context.options, context.report
     dense = context.setting.make(context.encoder)
-    units = find_units(
-        dense, normal.shown_stack(), options.position_weight, rng, context.report
-    )
+    weight, shown = options.position_weight, normal.shown_stack()
+    units = find_units(dense, shown, weight, context.rng, report)
     for size, unit in zip(dense.patch_sizes, units, strict=True):
         counts = "count" if unit > 0 else "do not count"
-        context.report.log(f"positions of patches of {size} {counts}")
-    samplers = None
-    pictures = [] if options.comparison_weight > 0 else None
-    if options.relative_weight > 0 or pictures is not None:
-        sampler_rng = _fork(rng)
-        samplers = [Sampler(len(images), sampler_rng) for _ in units]
-    n_features = [x.shape[-1] for x in dense.encode(dense.move(images.read([0])))]
-    n_features = [n + 2 * (unit > 0) for n, unit in zip(n_features, units, strict=True)]
-    n_folds = _count_folds(dense, normal.owners, n_features, options.bank_size)
-    owners, folds = find_folds(normal.owners, n_folds)
-    with context.report.progress("encoding images", len(images)) as progress:
-        banks = collect_banks(
-            dense,
-            images,
-            units,
-            options.bank_size,
-            rng,
-            progress=progress,
-            owners=owners,
-            samplers=samplers,
-            pictures=pictures,
-            folds=folds,
-        )
-    indexes = index_banks(banks, context)
-    samples = samplers and [sampler.result() for sampler in samplers]
-    return FittedBank(
+        report.log(f"positions of patches of {size} {counts}")
+    features = dense.encode(dense.move(normal.stack.read([0])))
+    pairs = zip(features, units, strict=True)
+    n_features = [x.shape[-1] + 2 * (unit > 0) for x, unit in pairs]
+    empty = FittedBank(
         setting=context.setting._replace(device=None),
-        indexes=indexes,
+        indexes=[],
         units=units,
-        known=normal.known,
-        owners=owners,
-        n_folds=n_folds,
+        owners=np.arange(0),
+        n_folds=_count_folds(dense, normal.owners, n_features, options.bank_size),
         # With groups, the mean is that of the images trained on: no other image has a
         # part in it.
         n_averaged=len(normal) if normal.all_are_shown else 0,
-        variations=measure_variations(samples, indexes, context),
         relative_weight=options.relative_weight,
         comparison_weight=options.comparison_weight,
-        pictures=None if pictures is None else np.concatenate(pictures),
         score_pixels=options.score_pixels,
-        sizes=images.sizes,
-        files=images.files,
     )
+    return _add_images(empty, normal, dense, context, "encoding images")
 
 
 def extend_bank(fitted, new, context):
@@ -159,44 +109,123 @@ def extend_bank(fitted, new, context):
 
     The encoder is not trained on any of them.
     """
-    images, rng = new.stack, context.rng
-    pictures = None if fitted.pictures is None else [fitted.pictures]
     fitted = fold_bank(fitted, new.owners, context)
-    everyone = np.concatenate([fitted.owners, new.owners])
-    owners, folds = find_folds(everyone, fitted.n_folds)
-    former, samplers, samples = fitted.variations, None, None
-    if former is not None:
-        sampler_rng = _fork(rng)
-        n_each = [x.sample.rows.shape[1] for x in former]
+    dense = context.load(fitted).encoder
+    return _add_images(fitted, new, dense, context, "adding images")
+
+
+def _add_images(fitted, new, dense, context, label):
+    images, rng, n_former = new.stack, context.rng, len(fitted.known)
+    owners = np.concatenate([fitted.owners, new.owners])
+    owners, folds = find_folds(owners, fitted.n_folds)
+    pictures = [] if fitted.pictures is None else [fitted.pictures]
+    sampler_rng, samplers = None, []
+    if fitted.relative_weight > 0 or fitted.comparison_weight > 0:
+        sampler_rng = np.random.RandomState(draw_seed(rng))
+        n_each = [x.sample.rows.shape[1] for x in fitted.variations or []]
+        n_each = n_each or [None] * len(fitted.units)
         samplers = [Sampler(len(images), sampler_rng, n) for n in n_each]
-    with context.report.progress("adding images", len(images)) as progress:
+    with context.report.progress(label, len(images)) as progress:
         banks = collect_banks(
-            context.load(fitted).encoder,
+            dense,
             images,
             fitted.units,
             context.options.bank_size,
             rng,
             former=[index.bank() for index in fitted.indexes],
-            n_former=len(fitted.known),
-            progress=progress,
-            owners=owners[len(fitted.known) :],
-            samplers=samplers,
-            pictures=pictures,
+            n_former=n_former,
+            owners=owners[n_former:],
             folds=folds,
+            samplers=samplers,
+            pictures=pictures if fitted.comparison_weight > 0 else None,
+            progress=progress,
         )
     indexes = index_banks(banks, context)
-    if former is not None:
-        pairs = zip(former, samplers, strict=True)
-        samples = [x.sample.join(sampler.result(), sampler_rng) for x, sampler in pairs]
+    samples = [x.result() for x in samplers]
+    if fitted.variations is not None:
+        pairs = zip(fitted.variations, samples, strict=True)
+        samples = [x.sample.join(sample, sampler_rng) for x, sample in pairs]
     return fitted.change(
         indexes=indexes,
         known=[*fitted.known, *new.known],
         owners=owners,
         variations=measure_variations(samples, indexes, context),
-        pictures=None if pictures is None else np.concatenate(pictures),
+        pictures=np.concatenate(pictures) if pictures else None,
         sizes=[*fitted.sizes, *images.sizes],
         files=[*fitted.files, *images.files],
     )
+
+
+def join_fitted(fitted, others, added, calibration, context):
+    """Let images that were `added` to copies of a bank join it, without any feedback.
+
+    The `Calibration` is that of former and new images, in the order of `others` and
+    `added`.
+    """
+    owners = calibration.owners
+    fitted = fold_bank(fitted, owners[len(fitted.known) :], context)
+    joining = list(zip(others, added, strict=True))
+    if fitted.n_folds and calibration.groups is None:
+        # As their rows were chosen.
+        owners = [x.owners[new] for x, new in joining]
+        owners = np.concatenate([fitted.owners, *owners])
+    owners, folds = find_folds(owners, fitted.n_folds)
+    banks, samples, n_known = _collect_parts(fitted, joining, owners)
+    dense, joined = context.load(fitted).encoder, []
+    for parts, cells in zip(banks, dense.cells, strict=True):
+        shape = n_known * len(cells), parts[0].rows.shape[1]
+        size = rows_to_keep(context.options.bank_size, *shape)
+        joined.append(join_banks(parts, size, context.rng, context.device, folds))
+    indexes = index_banks(joined, context)
+    samples = [
+        functools.reduce(lambda a, b: a.join(b, context.rng), parts)
+        for parts in samples
+    ]
+    each = [(other, i) for other, new in joining for i in new]
+    pictures = [other.pictures[[i]] for other, i in each if fitted.pictures is not None]
+    return fitted.change(
+        indexes=indexes,
+        known=[*fitted.known, *(other.known[i] for other, i in each)],
+        owners=owners,
+        variations=measure_variations(samples, indexes, context),
+        pictures=np.concatenate([fitted.pictures, *pictures]) if pictures else None,
+        sizes=[*fitted.sizes, *(other.sizes[i] for other, i in each)],
+        files=[*fitted.files, *(other.files[i] for other, i in each)],
+    )
+
+
+def _collect_parts(fitted, joining, owners):
+    """Return, by scale, the parts of a bank, and of its sample of patches.
+
+    And how many images they are of: those of the bank, then those that are joining.
+    """
+    banks = [[index.bank()] for index in fitted.indexes]
+    samples = [[x.sample] for x in fitted.variations or []]
+    n_known = len(fitted.known)
+    for other, new in joining:
+        numbers = np.full(len(other.known), -1)
+        numbers[new] = np.arange(n_known, n_known + len(new))
+        n_known += len(new)
+        for parts, index in zip(banks, other.indexes, strict=True):
+            parts.append(_renumber(index.bank(), numbers, owners))
+        for parts, x in zip(samples, other.variations or [], strict=True):
+            parts.append(_renumber_sample(x.sample, numbers, owners))
+    return banks, samples, n_known
+
+
+def _renumber(bank, numbers, owners):
+    """Return the rows of images that have a new number, under that number."""
+    images = numbers[bank.places[:, 0]]
+    is_new = images >= 0
+    images = images[is_new]
+    places = np.column_stack([images, bank.places[is_new, 1]]).astype(np.int32)
+    return Bank(bank.rows[is_new], owners[images].astype(np.int32), places)
+
+
+def _renumber_sample(sample, numbers, owners):
+    images = numbers[sample.images]
+    is_new = images >= 0
+    return PatchSample(sample.rows[is_new], owners[images[is_new]], images[is_new])
 
 
 def fold_bank(fitted, new_owners, context):
@@ -234,14 +263,9 @@ def find_folds(owners, n_folds):
     return owners % n_folds, np.bincount(owners % n_folds, minlength=n_folds)
 
 
-def _fork(rng):
-    """Return another RandomState, from which draws leave this one as it is."""
-    return np.random.RandomState(draw_seed(copy.deepcopy(rng)))
-
-
 def measure_variations(samples, indexes, context):
-    """Return the usual distances of samples of each scale; None without samples."""
-    if samples is None:
+    """Return the local variation of samples of each scale; None without samples."""
+    if not samples:
         return None
     context.report.log("measuring how much normal patches vary")
     pairs = zip(samples, indexes, strict=True)
@@ -251,14 +275,10 @@ def measure_variations(samples, indexes, context):
 def index_banks(banks, context):
     """Index the bank of every scale."""
     options, log, indexes = context.options, context.report.log, []
+    how = options.neighbors, context.device, options.n_jobs
     for bank in banks:
-        seed = draw_seed(context.rng)
         log(f"indexing {len(bank.rows):,} patches")
-        indexes.append(
-            make_index(
-                bank, options.neighbors, context.device, options.n_jobs, seed, log
-            )
-        )
+        indexes.append(make_index(bank, *how, draw_seed(context.rng), log))
     return indexes
 
 

@@ -1,17 +1,87 @@
 """The path of an image to its score: encode, search, compare, join."""
 
 import weakref
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from skpatchsvdd._comparison import compare
+from skpatchsvdd._encoding import DenseSetting
 from skpatchsvdd._gpu import SharedGraphedCall, prefetch, run_concurrently
 from skpatchsvdd._images import KnownImages, pixels_to_float
 from skpatchsvdd._scoring.maps import Found, join, read_distances
 from skpatchsvdd._scoring.regions import InspectedImage
+from skpatchsvdd._utils import Saved
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FittedBank(Saved):
+    """The indexed bank of a fitted estimator, and all that inspection needs besides.
+
+    The last encoder and `DeviceBank` that were asked for are kept in `_on_device`, each
+    with what it was made for; indexes and variations keep their own. Deep copies and
+    pickles hold nothing of a device. Threads may share one object: at worst two of them
+    make the same bank.
+    """
+
+    setting: DenseSetting  # how images are encoded, on no device
+    indexes: list  # one for each scale, as are units and variations
+    units: list  # how positions are appended to features
+    known: list = ()  # digests of the images in the bank, bytes
+    # The owner, image or group, of each known image: rows of the same owner are left
+    # out when it is scored. In a reduced bank it is one of so many folds.
+    owners: np.ndarray | None = None
+    n_folds: int = 0
+    n_averaged: int = 0  # the centre is the mean of so many of the first known images
+    seen: set = frozenset()  # digests of the images that the encoder was trained on
+    variations: list | None = None  # local normal variation, by scale
+    relative_weight: float = 0.0
+    comparison_weight: float = 0.0
+    # What the comparison sees of each known image, uint8, (n_known, 1 or 3, rows, cols)
+    pictures: np.ndarray | None = None
+    score_pixels: int = 1
+    sizes: list = ()  # the size that each known image came in, (height, width)
+    files: list = ()  # and its path or None
+    feedback: Any = None  # what people have said, which changes how distances count
+    _on_device: dict = field(default_factory=dict, init=False, repr=False)
+
+    def on_device(self, encoder, device):
+        """Return the `DeviceBank`, the last one if nothing has changed.
+
+        The weights of the encoder may have been changed since.
+        """
+        self.check_file()
+        versions = [p._version for p in encoder.parameters()]  # count changes
+        made_for, kept = (encoder, versions, device), self._on_device
+        if kept.get("bank", (None,))[0] != made_for:
+            if kept.get("encoder", (None,))[0] != made_for:
+                dense = self.setting._replace(device=device).make(encoder)
+                kept["encoder"] = made_for, dense
+            kept["bank"] = made_for, DeviceBank(kept["encoder"][1], self)
+        return kept["bank"][1]
+
+    def change(self, **changes):
+        """Return one with other values of some parameters, which shares the encoder."""
+        changed = replace(self, **changes)
+        if "encoder" in self._on_device:
+            changed._on_device["encoder"] = self._on_device["encoder"]
+        return changed
+
+    def check_file(self):
+        """Raise if the bank is mapped from a file that is no longer what it was."""
+        for index in self.indexes:
+            index.check_file()
+
+    @classmethod
+    def saved_names(cls):
+        """Return the names of what is saved: all that it is made of."""
+        return tuple(x.name for x in fields(cls) if x.init)
+
+    def _unsaved(self):
+        return {"_on_device": {}}
 
 
 class DeviceBank:
@@ -27,7 +97,7 @@ class DeviceBank:
         self.units = fitted.units
         self.variations = fitted.variations
         self.typical = fitted.variations and [x.typical for x in fitted.variations]
-        # How much distances count as they are, and relative to what is usual.
+        # How much distances count as they are, and relative to variation.
         self.weights = (1 - fitted.relative_weight, fitted.relative_weight)
         self.comparison_weight = fitted.comparison_weight
         # The score is the mean of no more than a quarter of what is looked at.
@@ -241,7 +311,7 @@ def search(encoded, bank, scales):
     features = {i: encoded.features[i] for i in scales}
     searches = [[x.query for x in bank.indexes]]
     if bank.variations is not None:
-        searches.append([x.usual for x in bank.variations])
+        searches.append([x.measure for x in bank.variations])
     calls = [
         partial(own[i], x.flatten(1, 2), encoded.owners)
         for own in searches

@@ -1,75 +1,50 @@
-"""One bank of several that have grown from the same one."""
-
-import functools
+"""Copies of an estimator, each of which has learnt more images."""
 
 import numpy as np
-import torch
-
-from skpatchsvdd._bank import Bank, PatchSample, join_banks, rows_to_keep
-from skpatchsvdd._scoring.fitted import (
-    find_folds,
-    fold_bank,
-    index_banks,
-    measure_variations,
-)
 
 
 def check_copies(own, others):
     """Raise if any of some fitted estimators is no copy of one, with more learnt."""
+    n_known = len(own._fitted.known)
+    expected = _list_settings(own, n_known)
     for i, other in enumerate(others):
-        difference = _find_difference(own, other)
-        if difference is not None:
-            raise ValueError(
-                f"estimator {i} of others {difference}, so that their features and "
-                "scores cannot be compared. Pass copies of this estimator that "
-                "partial_fit has added images to."
-            )
+        for name, value in _list_settings(other, n_known).items():
+            if not np.array_equal(value, expected[name]):
+                raise ValueError(
+                    f"estimator {i} of others has another {name} than this one, so "
+                    "that their features or scores cannot be compared. Pass copies of "
+                    "this estimator that partial_fit has added normal images to."
+                )
 
 
-def _find_difference(own, other):
-    """Say in what an estimator differs from the one it should be a copy of, or None."""
-    theirs = _list_settings(other)
-    for name, value in _list_settings(own).items():
-        if not np.array_equal(value, theirs[name]):
-            values = ""
-            if not isinstance(value, np.ndarray | None):
-                values = f" ({theirs[name]!r} instead of {value!r})"
-            return f"was fitted with another {name} than this one{values}"
-    pairs = zip(own.encoder_.parameters(), other.encoder_.parameters(), strict=True)
-    if not all(torch.equal(*pair) for pair in pairs):
-        return "has an encoder with other weights than this one"
-    known = own._fitted.known
-    if other._fitted.known[: len(known)] != known:
-        return "has not grown from this one: its bank begins with other images"
-    if other._fitted.units != own._fitted.units:
-        return "was fitted with another position_weight than this one"
-    if _list_labels(own) != _list_labels(other)[: len(known)]:
-        return "was given other groups than this one"
-    return None
+def _list_settings(estimator, n_known):
+    """Return what features and scores depend on, by the parameter that decides it.
 
-
-def _list_labels(estimator):
-    groups = estimator._calibration.groups
-    return [] if groups is None else groups.tolist()
-
-
-def _list_settings(estimator):
-    """Return what features and scores depend on, by the parameter that decides it."""
+    And what copies share of what they know: the first `n_known` images.
+    """
     encoder, fitted = estimator.encoder_, estimator._fitted
     _, embedding_dim, patch_size = encoder.config
-    setting = fitted.setting
+    setting, groups = fitted.setting, estimator._calibration.groups
+    weights = [x.detach().numpy().ravel() for x in encoder.parameters()]
+    feedback = fitted.feedback
     return {
-        "encoder": " and ".join(x.name for x in encoder.members),
+        "encoder": [x.name for x in encoder.members],
         "patch_size": patch_size,
         "embedding_dim": embedding_dim,
-        "image_size": tuple(setting.image_size),
-        "strides": tuple(setting.strides),
+        "image_size": setting.image_size,
+        "strides": setting.strides,
         "light": setting.light,
         "roi": setting.roi,
         "training": setting.center,  # the mean image is subtracted, or one grey
         "relative_weight": fitted.relative_weight,
         "comparison_weight": fitted.comparison_weight,
         "score_pixels": fitted.score_pixels,
+        "position_weight": fitted.units,
+        "weight in its encoder": np.concatenate([[], *weights]),
+        "image at the beginning of its bank": fitted.known[:n_known],
+        "groups": None if groups is None else groups[:n_known].tolist(),
+        "known defect": feedback.kinds if feedback else {},
+        "correction": sorted(feedback.corrected) if feedback else [],
     }
 
 
@@ -87,72 +62,3 @@ def find_added(fitted, others):
                 new.append(k)
         added.append(np.array(new, dtype=int))
     return added
-
-
-def join_fitted(fitted, others, added, calibration, context):
-    """Let images that were `added` to copies of a bank join it, without any feedback.
-
-    The `Calibration` is that of former and new images, in the order of `others` and
-    `added`.
-    """
-    owners = calibration.owners
-    fitted = fold_bank(fitted, owners[len(fitted.known) :], context)
-    if fitted.n_folds and calibration.groups is None:
-        # As their rows were chosen.
-        folds = [x.owners[new] for x, new in zip(others, added, strict=True)]
-        owners = np.concatenate([fitted.owners, *folds])
-    owners, folds = find_folds(owners, fitted.n_folds)
-    rng, device = context.rng, context.device
-    banks = [[index.bank()] for index in fitted.indexes]
-    samples = fitted.variations and [[x.sample] for x in fitted.variations]
-    known, sizes, files = (list(x) for x in (fitted.known, fitted.sizes, fitted.files))
-    pictures = [fitted.pictures]
-    for other, new in zip(others, added, strict=True):
-        numbers = np.full(len(other.known), -1)
-        numbers[new] = np.arange(len(known), len(known) + len(new))
-        for parts, index in zip(banks, other.indexes, strict=True):
-            parts.append(_renumber(index.bank(), numbers, owners))
-        if samples is not None:
-            for parts, x in zip(samples, other.variations, strict=True):
-                parts.append(_take_new(x.sample, numbers, owners))
-        known.extend(other.known[i] for i in new)
-        sizes.extend(other.sizes[i] for i in new)
-        files.extend(other.files[i] for i in new)
-        pictures.append(None if other.pictures is None else other.pictures[new])
-    joined = []
-    for parts, cells in zip(banks, context.load(fitted).encoder.cells, strict=True):
-        n_features, n_rows = parts[0].rows.shape[1], len(known) * len(cells)
-        size = rows_to_keep(context.options.bank_size, n_rows, n_features)
-        joined.append(join_banks(parts, size, rng, device, folds))
-    indexes = index_banks(joined, context)
-    if samples is not None:
-        samples = [
-            functools.reduce(lambda a, b: a.join(b, rng), parts) for parts in samples
-        ]
-    return fitted.change(
-        indexes=indexes,
-        known=known,
-        owners=owners,
-        variations=measure_variations(samples, indexes, context),
-        pictures=None if pictures[0] is None else np.concatenate(pictures),
-        sizes=sizes,
-        files=files,
-        feedback=None,
-    )
-
-
-def _renumber(bank, numbers, owners):
-    """Return the rows of images that have a new number, under that number."""
-    images = numbers[bank.places[:, 0]]
-    is_new = images >= 0
-    images = images[is_new]
-    places = np.column_stack([images, bank.places[is_new, 1]]).astype(np.int32)
-    return Bank(bank.rows[is_new], owners[images].astype(np.int32), places)
-
-
-def _take_new(sample, numbers, owners):
-    """Return the patches of a sample that are of images that have a new number."""
-    images = numbers[sample.images]
-    is_new = images >= 0
-    images = images[is_new]
-    return PatchSample(sample.rows[is_new], owners[images], images)

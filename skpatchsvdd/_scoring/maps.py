@@ -19,7 +19,7 @@ class Found(NamedTuple):
     """How the patches of some images compare, by scale, (n_images, rows, cols) each."""
 
     distances: dict  # to the nearest normal patches
-    variation: dict | None  # local normal variation: the distances that are usual
+    variation: dict | None  # local normal variation
     near: dict | None  # to known defects, times their limits; see `Feedback.measure`
 
 
@@ -53,8 +53,8 @@ def join(found, logits, encoded, bank):
 def read_distances(found, logits, bank):
     """Return a `Reading` of distances, and one of those that feedback raises, if any.
 
-    With variations there are two maps, of distances as they are and in units of what is
-    usual for such patches; a pixel, and the score of an image, is the geometric mean of
+    With variations there are two maps, of distances as they are and in units of local
+    normal variation; a pixel, and the score of an image, is the geometric mean of
     both. With a comparison, pixels are multiplied by a power of the odds of damage, and
     the score is the geometric mean of those without it and with it: it tells small
     damage apart from what varies, and knows less of large changes.

@@ -8,14 +8,11 @@ import pytest
 import torch
 from reference import nearest_distances
 
-from skpatchsvdd._bank import clusters, exact, exact_cpu, exact_gpu, sketches
-from skpatchsvdd._bank.clusters import ClusterBounds
-from skpatchsvdd._bank.distances import Nearest, product_error
-from skpatchsvdd._bank.exact import Bank, ExactIndex, find_needed
-from skpatchsvdd._bank.exact_cpu import ClusterSearch
+from skpatchsvdd._bank import clusters, exact, exact_gpu
+from skpatchsvdd._bank.clusters import ClusterBounds, Nearest, Sketches, product_error
+from skpatchsvdd._bank.exact import Bank, ClusterSearch, ExactIndex, find_needed
 from skpatchsvdd._bank.exact_gpu import WholeSearch
 from skpatchsvdd._bank.fused import FusedSearch
-from skpatchsvdd._bank.sketches import Sketches
 
 N_ROWS, N_QUERIES, D = 1200, 60, 16
 
@@ -87,8 +84,8 @@ def search(request, monkeypatch):
 
     An owner is left out of the search for each image, or -1.
     """
-    largest = {"short": 1.0, "long": -1.0}.get(request.param, exact_cpu._MANY)
-    monkeypatch.setattr(exact_cpu, "_MANY", largest)
+    largest = {"short": 1.0, "long": -1.0}.get(request.param, exact._MANY)
+    monkeypatch.setattr(exact, "_MANY", largest)
     monkeypatch.setattr(clusters, "_CLUSTER_ROWS", 50)
     monkeypatch.setattr(exact_gpu, "_TILE_ROWS", 16)
     device = torch.device("cpu")
@@ -244,7 +241,7 @@ def n_products(monkeypatch):
         return watched
 
     monkeypatch.setattr(Sketches, "multiply", watch(Sketches.multiply))
-    for module in (exact_cpu, exact_gpu):
+    for module in (exact, exact_gpu):
         monkeypatch.setattr(module, "expand", watch(module.expand))
     return sizes
 
@@ -261,7 +258,7 @@ def test_few_rows_are_looked_at(rng, monkeypatch, search, n_products):
 @pytest.mark.parametrize("search", ["cluster", "whole"], indirect=True)
 def test_products_are_bounded(rng, monkeypatch, search, n_products):
     # By 5 queries of 900 rows, or of those and 12 fillers.
-    monkeypatch.setattr(exact_cpu, "_PRODUCTS", 5000)
+    monkeypatch.setattr(exact, "_PRODUCTS", 5000)
     monkeypatch.setattr(exact_gpu, "_NUMBERS", 5000)
     monkeypatch.setattr(clusters, "_CLUSTER_ROWS", 900)
     rows, queries = (np.float32(cloud(rng, n)) for n in (900, 400))
@@ -295,7 +292,7 @@ def test_axes_are_orthogonal_whatever_a_library_answers(rng, monkeypatch, answer
 
     monkeypatch.setattr(torch.linalg, "qr", wrong)
     rows = torch.from_numpy(np.float32(cloud(rng, 50)))
-    axes = sketches._find_axes(rows, 12)
+    axes = clusters._find_axes(rows, 12)
     torch.testing.assert_close(axes.T @ axes, torch.eye(12, dtype=torch.float64))
 
 
@@ -334,7 +331,7 @@ def test_rounding_stays_below_its_bound(seed):
 
 
 def test_copies_of_a_row_at_no_distance_are_looked_at_once(monkeypatch):
-    monkeypatch.setattr("skpatchsvdd._bank.distances._CPU_NUMBERS", 10 * D)
+    monkeypatch.setattr("skpatchsvdd._bank.clusters._CPU_NUMBERS", 10 * D)
     found = Nearest(torch.ones(2, D), torch.ones(1000, D))
     sizes, original = [], torch.linalg.vecdot
 

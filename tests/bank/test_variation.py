@@ -4,8 +4,13 @@ import torch
 from reference import usual_distances
 
 from skpatchsvdd._bank.exact import Bank, ExactIndex
-from skpatchsvdd._bank.regression import KernelModel, regress
-from skpatchsvdd._bank.variation import PatchSample, Sampler, Variation
+from skpatchsvdd._bank.variation import (
+    KernelModel,
+    PatchSample,
+    Sampler,
+    Variation,
+    regress,
+)
 from skpatchsvdd._utils import as_columns, halve_squares
 
 CPU = torch.device("cpu")
@@ -38,7 +43,7 @@ def test_usual_distances_equal_the_plain_way(rng, owner):
     patches = draw(rng)
     variation = make_variation(patches)
     queries = draw(rng, 1, 40) + 0.3
-    usual = variation.usual(torch.from_numpy(queries), [owner])[0]
+    local = variation.measure(torch.from_numpy(queries), [owner])[0]
     kept = np.flatnonzero(variation.sample.owners != owner)
     expected = usual_distances(
         queries[0],
@@ -48,7 +53,7 @@ def test_usual_distances_equal_the_plain_way(rng, owner):
     )
     typical = np.median(variation.distances)
     expected += typical - np.median(variation.distances[kept])  # always of all
-    np.testing.assert_allclose(usual.numpy(), expected, rtol=1e-3)
+    np.testing.assert_allclose(local.numpy(), expected, rtol=1e-3)
 
 
 def test_every_image_gives_as_many_patches(rng):
@@ -90,8 +95,8 @@ def test_without_other_owners_nothing_is_left_out(rng):
     sampler.add(torch.from_numpy(patches), np.zeros(6, dtype=int), np.arange(6))
     bank = Bank(patches.reshape(-1, 8), np.zeros(6 * 300, dtype=int))
     variation = Variation(sampler.result(), ExactIndex(bank), CPU)
-    usual = variation.usual(torch.from_numpy(patches[:1]), [0])
-    assert torch.isfinite(usual).all()
+    local = variation.measure(torch.from_numpy(patches[:1]), [0])
+    assert torch.isfinite(local).all()
 
 
 def make_clouds(rng, n_rows=600, n_features=12):
