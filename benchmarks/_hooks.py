@@ -43,12 +43,11 @@ from skpatchsvdd._training import training
 from skpatchsvdd._training.crops import crop_size
 from skpatchsvdd._training.dense_losses import DenseLoss
 from skpatchsvdd._training.loop import Objective
-from skpatchsvdd._training.measures import DIRECTIONS, distance
-from skpatchsvdd._training.pairs import pairs_of_a_crop
-from skpatchsvdd._training.paper_losses import PatchSVDDLoss, svdd_prime_loss
+from skpatchsvdd._training.pairs import DIRECTIONS, distance, pairs_of_a_crop
+from skpatchsvdd._training.paper import PatchSVDDLoss, svdd_prime_loss
 from skpatchsvdd._training.validation import Watch
-from skpatchsvdd._utils.device import check_device
-from skpatchsvdd._utils.precision import exact_convolutions, training_autocast
+from skpatchsvdd._utils import check_device
+from skpatchsvdd._utils.computing import exact_convolutions, training_autocast
 from skpatchsvdd._utils.progress import Report
 
 __all__ = [

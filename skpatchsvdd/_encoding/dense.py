@@ -11,7 +11,6 @@ import torch.nn.functional as F
 
 from skpatchsvdd._encoding.base import grid_shape
 from skpatchsvdd._encoding.illumination import REACH, damp_light, damp_windows
-from skpatchsvdd._encoding.positions import add_positions
 from skpatchsvdd._images import pixels_to_float
 from skpatchsvdd._utils import as_writable, exact_convolutions, halve_without_memory
 
@@ -234,6 +233,24 @@ class DenseEncoder:
             if progress is not None:
                 progress(start + len(batch))
         return [torch.cat(scale) for scale in zip(*batches, strict=True)]
+
+
+def add_positions(features, stride, image_size, unit):
+    """Append row and column to features, (n_images, rows, cols, D).
+
+    `unit` is the distance between two positions as far apart as the longer side of an
+    image; 0 leaves the features as they are.
+    """
+    if unit == 0:
+        return features
+    n_images, rows, cols, _ = features.shape
+    step = unit * stride / max(image_size)
+    down, across = (
+        torch.arange(n, dtype=features.dtype, device=features.device) * step
+        for n in (rows, cols)
+    )
+    positions = torch.stack(torch.meshgrid(down, across, indexing="ij"), dim=2)
+    return torch.cat([features, positions.expand(n_images, -1, -1, -1)], dim=3)
 
 
 def _list_starts(tiles, stride, n):

@@ -1,12 +1,11 @@
 """A user's module tried on two images, and what does not fit said before any work."""
 
 import copy
-import hashlib
-import math
 
 import torch
 from torch import nn
 
+from skpatchsvdd._encoding.base import weights_digest
 from skpatchsvdd._utils import exact_convolutions
 
 # How much features of an image may change with the images beside it, or from one call
@@ -152,19 +151,6 @@ def _compare(maps, others, message):
         largest = float(x.abs().max())
         if float((x - other).abs().max()) > _SAME * largest:
             raise ValueError(message)
-
-
-def weights_digest(module):
-    """Return a checksum of all weights and buffers, by name, as text."""
-    digest = hashlib.sha256()
-    for name, x in sorted(module.state_dict().items()):
-        if not isinstance(x, torch.Tensor):
-            continue
-        x = x.detach().cpu().contiguous()
-        digest.update(f"{name} {x.dtype} {tuple(x.shape)}".encode())
-        if math.prod(x.shape):
-            digest.update(x.view(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
 
 
 def _name(module):

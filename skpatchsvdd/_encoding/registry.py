@@ -4,9 +4,9 @@ from numbers import Integral
 
 from torch import nn
 
-from skpatchsvdd._encoding.base import PatchEncoder
+from skpatchsvdd._encoding.base import PatchEncoder, reset_parameters
 from skpatchsvdd._encoding.modules import make_module_encoder
-from skpatchsvdd._encoding.networks import HierarchicalEncoder, reset_parameters
+from skpatchsvdd._encoding.networks import HierarchicalEncoder
 from skpatchsvdd._encoding.procedural import ProceduralEncoder
 
 ENCODERS = {x.name: x for x in (HierarchicalEncoder, ProceduralEncoder)}

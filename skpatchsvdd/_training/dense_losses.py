@@ -11,14 +11,16 @@ import torch.nn.functional as F
 from skpatchsvdd._encoding import grid_shape
 from skpatchsvdd._gpu import run_concurrently
 from skpatchsvdd._training.loop import Objective
-from skpatchsvdd._training.measures import (
+from skpatchsvdd._training.pairs import (
     TINY,
     distance,
+    draw_pairs,
     find_nearest,
     look_up,
     make_classifiers,
+    number_cells,
+    pairs_of_a_crop,
 )
-from skpatchsvdd._training.pairs import draw_pairs, number_cells, pairs_of_a_crop
 from skpatchsvdd._utils import Draws
 
 # Standard deviation of features that the scale term aims at.

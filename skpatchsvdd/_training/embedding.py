@@ -9,7 +9,7 @@ import math
 import numpy as np
 import torch
 
-from skpatchsvdd._encoding import grid_shape, remember
+from skpatchsvdd._encoding import grid_shape
 from skpatchsvdd._training.dense_losses import (
     DAMAGED,
     DenseLoss,
@@ -18,8 +18,7 @@ from skpatchsvdd._training.dense_losses import (
     describe_pairs,
     seen_cells,
 )
-from skpatchsvdd._training.measures import look_up
-from skpatchsvdd._training.pairs import draw_pairs
+from skpatchsvdd._training.pairs import draw_pairs, look_up
 from skpatchsvdd._utils import Draws, exact_convolutions
 from skpatchsvdd.metrics import detection_auroc
 
@@ -162,7 +161,7 @@ def _describe(encoder, crops, center):
     views = []
     for images in (crops.first + center, crops.second + center):
         with torch.no_grad(), exact_convolutions(images.device):
-            maps = remember(encoder, images)
+            maps = encoder.recall_pretrained(images)
         views.append([x.permute(0, 2, 3, 1).float().flatten(0, 2) for x in maps])
     scales = zip(encoder.patch_sizes, encoder.strides, strict=True)
     return [

@@ -11,12 +11,11 @@ from sklearn.exceptions import ConvergenceWarning
 from skpatchsvdd._encoding import join_encoders, make_encoder
 from skpatchsvdd._images import pixels_to_float
 from skpatchsvdd._training.crops import CropSampler
+from skpatchsvdd._training.defects import Fillings, draw_places, take_masked
 from skpatchsvdd._training.dense_losses import DenseLoss
 from skpatchsvdd._training.embedding import EmbeddingLoss, FeaturePool
-from skpatchsvdd._training.fillings import Fillings, draw_places, take_masked
 from skpatchsvdd._training.loop import run_training
-from skpatchsvdd._training.pairs import PairSampler
-from skpatchsvdd._training.paper_losses import PatchSVDDLoss
+from skpatchsvdd._training.paper import PairSampler, PatchSVDDLoss
 from skpatchsvdd._training.validation import DefectCheck, Watch, make_copies
 from skpatchsvdd._utils import draw_seed, training_layout, warn
 

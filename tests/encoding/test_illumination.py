@@ -6,7 +6,7 @@ from settings import SEED
 
 from skpatchsvdd._encoding.illumination import REACH, damp_light, damp_windows
 from skpatchsvdd._training.crops import relight
-from skpatchsvdd._utils.random import Draws
+from skpatchsvdd._utils import Draws
 
 
 @pytest.fixture

@@ -12,14 +12,19 @@ from skpatchsvdd._training.dense_losses import (
     damaged_fraction,
     describe_pairs,
 )
-from skpatchsvdd._training.measures import DIRECTIONS, distance, find_nearest
-from skpatchsvdd._training.pairs import draw_pairs, grid_steps
-from skpatchsvdd._training.paper_losses import (
+from skpatchsvdd._training.pairs import (
+    DIRECTIONS,
+    distance,
+    draw_pairs,
+    find_nearest,
+    grid_steps,
+)
+from skpatchsvdd._training.paper import (
     PatchSVDDLoss,
     position_loss,
     svdd_prime_loss,
 )
-from skpatchsvdd._utils.random import Draws
+from skpatchsvdd._utils import Draws
 
 
 def make_encoder_and_images():

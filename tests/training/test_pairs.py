@@ -3,8 +3,8 @@ import pytest
 import torch
 
 from skpatchsvdd._training import pairs
-from skpatchsvdd._training.measures import DIRECTIONS
-from skpatchsvdd._training.pairs import PairSampler
+from skpatchsvdd._training.pairs import DIRECTIONS
+from skpatchsvdd._training.paper import PairSampler
 
 
 def make_sampler(pixels, seed=0):
