@@ -27,8 +27,7 @@ from skpatchsvdd._bank.exact import Bank
 from skpatchsvdd._bank.index import make_index
 from skpatchsvdd._bank.variation import Sampler, Variation
 from skpatchsvdd._encoding.base import PatchEncoder, grid_shape
-from skpatchsvdd._encoding.dense import DenseSetting
-from skpatchsvdd._encoding.illumination import damp_light
+from skpatchsvdd._encoding.dense import DenseSetting, damp_light
 from skpatchsvdd._encoding.networks import conv_stack, run_stack, standardize_stack
 from skpatchsvdd._encoding.positions import find_units
 from skpatchsvdd._encoding.registry import ENCODERS, make_encoder

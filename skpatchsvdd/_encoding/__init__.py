@@ -8,13 +8,14 @@ from skpatchsvdd._encoding.base import (
     weights_digest,
 )
 from skpatchsvdd._encoding.dense import (
+    REACH,
     DenseSetting,
+    damp_windows,
     find_cells,
     keep_pictures,
     show_pictures,
 )
 from skpatchsvdd._encoding.dry_run import copy_frozen, run_module
-from skpatchsvdd._encoding.illumination import REACH, damp_windows
 from skpatchsvdd._encoding.modules import LARGEST_MULTIPLE, ModuleEncoder
 from skpatchsvdd._encoding.positions import find_units
 from skpatchsvdd._encoding.procedural import (

@@ -21,7 +21,6 @@ from skpatchsvdd._training.pairs import (
     number_cells,
     pairs_of_a_crop,
 )
-from skpatchsvdd._utils import Draws
 
 # Standard deviation of features that the scale term aims at.
 _FEATURE_STD = 0.5
@@ -105,7 +104,7 @@ class DenseLoss(Objective):
     def draw(self, sampler, n_steps=1):
         """Draw both views of crops, and pairs of patches of each scale."""
         n_crops, n_each = n_steps * self.n_crops, pairs_of_a_crop(self.n_crops)
-        size, draws = sampler.crop_size, Draws(sampler.generator)
+        size, draws = sampler.crop_size, sampler.draws
         scales = list(zip(self.sizes, self.strides, strict=True))
         drawn = [draw_pairs(n_crops, n_each, size, *scale, draws) for scale in scales]
         crops = sampler.crops(n_crops, "damage" in self.terms)

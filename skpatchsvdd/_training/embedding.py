@@ -19,7 +19,7 @@ from skpatchsvdd._training.dense_losses import (
     seen_cells,
 )
 from skpatchsvdd._training.pairs import draw_pairs, look_up
-from skpatchsvdd._utils import Draws, exact_convolutions
+from skpatchsvdd._utils import exact_convolutions
 from skpatchsvdd.metrics import detection_auroc
 
 # Crops that are encoded, in two views each, at most, how many at a time, and how many
@@ -41,7 +41,7 @@ class FeaturePool:
     """
 
     def __init__(self, encoder, sampler, damages, n_pairs):
-        self.generator, self.device = sampler.generator, sampler.device
+        self.draws, self.device = sampler.draws, sampler.device
         self.crop_size = sampler.crop_size
         center = sampler.center.flatten()[0]
         self.tables, self.damaged, self.seen = [], [], []
@@ -132,7 +132,7 @@ class EmbeddingLoss(DenseLoss):
 
     def draw(self, sampler, n_steps=1):
         """Draw pairs of patches of each scale."""
-        draws = Draws(sampler.generator, sampler.device)
+        draws = sampler.draws
         size, n_pairs, pairs = sampler.crop_size, n_steps * self.n_crops, []
         parts = (sampler.damaged, sampler.seen)
         scales = zip(self.sizes, self.strides, *parts, strict=True)

@@ -1,5 +1,6 @@
 """The loop that trains an encoder, and Adam, on one long vector of all parameters."""
 
+import functools
 import math
 from contextlib import nullcontext
 
@@ -79,7 +80,8 @@ def run_training(encoder, objective, sampler, max_iter, learning_rate, watch, lo
         )
     n_terms = len(objective.weights)
     curve = torch.stack(curve).cpu().numpy() if curve else np.zeros((0, n_terms))
-    return dict(zip(objective.weights, check_curve(curve).T, strict=True))
+    check_curve(curve)
+    return dict(zip(objective.weights, curve.T, strict=True))
 
 
 def run_steps(encoder, objective, sampler, max_iter, learning_rate):
@@ -149,16 +151,16 @@ class GraphedSteps:
     def __init__(self, encoder, objective, sampler, adam, n_ahead):
         self._n_ahead = n_ahead
         self._stream = thread_stream("draw", sampler.device)
-        self._draw, self._draw_block = None, None
-        if objective.is_drawn_ahead:
-            self._draw_block = lambda: objective.draw(sampler, n_ahead)
-            batches = self._batches = self._draw_block()
+        self._is_drawn_ahead = objective.is_drawn_ahead
+        self._draw = functools.partial(objective.draw, sampler, n_ahead)
+        if self._is_drawn_ahead:
+            batches = self._batches = self._draw()
         else:
             self._draw = GraphedCall(
-                lambda: objective.draw(sampler, n_ahead),
+                self._draw,
                 n_eager=1,
                 stream=self._stream,
-                generator=sampler.generator,
+                generator=sampler.draws.generator,
                 name="drawing of batches",
             )
             with torch.cuda.stream(self._stream):
@@ -179,10 +181,10 @@ class GraphedSteps:
     def __call__(self):
         number = self._n_taken % self._n_ahead
         self._n_taken += 1
-        if number == 0 and self._draw is not None:
+        if number == 0 and not self._is_drawn_ahead:
             self._draw_ahead()
         elif number == 0 and self._n_taken > 1:
-            _apply(torch.Tensor.copy_, self._batches, self._draw_block())
+            _apply(torch.Tensor.copy_, self._batches, self._draw())
         self._number.fill_(number)
         return self._descend()
 
@@ -213,15 +215,14 @@ def _apply(function, *batches):
 
 
 def check_curve(curve):
-    """Return the loss curve, or raise if training diverged."""
-    finite = (abs(curve) < float("inf")).all(axis=1)
+    """Raise if training diverged."""
+    finite = np.isfinite(curve).all(axis=1)
     if not finite.all():
         raise FloatingPointError(
             f"the loss was not finite at step {int(finite.argmin()) + 1}. "
             "Pass a smaller Training(learning_rate=...), and images scaled to about "
             "0..1."
         )
-    return curve
 
 
 class Adam:

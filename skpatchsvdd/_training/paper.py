@@ -77,12 +77,12 @@ class PairSampler(Sampler):
         pixels away, clipped to the image; both get noise of their own.
         """
         index, corner = self._draw_corners(n_pairs, patch_size)
-        direction = self._draws.integers(0, len(DIRECTIONS), (n_pairs,))
+        direction = self.draws.integers(0, len(DIRECTIONS), (n_pairs,))
         nearest = 3 * patch_size // 4
-        step = self._draws.integers(nearest, patch_size, (n_pairs, 2))
+        step = self.draws.integers(nearest, patch_size, (n_pairs, 2))
         moved = self._clip(corner + grid_steps(direction, 3) * step, patch_size)
-        first = add_noise(self.crop(index, corner, patch_size), self._draws)
-        second = add_noise(self.crop(index, moved, patch_size), self._draws)
+        first = add_noise(self.crop(index, corner, patch_size), self.draws)
+        second = add_noise(self.crop(index, moved, patch_size), self.draws)
         return first, second, direction
 
     def jitter_pairs(self, n_pairs, patch_size):
@@ -90,7 +90,7 @@ class PairSampler(Sampler):
         index, corner = self._draw_corners(n_pairs, patch_size)
         width = 2 * (patch_size // 32) + 1
         # One draw over all shifts but (0, 0), which is the middle of the square.
-        shift = self._draws.integers(0, width * width - 1, (n_pairs,))
+        shift = self.draws.integers(0, width * width - 1, (n_pairs,))
         moved = self._clip(corner + grid_steps(shift, width), patch_size)
         first, second = (self.crop(index, x, patch_size) for x in (corner, moved))
         return first, second

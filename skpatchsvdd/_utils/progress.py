@@ -85,18 +85,13 @@ class Progress:
     def __call__(self, done):
         """Say how many steps are done."""
         n_cells, self._n_done = _WIDTH * done // self._total, done
-        has_grown, self._n_cells = n_cells > self._n_cells, n_cells
-        now = time.monotonic()
-        if not self._is_drawn(now):
-            return
-        if done >= self._total:
-            if has_grown:
-                self._draw(end="\n")
-        elif sys.stdout.isatty():
-            if has_grown:
-                self._draw(end="")
-        elif now - self._last >= _LOG_SECONDS:
-            self._draw(end="\n")
+        is_due, self._n_cells = n_cells > self._n_cells, n_cells
+        now, is_over = time.monotonic(), done >= self._total
+        is_line = is_over or not sys.stdout.isatty()
+        if is_line and not is_over:
+            is_due = now - self._last >= _LOG_SECONDS
+        if is_due and self._is_drawn(now):
+            self._draw(end="\n" if is_line else "")
 
     def _is_drawn(self, now):
         return self._is_shown and now - self._start >= self._patience
@@ -129,8 +124,7 @@ def say_time_left(seconds, n_done, total):
 class TrainingLog:
     """Counts the steps of a training with a bar, and reports its losses twenty times.
 
-    A context, as `Progress` is. ``report(line)`` prints a line about the losses, which
-    have `names`; None does not report them.
+    A context, as `Progress` is. ``report(line)`` prints a line; None prints nothing.
     """
 
     def __init__(self, progress, report, names, max_iter):
@@ -196,8 +190,7 @@ class CallbackReport(Report):
 class TaskProgress:
     """A bar that is a task of scikit-learn's callbacks, of equal parts.
 
-    A context, as `Progress` is. The task begins and ends with it; one that fails does
-    not end, as in scikit-learn.
+    One that fails does not end, as in scikit-learn.
     """
 
     def __init__(self, bar, total, task, n_parts, context):

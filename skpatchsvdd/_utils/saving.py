@@ -28,10 +28,10 @@ _TEXT = "__metadata__"
 
 
 class Saved:
-    """Base of objects that are saved by the attributes that their class names.
+    """Base of objects that are saved by the attributes that `_saved` names.
 
-    `_saved` names them, once for pickles, copies and model files. All else, such as
-    what lives on a device, is not saved: `_unsaved` returns it as it is at first.
+    The same in pickles, copies and model files. All else, such as what lives on a
+    device, is not saved.
     """
 
     _saved: ClassVar[tuple[str, ...]] = ()
@@ -83,7 +83,7 @@ def write_tensors(path, arrays, text):
         stream.write(len(head).to_bytes(8, "little"))
         stream.write(head)
         for array in arrays.values():
-            stream.write(memoryview(array.reshape(-1)).cast("B") if array.size else b"")
+            stream.write(_as_bytes(array))
         stream.flush()
         os.fsync(stream.fileno())
 
@@ -103,7 +103,8 @@ def read_tensors(path, mmap=False):
             )
         header = _parse(stream.read(length))
         text = header.pop(_TEXT, {})
-        _check_text(text)
+        if not isinstance(text, dict) or {type(x) for x in text.values()} - {str}:
+            raise ValueError("section 'header' is invalid")
         sums = _parse(text.pop("checksums", "").encode())
         places = {name: _check_entry(entry) for name, entry in header.items()}
         _check_places(places, n_bytes - 8 - length)
@@ -150,11 +151,6 @@ def _parse(data):
     return parsed
 
 
-def _check_text(text):
-    if not isinstance(text, dict) or not all(isinstance(x, str) for x in text.values()):
-        raise ValueError("section 'header' is invalid")
-
-
 def _check_entry(entry):
     """Return dtype, shape and place of an array, as the header has them."""
     try:
@@ -187,10 +183,12 @@ def _check_places(places, n_bytes):
 
 def _checksum(entry, array):
     kind = f"{entry['dtype']}{entry['shape']}".encode()
+    return zlib.crc32(_as_bytes(array), zlib.crc32(kind))
+
+
+def _as_bytes(array):
     flat = np.ascontiguousarray(array).reshape(-1)
-    return zlib.crc32(
-        memoryview(flat).cast("B") if flat.size else b"", zlib.crc32(kind)
-    )
+    return memoryview(flat).cast("B") if flat.size else b""
 
 
 def _check_sum(sums, name, found):

@@ -189,7 +189,7 @@ def test_dense_scale_term_is_least_at_a_deviation_of_a_half():
 def test_pairs_know_how_much_of_their_patch_is_damaged():
     _, sampler, _ = make_dense()
     is_damaged = sampler.crops(6).is_damaged  # of two steps
-    ends = draw_pairs(6, 50, 98, 32, 2, Draws(sampler.generator))
+    ends = draw_pairs(6, 50, 98, 32, 2, sampler.draws)
     table = damaged_fraction(is_damaged, 32, 2).flatten()
     described = describe_pairs(*ends, (34, 34), table, None, n_cells=3 * 34 * 34)
     for i in range(0, 300, 7):
