@@ -27,8 +27,7 @@ from skpatchsvdd._bank.collect import collect_banks
 from skpatchsvdd._bank.exact import Bank
 from skpatchsvdd._bank.variation import Sampler, Variation
 from skpatchsvdd._encoding.base import PatchEncoder, grid_shape
-from skpatchsvdd._encoding.dense import DenseSetting
-from skpatchsvdd._encoding.illumination import damp_light
+from skpatchsvdd._encoding.dense import DenseSetting, damp_light
 from skpatchsvdd._encoding.networks import conv_stack, run_stack, standardize_stack
 from skpatchsvdd._encoding.positions import find_units
 from skpatchsvdd._encoding.registry import ENCODERS, make_encoder
@@ -42,12 +41,11 @@ from skpatchsvdd._training import training
 from skpatchsvdd._training.crops import crop_size
 from skpatchsvdd._training.dense_losses import DenseLoss
 from skpatchsvdd._training.loop import Objective
-from skpatchsvdd._training.measures import DIRECTIONS, distance
-from skpatchsvdd._training.pairs import pairs_of_a_crop
-from skpatchsvdd._training.paper_losses import PatchSVDDLoss, svdd_prime_loss
+from skpatchsvdd._training.pairs import DIRECTIONS, distance, pairs_of_a_crop
+from skpatchsvdd._training.paper import PatchSVDDLoss, svdd_prime_loss
 from skpatchsvdd._training.validation import Watch
-from skpatchsvdd._utils.device import check_device
-from skpatchsvdd._utils.precision import exact_convolutions, training_autocast
+from skpatchsvdd._utils import check_device
+from skpatchsvdd._utils.computing import exact_convolutions, training_autocast
 from skpatchsvdd._utils.progress import Report
 
 __all__ = [

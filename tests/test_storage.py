@@ -18,7 +18,7 @@ from skpatchsvdd._comparison import network
 from skpatchsvdd._encoding import procedural
 from skpatchsvdd._storage.estimator import LEARNT
 from skpatchsvdd._storage.model import read_model, write_model
-from skpatchsvdd._utils import read_tensors, tensors, write_tensors
+from skpatchsvdd._utils import read_tensors, saving, write_tensors
 from skpatchsvdd.datasets import make_textures
 
 QUICK = {
@@ -176,7 +176,7 @@ def test_headers_do_not_grow_with_the_number_of_images(tmp_path):
 
 
 def test_a_header_that_could_not_be_read_is_not_written(tmp_path, monkeypatch):
-    monkeypatch.setattr(tensors, "_MAX_HEADER", 1000)
+    monkeypatch.setattr(saving, "_MAX_HEADER", 1000)
     with pytest.raises(ValueError, match="could not be read again"):
         write_tensors(tmp_path / "a", {"x": np.zeros(3)}, {"long": "x" * 1000})
     assert not list(tmp_path.iterdir())
@@ -189,7 +189,7 @@ def test_safetensors_reads_what_is_written_and_the_reverse(tmp_path, rng):
     arrays = {
         f"{dtype} {i}": (100 * rng.random(shape)).astype(dtype)
         for i, shape in enumerate(shapes)
-        for dtype in tensors.NAMES
+        for dtype in saving._NAMES
     }
     write_tensors(tmp_path / "own", arrays, {"format": "é"})
     with package.safe_open(tmp_path / "own", "numpy") as file:

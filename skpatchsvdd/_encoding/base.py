@@ -1,5 +1,6 @@
 """What all encoders share, and what can be special about one."""
 
+import hashlib
 import math
 
 import numpy as np
@@ -149,3 +150,35 @@ def rebuild_encoder(cls, config, arrays):
         # By numpy: torch's threads would wait for ever in a process that was forked.
         parameter.data = torch.from_numpy(np.array(array, dtype=np.float32))
     return encoder
+
+
+def reset_parameters(module, generator):
+    """Draw every layer's weights as torch does, but from this generator."""
+    for layer in module.modules():
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            nn.init.kaiming_uniform_(layer.weight, a=math.sqrt(5), generator=generator)
+            bound = 1 / math.sqrt(layer.weight[0].numel())
+            nn.init.uniform_(layer.bias, -bound, bound, generator=generator)
+
+
+class EmptyConv2d(nn.Conv2d):
+    """A convolution that leaves the global random state alone when it is made.
+
+    `reset_parameters` follows. (`torch.nn.utils.skip_init` takes seconds to import.)
+    """
+
+    def reset_parameters(self):
+        """Leave the weights as they are."""
+
+
+def weights_digest(module):
+    """Return a checksum of all weights and buffers, by name, as text."""
+    digest = hashlib.sha256()
+    for name, x in sorted(module.state_dict().items()):
+        if not isinstance(x, torch.Tensor):
+            continue
+        x = x.detach().cpu().contiguous()
+        digest.update(f"{name} {x.dtype} {tuple(x.shape)}".encode())
+        if math.prod(x.shape):
+            digest.update(x.view(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

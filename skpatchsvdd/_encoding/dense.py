@@ -1,4 +1,4 @@
-"""An encoder run over whole images, in tiles where they are large."""
+"""An encoder run over whole images, in tiles where they are large; light, damped."""
 
 import copy
 import itertools
@@ -10,8 +10,6 @@ import torch
 import torch.nn.functional as F
 
 from skpatchsvdd._encoding.base import grid_shape
-from skpatchsvdd._encoding.illumination import REACH, damp_light, damp_windows
-from skpatchsvdd._encoding.positions import add_positions
 from skpatchsvdd._images import pixels_to_float
 from skpatchsvdd._utils import as_writable, exact_convolutions, halve_without_memory
 
@@ -20,6 +18,9 @@ _CPU_PATCHES, _GPU_PATCHES = 2048, 2**18
 # Images of more pixels are encoded in tiles, of patches that begin within this many
 # pixels along each axis, about, so that memory does not grow with the image.
 _WHOLE_PIXELS, _TILE = 2**20, 512
+# Standard deviation of the blur that separates slow changes of light from fast ones, in
+# pixels, and how far it looks, three of them.
+_SIGMA, REACH = 8.0, 24
 # Means of four bytes often lie half-way between two: these are rounded up, on any
 # machine.
 _UP = 0.01
@@ -236,6 +237,24 @@ class DenseEncoder:
         return [torch.cat(scale) for scale in zip(*batches, strict=True)]
 
 
+def add_positions(features, stride, image_size, unit):
+    """Append row and column to features, (n_images, rows, cols, D).
+
+    `unit` is the distance between two positions as far apart as the longer side of an
+    image; 0 leaves the features as they are.
+    """
+    if unit == 0:
+        return features
+    n_images, rows, cols, _ = features.shape
+    step = unit * stride / max(image_size)
+    down, across = (
+        torch.arange(n, dtype=features.dtype, device=features.device) * step
+        for n in (rows, cols)
+    )
+    positions = torch.stack(torch.meshgrid(down, across, indexing="ij"), dim=2)
+    return torch.cat([features, positions.expand(n_images, -1, -1, -1)], dim=3)
+
+
 def _list_starts(tiles, stride, n):
     """Return the numbers of the patches along an axis, of n, that begin in tiles."""
     spans = [np.arange(a // stride, min(-(-b // stride), n)) for a, b in tiles]
@@ -280,3 +299,54 @@ def keep_pictures(images):
 def show_pictures(kept):
     """Return kept pictures as the network takes them, (n, 3, rows, cols) in 0..1."""
     return kept.float().div_(255).expand(-1, 3, -1, -1)
+
+
+def damp_light(images, kept):
+    """Damp the slow part of images, (n, n_channels, height, width), less their centre.
+
+    So a change of light shows less. The slow part is a Gaussian blur, at the edges the
+    mean over the pixels that there are; the fraction `kept` of it stays.
+    """
+    if kept == 1:
+        return images
+    start = torch.zeros(1, dtype=torch.long, device=images.device)
+    down, across = (
+        blur_weights(start, length, 0, length) for length in images.shape[2:]
+    )
+    return images - (1 - kept) * _blur(images, down, across)
+
+
+def damp_windows(windows, corners, image_size, kept):
+    """Do the same for parts of images, cut out with a margin of `REACH` pixels.
+
+    What lies outside of the image has no weight. Corners, (n, 2), are row and column,
+    in the image, of the top left pixel inside the margin. The result, less the margin,
+    is exactly these pixels of the damped images.
+    """
+    inner = windows[:, :, REACH:-REACH, REACH:-REACH]
+    if kept == 1:
+        return inner
+    down, across = (
+        blur_weights(start, n_out, REACH, length)
+        for start, n_out, length in zip(
+            corners.unbind(dim=1), inner.shape[2:], image_size, strict=True
+        )
+    )
+    return inner - (1 - kept) * _blur(windows, down, across)
+
+
+def blur_weights(starts, n_out, margin, length):
+    """Weight of each pixel along an axis in the blur at each pixel of a window.
+
+    As (n, n_out, n_out + 2 * margin).
+    """
+    pixel = torch.arange(-margin, n_out + margin, device=starts.device)
+    away = pixel[margin : margin + n_out, None] - pixel  # (n_out, n_in)
+    weights = torch.exp(-away.square() / (2 * _SIGMA**2)) * (away.abs() <= REACH)
+    position = starts[:, None] + pixel  # (n, n_in)
+    weights = weights * ((position >= 0) & (position < length))[:, None]
+    return weights / weights.sum(dim=2, keepdim=True)
+
+
+def _blur(x, down, across):
+    return down[:, None] @ x @ across[:, None].mT

@@ -1,12 +1,11 @@
 """A user's module tried on two images, and what does not fit said before any work."""
 
 import copy
-import hashlib
-import math
 
 import torch
 from torch import nn
 
+from skpatchsvdd._encoding.base import weights_digest
 from skpatchsvdd._utils import exact_convolutions
 
 # How much features of an image may change with the images beside it, or from one call
@@ -20,15 +19,11 @@ def copy_frozen(module):
     """Return a deep copy on the CPU, in evaluation mode, whose weights stay."""
     who = _name(module)
     tensors = [*module.parameters(), *module.buffers()]
-    if any(isinstance(x, nn.parameter.UninitializedTensorMixin) for x in tensors):
+    lazy = nn.parameter.UninitializedTensorMixin
+    if any(isinstance(x, lazy) or x.device.type == "meta" for x in tensors):
         raise ValueError(
-            f"{who} has weights that are not initialised yet. Run it once on images "
-            "of this shape, or load its weights, before fit."
-        )
-    if any(x.device.type == "meta" for x in tensors):
-        raise ValueError(
-            f"{who} has weights on the meta device, which have no values. Load them, "
-            "as with module.to_empty(device='cpu') and load_state_dict, before fit."
+            f"{who} has weights that are not initialised yet, or on the meta device. "
+            "Load its weights, or run it once on images of this shape, before fit."
         )
     devices = sorted({str(x.device) for x in tensors})
     if len(devices) > 1:
@@ -66,13 +61,16 @@ def try_module(module, images):
             f"{who} changes the images it is given. Let it work on a copy: begin "
             "forward with x = x.clone()."
         )
-    _compare(maps, run_module(module, images), f"{who} gives other features for the "
-             "same images when it is called again. In evaluation mode nothing in it "
-             "may be random or count calls.")  # fmt: skip
-    alone = run_module(module, images[:1])
-    _compare([x[:1] for x in maps], alone, f"{who} gives other features for an image "
-             "if there is another one beside it. Normalise by stored statistics, not "
-             "by those of a batch.")  # fmt: skip
+    if not _are_same(maps, run_module(module, images)):
+        raise ValueError(
+            f"{who} gives other features for the same images when it is called again. "
+            "In evaluation mode nothing in it may be random or count calls."
+        )
+    if not _are_same([x[:1] for x in maps], run_module(module, images[:1])):
+        raise ValueError(
+            f"{who} gives other features for an image if there is another one beside "
+            "it. Normalise by stored statistics, not by those of a batch."
+        )
     if weights_digest(module) != before:
         raise ValueError(
             f"{who} changes its own weights or buffers when it is called in evaluation "
@@ -141,30 +139,12 @@ def _check_map(who, i, x, images):
     return x.float()
 
 
-def _compare(maps, others, message):
-    shapes, other_shapes = ([x.shape[1:] for x in y] for y in (maps, others))
-    if shapes != other_shapes:
-        raise ValueError(
-            f"{message} Shapes are {[tuple(x) for x in shapes]} and "
-            f"{[tuple(x) for x in other_shapes]}."
-        )
-    for x, other in zip(maps, others, strict=True):
-        largest = float(x.abs().max())
-        if float((x - other).abs().max()) > _SAME * largest:
-            raise ValueError(message)
-
-
-def weights_digest(module):
-    """Return a checksum of all weights and buffers, by name, as text."""
-    digest = hashlib.sha256()
-    for name, x in sorted(module.state_dict().items()):
-        if not isinstance(x, torch.Tensor):
-            continue
-        x = x.detach().cpu().contiguous()
-        digest.update(f"{name} {x.dtype} {tuple(x.shape)}".encode())
-        if math.prod(x.shape):
-            digest.update(x.view(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
+def _are_same(maps, others):
+    """Whether maps differ by roundings alone."""
+    return [x.shape for x in maps] == [x.shape for x in others] and all(
+        float((x - other).abs().max()) <= _SAME * float(x.abs().max())
+        for x, other in zip(maps, others, strict=True)
+    )
 
 
 def _name(module):

@@ -6,7 +6,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from skpatchsvdd._encoding.base import SMALLEST_PATCH, PatchEncoder, grid_shape
+from skpatchsvdd._encoding.base import (
+    SMALLEST_PATCH,
+    EmptyConv2d,
+    PatchEncoder,
+    grid_shape,
+)
 
 # The paper's channels and slope.
 _SMALL_CHANNELS = (32, 64, 128, 128, 64, 32, 32)
@@ -15,25 +20,6 @@ _SLOPE = 0.1
 # Standard deviation of features before the last tanh, once they are standardised.
 _LAST_STD = 0.5
 _TINY = 1e-6  # instead of dividing by a deviation of 0
-
-
-def reset_parameters(module, generator):
-    """Draw every layer's weights as torch does, but from this generator."""
-    for layer in module.modules():
-        if isinstance(layer, nn.Conv2d | nn.Linear):
-            nn.init.kaiming_uniform_(layer.weight, a=math.sqrt(5), generator=generator)
-            bound = 1 / math.sqrt(layer.weight[0].numel())
-            nn.init.uniform_(layer.bias, -bound, bound, generator=generator)
-
-
-class EmptyConv2d(nn.Conv2d):
-    """A convolution that leaves the global random state alone when it is made.
-
-    `reset_parameters` follows. (`torch.nn.utils.skip_init` takes seconds to import.)
-    """
-
-    def reset_parameters(self):
-        """Leave the weights as they are."""
 
 
 class HierarchicalEncoder(PatchEncoder):

@@ -26,24 +26,6 @@ _N_COMPARED, _COMPARED_BYTES = 64, 2**29
 _WHOLE_PIXELS, _N_SAMPLED = 2**22, 8
 
 
-def add_positions(features, stride, image_size, unit):
-    """Append row and column to features, (n_images, rows, cols, D).
-
-    `unit` is the distance between two positions as far apart as the longer side of an
-    image; 0 leaves the features as they are.
-    """
-    if unit == 0:
-        return features
-    n_images, rows, cols, _ = features.shape
-    step = unit * stride / max(image_size)
-    down, across = (
-        torch.arange(n, dtype=features.dtype, device=features.device) * step
-        for n in (rows, cols)
-    )
-    positions = torch.stack(torch.meshgrid(down, across, indexing="ij"), dim=2)
-    return torch.cat([features, positions.expand(n_images, -1, -1, -1)], dim=3)
-
-
 def find_unit(features, cells, stride, position_weight, rng):
     """Choose the unit in which positions are appended to the features of a bank.
 

@@ -2,7 +2,11 @@
 
 import copy
 import functools
+import hashlib
 import itertools
+from collections import OrderedDict
+from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib.resources import files
 
 import numpy as np
@@ -10,11 +14,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from skpatchsvdd._encoding.base import PatchEncoder, grid_shape
-from skpatchsvdd._encoding.cache import remember
-from skpatchsvdd._encoding.dry_run import weights_digest
-from skpatchsvdd._encoding.networks import EmptyConv2d
-from skpatchsvdd._utils import read_tensors
+from skpatchsvdd._encoding.base import (
+    EmptyConv2d,
+    PatchEncoder,
+    grid_shape,
+    weights_digest,
+)
+from skpatchsvdd._utils import make_lock, read_tensors
 
 # Channels of the first layer, at every second pixel, and of the stages after it, each
 # at half the resolution of the one before.
@@ -32,6 +38,8 @@ _MID_GREY = 0.5
 PATCHES = {16: 8, 24: 8, 48: 16}
 # Pixels around a patch that its features depend on, and a multiple of all strides.
 MARGIN = 128
+# Bytes of features that are held, at most: five hundred images of 256 x 256.
+_CACHE_LIMIT = 2**28
 
 
 class ProceduralEncoder(PatchEncoder):
@@ -128,7 +136,7 @@ class ProceduralEncoder(PatchEncoder):
 
     def encode_images(self, images, strides):
         """Return features of all patches of whole images, by scale."""
-        found = remember(self, images)
+        found = self.recall_pretrained(images)
         pairs = zip(self.embedding, found, strict=False)
         return [F.conv2d(x, matrix[:, :, None, None]) for matrix, x in pairs]
 
@@ -139,6 +147,17 @@ class ProceduralEncoder(PatchEncoder):
         if self._digest is None or self._digest[0] != versions:
             self._digest = versions, (self.patch_sizes, *map(weights_digest, known))
         return self._digest[1]
+
+    def recall_pretrained(self, images):
+        """Return `encode_pretrained` of images, from the cache if it may be there.
+
+        It is not on a GPU, which has encoded images before their digest is computed,
+        and where somebody asks for gradients.
+        """
+        is_cpu = images.device.type == "cpu"
+        if not is_cpu or torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return self.encode_pretrained(images)
+        return CACHE(self.encode_pretrained, images, self.digest)
 
     def encode_pretrained(self, images):
         """Return the features of all patches before they are embedded, by scale.
@@ -191,6 +210,93 @@ _read_shipped = functools.lru_cache(maxsize=1)(read_tensors)
 def largest_patch(image_size):
     """Return the largest patch size of "procedural" that fits into an image, or 0."""
     return max((size for size in PATCHES if size <= min(image_size)), default=0)
+
+
+class FeatureCache:
+    """The latest features by a digest of the pixels they were computed from.
+
+    A fit encodes each image several times, and a search fits to the same images again
+    and again, with another embedding each time. An image of which a single bit differs
+    has another digest, and so has a network. It is filled while estimators fit, and
+    read whenever it holds anything. Processes have one each, and threads share it.
+    """
+
+    def __init__(self, limit=_CACHE_LIMIT):
+        self.limit = limit
+        self.n_bytes = 0
+        self._found = OrderedDict()
+        self._lock = make_lock()
+        self._is_filling = ContextVar("is_filling", default=False)
+
+    def __len__(self):
+        return len(self._found)
+
+    @contextmanager
+    def filling(self):
+        """Let what this thread encodes meanwhile be held."""
+        token = self._is_filling.set(True)
+        try:
+            yield
+        finally:
+            self._is_filling.reset(token)
+
+    def clear(self):
+        """Let go of everything."""
+        with self._lock:
+            self._found.clear()
+            self.n_bytes = 0
+
+    def __call__(self, encode, images, identify=str):
+        """Return ``encode(images)``, a list of tensors, which must not be changed.
+
+        ``identify()`` gives a digest of what encodes.
+        """
+        is_filling = self._is_filling.get()
+        if not (self._found or is_filling):
+            return encode(images)
+        pixels = images.contiguous().numpy().data
+        digest = hashlib.blake2b(pixels, digest_size=16).digest()
+        # Sums are rounded by the number of threads.
+        key = identify(), images.shape, torch.get_num_threads(), digest
+        with self._lock:
+            if key in self._found:
+                self._found.move_to_end(key)
+                return self._found[key]
+        features = encode(images)
+        n_bytes = _count_bytes(features)
+        if not is_filling or n_bytes > self.limit:
+            return features
+        with self._lock:
+            if key not in self._found:
+                self._found[key] = features
+                self.n_bytes += n_bytes
+            while self.n_bytes > self.limit:
+                _, oldest = self._found.popitem(last=False)
+                self.n_bytes -= _count_bytes(oldest)
+        return features
+
+
+def _count_bytes(features):
+    return sum(x.element_size() * x.numel() for x in features)
+
+
+CACHE = FeatureCache()
+remembering = CACHE.filling  # for what encodes images again and again, as `fit`
+
+
+def clear_cache() -> None:
+    """Let go of the features of images that estimators were fitted to.
+
+    On a CPU, up to 256 MiB of features before they are embedded are kept for further
+    fits of a search, see :ref:`search_time`. Nothing but the time of the next fit
+    depends on them.
+
+    Examples
+    --------
+    >>> import skpatchsvdd
+    >>> skpatchsvdd.clear_cache()
+    """
+    CACHE.clear()
 
 
 class PretrainedNetwork(nn.Module):

@@ -4,9 +4,9 @@ from numbers import Integral
 
 from torch import nn
 
-from skpatchsvdd._encoding.base import PatchEncoder
+from skpatchsvdd._encoding.base import PatchEncoder, reset_parameters
 from skpatchsvdd._encoding.modules import make_module_encoder
-from skpatchsvdd._encoding.networks import HierarchicalEncoder, reset_parameters
+from skpatchsvdd._encoding.networks import HierarchicalEncoder
 from skpatchsvdd._encoding.procedural import ProceduralEncoder
 
 ENCODERS = {x.name: x for x in (HierarchicalEncoder, ProceduralEncoder)}
@@ -85,15 +85,14 @@ def make_pretrained(pretrained, images, device, embedding_dim=None):
     in `embedding_dim` numbers, if it is given.
     """
     *size, n_channels = images.image_shape
-    made, n_modules = [], 0
     length = {} if embedding_dim is None else {"embedding_dim": embedding_dim}
-    for x in pretrained:
-        if isinstance(x, str):
-            made.append(ENCODERS[x].make_pretrained(n_channels, tuple(size), **length))
-        else:
-            made.append(make_module_encoder(x, n_modules, images, device))
-            n_modules += 1
-    return made
+    modules = [x for x in pretrained if not isinstance(x, str)]
+    return [
+        ENCODERS[x].make_pretrained(n_channels, tuple(size), **length)
+        if isinstance(x, str)
+        else make_module_encoder(x, modules.index(x), images, device)
+        for x in pretrained
+    ]
 
 
 def join_encoders(members):

@@ -16,23 +16,19 @@ from skpatchsvdd._encoding import (
 # is told from it, and how much the means of its maps may differ, as a fraction of the
 # largest: other processors round differently.
 _SEED, _SIDE, _SAME = 0, 256, 0.01
+# What a `ModuleEncoder` is made of besides the module.
+_FIELDS = ("n_channels", "number", "patch_sizes", "strides", "multiple", "axes")
 
 
 def describe_module(encoder):
     """Return what a file holds of an encoder: all but the module itself."""
-    _, args = encoder.__reduce__()
-    module, n_channels, number, patch_sizes, strides, multiple, axes = args
+    _, (module, *args) = encoder.__reduce__()
     return {
         "kind": type(module).__name__,
         "weights": weights_digest(module),
         "n_weights": sum(x.numel() for x in module.parameters()),
-        "answer": _ask(module, n_channels, max(patch_sizes)),
-        "n_channels": n_channels,
-        "number": number,
-        "patch_sizes": patch_sizes,
-        "strides": strides,
-        "multiple": multiple,
-        "axes": axes,
+        "answer": _ask(module, encoder.config[0], max(encoder.patch_sizes)),
+        **dict(zip(_FIELDS, args, strict=True)),
     }
 
 
@@ -79,8 +75,7 @@ class GivenModules:
             )
         _check_fields(fields)
         self._used.add(number)
-        names = ("n_channels", "number", "patch_sizes", "strides", "multiple", "axes")
-        return ModuleEncoder(module, *(fields[x] for x in names)).eval()
+        return ModuleEncoder(module, *(fields[x] for x in _FIELDS)).eval()
 
     def check_all_used(self):
         """Raise if modules were given that a file has no use for."""
@@ -93,14 +88,13 @@ class GivenModules:
 
 def _check_fields(fields):
     """Raise if what a file says of a module does not fit together."""
-    axes, sizes, multiple = (fields[x] for x in ("axes", "patch_sizes", "multiple"))
-    is_right = (
+    *_, sizes, strides, multiple, axes = (fields[x] for x in _FIELDS)
+    if not (
         type(multiple) is int
         and 1 <= multiple <= LARGEST_MULTIPLE
-        and len(axes) == len(sizes) == len(fields["strides"])
+        and len(axes) == len(sizes) == len(strides)
         and all(mean.shape == columns.shape[:1] for mean, columns in axes)
-    )
-    if not is_right:
+    ):
         raise ValueError("section 'encoder' is invalid")
 
 

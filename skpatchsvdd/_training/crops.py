@@ -39,21 +39,20 @@ class Sampler:
         self.images = images
         self.center = center.expand(images.shape[1:])
         self.device = images.device
-        self.generator = generator
-        self._draws = Draws(generator, images.device)
+        self.draws = Draws(generator, images.device)
         self._roi = None if roi is None else roi[:, :, None].float()
         self._seen = None if roi is None else roi.nonzero()
 
     def _draw_corners(self, n, size):
         """Draw squares: the index of their image (n,), and their top left (n, 2)."""
         n_images, height, width, _ = self.images.shape
-        index = self._draws.integers(0, n_images, (n,))
+        index = self.draws.integers(0, n_images, (n,))
         if self._seen is not None:
-            pixel = self._seen[self._draws.integers(0, len(self._seen), (n,))]
-            corner = pixel - self._draws.integers(0, size, (n, 2))
+            pixel = self._seen[self.draws.integers(0, len(self._seen), (n,))]
+            corner = pixel - self.draws.integers(0, size, (n, 2))
             return index, self._clip(corner, size)
-        rows = self._draws.integers(0, height - size + 1, (n,))
-        cols = self._draws.integers(0, width - size + 1, (n,))
+        rows = self.draws.integers(0, height - size + 1, (n,))
+        cols = self.draws.integers(0, width - size + 1, (n,))
         return index, torch.stack([rows, cols], dim=1)
 
     def _clip(self, corner, size):
@@ -122,13 +121,13 @@ class CropSampler(Sampler):
     def crops(self, n_crops, damages=True):
         """Draw n crops and two views of each, the second with defects if `damages`."""
         index, corner = self._draw_corners(n_crops, self.crop_size)
-        shift = self._draws.integers(-_SHIFT, _SHIFT + 1, (n_crops, 2))
-        shift = shift * self._draws.integers(0, 2, (n_crops, 1))
+        shift = self.draws.integers(-_SHIFT, _SHIFT + 1, (n_crops, 2))
+        shift = shift * self.draws.integers(0, 2, (n_crops, 1))
         shifted = self._clip(corner + shift, self.crop_size)
         first, second = (self._window(self.images, x, index) for x in (corner, shifted))
         damaged = second
         if damages:
-            damaged = damage_images(second, self._draws, self._fillings)
+            damaged = damage_images(second, self.draws, self._fillings)
         change = (damaged - second).abs().amax(dim=1, keepdim=True)
         is_damaged = (self._cut_margin(change) > _DAMAGE).float()
         views = torch.cat([first, damaged])
@@ -151,7 +150,7 @@ class CropSampler(Sampler):
 
     def _finish(self, windows, corners):
         """Change the light, subtract the centre, damp slow changes, cut out."""
-        windows = add_noise(relight(windows, self._draws), self._draws)
+        windows = add_noise(relight(windows, self.draws), self.draws)
         windows = windows - self._window(self.center, corners)
         if self._roi is not None:
             windows = windows * self._window(self._roi, corners)

@@ -11,15 +11,16 @@ import torch.nn.functional as F
 from skpatchsvdd._encoding import grid_shape
 from skpatchsvdd._gpu import run_concurrently
 from skpatchsvdd._training.loop import Objective
-from skpatchsvdd._training.measures import (
+from skpatchsvdd._training.pairs import (
     TINY,
     distance,
+    draw_pairs,
     find_nearest,
     look_up,
     make_classifiers,
+    number_cells,
+    pairs_of_a_crop,
 )
-from skpatchsvdd._training.pairs import draw_pairs, number_cells, pairs_of_a_crop
-from skpatchsvdd._utils import Draws
 
 # Standard deviation of features that the scale term aims at.
 _FEATURE_STD = 0.5
@@ -103,7 +104,7 @@ class DenseLoss(Objective):
     def draw(self, sampler, n_steps=1):
         """Draw both views of crops, and pairs of patches of each scale."""
         n_crops, n_each = n_steps * self.n_crops, pairs_of_a_crop(self.n_crops)
-        size, draws = sampler.crop_size, Draws(sampler.generator)
+        size, draws = sampler.crop_size, sampler.draws
         scales = list(zip(self.sizes, self.strides, strict=True))
         drawn = [draw_pairs(n_crops, n_each, size, *scale, draws) for scale in scales]
         crops = sampler.crops(n_crops, "damage" in self.terms)

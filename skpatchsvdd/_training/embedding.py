@@ -9,7 +9,7 @@ import math
 import numpy as np
 import torch
 
-from skpatchsvdd._encoding import grid_shape, remember
+from skpatchsvdd._encoding import grid_shape
 from skpatchsvdd._training.dense_losses import (
     DAMAGED,
     DenseLoss,
@@ -18,9 +18,8 @@ from skpatchsvdd._training.dense_losses import (
     describe_pairs,
     seen_cells,
 )
-from skpatchsvdd._training.measures import look_up
-from skpatchsvdd._training.pairs import draw_pairs
-from skpatchsvdd._utils import Draws, exact_convolutions
+from skpatchsvdd._training.pairs import draw_pairs, look_up
+from skpatchsvdd._utils import exact_convolutions
 from skpatchsvdd.metrics import detection_auroc
 
 # Crops that are encoded, in two views each, at most, how many at a time, and how many
@@ -42,7 +41,7 @@ class FeaturePool:
     """
 
     def __init__(self, encoder, sampler, damages, n_pairs):
-        self.generator, self.device = sampler.generator, sampler.device
+        self.draws, self.device = sampler.draws, sampler.device
         self.crop_size = sampler.crop_size
         center = sampler.center.flatten()[0]
         self.tables, self.damaged, self.seen = [], [], []
@@ -133,7 +132,7 @@ class EmbeddingLoss(DenseLoss):
 
     def draw(self, sampler, n_steps=1):
         """Draw pairs of patches of each scale."""
-        draws = Draws(sampler.generator, sampler.device)
+        draws = sampler.draws
         size, n_pairs, pairs = sampler.crop_size, n_steps * self.n_crops, []
         parts = (sampler.damaged, sampler.seen)
         scales = zip(self.sizes, self.strides, *parts, strict=True)
@@ -162,7 +161,7 @@ def _describe(encoder, crops, center):
     views = []
     for images in (crops.first + center, crops.second + center):
         with torch.no_grad(), exact_convolutions(images.device):
-            maps = remember(encoder, images)
+            maps = encoder.recall_pretrained(images)
         views.append([x.permute(0, 2, 3, 1).float().flatten(0, 2) for x in maps])
     scales = zip(encoder.patch_sizes, encoder.strides, strict=True)
     return [

@@ -1,5 +1,6 @@
-"""The loop that trains an encoder."""
+"""The loop that trains an encoder, and Adam, on one long vector of all parameters."""
 
+import functools
 import math
 from contextlib import nullcontext
 
@@ -9,7 +10,6 @@ from torch import nn
 
 from skpatchsvdd._encoding import reset_parameters
 from skpatchsvdd._gpu import GraphedCall, current_device, thread_stream
-from skpatchsvdd._training.adam import Adam
 from skpatchsvdd._utils import (
     TrainingInterrupted,
     exact_convolutions,
@@ -24,6 +24,8 @@ _WARM_UP = 0.05
 _N_AHEAD, _N_DRAWN = 8, 512
 # CUDA's priority of steps over draws.
 _FIRST = -1
+# The constants of the paper of Adam.
+_MOMENTUM, _MOMENTUM_OF_SQUARES, _TINY = 0.9, 0.999, 1e-8
 
 
 class Objective(nn.Module):
@@ -78,7 +80,8 @@ def run_training(encoder, objective, sampler, max_iter, learning_rate, watch, lo
         )
     n_terms = len(objective.weights)
     curve = torch.stack(curve).cpu().numpy() if curve else np.zeros((0, n_terms))
-    return dict(zip(objective.weights, check_curve(curve).T, strict=True))
+    check_curve(curve)
+    return dict(zip(objective.weights, curve.T, strict=True))
 
 
 def run_steps(encoder, objective, sampler, max_iter, learning_rate):
@@ -148,16 +151,16 @@ class GraphedSteps:
     def __init__(self, encoder, objective, sampler, adam, n_ahead):
         self._n_ahead = n_ahead
         self._stream = thread_stream("draw", sampler.device)
-        self._draw, self._draw_block = None, None
-        if objective.is_drawn_ahead:
-            self._draw_block = lambda: objective.draw(sampler, n_ahead)
-            batches = self._batches = self._draw_block()
+        self._is_drawn_ahead = objective.is_drawn_ahead
+        self._draw = functools.partial(objective.draw, sampler, n_ahead)
+        if self._is_drawn_ahead:
+            batches = self._batches = self._draw()
         else:
             self._draw = GraphedCall(
-                lambda: objective.draw(sampler, n_ahead),
+                self._draw,
                 n_eager=1,
                 stream=self._stream,
-                generator=sampler.generator,
+                generator=sampler.draws.generator,
                 name="drawing of batches",
             )
             with torch.cuda.stream(self._stream):
@@ -178,10 +181,10 @@ class GraphedSteps:
     def __call__(self):
         number = self._n_taken % self._n_ahead
         self._n_taken += 1
-        if number == 0 and self._draw is not None:
+        if number == 0 and not self._is_drawn_ahead:
             self._draw_ahead()
         elif number == 0 and self._n_taken > 1:
-            _apply(torch.Tensor.copy_, self._batches, self._draw_block())
+            _apply(torch.Tensor.copy_, self._batches, self._draw())
         self._number.fill_(number)
         return self._descend()
 
@@ -212,12 +215,76 @@ def _apply(function, *batches):
 
 
 def check_curve(curve):
-    """Return the loss curve, or raise if training diverged."""
-    finite = (abs(curve) < float("inf")).all(axis=1)
+    """Raise if training diverged."""
+    finite = np.isfinite(curve).all(axis=1)
     if not finite.all():
         raise FloatingPointError(
             f"the loss was not finite at step {int(finite.argmin()) + 1}. "
             "Pass a smaller Training(learning_rate=...), and images scaled to about "
             "0..1."
         )
-    return curve
+
+
+class Adam:
+    """Adam (Kingma and Ba, 2015) with few and large operations.
+
+    All parameters become views of one vector, so that a step is a dozen operations,
+    however many they are, and a CUDA graph can hold it. The first `torch.optim.AdamW`
+    of a process takes seconds, to import what compiles it, and rounds differently.
+
+    The gradients of `clipped`, together, are scaled down to a norm of `max_gradient`;
+    those of `others` stay as they are. Weights, but not biases, shrink at every step by
+    `decay` times the step size (Loshchilov and Hutter, 2019).
+    """
+
+    def __init__(self, clipped, others, max_gradient, decay=0.0):
+        clipped, others = ([p for p in x if p.requires_grad] for x in (clipped, others))
+        self._parameters = clipped + others
+        self._n_clipped = sum(p.numel() for p in clipped)
+        self._max_gradient = max_gradient
+        self._values = _concatenate(p.detach() for p in self._parameters)
+        parts = self._values.split([p.numel() for p in self._parameters])
+        for p, part in zip(self._parameters, parts, strict=True):
+            # In the same order in memory, channels last or not.
+            p.data = part.as_strided(p.shape, p.stride())
+        self._means = torch.zeros_like(self._values)
+        self._squares = torch.zeros_like(self._values)
+        shrink = (torch.full_like(p, decay * (p.ndim > 1)) for p in self._parameters)
+        self._decays = _concatenate(shrink) if decay else None
+        # A GPU that replays a step reads these anew.
+        self._size, self._rate, self._growth = self._values.new_zeros(3)
+        self._n_steps = 0
+
+    def prepare(self, rate):
+        """Set the step size of the next step."""
+        self._n_steps += 1
+        self._size.fill_(rate)
+        self._rate.fill_(rate / (1 - _MOMENTUM**self._n_steps))
+        self._growth.fill_((1 - _MOMENTUM_OF_SQUARES**self._n_steps) ** -0.5)
+
+    def forget(self):
+        """Forget all gradients."""
+        for p in self._parameters:
+            p.grad = None
+
+    @torch.no_grad()
+    def step(self):
+        """Move all parameters against their gradients."""
+        grads = _concatenate(
+            torch.zeros_like(p) if p.grad is None else p.grad for p in self._parameters
+        )
+        clipped = grads[: self._n_clipped]
+        norm = torch.linalg.vector_norm(clipped)
+        clipped *= (self._max_gradient / (norm + _TINY)).clamp(max=1)
+        self._means.lerp_(grads, 1 - _MOMENTUM)
+        self._squares.mul_(_MOMENTUM_OF_SQUARES)
+        self._squares.addcmul_(grads, grads, value=1 - _MOMENTUM_OF_SQUARES)
+        if self._decays is not None:
+            self._values.sub_(self._values * self._decays * self._size)
+        scale = self._squares.sqrt().mul_(self._growth).add_(_TINY)
+        self._values.sub_((self._means * self._rate).div_(scale))
+
+
+def _concatenate(tensors):
+    """Return the numbers of tensors without gaps, in their order in memory."""
+    return torch.cat([x.as_strided((x.numel(),), (1,)) for x in tensors])

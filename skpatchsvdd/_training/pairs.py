@@ -1,10 +1,19 @@
-"""Pairs of patches: the paper's, cut out one by one, and those of dense training."""
+"""Pairs of patches and what losses measure of them: distances, and directions."""
+
+import itertools
 
 import torch
+import torch.nn.functional as F
+from torch import nn
 
-from skpatchsvdd._training.crops import Sampler, add_noise
-from skpatchsvdd._training.measures import DIRECTIONS
+from skpatchsvdd._utils import as_columns, expand, halve_squares
 
+# Added to distances, so that their logarithms and gradients stay finite.
+TINY = 1e-6
+# The paper's classifier of L_SSL.
+_HIDDEN, _SLOPE = 128, 0.1
+# The eight neighbours of a 3 x 3 grid, as (down, right).
+DIRECTIONS = ((-1, -1), (-1, 0), (-1, 1), (0, -1), (0, 1), (1, -1), (1, 0), (1, 1))
 # Pairs per step and scale, about, and the fewest and the most per crop. More pairs cost
 # little, since the features are computed anyway, and help where crops are few.
 _N_PAIRS, _MIN_PAIRS, _MAX_PAIRS = 4096, 256, 512
@@ -42,6 +51,12 @@ def pairs_of_a_crop(n_crops):
     return min(max(_N_PAIRS // n_crops, _MIN_PAIRS), _MAX_PAIRS)
 
 
+def number_cells(cells, grid):
+    """Numbers of cells (n, 3), counted along all maps of a grid (rows, cols)."""
+    crop, row, col = cells.unbind(dim=1)
+    return (crop * grid[0] + row) * grid[1] + col
+
+
 def grid_steps(number, width):
     """Return the steps from the middle of a square to its other cells, (n, 2).
 
@@ -53,44 +68,46 @@ def grid_steps(number, width):
     return torch.stack([rows, cell % width], dim=1) - width // 2
 
 
-def number_cells(cells, grid):
-    """Numbers of cells (n, 3), counted along all maps of a grid (rows, cols)."""
-    crop, row, col = cells.unbind(dim=1)
-    return (crop * grid[0] + row) * grid[1] + col
+@torch.no_grad()
+def find_nearest(x, others, is_exact=False):
+    """Return the index of the nearest of `others` for each row, (n,)."""
+    with torch.autocast(x.device.type, enabled=False):
+        # In a fifth of the time, or one that is hardly farther.
+        if x.is_cuda and not is_exact:
+            x, others = x.half(), others.half()
+        products = expand(halve_squares(others), x, as_columns(others))
+        return products.min(dim=1).indices  # `argmin` takes four times as long on CPUs
 
 
-class PairSampler(Sampler):
-    """Draws pairs of patches; the second of position pairs may lie outside of `roi`."""
+def distance(x, y, dim):
+    """Euclidean distance with a finite gradient at 0."""
+    return ((x - y).square().sum(dim=dim) + TINY**2).sqrt()
 
-    def position_pairs(self, n_pairs, patch_size):
-        """Draw neighbouring patches and the direction from the first to the second.
 
-        Along each axis that the direction changes, the second patch lies 3K/4 to K - 1
-        pixels away, clipped to the image; both get noise of their own.
-        """
-        index, corner = self._draw_corners(n_pairs, patch_size)
-        direction = self._draws.integers(0, len(DIRECTIONS), (n_pairs,))
-        nearest = 3 * patch_size // 4
-        step = self._draws.integers(nearest, patch_size, (n_pairs, 2))
-        moved = self._clip(corner + grid_steps(direction, 3) * step, patch_size)
-        first = add_noise(self.crop(index, corner, patch_size), self._draws)
-        second = add_noise(self.crop(index, moved, patch_size), self._draws)
-        return first, second, direction
+def look_up(table, index):
+    """Rows of a table, (n, D), with a gradient that is reproducible to the last bit.
 
-    def jitter_pairs(self, n_pairs, patch_size):
-        """Draw patches and others shifted by up to K/32 pixels, within the image."""
-        index, corner = self._draw_corners(n_pairs, patch_size)
-        width = 2 * (patch_size // 32) + 1
-        # One draw over all shifts but (0, 0), which is the middle of the square.
-        shift = self._draws.integers(0, width * width - 1, (n_pairs,))
-        moved = self._clip(corner + grid_steps(shift, width), patch_size)
-        first, second = (self.crop(index, x, patch_size) for x in (corner, moved))
-        return first, second
+    On a CPU the gradient of an indexed read is summed by all threads in any order.
+    """
+    if table.device.type == "cpu":
+        return F.embedding(index, table)
+    return table[index]
 
-    def crop(self, index, corner, size):
-        """Cut patches out of the images `index` at their top left `corner`."""
-        patches = self._cut(self.images, corner, size, index)
-        patches = patches - self._cut(self.center, corner, size)
-        if self._roi is None:
-            return patches
-        return patches * self._cut(self._roi, corner, size)
+
+def make_classifiers(encoder):
+    """Return, for each scale, what tells directions from differences of features."""
+    widths = (encoder.config[1], _HIDDEN, _HIDDEN, len(DIRECTIONS))
+    classifiers = nn.ModuleList()
+    for _ in encoder.patch_sizes:
+        layers = []
+        for n_in, n_out in itertools.pairwise(widths):
+            layers += [_EmptyLinear(n_in, n_out), nn.LeakyReLU(_SLOPE)]
+        classifiers.append(nn.Sequential(*layers[:-1]))
+    return classifiers
+
+
+class _EmptyLinear(nn.Linear):
+    """A layer that leaves the global random state alone when it is made."""
+
+    def reset_parameters(self):
+        """Leave the weights as they are; `Objective.reset_parameters` follows."""

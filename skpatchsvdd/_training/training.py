@@ -11,12 +11,11 @@ from sklearn.exceptions import ConvergenceWarning
 from skpatchsvdd._encoding import join_encoders, make_encoder
 from skpatchsvdd._images import pixels_to_float
 from skpatchsvdd._training.crops import CropSampler
+from skpatchsvdd._training.defects import Fillings, draw_places, take_masked
 from skpatchsvdd._training.dense_losses import DenseLoss
 from skpatchsvdd._training.embedding import EmbeddingLoss, FeaturePool
-from skpatchsvdd._training.fillings import Fillings, draw_places, take_masked
 from skpatchsvdd._training.loop import run_training
-from skpatchsvdd._training.pairs import PairSampler
-from skpatchsvdd._training.paper_losses import PatchSVDDLoss
+from skpatchsvdd._training.paper import PairSampler, PatchSVDDLoss
 from skpatchsvdd._training.validation import DefectCheck, Watch, make_copies
 from skpatchsvdd._utils import draw_seed, training_layout, warn
 
@@ -78,8 +77,13 @@ def _train(images, context, former, embedded, masked):
         return former._replace(encoder=encoder)
     if not options.trains:
         return TrainedEncoder(encoder, {}, Watch(None, 1), options.lam)
-    if embedded is None:
-        _warn_if_one_patch(images.image_shape, options.patch_size)
+    size = options.patch_size
+    if embedded is None and images.image_shape[:2] == (size, size):
+        warn(
+            f"images of {size} x {size} hold a single patch of patch_size={size}, so "
+            "that there are no neighbouring patches to learn directions from. Pass "
+            "larger images, a smaller patch_size, or max_iter=0."
+        )
     checked, trained = split_images(len(images), options, rng)
     trained = images.take(_choose_images(images, trained, rng))
     sampler = _make_sampler(trained, masked, context, generator, embedded)
@@ -89,7 +93,12 @@ def _train(images, context, former, embedded, masked):
         sampler = FeaturePool(encoder, sampler, options.damages, n_pairs)
     watch = make_watch(images, checked, context, cpu, sampler)
     watch.look(encoder, 0)
-    _prepare(encoder, sampler, watch, context, is_new=former is None)
+    for parameter in encoder.trained_parameters():
+        parameter.requires_grad_(True)
+    if embedded is not None:
+        watch.finish = sampler.join_features
+    elif options.training == "dense" and former is None:
+        encoder.standardize(sampler.plain(_N_STANDARD))
     objective = make_objective(encoder, sampler, options, cpu)
     log = context.report.training_log(list(objective.weights), options.max_iter)
     steps = (options.max_iter, options.learning_rate)
@@ -97,16 +106,6 @@ def _train(images, context, former, embedded, masked):
     n_steps = len(next(iter(curve.values())))
     chosen = _choose_weights(encoder, watch, n_steps, options.early_stopping)
     return TrainedEncoder(chosen.cpu(), curve, watch, options.lam)
-
-
-def _prepare(encoder, sampler, watch, context, is_new):
-    """Let the weights change, from where they begin."""
-    for parameter in encoder.trained_parameters():
-        parameter.requires_grad_(True)
-    if context.options.embeds:
-        watch.finish = sampler.join_features
-    elif context.options.training == "dense" and is_new:
-        encoder.standardize(sampler.plain(_N_STANDARD))
 
 
 def make_objective(encoder, sampler, options, generator):
@@ -183,12 +182,10 @@ def make_watch(images, checked, context, generator, sampler):
 
 
 def _initial_encoder(options, n_channels, former, embedded, generator):
-    encoder = embedded
     if embedded is None and options.encoder is None:
         return None
-    if embedded is None:
-        sizes = (options.embedding_dim, options.patch_size)
-        encoder = make_encoder(options.encoder, n_channels, *sizes, generator)
+    sizes = (options.embedding_dim, options.patch_size)
+    encoder = embedded or make_encoder(options.encoder, n_channels, *sizes, generator)
     first = encoder if former is None else former.encoder.members[0]
     if (type(encoder), encoder.config) != (type(first), first.config):
         raise ValueError(
@@ -260,16 +257,6 @@ def _choose_weights(encoder, watch, n_steps, early_stopping):
         return watch.best_encoder
     watch.kept = n_steps
     return watch.finish(encoder)
-
-
-def _warn_if_one_patch(image_shape, patch_size):
-    if image_shape[:2] == (patch_size, patch_size):
-        warn(
-            f"images of {patch_size} x {patch_size} hold a single patch of "
-            f"patch_size={patch_size}, so that there are no neighbouring patches to "
-            "learn directions from. Pass larger images, a smaller patch_size, or "
-            "max_iter=0."
-        )
 
 
 def _warn_of_failure(watch):

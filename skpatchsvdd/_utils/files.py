@@ -17,8 +17,7 @@ except ImportError:  # Windows
 # What a full disk, a used-up quota, a limit of file sizes and a bad disk say.
 _CANNOT_HOLD = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 _PARTIAL = ".partial"
-# Seconds after which a partial file is surely locked by whoever is still writing it.
-_SETTLED = 30
+_ABANDONED = 24 * 3600  # seconds after which nobody is writing a partial file any more
 # Bytes of a lock file that are read: a number, and the name of a machine.
 _LONGEST = 300
 
@@ -49,16 +48,23 @@ def open_regular(file, flags):
 def replaced_when_whole(path):
     """Give a path to write to; what is written replaces a file when all is done.
 
-    What processes that were killed have left of the same file is removed.
+    What processes that were killed have left of the same file is removed: what nobody
+    has written to for a day.
     """
     path = check_file_name(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    _remove_abandoned(path)
+    start, now = f".{path.name}.", time.time()
+    with suppress(OSError):  # a folder that may be written to, but not listed
+        for name in os.listdir(path.parent):
+            other = path.with_name(name)
+            is_partial = name.startswith(start) and name.endswith(_PARTIAL)
+            if is_partial and now - other.stat().st_mtime > _ABANDONED:
+                other.unlink()
     writer = f"{os.getpid()}.{threading.get_ident()}"
     partial = path.with_name(f".{path.name}.{writer}{_PARTIAL}")
     try:
-        with _claimed(partial):
-            yield partial
+        partial.touch()
+        yield partial
         partial.replace(path)
     except OSError as error:
         if error.errno not in _CANNOT_HOLD:
@@ -67,39 +73,6 @@ def replaced_when_whole(path):
         raise OSError(error.errno, reason, str(path)) from error
     finally:
         partial.unlink(missing_ok=True)
-
-
-@contextmanager
-def _claimed(partial):
-    """Hold the lock of a file while it is written: that of the dead is free."""
-    descriptor = os.open(partial, os.O_CREAT | os.O_RDWR, 0o666)
-    try:
-        with suppress(OSError):  # a disk without locks
-            _lock_opened(descriptor)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _remove_abandoned(path):
-    """Remove what writers of a file have left that are no more."""
-    start = f".{path.name}."
-    with suppress(OSError):  # a folder that may be written to, but not listed
-        for name in os.listdir(path.parent):
-            if name.startswith(start) and name.endswith(_PARTIAL):
-                _remove_if_abandoned(path.with_name(name))
-
-
-def _remove_if_abandoned(partial):
-    with suppress(OSError):  # it is being written, or just gone, or without locks
-        if time.time() - partial.stat().st_mtime < _SETTLED:
-            return
-        descriptor = os.open(partial, os.O_RDWR)
-        try:
-            _lock_opened(descriptor)
-            partial.unlink()
-        finally:
-            os.close(descriptor)
 
 
 @contextmanager
@@ -129,7 +102,9 @@ def _open_lock(lock, path):
     while True:
         descriptor = os.open(lock, os.O_CREAT | os.O_RDWR, 0o666)
         try:
-            _lock_opened(descriptor)
+            if fcntl is None:
+                return descriptor
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             owner = os.read(descriptor, _LONGEST).decode(errors="replace")
             os.close(descriptor)
@@ -137,20 +112,9 @@ def _open_lock(lock, path):
                 f"{path} is being changed by {owner or 'another process'}. Wait until "
                 "that is done, and try again."
             ) from error
-        except OSError:  # a system or a disk without locks
+        except OSError:  # a disk without locks
             return descriptor
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(descriptor), os.stat(lock)):
                 return descriptor
         os.close(descriptor)  # its holder has removed it meanwhile
-
-
-def _lock_opened(descriptor):
-    """Lock an open file until it is closed, or its process ends.
-
-    Raises BlockingIOError if it is locked already, and another OSError where the system
-    or the disk has no locks.
-    """
-    if fcntl is None:
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
-    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

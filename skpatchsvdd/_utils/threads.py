@@ -113,11 +113,8 @@ def torch_threads(n_jobs):
 
     For calls of this thread alone: what other threads use does not change.
     """
-    if n_jobs is None:
-        yield
-        return
     before = torch.get_num_threads()
-    _set_threads_here(count_threads(n_jobs))
+    _set_threads_here(before if n_jobs is None else count_threads(n_jobs))
     try:
         yield
     finally:

@@ -7,8 +7,12 @@ from settings import SEED
 
 import skpatchsvdd
 from skpatchsvdd import PatchSVDD
-from skpatchsvdd._encoding.cache import CACHE, FeatureCache
-from skpatchsvdd._encoding.procedural import PretrainedNetwork, ProceduralEncoder
+from skpatchsvdd._encoding.procedural import (
+    CACHE,
+    FeatureCache,
+    PretrainedNetwork,
+    ProceduralEncoder,
+)
 from skpatchsvdd.datasets import make_textures
 
 

@@ -4,9 +4,9 @@ import torch
 from reference import damp_slow_changes
 from settings import SEED
 
-from skpatchsvdd._encoding.illumination import REACH, damp_light, damp_windows
+from skpatchsvdd._encoding.dense import REACH, damp_light, damp_windows
 from skpatchsvdd._training.crops import relight
-from skpatchsvdd._utils.random import Draws
+from skpatchsvdd._utils import Draws
 
 
 @pytest.fixture

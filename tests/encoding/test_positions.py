@@ -7,7 +7,8 @@ from settings import SEED
 from skpatchsvdd import Inspection, PatchSVDD
 from skpatchsvdd._encoding import dense, positions
 from skpatchsvdd._encoding.base import PatchEncoder, grid_shape
-from skpatchsvdd._encoding.positions import add_positions, compare_images, find_unit
+from skpatchsvdd._encoding.dense import add_positions
+from skpatchsvdd._encoding.positions import compare_images, find_unit
 from skpatchsvdd._images import check_images
 from skpatchsvdd.metrics import detection_auroc
 

@@ -6,7 +6,7 @@ from PIL import Image
 
 from skpatchsvdd import PatchSVDD
 from skpatchsvdd._images import arrays, check_images, files, stack
-from skpatchsvdd._utils import memory, memory_size
+from skpatchsvdd._utils import computing, memory_size
 
 
 @pytest.fixture
@@ -52,8 +52,8 @@ def test_memory_is_what_the_machine_or_its_container_has(monkeypatch, tmp_path):
     (tmp_path / "limit").write_text("4096\n")
     (tmp_path / "none").write_text("max\n")
     names = [str(tmp_path / x) for x in ("limit", "none", "absent")]
-    monkeypatch.setattr(memory, "_LIMITS", names)
+    monkeypatch.setattr(computing, "_LIMITS", names)
     assert memory_size() == 4096
-    monkeypatch.setattr(memory, "_LIMITS", names[1:])
-    monkeypatch.delattr(memory.os, "sysconf")
+    monkeypatch.setattr(computing, "_LIMITS", names[1:])
+    monkeypatch.delattr(computing.os, "sysconf")
     assert memory_size() is None

@@ -3,7 +3,7 @@ import torch
 from settings import SEED
 from torch import nn
 
-from skpatchsvdd._training.adam import Adam
+from skpatchsvdd._training.loop import Adam
 
 
 def make_layers():

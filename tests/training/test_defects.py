@@ -1,7 +1,7 @@
 import torch
 
 from skpatchsvdd._training.defects import _MOVES, _smooth, _Source, damage_images
-from skpatchsvdd._utils.random import Draws
+from skpatchsvdd._utils import Draws
 
 
 def make_draws(seed=0):

@@ -10,12 +10,10 @@ from trainings import interrupt
 
 from skpatchsvdd._encoding.registry import make_encoder
 from skpatchsvdd._training import loop
-from skpatchsvdd._training.adam import Adam
 from skpatchsvdd._training.crops import CropSampler
 from skpatchsvdd._training.dense_losses import DenseLoss
-from skpatchsvdd._training.loop import check_curve, cosine, run_training
-from skpatchsvdd._training.pairs import PairSampler
-from skpatchsvdd._training.paper_losses import PatchSVDDLoss
+from skpatchsvdd._training.loop import Adam, check_curve, cosine, run_training
+from skpatchsvdd._training.paper import PairSampler, PatchSVDDLoss
 from skpatchsvdd._training.validation import Watch
 from skpatchsvdd.datasets import make_textures
 

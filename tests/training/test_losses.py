@@ -12,14 +12,19 @@ from skpatchsvdd._training.dense_losses import (
     damaged_fraction,
     describe_pairs,
 )
-from skpatchsvdd._training.measures import DIRECTIONS, distance, find_nearest
-from skpatchsvdd._training.pairs import draw_pairs, grid_steps
-from skpatchsvdd._training.paper_losses import (
+from skpatchsvdd._training.pairs import (
+    DIRECTIONS,
+    distance,
+    draw_pairs,
+    find_nearest,
+    grid_steps,
+)
+from skpatchsvdd._training.paper import (
     PatchSVDDLoss,
     position_loss,
     svdd_prime_loss,
 )
-from skpatchsvdd._utils.random import Draws
+from skpatchsvdd._utils import Draws
 
 
 def make_encoder_and_images():
@@ -184,7 +189,7 @@ def test_dense_scale_term_is_least_at_a_deviation_of_a_half():
 def test_pairs_know_how_much_of_their_patch_is_damaged():
     _, sampler, _ = make_dense()
     is_damaged = sampler.crops(6).is_damaged  # of two steps
-    ends = draw_pairs(6, 50, 98, 32, 2, Draws(sampler.generator))
+    ends = draw_pairs(6, 50, 98, 32, 2, sampler.draws)
     table = damaged_fraction(is_damaged, 32, 2).flatten()
     described = describe_pairs(*ends, (34, 34), table, None, n_cells=3 * 34 * 34)
     for i in range(0, 300, 7):

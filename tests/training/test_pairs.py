@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 import torch
 
-from skpatchsvdd._training import pairs
-from skpatchsvdd._training.measures import DIRECTIONS
-from skpatchsvdd._training.pairs import PairSampler
+from skpatchsvdd._training import paper
+from skpatchsvdd._training.pairs import DIRECTIONS
+from skpatchsvdd._training.paper import PairSampler
 
 
 def make_sampler(pixels, seed=0):
@@ -40,7 +40,7 @@ def test_crop_subtracts_the_mean_at_its_place(rng):
 @pytest.mark.parametrize("patch_size", [32, 64])
 def test_position_pairs_lie_in_their_direction(coordinates, monkeypatch, patch_size):
     sampler = make_sampler(coordinates)
-    monkeypatch.setattr(pairs, "add_noise", lambda patches, draws: patches)
+    monkeypatch.setattr(paper, "add_noise", lambda patches, draws: patches)
     first, second, direction = sampler.position_pairs(1000, patch_size)
     step = corners(second) - corners(first)
     sign = np.array(DIRECTIONS)[direction.numpy()]

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from skpatchsvdd._utils.precision import cpu_has_amx, training_autocast, training_layout
+from skpatchsvdd._utils.computing import cpu_has_amx, training_autocast, training_layout
 
 CPU = torch.device("cpu")
 

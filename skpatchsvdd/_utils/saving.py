@@ -1,4 +1,4 @@
-"""Files of named arrays and text, in the layout of safetensors.
+"""Files of named arrays and text, in the layout of safetensors, and what is saved.
 
 Eight bytes with the length of a header, the header in JSON, then the arrays one after
 the other. Nothing in such a file is ever run, and everything is checked before memory
@@ -7,24 +7,52 @@ is taken for it.
 
 import json
 import math
+import mmap
 import os
 import zlib
+from typing import ClassVar
 
 import numpy as np
 
 from skpatchsvdd._utils.files import replaced_when_whole
-from skpatchsvdd._utils.mapped import map_file
 
 _CODES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4"}
 _CODES |= {"U8": "|u1", "BOOL": "|b1"}
-# The types of arrays that files hold, and their names there.
-NAMES = {np.dtype(dtype): code for code, dtype in _CODES.items()}
+_NAMES = {np.dtype(dtype): code for code, dtype in _CODES.items()}
 # Bytes of a header, at most: far more than any model has, little for a memory.
 _MAX_HEADER = 2**26
 _ALIGNED = 64
 # Bytes of arrays that are mapped, at least: a page. Smaller ones gain nothing.
 _MAPPED = 4096
 _TEXT = "__metadata__"
+
+
+class Saved:
+    """Base of objects that are saved by the attributes that `_saved` names.
+
+    The same in pickles, copies and model files. All else, such as what lives on a
+    device, is not saved.
+    """
+
+    _saved: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def saved_names(cls):
+        """Return the names of what is saved."""
+        return cls._saved
+
+    def _unsaved(self):
+        """Return what is not saved, by attribute, as it is before any use."""
+        return {}
+
+    def __getstate__(self):
+        now = vars(self).copy()  # at once: another thread may be changing them
+        return {name: now[name] for name in self.saved_names()}
+
+    def __setstate__(self, state):
+        if set(state) != set(self.saved_names()):
+            raise ValueError(f"{type(self).__name__} is invalid")
+        vars(self).update(state, **self._unsaved())
 
 
 def write_tensors(path, arrays, text):
@@ -39,7 +67,7 @@ def write_tensors(path, arrays, text):
     header, start = {}, 0
     for name, array in arrays.items():
         header[name] = {
-            "dtype": NAMES[array.dtype],
+            "dtype": _NAMES[array.dtype],
             "shape": list(array.shape),
             "data_offsets": [start, start + array.nbytes],
         }
@@ -55,7 +83,7 @@ def write_tensors(path, arrays, text):
         stream.write(len(head).to_bytes(8, "little"))
         stream.write(head)
         for array in arrays.values():
-            stream.write(memoryview(array.reshape(-1)).cast("B") if array.size else b"")
+            stream.write(_as_bytes(array))
         stream.flush()
         os.fsync(stream.fileno())
 
@@ -75,7 +103,8 @@ def read_tensors(path, mmap=False):
             )
         header = _parse(stream.read(length))
         text = header.pop(_TEXT, {})
-        _check_text(text)
+        if not isinstance(text, dict) or {type(x) for x in text.values()} - {str}:
+            raise ValueError("section 'header' is invalid")
         sums = _parse(text.pop("checksums", "").encode())
         places = {name: _check_entry(entry) for name, entry in header.items()}
         _check_places(places, n_bytes - 8 - length)
@@ -107,7 +136,7 @@ def is_model_file(path):
 def _in_file_order(array):
     """Return an array as files hold it, of a wider type where they lack its own."""
     dtype = array.dtype.newbyteorder("<")
-    if dtype not in NAMES:
+    if dtype not in _NAMES:
         dtype = np.float64 if dtype.kind == "f" else np.int64
     return np.ascontiguousarray(array).astype(dtype, copy=False)
 
@@ -120,11 +149,6 @@ def _parse(data):
     if not isinstance(parsed, dict):
         raise ValueError("section 'header' is invalid")
     return parsed
-
-
-def _check_text(text):
-    if not isinstance(text, dict) or not all(isinstance(x, str) for x in text.values()):
-        raise ValueError("section 'header' is invalid")
 
 
 def _check_entry(entry):
@@ -159,12 +183,76 @@ def _check_places(places, n_bytes):
 
 def _checksum(entry, array):
     kind = f"{entry['dtype']}{entry['shape']}".encode()
+    return zlib.crc32(_as_bytes(array), zlib.crc32(kind))
+
+
+def _as_bytes(array):
     flat = np.ascontiguousarray(array).reshape(-1)
-    return zlib.crc32(
-        memoryview(flat).cast("B") if flat.size else b"", zlib.crc32(kind)
-    )
+    return memoryview(flat).cast("B") if flat.size else b""
 
 
 def _check_sum(sums, name, found):
     if sums.get(name) != found:
         raise ValueError(f"the checksum of {name} is wrong: the file is damaged")
+
+
+def map_file(stream):
+    """Map an open file as bytes, for reading only, and remember when it was written."""
+    mapped = np.memmap(stream, np.uint8, "r")
+    mapped.status = os.fstat(stream.fileno())
+    return mapped
+
+
+def check_mapped(array, name):
+    """Raise if the file of a mapped array is no longer what it was.
+
+    Reading what has been cut off would end the process (SIGBUS). That the file was
+    written to since is known of those of `map_file`. Arrays that are not mapped pass.
+    """
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    mapped = array.base
+    if not isinstance(mapped, mmap.mmap):
+        return
+    start = getattr(array, "offset", 0)
+    start -= start % mmap.ALLOCATIONGRANULARITY
+    if mapped.size() < start + len(mapped):
+        file = getattr(array, "filename", None) or "its file"
+        raise OSError(
+            f"{name} is mapped from {file}, which must have at least "
+            f"{start + len(mapped):,} bytes and has {mapped.size():,} now: it has been "
+            "cut off. Map it again when it is whole, and replace files by renaming, "
+            "not by writing into them."
+        )
+    if _was_written(array):
+        raise OSError(
+            f"{name} is mapped from {array.filename}, which was written to since and "
+            "no longer holds what it held. Load it again, and replace files by "
+            "renaming, as save does, not by writing into them."
+        )
+
+
+def _was_written(mapped):
+    before = getattr(mapped, "status", None)
+    if before is None or not os.path.exists(mapped.filename):
+        return False  # removed, or replaced by another: what is mapped stays
+    now = os.stat(mapped.filename)
+    is_same_file = (now.st_dev, now.st_ino) == (before.st_dev, before.st_ino)
+    return is_same_file and now.st_mtime_ns != before.st_mtime_ns
+
+
+def as_writable(array):
+    """Return a view of an array that numpy lets be written to, for torch.
+
+    torch warns of arrays that are for reading only, as those of a mapped file are, and
+    a filter for that warning would be one for all threads. Nothing may write to it.
+    """
+    return array if array.flags.writeable else np.asarray(_Writable(array))
+
+
+class _Writable:
+    def __init__(self, array):
+        interface = array.__array_interface__
+        address, _ = interface["data"]
+        self.__array_interface__ = interface | {"data": (address, False)}
+        self._array = array  # stays as long as the view does

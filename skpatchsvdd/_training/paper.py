@@ -1,10 +1,11 @@
-"""The paper's losses, on pairs of patches."""
+"""The paper's training: its losses, and the pairs of patches that they are of."""
 
 import torch
 import torch.nn.functional as F
 
+from skpatchsvdd._training.crops import Sampler, add_noise
 from skpatchsvdd._training.loop import Objective
-from skpatchsvdd._training.measures import make_classifiers
+from skpatchsvdd._training.pairs import DIRECTIONS, grid_steps, make_classifiers
 
 
 class PatchSVDDLoss(Objective):
@@ -64,3 +65,40 @@ def svdd_prime_loss(features):
     """Mean distance between pairs stacked as (2 * n, D)."""
     first, second = features.float().chunk(2)
     return (first - second).norm(dim=1).mean()
+
+
+class PairSampler(Sampler):
+    """Draws pairs of patches; the second of position pairs may lie outside of `roi`."""
+
+    def position_pairs(self, n_pairs, patch_size):
+        """Draw neighbouring patches and the direction from the first to the second.
+
+        Along each axis that the direction changes, the second patch lies 3K/4 to K - 1
+        pixels away, clipped to the image; both get noise of their own.
+        """
+        index, corner = self._draw_corners(n_pairs, patch_size)
+        direction = self.draws.integers(0, len(DIRECTIONS), (n_pairs,))
+        nearest = 3 * patch_size // 4
+        step = self.draws.integers(nearest, patch_size, (n_pairs, 2))
+        moved = self._clip(corner + grid_steps(direction, 3) * step, patch_size)
+        first = add_noise(self.crop(index, corner, patch_size), self.draws)
+        second = add_noise(self.crop(index, moved, patch_size), self.draws)
+        return first, second, direction
+
+    def jitter_pairs(self, n_pairs, patch_size):
+        """Draw patches and others shifted by up to K/32 pixels, within the image."""
+        index, corner = self._draw_corners(n_pairs, patch_size)
+        width = 2 * (patch_size // 32) + 1
+        # One draw over all shifts but (0, 0), which is the middle of the square.
+        shift = self.draws.integers(0, width * width - 1, (n_pairs,))
+        moved = self._clip(corner + grid_steps(shift, width), patch_size)
+        first, second = (self.crop(index, x, patch_size) for x in (corner, moved))
+        return first, second
+
+    def crop(self, index, corner, size):
+        """Cut patches out of the images `index` at their top left `corner`."""
+        patches = self._cut(self.images, corner, size, index)
+        patches = patches - self._cut(self.center, corner, size)
+        if self._roi is None:
+            return patches
+        return patches * self._cut(self._roi, corner, size)
