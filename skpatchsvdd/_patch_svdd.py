@@ -531,11 +531,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         options = resolve_options(self.get_params(deep=False), device)
         pretrained, strides = self._make_pretrained(images, options, device)
         roi, rng = check_roi(self.roi, images), check_random_state(self.random_state)
-        known = self._digest(images, defective)
-        former_images = self._former_images()
-        is_seen = np.array([x in former_images for x in known])
-        owners, shown, calibrates = split_groups(groups, is_seen, options.trains, rng)
-        normal = NormalImages(images, known, owners, shown)
+        normal, calibrates = self._split(images, groups, defective, options, rng)
         n_tasks = 2 + options.trains + (len(defective) > 0)  # encoding and scoring
         report = open_report(self, X, y, n_tasks)
         size, center = images.image_shape[:2], _center_of(normal, options.training)
@@ -551,7 +547,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             calibration = Calibration(
                 plain=scores,
                 calibrates=calibrates,
-                owners=owners,
+                owners=normal.owners,
                 groups=groups,
                 rate=self.false_alarm_rate,
             )
@@ -1253,11 +1249,15 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         pretrained = make_pretrained(options.pretrained, images, device, length)
         return pretrained, strides + tuple(k for x in pretrained for k in x.strides)
 
-    def _digest(self, images, defective):
+    def _split(self, images, groups, defective, options, rng):
+        """Return `NormalImages`, and which of them calibrate."""
         with self._start_bar("reading images", len(images)) as progress:
             known = digest_images(images, progress)
         check_apart(defective, set(known))
-        return known
+        former = self._former_images()
+        is_seen = np.array([x in former for x in known])
+        owners, shown, calibrates = split_groups(groups, is_seen, options.trains, rng)
+        return NormalImages(images, known, owners, shown), calibrates
 
     def _former_training(self):
         """Return the training that a warm start goes on from, or None."""
