@@ -100,11 +100,11 @@ def test_the_default_features_with_groups(normal, mixed, tmp_path):
     assert facts["bank_size"] == {str(k): n for k, n in est.bank_size_.items()}
 
 
-def test_several_encoders_and_known_defects(normal, mixed, tmp_path):
+def test_several_maps_and_known_defects(normal, mixed, tmp_path):
     y = ["ok"] * len(normal) + ["scratch"] * 2
     defects = mixed.images[mixed.labels == -1]
     images = np.concatenate([normal, defects[:2]])
-    est = fit(images, encoder=["hierarchical", TwoMaps()], y=y)
+    est = fit(images, encoder=TwoMaps(), y=y)
     est.export_onnx(tmp_path / "part.onnx")
     check_same(est, tmp_path / "part.onnx", defects[2:])
 
