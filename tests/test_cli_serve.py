@@ -28,6 +28,7 @@ from browser import needs_browser, open_browser
 from live import running, serve, serve_here
 from PIL import Image
 from settings import SEED
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
@@ -794,9 +795,14 @@ def test_decoding_that_takes_long_is_given_up(part, photos, monkeypatch, tmp_pat
         is_over.set()
 
 
-def test_nothing_is_printed_of_malformed_requests(part, capfd):
+def test_nothing_is_printed_of_malformed_requests(part, photos, capfd):
+    tiff = io.BytesIO()
+    Image.fromarray(photos[1]).save(tiff, "TIFF", compression="tiff_deflate")
+    broken = bytearray(tiff.getvalue())
+    broken[20:200] = bytes(180)
     with serve_here(part[0]) as line:
         capfd.readouterr()
+        assert line.ask("/inspect", bytes(broken))[0] == 400
         for form in (b"x", b"--x\r\n\r\n", make_form(b"")[0] + b"after it"):
             kind = "multipart/form-data; boundary=x"
             assert line.ask("/inspect", form, Content_Type=kind)[0] == 400
@@ -905,6 +911,24 @@ def test_guesses_are_limited_and_noted(part):
         line.process.terminate()
         noted = line.process.stderr.read().decode()
     assert noted.count("wrong token") == 2
+
+
+def test_guesses_from_many_addresses_lock_out_no_known_one(monkeypatch, capsys):
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    sessions = Sessions(TOKEN)
+
+    def check(token, address):
+        return sessions.check(token, {"client": (address, 1)})
+
+    assert check(TOKEN, "known")
+    assert not any(check("wrong", str(i)) for i in range(100))
+    with pytest.raises(HTTPException):
+        check(TOKEN, "new")
+    assert check(TOKEN, "known")
+    now[0] += 60
+    assert check(TOKEN, "new")
+    assert len(capsys.readouterr().err.splitlines()) == 2
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,9 @@ _LOGIN_BYTES = 4096
 _PATIENCE, _SLOWEST = 20, 50_000
 # Seconds that a browser stays signed in, and browsers that are at a time.
 _SESSION_SECONDS, _MOST_SESSIONS = 7 * 86400, 1000
-# Wrong tokens of an address within so many seconds, after which no other is looked at
-# until these are over.
-_SPAN, _MOST_WRONG = 60, 10
+# Wrong tokens within so many seconds, from one address and from all, after which no
+# other is looked at until these are over.
+_SPAN, _MOST_WRONG, _MOST_OF_ALL = 60, 10, 100
 _HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -56,6 +56,8 @@ class Sessions:
         self._token = token.encode()
         self._ends = {}  # when each session ends, the oldest first
         self._wrong, self._span_end = Counter(), 0.0
+        # Addresses that had the token once: a crowd elsewhere does not lock them out.
+        self._trusted = set()
 
     def check(self, token, scope):
         """Whether a token is right; too many wrong ones are an `HTTPException`."""
@@ -63,15 +65,19 @@ class Sessions:
         if now >= self._span_end:
             self._wrong.clear()
             self._span_end = now + _SPAN
-        if self._wrong[address] >= _MOST_WRONG:  # without a look at this one
+        is_crowd = self._wrong.total() >= _MOST_OF_ALL and address not in self._trusted
+        if is_crowd or self._wrong[address] >= _MOST_WRONG:  # without a look at it
             seconds = int(self._span_end - now) + 1
             reason = f"too many wrong tokens; try again in {seconds} seconds"
             raise HTTPException(429, reason, {"Retry-After": f"{seconds}"})
         if hmac.compare_digest(token.encode("utf-8", "replace"), self._token):
+            self._trusted.add(address)
             return True
         self._wrong[address] += 1
         if self._wrong[address] == _MOST_WRONG:
             tell(f"{_MOST_WRONG} wrong tokens from {address}: no more for {_SPAN} s")
+        elif self._wrong.total() == _MOST_OF_ALL:
+            tell(f"{_MOST_OF_ALL} wrong tokens in all: no more for {_SPAN} s")
         elif self._wrong.total() == 1:
             tell(f"wrong token from {address}")
         return False

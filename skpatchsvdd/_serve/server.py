@@ -1,8 +1,9 @@
 """All parts of a server, which are started and ended together."""
 
+import ctypes
 import logging
 import threading
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 import uvicorn
 
@@ -63,9 +64,18 @@ def serving(args, token=None):
         yield server
 
 
+def _silence():
+    """Let libraries print nothing of malformed requests: their answers say it."""
+    logging.getLogger("python_multipart").setLevel(logging.CRITICAL)
+    with suppress(ImportError, OSError, AttributeError):  # where it cannot be reached
+        from PIL import _imaging
+
+        ctypes.CDLL(_imaging.__file__).TIFFSetErrorHandler(None)
+
+
 def _make_server(args, line, reviews, batcher, token):
     hosts, max_bytes = args.allow_host, round(args.max_megabytes * 1e6)
-    logging.getLogger("python_multipart").setLevel(logging.CRITICAL)  # answers say it
+    _silence()
     config = uvicorn.Config(
         make_app(line, reviews, batcher, token, hosts, max_bytes),
         http=Connection,
