@@ -315,11 +315,11 @@ def test_images_that_come_later_are_raised_as_well(images, defects):
 
 
 def test_a_calibrated_estimator_learns_defects(images, defects, tmp_path):
-    est = make_estimator("raw").fit(images[:6]).calibrate(images[6:])
+    est = make_estimator("random").fit(images[:6]).calibrate(images[6:])
     plain = est.calibration_scores_
     first = copy.deepcopy(est).partial_fit(defects[:2], y=[-1, -1])
     first.save(tmp_path / "first.model")
-    last = make_estimator("raw").fit(images[:6]).partial_fit(defects[:2], y=[-1, -1])
+    last = make_estimator("random").fit(images[:6]).partial_fit(defects[:2], y=[-1, -1])
     last.calibrate(images[6:])
     for learnt in (first, load(tmp_path / "first.model")):
         np.testing.assert_allclose(learnt.calibration_scores_, last.calibration_scores_)

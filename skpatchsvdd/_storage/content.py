@@ -114,6 +114,8 @@ def _is_bank_right(parameters, learnt):
         isinstance(fitted, FittedBank)
         and all(isinstance(x, list) for x in by_image)
         and {len(x) for x in (*by_image, fitted.owners)} == {n_known}
+        and all(isinstance(x, bytes) for x in fitted.known)
+        and all(x is None or isinstance(x, str) for x in fitted.files)
         and all(len(x) == 2 and _are_positive(x) for x in fitted.sizes)
         and {len(fitted.indexes), len(fitted.units), len(variations)} == {n_scales}
         and 0 <= fitted.n_averaged <= n_known
@@ -275,6 +277,7 @@ def _is_held_out_right(known, learnt):
         and isinstance(encoded, EncodedImages)
         and len(encoded.known) == len(known)
         and isinstance(encoded.known, list)
+        and all(isinstance(x, bytes) for x in encoded.known)
         and 0 < len(rows[0]) <= len(encoded.known)
         and len(rows) == len(fitted.indexes)
         and all(

@@ -174,7 +174,7 @@ def test_fitted_modules_are_pickled_and_joined(fitted, images, tmp_path):
     loaded.join([more])
     assert len(loaded.training_scores_) == 7
     other = PatchSVDD(encoder=Net(seed=5), device="cpu", random_state=SEED)
-    with pytest.raises(ValueError, match="other weights"):
+    with pytest.raises(ValueError, match="another weight in its encoder"):
         fitted.join([other.fit(images[0])])
 
 
