@@ -355,6 +355,20 @@ def test_images_that_are_too_many_to_keep_stay_on_the_safe_side(
     assert (est.calibration_scores_ >= np.minimum(plain, 1.26 * offset)).all()
 
 
+@pytest.mark.parametrize("n_bytes", [0, 2**20])
+def test_a_model_of_which_an_image_that_calibrates_was_defective_is_loaded(
+    images, tmp_path, monkeypatch, n_bytes
+):
+    monkeypatch.setattr("skpatchsvdd._scoring.fitted._KEPT_BYTES", n_bytes)
+    est = make_estimator("random").fit(images[:6]).calibrate(images[6:])
+    est.partial_fit(images[6:7], y=["crack"])  # of 0 bytes the only one that was kept
+    est.save(tmp_path / "part.model")
+    loaded = load(tmp_path / "part.model")
+    scores = est.partial_fit(images[7:8]).calibration_scores_
+    loaded.partial_fit(images[7:8])
+    np.testing.assert_array_equal(loaded.calibration_scores_, scores)
+
+
 @pytest.mark.parametrize("kind", ["raw", "paper", "module"])
 def test_former_scores_follow_the_bank(images, kind):
     est = make_estimator(kind).fit(images[:6])

@@ -178,6 +178,7 @@ class Calibration(Saved):
             for name in ("plain", "calibrates", "owners", "groups", "raised")
             if getattr(self, name) is not None
         }
+        _, parts["owners"] = np.unique(parts["owners"], return_inverse=True)
         return self.change(**parts, images=self.images.take(indices))
 
     def join(self, others, added):

@@ -278,7 +278,7 @@ def _is_held_out_right(known, learnt):
         and len(encoded.known) == len(known)
         and isinstance(encoded.known, list)
         and all(isinstance(x, bytes) for x in encoded.known)
-        and 0 < len(rows[0]) <= len(encoded.known)
+        and len(rows[0]) <= len(encoded.known)
         and len(rows) == len(fitted.indexes)
         and all(
             _are_floats(x, (len(rows[0]), n_patches, width))
