@@ -127,7 +127,7 @@ class Store:
         ]
 
     def knows(self, state):
-        """Whether a file of a state was taken in; see `states.find_state`."""
+        """Whether a file of a state was taken in; see `_cli.find_state`."""
         query = "SELECT 1 FROM images WHERE state = ?"
         return self._value(query, f"{state:016x}") is not None
 

@@ -288,7 +288,7 @@ def expand(half_squares, x, columns):
         = \tfrac12 \| y \|^2 - x \cdot y
 
     `halve_squares` gives those of y, `as_columns` its points. Products are as wrong as
-    rounding makes them; see ``_bank.distances.product_error``.
+    rounding makes them; see ``_bank.clusters.product_error``.
     """
     # (m,), (n, n_features) and (n_features, m) to (n, m)
     return torch.addmm(half_squares, x, columns, alpha=-1)
