@@ -15,15 +15,17 @@ _LEARNING = make_lock()
 def set_learnt(estimator, learnt, former=None):
     """Set the attributes of `describe_learnt` at once: no thread sees a part of them.
 
-    `former` is the bank that this goes on from, if any, which must still be there.
+    `former` is the snapshot that this goes on from, if any: what it has learnt must
+    still be there.
     """
     with _LEARNING:
         before = vars(estimator).copy()  # kept until all is set: dropping takes time
-        if former is not None and before["_fitted"] is not former:
+        names = () if former is None else ("_fitted", "_calibration")
+        if any(before[name] is not vars(former)[name] for name in names):
             raise RuntimeError(
-                "partial_fit must be the only call that fits an estimator, and "
-                "another thread has fitted it meanwhile. Nothing was added: call "
-                "partial_fit again, one call after the other."
+                "another thread has changed this estimator while this call learnt or "
+                "calibrated. Nothing of this call was kept: call it again, one call "
+                "after the other."
             )
         vars(estimator).update(learnt)
 

@@ -732,7 +732,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     def _set_learnt(self, fitted, calibration, former):
         """Set what goes on from a former state, a snapshot that must still be it."""
         learnt = describe_learnt(former.encoder_, fitted, calibration)
-        set_learnt(self, learnt, former._fitted)
+        set_learnt(self, learnt, former)
 
     def _calibrate_on(self, X, groups):
         """Return the calibration of images that are not learnt from."""

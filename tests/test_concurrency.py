@@ -195,18 +195,22 @@ def test_all_results_are_of_one_state_while_images_are_added(est, images):
             assert_same_results(found, expected[found.p_values.tobytes()])
 
 
-def test_partial_fit_that_another_call_overtakes_is_refused(est, images, monkeypatch):
+@pytest.mark.parametrize(("other", "n_learnt"), [("partial_fit", 7), ("calibrate", 4)])
+def test_partial_fit_that_another_call_overtakes_is_refused(
+    est, images, monkeypatch, other, n_learnt
+):
     original = _patch_svdd.apply_update
 
     def overtake(*args):
         monkeypatch.setattr(_patch_svdd, "apply_update", original)
-        est.partial_fit(images[4:6])
+        getattr(est, other)(images[4:7])
         return original(*args)
 
     monkeypatch.setattr(_patch_svdd, "apply_update", overtake)
-    with pytest.raises(RuntimeError, match="call partial_fit again"):
+    with pytest.raises(RuntimeError, match="one call after the other"):
         est.partial_fit(images[6:])
-    assert len(est.training_scores_) == 6
+    assert len(est.training_scores_) == n_learnt
+    assert len(est.calibration_scores_) == {"partial_fit": 7, "calibrate": 3}[other]
 
 
 def test_threads_save_to_one_file(est, images, tmp_path):
