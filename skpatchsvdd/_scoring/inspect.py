@@ -56,12 +56,16 @@ class FittedBank(Saved):
         self.check_file()
         versions = [p._version for p in encoder.parameters()]  # count changes
         made_for, kept = (encoder, versions, device), self._on_device
-        if kept.get("bank", (None,))[0] != made_for:
-            if kept.get("encoder", (None,))[0] != made_for:
+        # Each is looked up once: another thread may ask for one on another device.
+        known_for, bank = kept.get("bank", (None, None))
+        if known_for != made_for:
+            known_for, dense = kept.get("encoder", (None, None))
+            if known_for != made_for:
                 dense = self.setting._replace(device=device).make(encoder)
                 kept["encoder"] = made_for, dense
-            kept["bank"] = made_for, DeviceBank(kept["encoder"][1], self)
-        return kept["bank"][1]
+            bank = DeviceBank(dense, self)
+            kept["bank"] = made_for, bank
+        return bank
 
     def change(self, **changes):
         """Return one with other values of some parameters, which shares the encoder."""
