@@ -41,7 +41,7 @@ class Options:
     What they mean is in the docstrings of `PatchSVDD`, `Training` and `Inspection`;
     `training` is the `method` of the `Training`. Two can still be "auto":
     `position_weight`, which depends on the features of training images, and
-    `neighbors`, which depends on the size of a bank.
+    `neighbors`, which then means "exact".
     """
 
     lam: float
