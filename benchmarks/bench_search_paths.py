@@ -132,7 +132,7 @@ def time_searches(model, test, device, args):
     for i, (index, features) in enumerate(zip(indexes, scales, strict=True)):
         x = features.flatten(1, 2)
         own = {}
-        index._search_on(device)  # sorts the rows into clusters
+        index.search_on(device)  # sorts the rows into clusters
         for name, make in chosen.items():
             with stopwatch(device) as seconds:
                 made[name][i] = make(index, device)
@@ -189,7 +189,7 @@ def time_scores(model, made, test, device, args):
     rows = []
     for name, by_scale in made.items():
         for label in regressions:
-            model._fitted = model._fitted.change()  # another inspector and graph
+            model._fitted = model._fitted.change()  # another bank and graph
             for i, index in enumerate(indexes):
                 index._searches = {device: AsSearch(by_scale[i])}
             set_regressions(model, label, device)
@@ -224,7 +224,7 @@ def time_scores(model, made, test, device, args):
 def check_used(indexes, by_scale, device):
     """Raise if scoring used another search than the one that is measured."""
     for i, index in enumerate(indexes):
-        if index._search_on(device).query is not by_scale[i]:
+        if index.search_on(device).query is not by_scale[i]:
             raise RuntimeError("another search was used")
 
 
@@ -314,7 +314,7 @@ class Package:
 
     def __init__(self, index, device):
         index._searches = {}
-        self._search = index._search_on(device)
+        self._search = index.search_on(device)
         self.is_capturable = getattr(self._search, "is_capturable", False)
 
     def __call__(self, features, left_out):

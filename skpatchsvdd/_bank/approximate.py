@@ -108,9 +108,9 @@ class ApproximateIndex(Saved):
         """Find the nearest rows of a few patches; see `ExactIndex.find_nearest`."""
         return self._exact.find_nearest(features, owner)
 
-    def is_capturable(self, device):
-        """Whether a CUDA graph can hold `query`: no host synchronisation."""
-        return self._exact.is_capturable(device)
+    def search_on(self, device):
+        """Return the exact search on a device; see `ExactIndex.search_on`."""
+        return self._exact.search_on(device)
 
     def _load(self):
         """Return pynndescent's index; a reloaded one is unpacked on first use."""

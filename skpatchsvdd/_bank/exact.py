@@ -1,6 +1,7 @@
 """Exact search, the same promise on a CPU and on a GPU; copies that it leaves out."""
 
 import itertools
+import weakref
 from typing import NamedTuple
 
 import numpy as np
@@ -29,7 +30,7 @@ from skpatchsvdd._utils import (
 _ROWS_AT_A_TIME = 2**16
 # Rows hashed or compared at a time: as many as stay in the cache of a core.
 _HASHED = 2**12
-_CLUSTERING = make_lock()
+_SEARCHING = make_lock()
 # Products held at a time: few, so that libraries do not share them among threads, which
 # would wait for each other longer than they work.
 _PRODUCTS = 18_000
@@ -99,11 +100,7 @@ class ExactIndex(Saved):
         if left_out is None or not self._has_others:
             left_out = [-1] * len(features)
         begin = () if proposed is None else (proposed,)
-        return self._search_on(features.device).query(features, left_out, *begin)
-
-    def is_capturable(self, device):
-        """Whether a CUDA graph can hold `query`: no host synchronisation."""
-        return self._search_on(device).is_capturable
+        return self.search_on(features.device).query(features, left_out, *begin)
 
     def find_nearest(self, features, owner):
         """Find the nearest rows of a few patches, (n, n_features), by looking at all.
@@ -111,7 +108,7 @@ class ExactIndex(Saved):
         Without those of an owner, or -1. Returns distances (n,), and where the rows are
         from, (n, 2); see `Bank`.
         """
-        self._search_on(features.device)  # from here on the rows stay where they are
+        self.search_on(features.device)  # from here on the rows stay where they are
         counts = self.owners != owner
         rows = np.flatnonzero(counts) if counts.any() else np.arange(len(self))
         nearest = np.full(len(features), np.inf)
@@ -128,18 +125,26 @@ class ExactIndex(Saved):
             found[is_nearer] = chunk[row[is_nearer]]
         return nearest, self.places[found]
 
-    def _search_on(self, device):
-        """Return the search on a device; rows are clustered and moved there once."""
-        if self.centers is None:
-            with _CLUSTERING:  # threads may share an index
-                self._cluster(device)
+    def search_on(self, device):
+        """Return the search on a device, for which rows are clustered, and moved, once.
+
+        It stays until there is one on another device, or as long as somebody holds it.
+        """
         search = self._searches.get(device)
         if search is None:
-            rows, starts, owners = self._take_needed()
-            rows, centers = as_tensor(rows), as_tensor(self.centers)
-            search = _make_search(device, rows, centers, starts, owners)
-            self._searches = {device: search}
+            with _SEARCHING:  # threads may share an index
+                search = self._searches.get(device)
+                if search is None:
+                    search = self._last = self._make_search(device)
+                    self._searches[device] = search
         return search
+
+    def _make_search(self, device):
+        if self.centers is None:
+            self._cluster(device)
+        rows, starts, owners = self._take_needed()
+        rows, centers = as_tensor(rows), as_tensor(self.centers)
+        return _make_search(device, rows, centers, starts, owners)
 
     def _take_needed(self):
         """Return rows, starts of clusters and owners, less what no search needs."""
@@ -150,8 +155,6 @@ class ExactIndex(Saved):
         return self.rows[needed], starts, self.owners[needed]
 
     def _cluster(self, device):
-        if self.centers is not None:
-            return
         needed = find_needed(self.rows, self.owners)
         clusters = Clusters(self.rows, self._seed, device, is_counted=needed)
         order, places = clusters.order, self.places
@@ -164,7 +167,7 @@ class ExactIndex(Saved):
         )
 
     def _unsaved(self):
-        return {"_searches": {}}
+        return {"_searches": weakref.WeakValueDictionary(), "_last": None}
 
 
 class ClusterSearch:

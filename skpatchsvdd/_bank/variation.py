@@ -118,9 +118,9 @@ class Variation(Saved):
         Features are (n_images, n_patches, n_features), float32, on any device. For each
         image `left_out` has the owner whose patches tell nothing, or -1.
         """
-        model = self._model
-        if model is None or model.origin.device != features.device:
-            self._model = model = self._make_model(features.device)
+        model = self._models.get(features.device)
+        if model is None:
+            model = self._models[features.device] = self._make_model(features.device)
         return regress_images(model, features, left_out) + model.typical
 
     @property
@@ -158,7 +158,8 @@ class Variation(Saved):
         )
 
     def _unsaved(self):
-        return {"_model": None}
+        # By device, and never dropped: CUDA graphs read them.
+        return {"_models": {}}
 
 
 def _find_width(rows):

@@ -92,7 +92,8 @@ def arrange(distances, variation, typical, patch_size, stride, image_size):
     return torch.cat([measures, size], dim=1)
 
 
-@functools.lru_cache(maxsize=32)
+# Never dropped: a CUDA graph reads where it was when that was recorded.
+@functools.cache
 def _place(length, n_patches, patch_size, stride, device):
     """Weights of patches at every eighth pixel along an axis, by linear interpolation.
 
@@ -228,7 +229,7 @@ def read_comparison(path=None):
     return network.requires_grad_(False).eval(), page
 
 
-@functools.lru_cache(maxsize=4)
+@functools.cache
 def load_shipped(device):
     """Return the network of the package on a device, laid out as images are."""
     network, _ = read_comparison()

@@ -98,6 +98,8 @@ class DeviceBank:
         self.encoder = encoder  # a `DenseEncoder`
         self.indexes = fitted.indexes
         self.scales = range(len(fitted.indexes))
+        # Held once a graph may read them, which another device must not take away.
+        self.searches = None
         self.units = fitted.units
         self.variations = fitted.variations
         self.typical = fitted.variations and [x.typical for x in fitted.variations]
@@ -265,8 +267,11 @@ def inspect_new(image, bank):
 
 def _is_capturable(bank, device):
     """Whether a CUDA graph can hold `inspect_new`: nothing waits for the host."""
-    are_capturable = (x.is_capturable(device) for x in bank.indexes)
-    return bank.encoder.is_capturable and all(are_capturable)
+    if not bank.encoder.is_capturable:
+        return False
+    if bank.searches is None:
+        bank.searches = [x.search_on(device) for x in bank.indexes]
+    return all(x.is_capturable for x in bank.searches)
 
 
 def _inspect(encoded, bank, scales):

@@ -171,7 +171,8 @@ def resize_map(one_map, size, roi=None):
     return np.where(enlarge_roi(roi, size), resized, np.float32(0))
 
 
-@functools.lru_cache(maxsize=32)
+# Never dropped: a CUDA graph reads where it was when that was recorded.
+@functools.cache
 def _mean_matrix(length, patch_size, stride, device):
     """Weight of each patch in each pixel's mean along an axis, (length, n_patches)."""
     starts = np.arange(0, length - patch_size + 1, stride)

@@ -1,6 +1,7 @@
 """Kernels and their fallback, with plain torch in place of kernels."""
 
 import warnings
+import weakref
 
 import numpy as np
 import pytest
@@ -70,10 +71,21 @@ def test_a_search_finds_the_same_with_and_without_kernels(
     ):
         expected = nearest_distances(x, rows[kept])
         np.testing.assert_allclose(distances, expected, rtol=1e-4)
-    assert index._search_on(CPU).is_capturable == (kernels is FakeSearch)
+    assert index.search_on(CPU).is_capturable == (kernels is FakeSearch)
 
 
 def test_memory_that_runs_out_is_no_fault_of_kernels(index, monkeypatch):
     monkeypatch.setattr(exact_gpu, "FusedSearch", run_out)
     with pytest.raises(torch.cuda.OutOfMemoryError):
         index.query(torch.zeros(1, 2, 8))
+
+
+def test_a_search_that_a_graph_may_read_stays_while_another_device_searches(
+    index, monkeypatch
+):
+    monkeypatch.setattr(exact_gpu, "FusedSearch", FakeSearch)
+    other = torch.device("cpu", 0)  # another key
+    held, dropped = index.search_on(CPU), weakref.ref(index.search_on(other))
+    index.search_on(torch.device("cpu", 1))
+    assert index.search_on(CPU) is held
+    assert dropped() is None

@@ -4,7 +4,7 @@ import torch
 from reference import spread
 
 from skpatchsvdd._encoding.networks import grid_shape
-from skpatchsvdd._scoring.maps import join_maps, spread_scores
+from skpatchsvdd._scoring.maps import _mean_matrix, join_maps, spread_scores
 
 
 @pytest.mark.parametrize(
@@ -23,3 +23,11 @@ def test_join_maps_by_hand():
     maps = [torch.tensor([[[2.0, 3.0]]]), torch.tensor([[[5.0, 7.0]]])]
     assert join_maps(maps, [1, 1]).tolist() == [[[10, 21]]]
     assert join_maps(maps, [2, 1])[0, 0, 1] == pytest.approx(9 * 7)
+
+
+def test_what_a_cuda_graph_reads_is_never_dropped():
+    args = 8, 4, torch.device("cpu")
+    first = _mean_matrix(32, *args)
+    for length in range(33, 100):
+        _mean_matrix(length, *args)
+    assert _mean_matrix(32, *args) is first
