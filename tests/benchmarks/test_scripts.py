@@ -328,7 +328,7 @@ def test_feedback(run, categories, tmp_path):
 @pytest.mark.usefixtures("quick_exports")
 def test_onnx(run, categories):
     pytest.importorskip("onnxruntime", reason="pip install onnxruntime")
-    options = "--encoder raw --n-train 4 --image-size 64 --timed 1 --threads 1"
+    options = "--n-train 4 --image-size 64 --timed 1 --threads 1"
     figures = run("bench_onnx", *categories, options)
     [row] = figures["rows"]
     n_same, _, n_images = row["verdicts"].split()
