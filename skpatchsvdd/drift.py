@@ -188,9 +188,12 @@ def _distribution(scores, weights, values):
 def _verdict(p_value, level, is_low, scores, new, kept):
     """Say what was found, for those who look at a page as for those who call this."""
     n_aside = len(new) - len(kept)
+    worst, were, they = f"{n_aside} most abnormal", "were", "they"
+    if n_aside == 1:
+        worst, were, they = "most abnormal", "was", "it"
     aside = (
-        f" The {n_aside} most abnormal of the {len(new)} images were left out of this, "
-        "as they may be defective."
+        f" The {worst} of the {len(new)} images {were} left out of this, as {they} may "
+        "be defective."
     )
     aside = aside if n_aside else ""
     if p_value > level:
@@ -205,9 +208,9 @@ def _verdict(p_value, level, is_low, scores, new, kept):
     n_lowest = int(np.sum(new < scores.min()))
     if n_lowest > n_aside:  # more than may be defective
         aside += (
-            f" {n_lowest} of {len(new)} look more abnormal than all of those: look at "
-            "these first. If they are defective, nothing else need have changed, and "
-            "they must not be learnt as normal."
+            f" {n_lowest} of {len(new)} look more abnormal than all images that set "
+            "the threshold: look at these first. If they are defective, nothing else "
+            "need have changed, and they must not be learnt as normal."
         )
     return f"{found}{aside} {_WAY_OUT}"
 

@@ -127,6 +127,7 @@ def test_what_a_mask_hides_is_not_inspected(photos, tmp_path):
     [
         ("inspect nowhere x -o y", "there is no model nowhere"),
         ("inspect NO_MODEL x -o y", "not a PatchSVDD model file"),
+        ("inspect GOOD x -o y", "good is no file, and so no model"),
         (
             "fit GOOD -o NEW",
             "error: NEW: it is a folder. Pass the name of a file in it",

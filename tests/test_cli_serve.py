@@ -987,7 +987,9 @@ def test_two_servers_share_neither_a_model_nor_what_was_seen(
     monkeypatch.chdir(tmp_path)
     with serve(model, "--watch", folder) as line:
         assert main(["serve", str(model), "--port", "0", *options]) == 1
-        assert f"process {line.process.pid} on" in capsys.readouterr().err
+        err = capsys.readouterr().err
+        assert f"process {line.process.pid} on" in err
+        assert re.search(r"try again\. Or pass another (folder|model)", err)
 
 
 def test_a_full_disk_leaves_no_part_of_a_model(tmp_path):
@@ -1016,6 +1018,7 @@ def test_grey_images_become_coloured_and_a_replaced_model_is_used(
         _, _, body = line.ask("/inspect", file.read_bytes())
         (found,) = json.loads(body)["images"]
         assert found["score"] == pytest.approx(float(est.score_samples([file])[0]))
+        assert found["note"] == "grey, and the training images are in colour"
         former = line.get("/api/state")["model"]["digest"]
         shutil.copy(model, tmp_path / "other")
         (tmp_path / "other").replace(path)

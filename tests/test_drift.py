@@ -67,11 +67,18 @@ def test_many_alarms_are_to_be_looked_at_before_any_joins(n_low, looks_first):
     new[:n_low] = scores.min() - 1
     result = drift_test(scores, new, defect_fraction=0.5)
     assert result.drifted
-    first = "63 of 83 look more abnormal than all of those: look at these first"
+    first = "63 of 83 look more abnormal than all images that set the threshold: "
+    first += "look at these first"
     assert (first in result.verdict) == looks_first
     assert "The 41 most abnormal of the 83 images were left out" in result.verdict
     assert "skpatchsvdd update" in result.verdict
     assert "skpatchsvdd calibrate" in result.verdict
+
+
+def test_one_image_that_is_left_out_is_told_as_one():
+    rng = np.random.default_rng(6)
+    result = drift_test(rng.normal(size=12), rng.normal(size=8))
+    assert "The most abnormal of the 8 images was left out of this" in result.verdict
 
 
 def test_defects_do_not_hide_images_that_look_too_normal():

@@ -40,7 +40,12 @@ def check_folder(path):
 
 def check_exists(path):
     """Raise if there is no model file."""
-    if not Path(path).is_file():
+    path = Path(path)
+    if path.exists() and not path.is_file():
+        raise ValueError(
+            f"{path} is no file, and so no model. Pass one that fit wrote."
+        )
+    if not path.exists():
         raise FileNotFoundError(f"there is no model {path}.")
 
 

@@ -118,8 +118,9 @@ def limited_pixels(max_pixels):
     former, module.MAX_IMAGE_PIXELS = module.MAX_IMAGE_PIXELS, max_pixels
     try:
         with warnings.catch_warnings():
-            # Files above the limit are refused, and that says more.
-            warnings.simplefilter("ignore", module.DecompressionBombWarning)
+            # What pillow warns of names no file: too large and damaged ones are
+            # refused, and that says more.
+            warnings.filterwarnings("ignore", module="PIL")
             yield
     finally:
         module.MAX_IMAGE_PIXELS = former

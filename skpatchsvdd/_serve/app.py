@@ -27,7 +27,7 @@ from starlette.routing import Route
 
 from skpatchsvdd._cli import encode_grey, find_misfit, printable
 from skpatchsvdd._images import find_max_pixels, read_bytes, read_shape
-from skpatchsvdd._report import read_unchanged
+from skpatchsvdd._report import Notes, read_unchanged
 from skpatchsvdd._serve.access import Guard, Sessions
 from skpatchsvdd._serve.answers import HANDLERS
 from skpatchsvdd._serve.batcher import BusyError
@@ -175,7 +175,7 @@ class _Requests:
         start, bodies = time.monotonic(), await _read_images(request)
         requested = self._line.metrics.requested
         try:
-            inspected = await self._inspect(bodies)
+            inspected, notes = await self._inspect(bodies)
         except BusyError:
             requested.labels("busy").inc(len(bodies))
             reason = "too many images wait; try again"
@@ -189,8 +189,8 @@ class _Requests:
             raise HTTPException(400, f"{error}") from error
         self._line.metrics.measure(time.monotonic() - start, len(bodies))
         with_map, answers = "map" in request.query_params, []
-        for est, results in inspected:
-            answers.append(describe_result(results, est))
+        for (est, results), note in zip(inspected, notes, strict=True):
+            answers.append(describe_result(results, est) | {"note": note})
             requested.labels(answers[-1]["verdict"]).inc()
             if with_map:
                 png = await run_in_threadpool(encode_grey, results["maps"], est)
@@ -198,15 +198,15 @@ class _Requests:
         return JSONResponse({"images": answers})
 
     async def _inspect(self, bodies):
-        """Return the estimator and the results of each image."""
+        """Return the estimator and the results of each image, and its note."""
         with self._batcher.expecting(len(bodies)):
             est = self._line.model.est
             decoding = self._batcher.decoders.submit(_decode, bodies, est)
-            images = await asyncio.wait_for(
+            images, notes = await asyncio.wait_for(
                 asyncio.wrap_future(decoding), _DECODE_SECONDS
             )
             futures = self._batcher.submit(images)
-        return await asyncio.gather(*map(asyncio.wrap_future, futures))
+        return await asyncio.gather(*map(asyncio.wrap_future, futures)), notes
 
 
 async def _read_images(request):
@@ -222,7 +222,7 @@ async def _read_images(request):
 
 
 def _decode(bodies, est):
-    """Return images as arrays, unless all of a request have too many pixels.
+    """Return images as arrays, and notes, unless a request has too many pixels.
 
     As among files, grey ones become coloured where the model takes colours.
     """
@@ -242,7 +242,7 @@ def _decode(bodies, est):
             raise ValueError(reason)
         image = np.atleast_3d(read_bytes(body, name))
         images.append(np.broadcast_to(image, (*image.shape[:2], n_channels)))
-    return images
+    return images, [*map(Notes(est).find, shapes)]
 
 
 class _Page:

@@ -221,7 +221,7 @@ class Line:
         since = time.time() - SPANS[span][0]
         scores = np.array(self.store.list_scores(since, digest, _N_DRIFT))
         if len(scores) < _LEAST_DRIFT:
-            verdict = "too few images to tell"
+            verdict = f"too few images to tell, {len(scores)} of {_LEAST_DRIFT}"
             return {"verdict": verdict, "drifted": False, "p_value": None}
         test = drift_test(est.calibration_scores_, scores, est.calibration_groups_)
         drifted, p_value = bool(test.drifted), float(test.p_value)
@@ -271,7 +271,7 @@ def _draw(outcome, model):
     if find_state(outcome.file) != outcome.state:
         raise OSError("it was moved or written to after it was inspected")
     thumb = base64.b64decode(details["thumb"].partition(",")[2])
-    names = "size", "regions", "matches", "kinds", "distances", "map", "p_floor"
+    names = "size", "regions", "matches", "kinds", "distances", "map", "note", "p_floor"
     text = json.dumps({x: details[x] for x in names if x in details})
     return (thumb, overlay, text), details["digest"]
 

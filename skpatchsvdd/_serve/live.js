@@ -43,7 +43,7 @@ const attempt = (work) => async (...args) => {
 };
 
 // ---------------------------------------------------------------- cards
-const times = (image) => image.score === null ? "" : `${Math.abs(image.score / image.threshold).toFixed(image.score / image.threshold < 10 ? 2 : 1)}\u00a0×\u00a0threshold`;
+const times = (image) => image.score === null ? "" : `${Math.abs(image.score / image.threshold).toFixed(image.score / image.threshold < 10 ? 2 : 1)}\u00a0× threshold`;
 // One place for the addresses of pictures.
 const pictureOf = (image, name) => (image.pictures ? `${image.pictures}/${name}` : "");
 function clock(t) {
@@ -191,7 +191,7 @@ function tick() {
   const isLost = failed || (asked && Date.now() - asked > LOST * SECOND), model = state ? state.model.file.split("/").pop() : "";
   $("lost").hidden = !isLost;
   document.body.classList.toggle("is-lost", Boolean(isLost));
-  if (isLost) $("lost").textContent = `The server does not answer since ${new Date(heard).toLocaleTimeString()}${failed ? ` (${failed})` : ""}. New images and alarms are not shown.`;
+  if (isLost) $("lost").textContent = `The server has not answered since ${new Date(heard).toLocaleTimeString()}${failed ? ` (${failed})` : ""}. New images and alarms are not shown.`;
   document.title = isLost ? `⚠ No answer · ${model}` : state ? `${state.waiting ? `(${state.waiting}) ` : ""}${model} · live` : document.title;
   $("age").textContent = newest ? `, newest image ${tellAge((Date.now() + skew) / SECOND - newest)} ago` : "";
 }
@@ -361,7 +361,7 @@ function showSaid() {
   $("clear").hidden = !boxes.length;
   $("seen").disabled = !waits(detail);
   const lines = [`inspected ${new Date(detail.time * SECOND).toLocaleString()}`];
-  if (detail.reason) lines.push(detail.reason);
+  if (detail.reason || detail.note) lines.push(detail.reason || detail.note);
   if (detail.seen_at) lines.push(`looked at by ${detail.seen_by || "somebody"}`);
   $("detail-more").textContent = lines.join(" · ");
   $("said").textContent = !said ? "" : `${detail.said_by || "somebody"}: really ${said.verdict}`

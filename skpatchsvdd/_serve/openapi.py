@@ -24,6 +24,7 @@ _IMAGE = _describe(
         "threshold": _NUMBER,
         "kind": {"type": ["string", "null"]},
         "regions": {"type": "array", "items": _BOX},
+        "note": _TEXT | {"description": "Why the verdict may be worthless, or empty."},
         "map": _TEXT | {"description": "PNG of 16 bits; 10000 is the threshold."},
     }
 )

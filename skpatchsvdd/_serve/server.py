@@ -110,7 +110,7 @@ def _open_folders(args, stack):
             stack.enter_context(hold_lock(file))
         except BlockingIOError as error:
             raise ValueError(
-                f"another server {what} ({error}). End it, or pass another {another}."
+                f"another program {what}: {error} Or pass another {another}."
             ) from error
     return folder, history
 

@@ -175,6 +175,7 @@ def _are_variations_right(parameters, learnt):
         and _are_floats(x.sample.rows, (*x.distances.shape, width))
         and x.distances.ndim == 2
         and x.distances.size > 0
+        and x.distances.min() >= 0
         and all(
             labels.shape == x.distances.shape[:1]
             and _are_indices(labels, len(fitted.known))

@@ -26,6 +26,7 @@ def test_a_file_of_too_many_pixels_is_refused_before_it_is_decoded(large, monkey
     def fail(self):
         raise AssertionError("it was decoded")
 
+    Image.init()  # which loads images of its own
     monkeypatch.setattr(Image.Image, "load", fail)
     message = "a.png cannot be read.*240 x 320 pixels.*0.05 million.*--max-pixels"
     with pytest.raises(ValueError, match=message):
@@ -46,6 +47,15 @@ def test_the_limit_is_a_hundred_million_unless_pillow_is_told_another(tmp_path, 
     with limited_pixels(None):
         assert read_image(large / "a.png").shape == (240, 320, 3)
     assert before == Image.MAX_IMAGE_PIXELS
+
+
+def test_commands_do_not_tell_what_pillow_warns_of(large, recwarn):
+    file = large / "cut.tif"
+    Image.open(large / "a.png").save(file, compression="tiff_lzw")
+    file.write_bytes(file.read_bytes()[:-100])
+    with limited_pixels(50_000_000), pytest.raises(ValueError, match=r"cut\.tif"):
+        read_image(file)
+    assert not list(recwarn)
 
 
 def test_a_jpeg_above_the_limit_is_decoded_at_a_part_of_its_size(large):
