@@ -22,13 +22,6 @@ def plain_step(encoder, objective, optimizer, batch, device):
     loss.item()  # the loss of each step is looked at
 
 
-class OnDevice:
-    """Stands for a sampler of which only the device is asked."""
-
-    def __init__(self, device):
-        self.device = device
-
-
 class PlainPairs(torch.utils.data.IterableDataset):
     """Pairs of patches cut out one by one on the host, as the paper draws them."""
 

@@ -129,12 +129,12 @@ class Inspection(_Settings):
         linearly in between.
 
     relative_weight : "auto" or float in [0, 1], default="auto"
-        How much distances count relative to what is usual. There are two maps: D, of
-        distances as they are, and R, of distances divided by those that normal patches
-        which look alike have to normal patches of other images. With the weight w, a
-        pixel of the anomaly map is D\ :sup:`1-w` R\ :sup:`w`, and so is the score of
-        an image, from the scores of both. A large weight suits parts whose edges never
-        look the same twice, 0 is the paper's, D alone. "auto" is 1/3.
+        How much distances count relative to local normal variation. There are two maps:
+        D, of distances as they are, and R, of distances divided by those that normal
+        patches which look alike have to normal patches of other images. With the
+        weight w, a pixel of the anomaly map is D\ :sup:`1-w` R\ :sup:`w`, and so is the
+        score of an image, from the scores of both. A large weight suits parts
+        whose edges never look the same twice, 0 is the paper's, D alone. "auto" is 1/3.
 
     comparison_weight : "auto" or float, default="auto"
         How much the comparison counts that was learnt on procedural images: a network

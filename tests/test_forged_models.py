@@ -78,7 +78,7 @@ WRONG = [
     ({("bank", "relative_weight"): 7.0}, "'bank'"),
     ({("bank", "relative_weight"): "text"}, "TypeError"),
     ({("bank", "score_pixels"): None}, "'bank'"),
-    ({("bank", "variations"): {"list": [None, None]}}, "'usual distances'"),
+    ({("bank", "variations"): {"list": [None, None]}}, "'local normal variation'"),
     ({("learnt", "offset_"): None}, "'calibration'"),
     ({("learnt", "offset_"): {"list": []}}, "'calibration'"),
     ({("learnt", "roi_"): {"list": []}}, "'setting'"),

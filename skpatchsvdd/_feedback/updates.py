@@ -213,7 +213,7 @@ def _follow_rows(calibration, former, fitted, context):
     """Return a calibration whose scores change as the distances of kept rows do.
 
     Of images of which a reduced bank holds some patches: these are searched for in both
-    banks, without the image's fold. What is usual changes with the distances.
+    banks, without the image's fold. Local normal variation changes with the distances.
     """
     n_former, logs = len(former.known), []
     for before, after in zip(former.indexes, fitted.indexes, strict=True):

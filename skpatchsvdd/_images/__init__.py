@@ -9,7 +9,6 @@ from skpatchsvdd._images.arrays import (
 )
 from skpatchsvdd._images.display import read_display
 from skpatchsvdd._images.files import (
-    MAX_PIXELS,
     ChangedFileError,
     ImageFileError,
     find_max_pixels,

@@ -3,7 +3,6 @@
 from skpatchsvdd._report.page import Notes, Page, write_report
 from skpatchsvdd._report.pictures import OVERLAY_SIZE, draw_outlined, save_sheet
 from skpatchsvdd._report.review import (
-    DEFECTIVE,
     GOOD,
     check_reviewed,
     digest_file,

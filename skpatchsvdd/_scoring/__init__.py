@@ -8,9 +8,7 @@ from skpatchsvdd._scoring.fitted import (
     build_bank,
     encode_images,
     extend_bank,
-    index_banks,
     join_fitted,
-    measure_variations,
     score_encoded,
     score_rows,
 )

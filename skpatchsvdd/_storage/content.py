@@ -326,7 +326,7 @@ _CHECKS = {
     "strides": _are_strides_right,
     "setting": _is_setting_right,
     "bank": _is_bank_right,
-    "usual distances": _are_variations_right,
+    "local normal variation": _are_variations_right,
     "feedback": _is_feedback_right,
     "calibration": _is_calibration_right,
 }

@@ -37,7 +37,6 @@ from skpatchsvdd._utils.saving import (
     as_writable,
     check_mapped,
     is_model_file,
-    map_file,
     read_tensors,
     write_tensors,
 )
