@@ -289,3 +289,8 @@ def test_bad_input_is_named(photos, model, monkeypatch, capsys, args, message):
     assert calibrate(model, *args.split()) == 1
     assert message in capsys.readouterr().err
     assert model.read_bytes() == before
+
+
+def test_a_group_for_a_model_without_groups_is_refused(photos, model, capsys):
+    assert call("update", model, photos / "more", "--group", "lot 7") == 1
+    assert "was fitted without groups. Leave out --group" in capsys.readouterr().err

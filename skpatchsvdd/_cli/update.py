@@ -41,6 +41,11 @@ def _learn(args):
             "--group and the name of the group, such as a lot, that these are of."
         )
     files = find_images(args.images, args.strict, est)
+    if est.groups_ is None and args.group is not None:
+        raise ValueError(
+            f"{args.model} was fitted without groups. Leave out --group, or fit with "
+            "--group-by."
+        )
     groups = None if args.group is None else [args.group] * len(files)
     n_former, offset = len(est.training_scores_), est.offset_
     with settings_of_run(est, args.device):

@@ -57,7 +57,7 @@ def _listen(host, port):
     except OSError as error:
         raise OSError(
             f"nothing can listen at {host}, port {port}: {error.strerror or error}. "
-            "Pass another --port, or end what uses it."
+            "Pass another --host or --port, or end what uses it."
         ) from error
     # Inherited by connections, for which asyncio sets it only where it is told the
     # protocol: an answer in two parts would take 40 ms longer.
