@@ -60,6 +60,16 @@ def uses_gnu():
         return torch.get_num_threads() > 0 and "libgomp" in maps.read()
 
 
+@pytest.fixture
+def busy_machine():
+    command = [sys.executable, "-c", "while True: pass"]
+    others = [subprocess.Popen(command) for _ in range(os.cpu_count())]
+    yield
+    for process in others:
+        process.kill()
+        process.wait()
+
+
 @pytest.mark.skipif(not uses_gnu(), reason="needs GNU's OpenMP")
 @pytest.mark.parametrize(
     ("given", "said"),
@@ -74,7 +84,7 @@ def test_the_command_line_sets_a_policy_before_torch_is_loaded(tmp_path, given, 
 
 
 @pytest.mark.skipif(not uses_gnu(), reason="needs GNU's OpenMP")
-def test_threads_of_the_estimator_sleep_while_they_wait(tmp_path):
+def test_threads_of_the_estimator_sleep_where_cores_are_wanted(tmp_path, busy_machine):
     done = run(LIBRARY, tmp_path)
     assert done.returncode == 0, done.stderr
     spinning, sleeping, n_left, n_threads = json.loads(done.stdout)

@@ -7,8 +7,9 @@ import os
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from numbers import Integral
+from pathlib import Path
 
 import torch
 from joblib import cpu_count
@@ -76,13 +77,15 @@ def count_threads(n_jobs):
 
 @contextmanager
 def sleeping_teams():
-    """Let threads of OpenMP that wait for each other sleep, and not spin.
+    """Let threads of OpenMP that wait for each other sleep where cores are wanted.
 
     A fit has thousands of small steps that torch shares among threads. Those of GNU's
     libgomp spin for milliseconds after each, which takes the core from the thread that
     they wait for if other processes want the cores, too. Where a process has more
     threads than cores they sleep, almost at once: so it gets more here, which do
-    nothing. OMP_WAIT_POLICY=passive means the same, but only before torch is loaded.
+    nothing. Waking costs time, too: on an idle machine they may spin.
+    OMP_WAIT_POLICY=passive means that they sleep always, but only before torch is
+    loaded.
     """
     n_threads = torch.get_num_threads()
     with ExitStack() as stack:
@@ -101,10 +104,23 @@ def _count_teams(n_threads):
     is_gpu = torch.cuda.is_initialized()  # it computes, and steps are short
     if are_there or is_gpu or n_threads == 1 or sys.platform != "linux":
         return 0
+    if _count_running_elsewhere() + n_threads <= os.cpu_count():
+        return 0
     # With that of the caller: each is a thread of Python and n_threads - 1 others.
     n_teams = math.ceil(len(os.sched_getaffinity(0)) / (n_threads - 1)) - 1
     # Few threads on many cores would need many teams, and have the cores they need.
     return max(n_teams, 1) if n_teams <= _MOST_TEAMS else 0
+
+
+def _count_running_elsewhere():
+    """Return how many threads of other processes run, or wait for a core, on Linux."""
+    n_own = 0
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(OSError):  # a thread that has just ended
+            _, _, rest = (task / "stat").read_text().rpartition(")")
+            n_own += rest.split()[0] == "R"
+    _, _, _, counts, _ = Path("/proc/loadavg").read_text().split()
+    return max(int(counts.partition("/")[0]) - n_own, 0)
 
 
 @contextmanager
