@@ -367,12 +367,14 @@ def test_sliders_move_counts_and_maps(folder, size):
           .getImageData(0, 0, canvas.width, canvas.height).data;
           let n = 0; for (let i = 0; i < p.length; i += 4)
             n += p[i] > p[i + 2] + 60; return n; };
-        for (let i = 0; i < 40 && canvas.width === 210; i++) await frames();
+        for (let i = 0; i < 400 && canvas.width === 210; i++) await frames();
         const head = () => document.querySelector(".bar").offsetTop;
         made = { first: counts(), drawn: red(), at: [head()] };
         document.getElementById("toggle").click(); // of a narrow page
         const map = document.querySelector("#map button");
-        map.click(); await frames(); made.mapped = red();
+        map.click(); await frames();
+        for (let i = 0; i < 400 && red() <= made.drawn + 1000; i++) await frames();
+        made.mapped = red();
         const legend = document.querySelector("#map .legend");
         made.legend = [legend.textContent, legend.offsetWidth > 0];
         map.click(); await frames(); made.hidden = legend.offsetWidth === 0;
@@ -542,7 +544,7 @@ def test_outlines_show_on_white(tmp_path, fitted):
         const dark = () => { const p = canvas.getContext("2d")
           .getImageData(0, 0, canvas.width, canvas.height).data;
           let n = 0; for (let i = 0; i < p.length; i += 4) n += p[i] < 60; return n; };
-        for (let i = 0; i < 40 && !dark(); i++) await frames();
+        for (let i = 0; i < 400 && !dark(); i++) await frames();
         made = dark();
         """,
     )
@@ -569,7 +571,7 @@ def test_true_outlines_are_drawn_in_dashes(tmp_path, fitted, is_alarm):
           for (let i = 0; i < p.length; i += 4) if (p[i + 2] > p[i] + 100)
             found.push([Math.floor(i / 4 / x.width), i / 4 % x.width]);
           return found; });
-        for (let i = 0; i < 40 && !blue()[0].length; i++) await frames();
+        for (let i = 0; i < 400 && !blue()[0].length; i++) await frames();
         made = { blue: blue(),
           legend: !document.getElementById("outlines").hidden };
         """,
