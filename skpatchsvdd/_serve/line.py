@@ -221,7 +221,7 @@ class Line:
         since = time.time() - SPANS[span][0]
         scores = np.array(self.store.list_scores(since, digest, _N_DRIFT))
         if not len(scores):
-            return {"verdict": "no images yet", "drifted": False, "p_value": None}
+            return {"verdict": "not tested yet", "drifted": False, "p_value": None}
         test = drift_test(est.calibration_scores_, scores, est.calibration_groups_)
         drifted, p_value = bool(test.drifted), float(test.p_value)
         return {"verdict": test.verdict, "drifted": drifted, "p_value": p_value}
