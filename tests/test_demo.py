@@ -27,7 +27,7 @@ def test_a_threshold_of_0_is_no_divisor(tmp_path, monkeypatch):
     monkeypatch.setattr(demo, "_N_TRAIN", 3)
     monkeypatch.setattr(demo, "_IMAGE_SIZE", 96)
     with np.errstate(divide="raise", invalid="raise"):
-        assert call("demo", "--device", "cpu") == 0
+        assert call("demo") == 0
     assert len(drawn) == 2
     for _, test, results, maps in drawn:
         assert np.isfinite(maps).all()

@@ -289,7 +289,7 @@ _SERVE = (
 )
 _DEMO = (
     _option("--output", "picture to write", default="demo.png"),
-    _device("auto"),
+    _option("--device", "auto, cpu, cuda, ...", default="auto"),
     _SEED,
 )
 
