@@ -98,5 +98,5 @@ folder.cleanup()
 #
 # .. code-block:: console
 #
-#     skpatchsvdd fit good/ -o part.joblib
-#     skpatchsvdd inspect part.joblib new/ -o results
+#     skpatchsvdd fit good/ -o part.model
+#     skpatchsvdd inspect part.model new/ -o results
