@@ -13,7 +13,8 @@ from skpatchsvdd._encoding.positions import (
     _SAME,
     _fraction_within,
 )
-from skpatchsvdd._encoding.procedural import PATCHES
+from skpatchsvdd._encoding.scales import SCALES
+from skpatchsvdd._training.whitening import whitening_matrix
 
 
 @torch.no_grad()
@@ -34,13 +35,27 @@ def compare(encoder, comparisons):
     device = images.device.type
     with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
         images = images.contiguous(memory_format=torch.channels_last)
-        scales = encoder.encode_images(images, tuple(PATCHES.values()))
+        features = encoder.encode_images(images, encoder.strides)
     told = []
-    for x, (patch_size, stride) in zip(scales, PATCHES.items(), strict=True):
+    for x, patch_size in zip(features, encoder.patch_sizes, strict=True):
+        stride = SCALES[patch_size].stride
         x = x.float().view(k + 1, n, *x.shape[1:]).permute(1, 0, 3, 4, 2)
+        x = _whiten(x)
         distances, usual, typical = measure(x, stride, size)
         told.append(arrange(distances, usual, typical, patch_size, stride, size))
     return told
+
+
+def _whiten(features):
+    """Return the features of scenes, whitened by those of their normal images.
+
+    As `fit` does it; (n, k + 1, rows, cols, D).
+    """
+    normal = features[:, 1:].flatten(1, 3)
+    normal = normal - normal.mean(dim=1, keepdim=True)
+    covariance = normal.mT @ normal / normal.shape[1]
+    matrix = whitening_matrix(covariance, features.shape[1] - 1, features.shape[-1])
+    return (features.flatten(1, 3) @ matrix.mT).view(features.shape)
 
 
 def measure(features, stride, image_size):

@@ -33,7 +33,7 @@ _ENLARGE, _SHIFT, _TURN, _NARROW = 0.1, 0.12, 0.25, 0.2
 # How often damage is drawn at its own size, twice that and four times that, and how
 # often a region is damaged all over; else there is none but what is altered.
 _SIZES = {1: 0.42, 2: 0.18, 4: 0.04}
-_REGIONS = 0.12
+_REGIONS = 0.15
 # Ways to damage a region: it shows another scene, is of another light or contrast,
 # blurred, turned or flat.
 _REGION_WAYS = 6
@@ -208,7 +208,7 @@ def _mark(g, views):
     n = len(views[0])
     shape = (n, 1, 1)
     is_marked = happens(g, shape, 0.3)
-    extent = log_uniform(g, shape, 1.5, 10.0)
+    extent = log_uniform(g, shape, 1.5, 20.0)
     aspect = torch.where(happens(g, shape, 0.5), 1.3, log_uniform(g, shape, 2.0, 10.0))
     light = normal(g, (n, 1, 1, 1)).sign() * log_uniform(g, (n, 1, 1, 1), 0.05, 0.5)
     share = uniform(g, shape)

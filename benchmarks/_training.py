@@ -2,6 +2,7 @@
 
 import copy
 import math
+import sys
 import time
 from pathlib import Path
 
@@ -19,10 +20,16 @@ def make_training_parser(doc, steps, batch):
     parser = make_parser(doc)
     parser.add_argument("-o", "--output", required=True, help="weights to write")
     parser.add_argument("--steps", type=int, default=steps)
+    parser.add_argument(
+        "--minutes", type=float, help="train for so long, whatever steps that are"
+    )
     parser.add_argument("--batch", type=int, default=batch, help="scenes a step")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rate", type=float, default=2e-3, help="peak step size")
     parser.add_argument("--restart", help="file to go on from, kept up to date")
+    parser.add_argument(
+        "--pause", type=float, help="minutes after which to stop, to go on later"
+    )
     parser.add_argument("--log-every", type=int, default=200)
     parser.add_argument("--device", default="cuda")
     parser.add_argument(
@@ -66,36 +73,49 @@ class Training:
         """
         args, device = self._args, torch.device(self._args.device)
         start = time.perf_counter() - self._seconds
-        saved = time.perf_counter()
+        saved = stopped = time.perf_counter()
         drawn = stream(
             draw, n_each, args.seed, args.batch, device, self._step, args.workers
         )
-        losses = {}
-        while self._step < args.steps:
-            losses = self._take_step(measure(next(drawn)))
+        losses, done = {}, self._share_done(self._seconds)
+        while done < 1:
+            losses = self._take_step(measure(next(drawn)), done)
             now = time.perf_counter()
-            if self._step % args.log_every == 0 or self._step == args.steps:
+            done = self._share_done(now - start)
+            if self._step % args.log_every == 0 or done >= 1:
                 texts = "  ".join(f"{k} {float(v):.3f}" for k, v in losses.items())
                 print(f"{self._step:6d}  {now - start:6.0f} s  {texts}", flush=True)
             if args.restart and now - saved > _SAVED_EVERY:
                 self._save(args.restart, now - start)
                 saved = now
+            if args.pause and now - stopped > 60 * args.pause:
+                self._save(args.restart, now - start)
+                sys.exit(f"paused after {now - start:.0f} s; the same command goes on")
         return time.perf_counter() - start, {k: float(v) for k, v in losses.items()}
+
+    def _share_done(self, seconds):
+        """Return how much of the training is done, 0..1."""
+        if self._args.minutes is None:
+            return self._step / self._args.steps
+        return seconds / (60 * self._args.minutes)
 
     def page(self, script, **others):
         """Return how the weights were made, for their file."""
         args = self._args
-        options = {"steps": args.steps, "batch": args.batch, "seed": args.seed} | others
+        length = {"steps": args.steps}
+        if args.minutes is not None:
+            length = {"minutes": args.minutes}
+        options = length | {"batch": args.batch, "seed": args.seed} | others
         texts = [f"--{name} {value}" for name, value in options.items()]
         return {
             "command": f"benchmarks/{script} {' '.join(texts)}",
             "machine": machine_name(torch.device(args.device)),
         }
 
-    def _take_step(self, losses):
+    def _take_step(self, losses, done):
         args, step = self._args, self._step
         warm = min(1.0, (step + 1) / _WARM_UP)
-        rest = 0.5 * (1 + math.cos(math.pi * step / args.steps))
+        rest = 0.5 * (1 + math.cos(math.pi * done))
         for group in self._optimizer.param_groups:
             group["lr"] = args.rate * warm * rest
         self._optimizer.zero_grad(set_to_none=True)

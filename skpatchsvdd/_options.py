@@ -17,7 +17,7 @@ _DENSE = {
     # none of nine categories loses more than 0.008 of its AUROC.
     "relative_weight": 1 / 3,
     # More gives sharper maps, and scores that tell images apart less: RESULTS.md.
-    "comparison_weight": 0.2,
+    "comparison_weight": 0.07,
     # 20 x 20 pixels: what a defect smaller than a patch lights up in a map.
     "score_pixels": 400,
 }

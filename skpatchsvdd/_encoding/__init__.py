@@ -17,7 +17,7 @@ from skpatchsvdd._encoding.dense import (
 )
 from skpatchsvdd._encoding.dry_run import copy_frozen, run_module
 from skpatchsvdd._encoding.modules import LARGEST_MULTIPLE, ModuleEncoder
-from skpatchsvdd._encoding.positions import find_units
+from skpatchsvdd._encoding.positions import choose_patches, find_units
 from skpatchsvdd._encoding.procedural import (
     Layer,
     ProceduralEncoder,

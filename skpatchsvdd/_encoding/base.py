@@ -42,6 +42,7 @@ class PatchEncoder(nn.Module):
     sees_light = False
     # Pixels around a patch that its feature depends on, a multiple of all strides.
     margin = 0
+    tile_step = 1  # pixels, of a multiple of which tiles of large images begin
     is_capturable = True  # whether a CUDA graph may hold what it computes
     # How much the maps of its scales count beside those of other encoders.
     exponent = 1 / 32

@@ -71,6 +71,7 @@ class DenseEncoder:
         self.strides = strides
         self.device = device
         self.roi = roi
+        self._tile_steps = [x.tile_step for x in encoder.members for _ in x.patch_sizes]
         scales = list(zip(self.patch_sizes, strides, strict=True))
         self.grids = [grid_shape(image_size, *scale) for scale in scales]
         pairs = zip(self.grids, scales, strict=True)
@@ -161,7 +162,7 @@ class DenseEncoder:
 
     def _tiles(self, scales, axis):
         """Cut an axis into tiles: where their patches begin, from and up to."""
-        step = math.lcm(*self.strides[scales])
+        step = math.lcm(*self.strides[scales], *self._tile_steps[scales])
         step *= max(_TILE // step, 1)
         length = self.image_size[axis]
         # The largest patch must fit into the last tile.

@@ -104,7 +104,7 @@ def find_units(encoder, images, position_weight, rng, report=None):
     """
     if position_weight == 0:
         return [0.0] * len(encoder.strides)
-    choose, cells = _choose_patches(encoder)
+    choose, cells = choose_patches(encoder)
     if choose is list:
         n_bytes = sum(4 * x.numel() for x in encoder.encode_stack(images.take([0])))
         n_compared = min(_N_COMPARED, max(_COMPARED_BYTES // n_bytes, 2), len(images))
@@ -121,7 +121,7 @@ def find_units(encoder, images, position_weight, rng, report=None):
     ]
 
 
-def _choose_patches(encoder):
+def choose_patches(encoder):
     """Return which tiles of images are compared, and which of their patches count.
 
     The first is what `DenseEncoder.encode` takes as `choose`. Patches are numbered, for

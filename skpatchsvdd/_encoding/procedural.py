@@ -17,9 +17,9 @@ from torch import nn
 from skpatchsvdd._encoding.base import (
     EmptyConv2d,
     PatchEncoder,
-    grid_shape,
     weights_digest,
 )
+from skpatchsvdd._encoding.scales import SCALES, take_patches, zoom_images
 from skpatchsvdd._utils import make_lock, read_tensors
 
 # Channels of the first layer, at every second pixel, and of the stages after it, each
@@ -32,12 +32,9 @@ LENGTH = 64
 # Weights that come with the package: docs/user_guide/procedural.rst.
 WEIGHTS = files("skpatchsvdd._encoding") / "procedural.safetensors"
 _MID_GREY = 0.5
-# Pixels that a feature of each stage speaks for, no size of another encoder, and pixels
-# from one to the next. A patch of 24 or 48 lies between two cells of its stage: their
-# mean is taken.
-PATCHES = {16: 8, 24: 8, 48: 16}
-# Pixels around a patch that its features depend on, and a multiple of all strides.
-MARGIN = 128
+# Pixels around a patch that its features depend on, and of a multiple of which tiles
+# begin: the cells of all stages begin there, too, at all sizes of an image.
+MARGIN, TILE_STEP = 192, 64
 # Bytes of features that are held, at most: five hundred images of 256 x 256.
 _CACHE_LIMIT = 2**28
 
@@ -57,10 +54,11 @@ class ProceduralEncoder(PatchEncoder):
     name = "procedural"
     is_pretrained = True
     sees_light = True
-    margin = MARGIN
+    margin, tile_step = MARGIN, TILE_STEP
     exponent = 1 / 4
+    full_length = LENGTH  # of features before they are embedded
 
-    def __init__(self, n_channels, embedding_dim=LENGTH, patch_size=48):
+    def __init__(self, n_channels, embedding_dim=LENGTH, patch_size=max(SCALES)):
         super().__init__(n_channels, embedding_dim, patch_size)
         self.network = PretrainedNetwork()
         self.project = nn.ModuleList(EmptyConv2d(n, LENGTH, 1) for n in STAGES)
@@ -72,7 +70,7 @@ class ProceduralEncoder(PatchEncoder):
     @staticmethod
     def scales(patch_size):
         """Return the patch sizes that are inspected, up to a largest one."""
-        return tuple(size for size in PATCHES if size <= patch_size)
+        return tuple(size for size in SCALES if size <= patch_size)
 
     @property
     def strides(self):
@@ -103,10 +101,15 @@ class ProceduralEncoder(PatchEncoder):
 
     def embed(self, matrices):
         """Return a copy with another embedding, a matrix (D, 64) for each scale."""
-        copied = copy.deepcopy(self)
-        for parameter, matrix in zip(copied.embedding, matrices, strict=True):
-            parameter.data = matrix.detach().float().cpu().clone()
-        return copied
+        matrices = [x.detach().float().cpu() for x in matrices]
+        n_channels, _, patch_size = self.config
+        embedded = type(self)(n_channels, len(matrices[0]), patch_size)
+        own = zip(self.parameters(), embedded.parameters(), strict=True)
+        for old, new in own:
+            new.data = old.detach().cpu().clone()
+        for parameter, matrix in zip(embedded.embedding, matrices, strict=True):
+            parameter.data = matrix.clone()
+        return embedded.requires_grad_(False)
 
     @classmethod
     def check_size(cls, patch_size, image_size):
@@ -115,14 +118,14 @@ class ProceduralEncoder(PatchEncoder):
             height, width = image_size
             raise ValueError(
                 f"images of {height} x {width} are smaller than the smallest patch, "
-                f"{min(PATCHES)} x {min(PATCHES)}. Pass larger images, or image_size "
+                f"{min(SCALES)} x {min(SCALES)}. Pass larger images, or image_size "
                 "to have them resized."
             )
 
     @classmethod
     def default_strides(cls, patch_size):
         """Return the stride of each scale, up to a largest one."""
-        return tuple(PATCHES[size] for size in cls.scales(patch_size))
+        return tuple(SCALES[size].stride for size in cls.scales(patch_size))
 
     @classmethod
     def check_weights(cls, config, arrays):
@@ -166,13 +169,18 @@ class ProceduralEncoder(PatchEncoder):
         """
         if images.shape[1] != 3:
             images = _to_three_channels(images)
-        sizes = [x for x in self.patch_sizes if x <= min(images.shape[2:])]
-        stages = self.network(images, len(sizes))
-        features = []
-        for size, x, project in zip(sizes, stages, self.project, strict=False):
-            grid = grid_shape(images.shape[2:], size, PATCHES[size])
-            features.append(project(_at_patches(x, size, grid)))
-        return features
+        image_size = images.shape[2:]
+        sizes = [x for x in self.patch_sizes if x <= min(image_size)]
+        features = {}
+        for zoom in dict.fromkeys(SCALES[size].zoom for size in sizes):
+            stage_of = {k: SCALES[k].stage for k in sizes if SCALES[k].zoom == zoom}
+            stages = self.network(
+                zoom_images(images, zoom), 1 + max(stage_of.values())
+            )
+            for size, stage in stage_of.items():
+                x = take_patches(stages[stage], size, image_size)
+                features[size] = self.project[stage](x)
+        return [features[size] for size in sizes]
 
     def weights(self):
         """Return all weights, those that come with the package in half precision."""
@@ -187,29 +195,12 @@ def _to_three_channels(images):
     return F.adaptive_avg_pool1d(x, 3).view(n, height, width, 3).permute(0, 3, 1, 2)
 
 
-def _at_patches(x, size, grid):
-    """Return the features at the middles of patches, means over their surroundings.
-
-    Cell i of a stage of stride s is centred on pixel s * i.
-    """
-    if size == 16:  # the first stage has a cell at every fourth pixel
-        x = F.avg_pool2d(x, 3, 1, 1, count_include_pad=False)[:, :, 2::2, 2::2]
-    else:
-        x = F.avg_pool2d(x, 2, 1)[:, :, 1:, 1:]
-    # Where an image ends before the cell behind its last patch, the last one stands
-    # for it.
-    missing = [max(n - length, 0) for n, length in zip(grid, x.shape[2:], strict=True)]
-    if any(missing):
-        x = F.pad(x, (0, missing[1], 0, missing[0]), mode="replicate")
-    return x[:, :, : grid[0], : grid[1]]
-
-
 _read_shipped = functools.lru_cache(maxsize=1)(read_tensors)
 
 
 def largest_patch(image_size):
     """Return the largest patch size of "procedural" that fits into an image, or 0."""
-    return max((size for size in PATCHES if size <= min(image_size)), default=0)
+    return max((size for size in SCALES if size <= min(image_size)), default=0)
 
 
 class FeatureCache:

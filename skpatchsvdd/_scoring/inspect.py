@@ -105,7 +105,8 @@ class DeviceBank:
         self.typical = fitted.variations and [x.typical for x in fitted.variations]
         # How much distances count as they are, and relative to variation.
         self.weights = (1 - fitted.relative_weight, fitted.relative_weight)
-        self.comparison_weight = fitted.comparison_weight
+        # Beside the product of the maps of all scales, to their weights.
+        self.comparison_weight = fitted.comparison_weight * sum(encoder.scale_weights)
         # The score is the mean of no more than a quarter of what is looked at.
         n_pixels, self.roi = int(np.prod(encoder.image_size)), None
         if encoder.roi is not None:

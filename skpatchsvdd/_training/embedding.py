@@ -44,6 +44,7 @@ class FeaturePool:
         self.draws, self.device = sampler.draws, sampler.device
         self.crop_size = sampler.crop_size
         center = sampler.center.flatten()[0]
+        self.initial = [x.detach().cpu().double() for x in encoder.embedding]
         self.tables, self.damaged, self.seen = [], [], []
         n_crops = min(_N_CROPS, n_pairs // _N_EACH)
         batches = [
@@ -90,25 +91,25 @@ class FeaturePool:
         return values if seen is None else values[seen > 0]
 
     def join_features(self, encoder):
-        """Return an encoder whose distances are those learnt and known, half and half.
+        """Return an encoder whose distances are those learnt and initial, half and half.
 
-        The squared distance is the mean of that of the features as they are and that
-        of the embedding, which is scaled so that both are alike on average. Features
-        and embedding side by side would have this distance; they are brought to their
-        D main axes.
+        The squared distance is the mean of that of the embedding that training began
+        with and of the learnt one, scaled so that both are alike on average. Both side
+        by side would have this distance; they are brought to their D main axes.
         """
         matrices = []
-        for i, learnt in enumerate(encoder.embedding):
+        pairs = zip(self.initial, encoder.embedding, strict=True)
+        for i, (initial, learnt) in enumerate(pairs):
             # In float64, on the CPU: the same on all machines but for rounding.
             first, _ = self.tables[i].chunk(2)
             x = self._drop_unseen(i, first).cpu().double()
             x, learnt = x - x.mean(dim=0), learnt.detach().cpu().double()
             covariance = x.T @ x / len(x)
-            metric = learnt.T @ learnt
-            spread = (metric * covariance).sum()
-            both = (1 - _LEARNT) * torch.eye(len(metric), dtype=torch.float64)
+            metric, both = learnt.T @ learnt, initial.T @ initial
+            spread, wanted = ((x * covariance).sum() for x in (metric, both))
+            both *= 1 - _LEARNT
             if spread > 0:
-                both += _LEARNT * metric * (covariance.trace() / spread)
+                both += _LEARNT * metric * (wanted / spread)
             values, axes = torch.linalg.eigh(both)
             root = axes * values.clamp(min=0).sqrt() @ axes.T
             if len(learnt) < len(root):

@@ -17,6 +17,7 @@ from skpatchsvdd._training.embedding import EmbeddingLoss, FeaturePool
 from skpatchsvdd._training.loop import run_training
 from skpatchsvdd._training.paper import PairSampler, PatchSVDDLoss
 from skpatchsvdd._training.validation import DefectCheck, Watch, make_copies
+from skpatchsvdd._training.whitening import whiten
 from skpatchsvdd._utils import draw_seed, training_layout, warn
 
 # Number of checks during training: as few as still catch a collapse, since one takes as
@@ -72,6 +73,8 @@ def _train(images, context, former, embedded, masked):
     # Embeddings are trained on the same draws on all devices.
     source = torch.device("cpu") if options.embeds else device
     generator = torch.Generator(source).manual_seed(draw_seed(rng))
+    if embedded is not None and former is None:
+        embedded = whiten(embedded, images, context.setting)
     encoder = _initial_encoder(options, images.image_shape[2], former, embedded, cpu)
     if options.max_iter == 0 and former is not None:
         return former._replace(encoder=encoder)
