@@ -14,7 +14,10 @@ from skpatchsvdd._encoding.positions import (
     _fraction_within,
 )
 from skpatchsvdd._encoding.scales import SCALES
-from skpatchsvdd._training.whitening import whitening_matrix
+from skpatchsvdd._training.whitening import shrinkage
+
+# Iterations: ten halvings of how far the smallest eigenvalues are from 1, and a few.
+_N_NEWTON = 18
 
 
 @torch.no_grad()
@@ -47,15 +50,33 @@ def compare(encoder, comparisons):
 
 
 def _whiten(features):
-    """Return the features of scenes, whitened by those of their normal images.
+    """Return the features of scenes, half whitened by those of their normal images.
 
-    As `fit` does it; (n, k + 1, rows, cols, D).
+    Their distances are those of the package's `whiten`; (n, k + 1, rows, cols, D).
     """
     normal = features[:, 1:].flatten(1, 3)
     normal = normal - normal.mean(dim=1, keepdim=True)
     covariance = normal.mT @ normal / normal.shape[1]
-    matrix = whitening_matrix(covariance, features.shape[1] - 1, features.shape[-1])
-    return (features.flatten(1, 3) @ matrix.mT).view(features.shape)
+    mean = covariance.diagonal(dim1=1, dim2=2).mean(dim=1)[:, None, None]
+    identity = torch.eye(covariance.shape[1], device=covariance.device)
+    covariance = covariance / mean.clamp(min=1e-9)
+    metric = _invert_root(covariance + shrinkage(features.shape[1] - 1) * identity)
+    root = torch.linalg.cholesky(metric)
+    return (features.flatten(1, 3) @ root).view(features.shape)
+
+
+def _invert_root(matrices):
+    """Return the inverse square roots of positive matrices, by Newton's iteration.
+
+    In products alone: a GPU finds the axes of many small matrices one by one.
+    """
+    identity = torch.eye(matrices.shape[1], device=matrices.device)
+    norm = matrices.norm(dim=(1, 2), keepdim=True)
+    y, z = matrices / norm, identity.expand_as(matrices)
+    for _ in range(_N_NEWTON):
+        step = 1.5 * identity - 0.5 * z @ y
+        y, z = y @ step, step @ z
+    return z / norm.sqrt()
 
 
 def measure(features, stride, image_size):

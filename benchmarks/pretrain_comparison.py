@@ -5,7 +5,8 @@ patches of that one compare with those of the others, as the estimator does, and
 the network to say for every pixel whether it is damaged. The result is the file that
 the package ships.
 
-An interrupted training goes on from the file that --restart names.
+An interrupted training goes on from the file that --restart names. With --begin, weights
+of an earlier training are trained on, without batch norm.
 
 Example: python benchmarks/pretrain_comparison.py -o new.safetensors --workers 13
 """
@@ -20,7 +21,12 @@ from _comparisons import draw_comparisons, draw_sets
 from _training import Training, make_training_parser
 from procedural.draws import choose
 
-from skpatchsvdd._comparison import STEP, Comparison, fold_comparison
+from skpatchsvdd._comparison import (
+    STEP,
+    Comparison,
+    fold_comparison,
+    read_comparison,
+)
 from skpatchsvdd._encoding import keep_pictures, show_pictures
 from skpatchsvdd._encoding.procedural import ProceduralEncoder
 from skpatchsvdd._utils import write_tensors
@@ -38,7 +44,7 @@ def main():
     args = parse_arguments()
     device = torch.device(args.device)
     torch.manual_seed(args.seed)
-    network = Comparison(norm=True).to(device, memory_format=torch.channels_last)
+    network = make_network(args.begin).to(device, memory_format=torch.channels_last)
     training = Training(network, None, args)
     shown = Shown(args.kept, args.batch * args.again)
     generator = torch.Generator().manual_seed(args.seed)
@@ -47,7 +53,12 @@ def main():
     seconds, losses = training.run(draw, args.each, measure)
     options = {key: vars(args)[key] for key in ("each", "again", "kept")}
     page = training.page("pretrain_comparison.py", **options)
-    write_comparison(fold_comparison(training.averaged), args.output, page)
+    trained = training.averaged
+    if args.begin:
+        page["began with"] = read_comparison(args.begin)[1]["command"]
+    else:
+        trained = fold_comparison(trained)
+    write_comparison(trained, args.output, page)
     print_json(steps=args.steps, seconds=seconds, losses=losses, **page)
 
 
@@ -68,7 +79,16 @@ def parse_arguments():
     parser.add_argument(
         "--kept", type=int, default=65536, help="comparisons that may be shown again"
     )
+    parser.add_argument("--begin", help="weights to begin with, a file")
     return parser.parse_args()
+
+
+def make_network(begin):
+    """Return a network with random weights, or with those of a file to train on."""
+    if not begin:
+        return Comparison(norm=True)
+    network, _ = read_comparison(begin)
+    return network.requires_grad_(True).train()
 
 
 class Shown:

@@ -174,9 +174,7 @@ class ProceduralEncoder(PatchEncoder):
         features = {}
         for zoom in dict.fromkeys(SCALES[size].zoom for size in sizes):
             stage_of = {k: SCALES[k].stage for k in sizes if SCALES[k].zoom == zoom}
-            stages = self.network(
-                zoom_images(images, zoom), 1 + max(stage_of.values())
-            )
+            stages = self.network(zoom_images(images, zoom), 1 + max(stage_of.values()))
             for size, stage in stage_of.items():
                 x = take_patches(stages[stage], size, image_size)
                 features[size] = self.project[stage](x)

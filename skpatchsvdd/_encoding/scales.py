@@ -19,7 +19,7 @@ class Scale(NamedTuple):
 SCALES = {
     12: Scale(stage=0, zoom=1.5, stride=8),
     16: Scale(stage=1, zoom=1.5, stride=8),
-    32: Scale(stage=1, zoom=0.75, stride=8),
+    32: Scale(stage=1, zoom=0.75, stride=16),
     64: Scale(stage=2, zoom=0.75, stride=16),
 }
 # Pixels from one cell of a stage to the next, and cells along each axis that the

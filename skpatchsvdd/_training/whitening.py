@@ -1,4 +1,4 @@
-"""The embedding that training begins with: features whitened by those of the part."""
+"""The embedding that training begins with: features half whitened by the part's own."""
 
 import numpy as np
 import torch
@@ -11,15 +11,20 @@ _N_IMAGES, _N_LARGE = 64, 8
 # varies does not count without bounds. With few images more of it, as a fraction
 # divided by their number.
 _SHRINKAGE, _FEW = 0.02, 1.0
+# Of variances, by which features are scaled: -1/2 would whiten them.
+_POWER = -1 / 4
 
 
 def whiten(encoder, images, setting):
-    r"""Return an encoder whose embedding whitens the features of normal images.
+    r"""Return an encoder whose embedding half whitens the features of normal images.
 
-    With the covariance :math:`C` of the features of all their patches at a scale, the
-    squared distance of two patches is :math:`(f - g)^T (C + s I)^{-1} (f - g)`, times
-    the mean variance: along axes on which the part itself varies, differences count
-    less. Of fewer dimensions, the main axes are kept.
+    With the covariance :math:`C` of the features of all their patches at a scale, in
+    units of the mean variance, the squared distance of two patches is
+    :math:`(f - g)^T (C + s I)^{-1/2} (f - g)`: along axes on which the part itself
+    varies, differences count less. Of fewer dimensions, the main axes are kept.
+
+    The power is one half of Mahalanobis': whole whitening finds hardly more, and takes
+    away what exact search is fast by, that few axes tell most.
     """
     n_dims = encoder.config[1]
     matrices = [
@@ -49,14 +54,16 @@ def measure_covariances(encoder, images, setting):
 
 
 def whitening_matrix(covariance, n_images, n_dims):
-    """Return the matrix, (n_dims, n_features), that brings features to whitened ones.
-
-    Covariances may come in batches, (..., n_features, n_features).
-    """
-    mean = covariance.diagonal(dim1=-2, dim2=-1).mean(dim=-1)[..., None]
+    """Return the matrix, (n_dims, n_features), that half whitens features."""
+    mean = covariance.diagonal().mean()
     values, axes = torch.linalg.eigh(covariance)
-    values, axes = values.flip(-1).clamp(min=0), axes.flip(-1)
-    shrinkage = _SHRINKAGE + _FEW / n_images
-    # Where nothing varies, the features stay as they are.
-    scales = torch.where(mean > 0, (values / mean + shrinkage).rsqrt(), 1.0)
-    return (axes * scales[..., None, :]).mT[..., :n_dims, :]
+    values, axes = values.flip(0).clamp(min=0), axes.flip(1)
+    if mean == 0:  # nothing varies
+        return axes.T[:n_dims]
+    scales = (values / mean + shrinkage(n_images)) ** _POWER
+    return (axes * scales).T[:n_dims]
+
+
+def shrinkage(n_images):
+    """Return what is added to all variances, as a fraction of the mean one."""
+    return _SHRINKAGE + _FEW / n_images
