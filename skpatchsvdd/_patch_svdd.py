@@ -139,8 +139,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         labels.
     embedding_dim : int, default=64
         The paper's D, the length of an embedded feature. At most 64 with
-        ``encoder="procedural"``, whose features have 64 numbers; beside other encoders
-        these are not embedded.
+        ``encoder="procedural"``, whose features have 64 numbers; a smaller one keeps
+        the axes along which those of X vary most. Beside other encoders they are not
+        embedded.
     encoder : str, torch.nn.Module or list of both, default="auto"
         What makes features of patches: a name, a network of your own, or a list of
         some. "procedural" is a network that has seen nothing but procedural images, for
@@ -321,7 +322,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     multiple of the stride, the last rows and columns, fewer than a stride, are not
     inspected and take the values of the nearest inspected pixels.
 
-    Grey images keep one channel. The bank takes 0.5 MB for an image of 256 x 256 with
+    Grey images keep one channel. The bank takes 0.6 MB for an image of 256 x 256 with
     "procedural", and 0.9 MB with "hierarchical".
 
     References
