@@ -143,14 +143,6 @@ def test_lam_and_embedding_dim_count(gears):
             assert abs(some / other - 1).max() > 1e-4
 
 
-def test_without_training_few_numbers_are_the_first_ones(gears):
-    est = PatchSVDD(max_iter=0, random_state=SEED).fit(gears[0])
-    few = PatchSVDD(max_iter=0, embedding_dim=5, random_state=SEED).fit(gears[0])
-    for scale in est.scales_:
-        features, first = (x.embed(gears[0][:1], scale) for x in (est, few))
-        np.testing.assert_allclose(features[..., :5], first, rtol=1e-4, atol=1e-4)
-
-
 def test_there_are_no_more_numbers_than_features_have(gears):
     with pytest.raises(ValueError, match=r"embedding_dim must be at most 64 .* got 65"):
         PatchSVDD(embedding_dim=65).fit(gears[0])
