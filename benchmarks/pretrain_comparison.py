@@ -5,8 +5,8 @@ patches of that one compare with those of the others, as the estimator does, and
 the network to say for every pixel whether it is damaged. The result is the file that
 the package ships.
 
-An interrupted training goes on from the file that --restart names. With --begin, weights
-of an earlier training are trained on, without batch norm.
+An interrupted training goes on from the file that --restart names. With --begin,
+weights of an earlier training are trained on, without batch norm.
 
 Example: python benchmarks/pretrain_comparison.py -o new.safetensors --workers 13
 """

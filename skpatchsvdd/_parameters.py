@@ -41,7 +41,7 @@ class Training(_Settings):
         them; each crop is seen in two views under different light, of which the second
         has synthetic defects and may be shifted. "paper" is the paper's training, on
         pairs of patches cut out one by one, in float32, of which the neighbours lie
-        3K/4 to K - 1 pixels apart; of "procedural" they lie nearer, see
+        3K/4 to K - 1 pixels apart; of "procedural" some lie nearer, see
         :ref:`embedding`. It needs many more steps, and collapses on some images. The
         :ref:`user guide <paper_training>` lists what differs from the authors' code.
 
@@ -139,10 +139,10 @@ class Inspection(_Settings):
     comparison_weight : "auto" or float, default="auto"
         How much the comparison counts that was learnt on procedural images: a network
         that sees how patches compare with normal ones, and the image, and gives logits
-        of damage for every pixel. With the weight w and the logit l, a pixel of the
-        anomaly map is multiplied by exp(w l), the score is the geometric mean of that
+        of damage for every pixel. With the weight w and the logit l, a pixel of the map
+        of each scale is multiplied by exp(w l), the score is the geometric mean of that
         without it and that of this map, and masks are where l > 0. 0 leaves it out, as
-        the paper does. "auto" is 0.2 with features learnt on procedural images, on
+        the paper does. "auto" is 0.07 with features learnt on procedural images, on
         whose distances it was trained, and 0 with other encoders alone.
 
     score_pixels : "auto" or int, default="auto"

@@ -139,13 +139,14 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         labels.
     embedding_dim : int, default=64
         The paper's D, the length of an embedded feature. At most 64 with
-        ``encoder="procedural"``, whose features have 64 numbers; beside other encoders
-        these are not embedded.
+        ``encoder="procedural"``, whose features have 64 numbers; a smaller one keeps
+        the axes along which those of X vary most. Beside other encoders they are not
+        embedded.
     encoder : str, torch.nn.Module or list of both, default="auto"
         What makes features of patches: a name, a network of your own, or a list of
         some. "procedural" is a network that has seen nothing but procedural images, for
-        patches of 16, 24 and 48 pixels; alone, its features are embedded by a training
-        on X, see :ref:`embedding`. "hierarchical" is the paper's, trained on X from
+        patches of 12 to 64 pixels; alone, its features are embedded by a training on
+        X, see :ref:`embedding`. "hierarchical" is the paper's, trained on X from
         random weights: it builds the feature of a patch from those of its quarters. A
         module maps images, (n, channels, height, width) in 0..1, to a feature map or a
         list of them, each of which is a scale; `fit` works with a frozen copy, see
@@ -159,11 +160,12 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         more.
     patch_size : {32, 64, 128}, default=64
         K, the size of the largest patches of "hierarchical". All smaller scales down to
-        32 are inspected too.
+        32 are inspected too. "procedural" has sizes of its own: 12, 16, 32 and 64, of
+        which those that fit into the images are inspected.
     strides : tuple of int, default=None
         Pixels from one patch to the next, one value for each scale, smallest scale
         first. None is 4, 16, 16 for the scales 32, 64, 128. "procedural" has its
-        own, 8, 8, 16 for the scales 16, 24, 48.
+        own, 8, 8, 16, 16 for the scales 12, 16, 32, 64, and takes None alone.
     image_size : int or (int, int), default=None
         Size (height, width) to which every image is resized, with anti-aliasing, before
         anything else. None keeps the size: a photograph of 4000 x 3000 takes a CPU
@@ -174,10 +176,11 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         are not seen: patches that hold no others are neither trained on nor compared,
         and the anomaly map is 0 there. None looks at all pixels.
     max_iter : "auto" or int, default="auto"
-        Optimisation steps. 0 trains nothing: "procedural" does without, and other
-        encoders keep their random weights. "auto" is 200 with "procedural"; with
-        "hierarchical" 1000 on a GPU and 240 on a CPU; 12000 with ``training="paper"``,
-        whose authors take ``300 * 100 * n_images / 64`` steps.
+        Optimisation steps. 0 trains nothing: the features of "procedural", alone, are
+        then half whitened by those of X, see :ref:`embedding`, and "hierarchical" keeps
+        its random weights. "auto" is 200 with "procedural"; with "hierarchical" 1000 on
+        a GPU and 240 on a CPU; 12000 with ``training="paper"``, whose authors take
+        ``300 * 100 * n_images / 64`` steps.
     early_stopping : bool, default=False
         Whether to hold out a tenth of the images, or the `validation_fraction` of a
         :class:`~skpatchsvdd.Training`, check up to a dozen times how well synthetic
@@ -277,8 +280,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     patch_sizes_, strides_ : tuple of int
         The scales inspected, those of the trained encoder first, and their strides.
     scales_ : tuple of int or str
-        What each scale is called: its patch size, or, for the maps of a module, whose
-        sizes may be those of other scales, "module0.map0", "module0.map1" and so on.
+        What each scale is called: its patch size. Where sizes may be those of other
+        scales, the encoder, too, says which: "procedural.32", if it stands beside
+        "hierarchical", and "module0.map0", "module0.map1" and so on for a module.
     bank_size_ : dict of int or str to int
         Number of normal patches kept, by scale.
     defect_kinds_ : ndarray of str of shape (n_defective,)
@@ -287,7 +291,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         Number of patches of known defects, by scale.
     loss_curve_ : dict of str to ndarray of shape (n_steps,)
         Every loss term at every step, unweighted: "position_16", "svdd_16",
-        "damage_16" and so on. Tasks of weight 0 are not among them.
+        "damage_16" and so on, by patch size. Tasks of weight 0 are not among them.
     n_iter_ : int
         Number of steps taken.
     best_iter_ : int
@@ -318,7 +322,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     multiple of the stride, the last rows and columns, fewer than a stride, are not
     inspected and take the values of the nearest inspected pixels.
 
-    Grey images keep one channel. The bank takes 0.5 MB for an image of 256 x 256 with
+    Grey images keep one channel. The bank takes 0.6 MB for an image of 256 x 256 with
     "procedural", and 0.9 MB with "hierarchical".
 
     References

@@ -1,6 +1,5 @@
 """The network that has learnt on procedural images alone, its features embedded."""
 
-import copy
 import functools
 import hashlib
 import itertools
@@ -19,7 +18,7 @@ from skpatchsvdd._encoding.base import (
     PatchEncoder,
     weights_digest,
 )
-from skpatchsvdd._encoding.scales import SCALES, take_patches, zoom_images
+from skpatchsvdd._encoding.scales import LARGEST, SCALES, take_patches, zoom_images
 from skpatchsvdd._utils import make_lock, read_tensors
 
 # Channels of the first layer, at every second pixel, and of the stages after it, each
@@ -44,7 +43,7 @@ class ProceduralEncoder(PatchEncoder):
 
     The network stays as it is. The embedding, a matrix for each scale, is what training
     changes; the first one takes the first D of 64 features, which are sorted by how
-    much they vary. `patch_size` is the largest of 16, 24 and 48 that fits into images.
+    much they vary. `patch_size` is the largest of `SCALES` that fits into images.
 
     A feature also depends on what lies around its patch. Images are taken as they are,
     on the 0..1 scale. The network has three channels: other numbers of them are brought
@@ -58,7 +57,7 @@ class ProceduralEncoder(PatchEncoder):
     exponent = 1 / 4
     full_length = LENGTH  # of features before they are embedded
 
-    def __init__(self, n_channels, embedding_dim=LENGTH, patch_size=max(SCALES)):
+    def __init__(self, n_channels, embedding_dim=LENGTH, patch_size=LARGEST):
         super().__init__(n_channels, embedding_dim, patch_size)
         self.network = PretrainedNetwork()
         self.project = nn.ModuleList(EmptyConv2d(n, LENGTH, 1) for n in STAGES)
@@ -289,7 +288,7 @@ def clear_cache() -> None:
 
 
 class PretrainedNetwork(nn.Module):
-    """Residual stages at every fourth, eighth and sixteenth pixel.
+    """Residual stages at every fourth, eighth and sixteenth pixel that it sees.
 
     Images are continued by their own edges: zeros there would tell a network where in
     the image it is. For training, layers are followed by batch norm; else they have a

@@ -109,7 +109,7 @@ class JointEncoder(PatchEncoder):
         self.joined = nn.ModuleList(members)
         self.config = members[0].config
         self.patch_sizes = tuple(k for x in members for k in x.patch_sizes)
-        self.scale_names = tuple(name for x in members for name in x.scale_names)
+        self.scale_names = _name_scales(members)
         self.lengths = tuple(length for x in members for length in x.lengths)
 
     @property
@@ -118,7 +118,7 @@ class JointEncoder(PatchEncoder):
         return list(self.joined)
 
     def encode_patches(self, batches):
-        """Return features of batches of patches, each by an encoder of its size."""
+        """Return features of batches of patches, by the first encoder of their size."""
         features = []
         for patches in batches:
             member = next(x for x in self.joined if patches.shape[-1] in x.patch_sizes)
@@ -127,3 +127,12 @@ class JointEncoder(PatchEncoder):
 
     def __reduce__(self):
         return JointEncoder, (self.members,)
+
+
+def _name_scales(members):
+    """Return what each scale is called, with its encoder where others are called so."""
+    named = []
+    for x in members:
+        is_taken = set(named).intersection(x.scale_names)
+        named += [f"{x.name}.{k}" for k in x.scale_names] if is_taken else x.scale_names
+    return tuple(named)

@@ -1,10 +1,12 @@
-"""The patch sizes of "procedural": sizes of the image, stages, and where patches lie."""
+"""The scales of "procedural": sizes of images, stages, and where patches lie."""
 
 import functools
 from typing import NamedTuple
 
 import numpy as np
 import torch
+
+from skpatchsvdd._utils import normal_mode
 
 
 class Scale(NamedTuple):
@@ -22,6 +24,7 @@ SCALES = {
     32: Scale(stage=1, zoom=0.75, stride=16),
     64: Scale(stage=2, zoom=0.75, stride=16),
 }
+LARGEST = max(SCALES)
 # Pixels from one cell of a stage to the next, and cells along each axis that the
 # feature of a patch is the mean of.
 _STEPS, _WIDTHS = (4, 8, 16), (3, 2, 2)
@@ -56,6 +59,7 @@ def _bring(x, down, across):
 
 # Never dropped: a CUDA graph reads where they were when that was recorded.
 @functools.cache
+@normal_mode()
 def _resize_axis(length, zoom, device):
     """Weight of each pixel in each of a resized axis, linear, (n_new, length)."""
     n_new = max(int(length * zoom), 1)
@@ -68,6 +72,7 @@ def _resize_axis(length, zoom, device):
 
 
 @functools.cache
+@normal_mode()
 def _patch_weights(length, n_cells, patch_size, device):
     """Weight of each cell of a stage in the feature of each patch along an axis.
 

@@ -27,7 +27,7 @@ from skpatchsvdd.metrics import detection_auroc
 _N_CROPS, _N_TOGETHER, _N_EACH = 128, 16, 64
 # Patches of second views, and those of first views they are compared with, of a check.
 _N_CHECKED, _N_COMPARED = 1024, 4096
-# How much the learnt distance counts beside that of the features as they are.
+# How much the learnt distance counts beside the initial one.
 _LEARNT = 0.5
 
 
@@ -91,7 +91,7 @@ class FeaturePool:
         return values if seen is None else values[seen > 0]
 
     def join_features(self, encoder):
-        """Return an encoder whose distances are those learnt and initial, half and half.
+        """Return an encoder of learnt and initial distances, half and half.
 
         The squared distance is the mean of that of the embedding that training began
         with and of the learnt one, scaled so that both are alike on average. Both side

@@ -21,7 +21,7 @@ from skpatchsvdd.datasets import make_textures
 SHA256 = "37d5ad0a4060074dd2382cbf8c5f6989ad913fdc12c347d521cb2f9a85f4e4cb"
 # Logits of a fixed picture, at its middle, told that all is usual and then not.
 EXPECTED = (4.191, 5.061)
-WEIGHT = 0.2
+WEIGHT = 0.07
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,8 @@ def test_a_map_is_multiplied_by_a_power_of_the_odds_of_damage(est, images, damag
     with torch.inference_mode():
         logits = read_comparison()[0](picture, scales).clamp(-8, 8)
     logits = F.interpolate(logits, (64, 64), mode="bilinear", align_corners=False)
-    expected = plain.anomaly_map(image) * np.exp(WEIGHT * logits[:, 0].numpy())
+    power = WEIGHT * len(est.patch_sizes_)
+    expected = plain.anomaly_map(image) * np.exp(power * logits[:, 0].numpy())
     found = est.anomaly_map(image)
     np.testing.assert_allclose(found, expected, rtol=0.01)
     largest = np.sort(found, axis=None)[-400:].mean()
@@ -105,7 +106,7 @@ def test_training_images_are_compared_as_new_ones(est, images):
     others = make().fit(np.delete(images, 3, axis=0))
     # What is typical of all differs by one image.
     ratio = others.score_samples(images[3:4])[0] / est.training_scores_[3]
-    assert 0.5 < ratio < 1.5
+    assert 0.5 < ratio < 2
 
 
 def find_f1(est, damaged):

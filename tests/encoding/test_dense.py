@@ -32,7 +32,7 @@ def make_dense(kind, size, strides=None, light=0.3):
         ("hierarchical", (4, 16), (97, 264), 1.0),
         ("hierarchical", (3, 5), (97, 264), 0.3),
         ("hierarchical", (3, 5), (64, 300), 1.0),
-        ("procedural", None, (420, 435), 0.3),
+        ("procedural", None, (75, 900), 0.3),
         ("module", None, (420, 435), 0.3),
     ],
 )

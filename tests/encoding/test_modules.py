@@ -12,6 +12,7 @@ from torch import nn
 
 import skpatchsvdd
 from skpatchsvdd import PatchSVDD, Training
+from skpatchsvdd._encoding import ProceduralEncoder
 from skpatchsvdd._encoding.modules import LENGTH, AxesSum, make_module_encoder
 from skpatchsvdd._images import check_images
 from skpatchsvdd.datasets import make_textures
@@ -98,7 +99,9 @@ def test_modules_stand_beside_other_encoders(images, others):
     est.fit(images[0])
     assert est.n_iter_ == ("hierarchical" in others)
     names = ("hierarchical" in others) * (32,)
-    own, known = ("module0.map0", "module0.map1"), (16, 24, 48)
+    own, known = ("module0.map0", "module0.map1"), ProceduralEncoder.scales(50)
+    if "hierarchical" in others:  # whose patches are of 32 pixels, too
+        known = tuple(f"procedural.{k}" for k in known)
     assert est.scales_ == names + own + ("procedural" in others) * known
     assert len(est.patch_sizes_) == len(est.strides_) == len(est.scales_)
     assert np.isfinite(est.score_samples(images[1])).all()
@@ -107,9 +110,11 @@ def test_modules_stand_beside_other_encoders(images, others):
 def test_scales_of_equal_size_are_told_apart(images):
     est = PatchSVDD(encoder=[Net(), "procedural", Net(seed=1)], device="cpu")
     est.fit(images[0])
-    assert est.patch_sizes_.count(24) == 3
-    assert len(set(est.scales_)) == 7
-    assert len(est.bank_size_) == len(est.usual_distances_) == 7
+    known = ProceduralEncoder.scales(50)
+    assert est.patch_sizes_ == (12, 24, *known, 12, 24)
+    n_scales = 4 + len(known)
+    assert len(set(est.scales_)) == n_scales
+    assert len(est.bank_size_) == len(est.usual_distances_) == n_scales
     named = [x for x in est.scales_ if str(x).endswith("map1")]
     one, other = (est.anomaly_map(images[1], scale=x) for x in named)
     assert not np.allclose(one, other)

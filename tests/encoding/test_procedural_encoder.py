@@ -8,22 +8,23 @@ from settings import SEED
 
 import skpatchsvdd
 from skpatchsvdd import Inspection, PatchSVDD, Training
-from skpatchsvdd._encoding import JointEncoder
+from skpatchsvdd._encoding import JointEncoder, grid_shape
 from skpatchsvdd._encoding.procedural import (
-    PATCHES,
     WEIGHTS,
     PretrainedNetwork,
     ProceduralEncoder,
     fold_norms,
 )
+from skpatchsvdd._encoding.scales import SCALES
 from skpatchsvdd._utils import read_tensors
 from skpatchsvdd.datasets import make_textures
 from skpatchsvdd.metrics import detection_auroc, segmentation_auroc
 
 SHA256 = "e469a2b2a45b400c531e7bae5052a085d82af8d4d373f771b1e2fd1026373fbf"
 # Mean length of the features of a fixed image, by stage.
-EXPECTED = (11.9264, 12.4617, 14.1076)
-STRIDES = tuple(PATCHES.values())
+EXPECTED = (12.349, 12.2633, 13.6474)
+SIZES = tuple(SCALES)
+STRIDES = tuple(x.stride for x in SCALES.values())
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +59,8 @@ def test_weights_are_those_the_page_is_about():
 def test_features_of_a_fixed_image(encoder):
     y, x = torch.meshgrid(torch.arange(96.0), torch.arange(96.0), indexing="ij")
     image = torch.stack([(x / 95), (y / 95), torch.sin(x * y / 300) / 2 + 0.5])[None]
-    found = encoder.encode_images(image, STRIDES)
-    norms = [float(f.norm(dim=1).mean()) for f in found]
+    pairs = zip(encoder.network(image), encoder.project, strict=True)
+    norms = [float(project(x).norm(dim=1).mean()) for x, project in pairs]
     np.testing.assert_allclose(norms, EXPECTED, rtol=1e-3)
 
 
@@ -69,21 +70,21 @@ def test_a_patch_is_where_its_feature_looks(encoder):
     dotted = plain.clone()
     dotted[:, :, 39:42, 55:58] = 1
     found = (encoder.encode_images(x, STRIDES) for x in (plain, dotted))
-    for (size, stride), a, b in zip(PATCHES.items(), *found, strict=True):
+    for size, stride, a, b in zip(SIZES, STRIDES, *found, strict=True):
         change = (a - b).norm(dim=1)[0]
         row, col = divmod(int(change.argmax()), change.shape[1])
         assert abs(row * stride + size / 2 - 40) <= stride
         assert abs(col * stride + size / 2 - 56) <= stride
 
 
-@pytest.mark.parametrize("size", [16, 23, 24, 40, 47, 48, 61, 97])
+@pytest.mark.parametrize("size", sorted({n + i for n in SIZES for i in (0, 7)} | {97}))
 def test_patches_of_any_image_size(size):
     encoder = ProceduralEncoder.make_pretrained(1, (size, size + 5))
     features = encoder.encode_images(torch.rand(1, 1, size, size + 5), STRIDES)
     for k, f in zip(encoder.patch_sizes, features, strict=True):
-        rows = (size - k) // PATCHES[k] + 1
-        cols = (size + 5 - k) // PATCHES[k] + 1
-        assert f.shape == (1, 64, rows, cols)
+        grid = grid_shape((size, size + 5), k, SCALES[k].stride)
+        assert f.shape == (1, 64, *grid)
+        assert f.isfinite().all()
 
 
 def test_channels_are_brought_to_three(encoder):
@@ -112,8 +113,8 @@ def test_batch_norm_is_folded_into_the_layers():
 def test_procedural_features_find_defects_without_training(parts):
     train, test = parts
     est = PatchSVDD(max_iter=0, random_state=SEED).fit(train)
-    assert est.patch_sizes_ == (16, 24, 48)
-    assert est.strides_ == (8, 8, 16)
+    assert est.patch_sizes_ == SIZES
+    assert est.strides_ == STRIDES
     assert est.n_iter_ == 0
     assert detection_auroc(test.labels, est.score_samples(test.images)) > 0.9
     assert segmentation_auroc(test.masks, est.anomaly_map(test.images)) > 0.9
@@ -131,13 +132,17 @@ def test_both_encoders_make_one_map(parts):
     )
     est.fit(train[:3])
     assert isinstance(est.encoder_, JointEncoder)
-    assert est.patch_sizes_ == (32, 64, 16, 24, 48)
-    maps = [est.anomaly_map(test.images[:2], scale=k) for k in est.patch_sizes_]
-    expected = (maps[0] * maps[1]) ** 0.125 * maps[2] * maps[3] * maps[4]
+    assert est.patch_sizes_ == (32, 64, *SIZES)
+    assert est.scales_[:2] == (32, 64)
+    assert est.scales_[2:] == tuple(f"procedural.{k}" for k in SIZES)
+    assert len(est.bank_size_) == len(est.scales_)
+    maps = [est.anomaly_map(test.images[:2], scale=k) for k in est.scales_]
+    expected = (maps[0] * maps[1]) ** 0.125 * np.prod(maps[2:], axis=0)
     np.testing.assert_allclose(est.anomaly_map(test.images[:2]), expected, rtol=1e-3)
     explained = est.explain(test.images[:2])
-    assert explained[0].shape[1] == 5
-    assert est.embed(test.images[:1], 24).shape == (1, 10, 10, 64)
+    assert explained[0].shape[1] == len(est.scales_)
+    grid = grid_shape((96, 96), SIZES[-1], STRIDES[-1])
+    assert est.embed(test.images[:1], est.scales_[-1]).shape == (1, *grid, 64)
 
 
 @pytest.mark.parametrize("encoder", ["procedural", ["hierarchical", "procedural"]])
@@ -158,7 +163,7 @@ def test_models_survive(parts, tmp_path, encoder):
 @pytest.mark.parametrize(
     ("given", "sizes"),
     [
-        ({}, (16, 24, 48)),
+        ({}, SIZES),
         ({"max_iter": 1, "encoder": "hierarchical"}, (32, 64)),
         ({"max_iter": 1, "training": Training(method="paper", batch_size=1)}, (32, 64)),
         (
@@ -167,9 +172,9 @@ def test_models_survive(parts, tmp_path, encoder):
                 "max_iter": 0,
                 "patch_size": 32,
             },
-            (32, 16, 24, 48),
+            (32, *SIZES),
         ),
-        ({"encoder": ("procedural",)}, (16, 24, 48)),
+        ({"encoder": ("procedural",)}, SIZES),
     ],
 )
 def test_what_auto_means(parts, given, sizes):
@@ -200,9 +205,22 @@ def test_strides_are_those_of_an_encoder_of_patches(parts):
 
 
 def test_images_without_room_for_a_patch_are_refused():
-    images = np.zeros((3, 12, 40, 3), dtype=np.uint8)
-    with pytest.raises(ValueError, match=r"12 x 40 are smaller than .* 16 x 16"):
+    size = min(SIZES)
+    images = np.zeros((3, size - 1, 40, 3), dtype=np.uint8)
+    message = f"{size - 1} x 40 are smaller than .* {size} x {size}"
+    with pytest.raises(ValueError, match=message):
         PatchSVDD(encoder="procedural").fit(images)
+
+
+@pytest.mark.parametrize("shape", [(20, 200), (13, 13), (200, 12)])
+def test_thin_and_small_images_have_the_scales_that_fit(shape):
+    images = make_textures(4, image_size=200, random_state=SEED).images
+    images = images[:, : shape[0], : shape[1]]
+    est = PatchSVDD(max_iter=1, random_state=SEED, device="cpu").fit(images)
+    assert est.patch_sizes_ == tuple(k for k in SIZES if k <= min(shape))
+    maps = est.anomaly_map(255 - images)
+    assert maps.shape == images.shape[:3]
+    assert np.isfinite(maps).all()
 
 
 def test_a_warm_start_keeps_what_was_trained(parts):
@@ -210,6 +228,6 @@ def test_a_warm_start_keeps_what_was_trained(parts):
     est.set_params(training__batch_size=1, encoder=["hierarchical", "procedural"])
     first = est.fit(parts[0][:3]).encoder_.members[0]
     est.set_params(max_iter=0).fit(parts[0][:4])
-    assert est.patch_sizes_ == (32, 64, 16, 24, 48)
+    assert est.patch_sizes_ == (32, 64, *SIZES)
     pairs = zip(first.parameters(), est.encoder_.parameters(), strict=False)
     assert all(torch.equal(*pair) for pair in pairs)

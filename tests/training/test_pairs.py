@@ -2,9 +2,11 @@ import numpy as np
 import pytest
 import torch
 
+from skpatchsvdd._encoding.scales import SCALES
 from skpatchsvdd._training import paper
-from skpatchsvdd._training.pairs import DIRECTIONS
+from skpatchsvdd._training.pairs import DIRECTIONS, draw_pairs
 from skpatchsvdd._training.paper import PairSampler
+from skpatchsvdd._utils import Draws
 
 
 def make_sampler(pixels, seed=0):
@@ -77,3 +79,27 @@ def test_noise_shifts_colours_and_pixels():
     pixels = first - first.mean(dim=(2, 3), keepdim=True)
     assert pixels.std().item() == pytest.approx(0.02, rel=0.02)
     assert not torch.equal(first, second)
+
+
+@pytest.mark.parametrize(
+    ("patch_size", "stride"),
+    sorted({(32, 4), (12, 8)} | {(k, scale.stride) for k, scale in SCALES.items()}),
+)
+@pytest.mark.parametrize("n_cells", [1, 2, 100])
+def test_pairs_of_a_grid_overlap_and_are_apart(patch_size, stride, n_cells):
+    draws = Draws(torch.Generator().manual_seed(0))
+    size = patch_size + (n_cells - 1) * stride
+    first, second, number = draw_pairs(50, 20, size, patch_size, stride, draws)
+    assert (first[:, 0] == second[:, 0]).all()
+    for cells in (first, second):
+        assert cells[:, 1:].min() >= 0
+        assert cells[:, 1:].max() < n_cells
+    step, sign = (second - first)[:, 1:], torch.tensor(DIRECTIONS)[number]
+    if n_cells == 1:
+        assert not step.any()
+        return
+    assert torch.equal(step.sign(), sign)
+    away = stride * step.abs()[sign != 0]
+    assert away.max() < patch_size
+    if n_cells == 100:
+        assert away.min() > 3 * patch_size / 4 - stride
