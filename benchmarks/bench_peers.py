@@ -71,7 +71,9 @@ def parse_arguments():
     )
     parser.add_argument("--n-train", type=int, help="first training images alone")
     parser.add_argument("--n-test", type=int, help="so many, evenly spaced")
-    parser.add_argument("--image-size", type=int, default=256, help="resize to this")
+    parser.add_argument(
+        "--image-size", type=int, default=256, help="at least 256 for efficientad"
+    )
     parser.add_argument("--steps", type=int, default=20, help="measured of EfficientAD")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     args = parser.parse_args()
