@@ -7,9 +7,13 @@ OLDEST_PYTHON ?= $(shell python3.10 -c 'print("python3.10")' 2>/dev/null || \
 	echo $(PYTHON))
 INSTALL_OLDEST := $(OLDEST)/bin/python -m pip install --quiet \
 	--constraint constraints-oldest.txt
+PEERS := .venv-peers
+INSTALL_PEERS := $(PEERS)/bin/python -m pip install --quiet \
+	--constraint constraints-peers.txt
+ARGS ?= --help
 
 .PHONY: demo test test-slow test-all test-oldest test-numerics test-numerics-quick docs \
-	dist lint clean
+	peers dist lint clean
 
 # Each stamp is one set of extras, so that every target installs just what it needs.
 $(VENV)/.%: setup.cfg pyproject.toml constraints.txt
@@ -59,9 +63,19 @@ test-numerics-quick: $(VENV)/.test
 docs: $(VENV)/.docs
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 
+# Other packages on the same images, in an environment of their own, as ARGS say.
+peers: $(PEERS)/.peers
+	$(PEERS)/bin/python benchmarks/bench_peers.py $(ARGS)
+
+$(PEERS)/.peers: setup.cfg pyproject.toml constraints-peers.txt
+	test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
+	$(INSTALL_PEERS) torch
+	$(INSTALL_PEERS) anomalib --editable '.[images]'
+	touch $@
+
 # A wheel and an sdist, installed into an environment of their own and used there.
 dist:
 	$(PYTHON) tests/check_dist.py dist
 
 clean:
-	rm -rf $(VENV) $(OLDEST) build dist *.egg-info docs/_build docs/generated docs/auto_examples
+	rm -rf $(VENV) $(OLDEST) $(PEERS) build dist *.egg-info docs/_build docs/generated docs/auto_examples

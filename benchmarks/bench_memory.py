@@ -62,9 +62,14 @@ def main():
 
 def alone(call, *arguments):
     """Run a call in a new process; return its peak memory and time."""
+    return run_alone(measure, call, arguments)
+
+
+def run_alone(call, *arguments):
+    """Run a call in a new process; return what it returns."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context) as executor:
-        return executor.submit(measure, call, arguments).result()
+        return executor.submit(call, *arguments).result()
 
 
 def measure(call, arguments):

@@ -15,7 +15,7 @@ ROOT = PACKAGE.parent
 TEXT = (ROOT / "CONTRIBUTING.md").read_text()
 FILES = (".py", ".md", ".txt", ".cfg", ".rst", ".html", ".css", ".js", ".model")
 # What is made by commands, and commands and settings of others.
-OTHERS = {".venv", ".venv-oldest", "pip freeze", "TRITON_INTERPRET=1"}
+OTHERS = {".venv", ".venv-oldest", ".venv-peers", "pip freeze", "TRITON_INTERPRET=1"}
 
 
 def read_names():

@@ -3,6 +3,7 @@
 import importlib
 import json
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -193,6 +194,102 @@ def test_memory(run, category):
     assert [row["call"] for row in figures["rows"]] == ["fit", "score 3"]
     for row in figures["rows"]:
         assert row["peak MB"] > row["idle MB"] > 0
+
+
+class Difference:
+    """A model that looks for pixels unlike the mean of its training images."""
+
+    name, fitted, remaining_s = "Difference", "measured", 10.0
+
+    def __init__(self, weights, n_steps):
+        pass
+
+    def fit(self, images):
+        self.mean = images.mean(axis=0)
+
+    def inspect(self, images):
+        maps = np.abs(images - self.mean).mean(axis=3)
+        return maps.max(axis=(1, 2)), maps
+
+    def save(self, path):
+        path.write_bytes(bytes(2_000_000))
+
+
+@pytest.fixture
+def peers(run, root, monkeypatch):
+    """Compare models in this process, one of them with nothing to install."""
+    import bench_peers
+
+    for name in ("OMP_NUM_THREADS", "TQDM_DISABLE"):
+        monkeypatch.setenv(name, "1")
+    monkeypatch.setattr(bench_peers, "run_alone", lambda call, *rest: call(*rest))
+    monkeypatch.setattr(bench_peers, "find_spec", lambda name: None)
+    monkeypatch.setitem(bench_peers.MODELS, "difference", Difference)
+    options = "--n-train 4 --n-test 3 --image-size 64 --threads 1"
+    data = "--data", root, "--category", "bottle"
+    return lambda *models: run("bench_peers", *data, options, "--models", *models)
+
+
+def test_peers(peers):
+    ours, other = peers("patchsvdd", "difference")["rows"]
+    assert (ours["model"], other["model"]) == ("PatchSVDD", "Difference")
+    for row in (ours, other):
+        assert (row["trained on"], row["tested on"]) == (4, 3)
+        assert row["peak MB"] >= row["idle MB"] > 0
+        assert min(row["ms alone"], row["ms of many"]) > 0
+        check_rates(row["det"], row["seg"], row["pro"])
+    assert 10 < other["fit s"] < 20
+    assert other["model MB"] == 2
+
+
+def test_peers_without_weights_have_no_quality(peers, monkeypatch):
+    import bench_peers
+
+    monkeypatch.setattr(bench_peers, "AnomalibModel", Difference)
+    monkeypatch.setattr(bench_peers, "import_anomalib", lambda: None)
+    monkeypatch.setattr(bench_peers, "find_spec", lambda name: "found")
+    [row] = peers("difference")["rows"]
+    assert (row["weights"], row["det"], row["seg"], row["pro"]) == ("random", *"---")
+
+
+def test_peers_that_are_not_installed_are_named(peers, capsys):
+    with pytest.raises(SystemExit):
+        peers("patchcore")
+    assert (
+        "patchcore: anomalib is not installed. `make peers`" in capsys.readouterr().err
+    )
+
+
+def test_steps_of_a_peer_are_multiplied(monkeypatch):
+    import _peers
+
+    class Network(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.student, self.ae = torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)
+
+        def forward(self, x, photograph):
+            return tuple(self.student.weight.sum() * x.mean() for _ in range(3))
+
+    times = iter([100.0, 1.0, 3.0])
+    monkeypatch.setattr(_peers, "stopwatch", lambda: nullcontext([next(times)]))
+    monkeypatch.setattr(_peers.EfficientAD, "make", lambda self: Network())
+    model = _peers.EfficientAD(None, 2)
+    model.train(np.ones((1, 8, 8, 3), dtype=np.uint8))
+    assert model.remaining_s == (70_000 - 3) * 2.0  # but for the first, which warms up
+
+
+def test_weights_of_a_peer_may_hold_more_but_not_less(tmp_path):
+    from _peers import load
+
+    network, path = torch.nn.Linear(2, 2), tmp_path / "weights.pth"
+    state = {"weight": torch.ones(2, 2), "bias": torch.ones(2), "fc": torch.ones(1)}
+    torch.save(state, path)
+    load(network, path)
+    assert (network.weight == 1).all()
+    torch.save({"weight": torch.ones(2, 2)}, path)
+    with pytest.raises(ValueError, match="lacks 1 arrays of Linear, such as 'bias'"):
+        load(network, path)
 
 
 def test_metrics(run):
