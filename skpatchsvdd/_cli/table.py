@@ -15,6 +15,7 @@ COLUMNS = (
     *("kind_distance", "map", "note", "reason", "time"),
     "state",  # by which files are known, and so the last
 )
+BOX = ("top", "left", "bottom", "right", "area")  # of a region
 _TEXTS = {"file", "kind", "map", "reason"}  # what somebody has named
 # How text begins that a spreadsheet would compute; or that would be taken for such.
 _COMPUTED = ("=", "+", "-", "@", "'")
@@ -52,6 +53,11 @@ def as_cell(text):
     """
     text = printable(text)
     return f"'{text}" if text.startswith(_COMPUTED) else text
+
+
+def as_text(cell):
+    """Return the text of a cell without the apostrophe of `as_cell`."""
+    return cell[1:] if cell.startswith("'") else cell
 
 
 class Table:

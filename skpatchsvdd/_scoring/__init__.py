@@ -25,4 +25,4 @@ from skpatchsvdd._scoring.inspect import (
 )
 from skpatchsvdd._scoring.joining import check_copies, find_added
 from skpatchsvdd._scoring.maps import find_covering, resize_map
-from skpatchsvdd._scoring.regions import DAMAGED, resize_regions
+from skpatchsvdd._scoring.regions import DAMAGED, find_regions, resize_regions
