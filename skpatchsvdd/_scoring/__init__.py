@@ -12,6 +12,7 @@ from skpatchsvdd._scoring.fitted import (
     score_encoded,
     score_rows,
 )
+from skpatchsvdd._scoring.frames import import_pandas, make_frames
 from skpatchsvdd._scoring.inspect import (
     DeviceBank,
     FittedBank,
