@@ -18,8 +18,8 @@ from skpatchsvdd.datasets import make_textures
 from skpatchsvdd.plotting import LossCurveDisplay, ScoreHistogramDisplay
 
 # %%
-# The estimator is fitted when its task "fit" ends. Before that there is no bank to score
-# with, and its parts say only how far it is, see :ref:`progress`.
+# The estimator is fitted when its task "fit" ends. Before that there is no bank to
+# score with, and its parts say only how far it is, see :ref:`progress`.
 
 
 class TensorBoardLog:

@@ -1,6 +1,5 @@
 """Regions that an inspection has found, as other programs for labelling read them."""
 
-import csv
 import json
 import os
 import xml.etree.ElementTree as ET
@@ -13,7 +12,7 @@ from scipy import ndimage
 
 from skpatchsvdd._cli.maps import MASKS, in_thresholds, name_mask
 from skpatchsvdd._cli.polygons import trace_polygons
-from skpatchsvdd._cli.table import as_cell, writing
+from skpatchsvdd._cli.table import as_cell, make_row, writing
 from skpatchsvdd._cli.terminal import printable
 from skpatchsvdd._images import UNKNOWN_KIND
 from skpatchsvdd._scoring import find_regions
@@ -191,10 +190,9 @@ def make_tasks(images, names):
 def _make_task(image):
     file = Path(os.path.abspath(image.file))
     path = printable(file.relative_to(file.anchor).as_posix())
-    pairs = [(i, x) for i, x in enumerate(image.regions, 1)]
     result = [
         _describe_polygon(f"{i}-{k}", polygon, x, image.size)
-        for i, x in pairs
+        for i, x in enumerate(image.regions, 1)
         for k, polygon in enumerate(x.polygons, 1)
     ]
     model = f"skpatchsvdd {__version__}"
@@ -247,7 +245,8 @@ def make_cvat(images, names):
         element = _add(root, "image", id=i, name=name, width=width, height=height)
         for group, region in enumerate(image.regions, 1):
             _add_polygons(element, region, group)
-    return ET.tostring(root, encoding="unicode", xml_declaration=True)
+    text = ET.tostring(root, encoding="unicode")
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{text}'
 
 
 def _add_polygons(element, region, group):
@@ -274,12 +273,4 @@ def _make_list(images, names):
             value = min(i, _MOST)
             row = (x.mask, value, file, kind, region.score, *region.box, region.area)
             rows.append(row)
-    lines = _Lines()
-    csv.writer(lines).writerows(rows)
-    return "".join(lines)
-
-
-class _Lines(list):
-    """What a writer of CSV writes to."""
-
-    write = list.append
+    return b"".join(map(make_row, rows)).decode("utf-8")

@@ -112,7 +112,7 @@ class Table:
         values["time"] = f"{datetime.now(timezone.utc):%Y-%m-%dT%H:%M:%SZ}"
         for name in _TEXTS & values.keys():
             values[name] = as_cell(values[name])
-        self._append(_make_row([values.get(name, "") for name in COLUMNS]))
+        self._append(make_row([values.get(name, "") for name in COLUMNS]))
         self.n_rows += 1
 
     def _append(self, row):
@@ -120,7 +120,7 @@ class Table:
         # Opened each time: a table that was moved away is followed by a new one.
         with writing(self._path), self._path.open("ab", buffering=0) as stream:
             length = stream.tell()
-            row = row if length else _make_row(COLUMNS) + row
+            row = row if length else make_row(COLUMNS) + row
             try:
                 while row:
                     row = row[stream.write(row) :]
@@ -129,7 +129,7 @@ class Table:
                 raise
 
 
-def _make_row(values):
+def make_row(values):
     """Return a row as bytes, in UTF-8."""
     stream = io.StringIO(newline="")
     csv.writer(stream).writerow(values)
