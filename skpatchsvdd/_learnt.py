@@ -4,6 +4,8 @@ Threads share estimators: some score while another one fits.
 """
 
 import functools
+from collections import Counter
+from html import escape
 
 import numpy as np
 
@@ -59,6 +61,37 @@ def describe_learnt(encoder, fitted, calibration, name="false_alarm_rate", **oth
         "defect_kinds_": np.array(defects.kinds if defects else [], dtype=str),
         **others,
     }
+
+
+def show_learnt(estimator, html):
+    """Return scikit-learn's HTML of an estimator, and below it what is fitted."""
+    if "_fitted" not in vars(estimator):
+        return html
+    facts = _list_facts(take_snapshot(estimator))
+    rows = "".join(
+        f"<tr><th style='text-align: left'>{escape(name)}</th>"
+        f"<td style='text-align: left'>{escape(text)}</td></tr>"
+        for name, text in facts.items()
+    )
+    return f"{html}<table class='skpatchsvdd-fitted'><tbody>{rows}</tbody></table>"
+
+
+def _list_facts(estimator):
+    """Return what is fitted, in words, by what it is."""
+    height, width, n_channels = estimator.inspected_shape_
+    rate = estimator._calibration.alarm_rate(estimator.offset_)
+    facts = {
+        "fitted to": f"{len(estimator.training_scores_):,} images",
+        "inspected at": f"{height} x {width} pixels, channels: {n_channels}",
+        "patches": ", ".join(map(str, estimator.scales_)),
+        "abnormal": f"below a score of {estimator.offset_:.4g}",
+        "false alarms": f"about 1 in {round(1 / rate):,} new normal images",
+    }
+    kinds = Counter(estimator.defect_kinds_.tolist())
+    if kinds:
+        pairs = sorted(kinds.items())
+        facts["known defects"] = ", ".join(f"{n:,} of {kind}" for kind, n in pairs)
+    return facts
 
 
 def take_snapshot(estimator):

@@ -58,6 +58,7 @@ from skpatchsvdd._learnt import (
     describe_learnt,
     on_snapshot,
     set_learnt,
+    show_learnt,
     take_snapshot,
 )
 from skpatchsvdd._options import resolve_options
@@ -70,8 +71,10 @@ from skpatchsvdd._scoring import (
     encode_images,
     explain,
     find_added,
+    import_pandas,
     inspect_images,
     join_fitted,
+    make_frames,
     make_maps,
     resize_map,
     resize_regions,
@@ -959,7 +962,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         return self._resize_regions([x.regions(offset) for x in seen], images)
 
     @on_snapshot
-    def inspect(self, X, explain=False, names=False) -> Bunch:
+    def inspect(self, X, explain=False, names=False, as_frame=False) -> Bunch:
         """Compute all there is to say about images, in one pass.
 
         Parameters
@@ -970,6 +973,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             Whether to say, too, what was compared with what in abnormal images.
         names : bool, default=False
             Whether to say, too, which known kinds of defects their regions resemble.
+        as_frame : bool, default=False
+            Whether to return tables of pandas, too, which must be installed.
 
         Returns
         -------
@@ -979,8 +984,13 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             `predict_mask` and `predict_regions` return; `maps` and `masks` are lists.
             With `explain` also `matches`: for each image an array as of the method
             `explain`, with the row of its highest region, or none if it is normal. With
-            `names` also `names`, what `name_regions` returns.
+            `names` also `names`, what `name_regions` returns. With `as_frame` also
+            `frame`, a DataFrame with a row for each image, and `regions` is one with a
+            row for each region, whose column `image` is the row of its image; see
+            :ref:`frames`.
         """
+        if as_frame:
+            import_pandas()  # before anything is computed
         images, seen, offset = self._look(X, None, holds=explain or names)
         seen = list(seen)
         scores = np.array([x.score for x in seen])
@@ -995,7 +1005,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             more["names"] = self._name(images, seen, offset)
         pairs = zip(seen, images.sizes, strict=True)
         seen = [x.resize(size, self.roi_) for x, size in pairs]
-        return Bunch(
+        results = Bunch(
             scores=scores,
             p_values=self._calibration.p_values(scores),
             labels=labels,
@@ -1004,6 +1014,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             regions=self._resize_regions(regions, images),
             **more,
         )
+        if as_frame:
+            results.frame, results.regions = make_frames(results, images.files)
+        return results
 
     @on_snapshot
     def explain(self, X, false_alarm_rate=None) -> list:
@@ -1415,6 +1428,19 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         """By which the training images are recognised."""
         check_is_fitted(self)
         return [digest.hex() for digest in self._fitted.known]
+
+    @property
+    def _repr_html_(self):
+        """What notebooks show: scikit-learn's diagram, and what is fitted."""
+        draw = super()._repr_html_  # raises AttributeError with display="text"
+        return lambda: show_learnt(self, draw())
+
+    def _repr_mimebundle_(self, **kwargs):
+        """Return what notebooks show, by its type; see `_repr_html_`."""
+        shown = super()._repr_mimebundle_(**kwargs)
+        if "text/html" in shown:
+            shown["text/html"] = show_learnt(self, shown["text/html"])
+        return shown
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -16,7 +16,15 @@ from packaging.requirements import Requirement  # noqa: E402
 from packaging.version import Version  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
-USED = ("", "images", "plot", "serve", "dask", "onnx")  # extras that users install
+USED = (
+    "",
+    "images",
+    "plot",
+    "serve",
+    "table",
+    "dask",
+    "onnx",
+)  # extras that users install
 PAGE = (ROOT / "docs" / "dependencies.rst").read_text()
 # Builds of torch for GPUs bring these, under licences of their own.
 OF_NVIDIA = re.compile(r"^(nvidia|cuda)-|^triton$")

@@ -127,6 +127,12 @@ class Calibration(Saved):
         """Return how unusual images with these scores would be among normal ones."""
         return p_values_from_scores(self.used_scores, scores, self.used_owners)
 
+    def alarm_rate(self, offset):
+        """Return about which fraction of new normal images score below a threshold."""
+        # Just below the last score that raises none: a threshold lies on it, or above.
+        below = np.nextafter(np.nextafter(offset, -np.inf), -np.inf)
+        return float(self.p_values(np.array([below]))[0])
+
     def change(self, **changes):
         """Return one with other values of some parameters."""
         return replace(self, **changes)

@@ -7,7 +7,7 @@ import re
 import stat
 from pathlib import Path
 
-from skpatchsvdd._cli.maps import MAPS
+from skpatchsvdd._cli.maps import DRAWN
 from skpatchsvdd._cli.table import TABLE, is_table
 from skpatchsvdd._cli.terminal import ListedError, count, tell
 from skpatchsvdd._images import ENDINGS, find_all_files, read_image, read_shape
@@ -88,7 +88,7 @@ def tell_others(others):
 def without_drawn(files):
     """Return the files that do not lie in the folder of maps beside a table."""
     holds_drawn = functools.cache(
-        lambda folder: folder.name == MAPS and is_table(folder.parent / TABLE)
+        lambda folder: folder.name in DRAWN and is_table(folder.parent / TABLE)
     )
     return [x for x in files if not holds_drawn(Path(x).absolute().parent)]
 

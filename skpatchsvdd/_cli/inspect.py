@@ -14,6 +14,7 @@ from skpatchsvdd._cli.files import (
     tell_others,
 )
 from skpatchsvdd._cli.models import load_model
+from skpatchsvdd._cli.parquet import import_parquet
 from skpatchsvdd._cli.record import Record
 from skpatchsvdd._cli.table import TABLE
 from skpatchsvdd._cli.terminal import count, finish_first, tell
@@ -32,6 +33,12 @@ def run(args):
     """Inspect images; write a table and pictures, and print what is abnormal."""
     if args.images and args.watch:
         raise ValueError("pass images to inspect, or --watch and a folder, not both.")
+    if args.export and args.watch:
+        raise ValueError(
+            "--export writes when all images are inspected: pass images, not --watch."
+        )
+    if "parquet" in args.export:
+        import_parquet()  # before anything is inspected
     check_data_set(
         args.images or [args.watch],
         "training images and masks would be inspected like any others",
@@ -49,7 +56,8 @@ def run(args):
         page = Page(est, title, limit, model_offset, model=args.model)
     with hold_lock(folder / TABLE):
         kinds = [] if args.no_maps else args.maps
-        record = Record(est, folder, kinds, page, bool(args.watch), args.strict)
+        goes_on = bool(args.watch)
+        record = Record(est, folder, kinds, page, goes_on, args.strict, args.export)
         for file, reason in unreadable:
             record.add(Outcome(file, None, reason))
         inspect = _watch if args.watch else _inspect_once
@@ -57,6 +65,7 @@ def run(args):
             inspect(args.watch or files, est, record)
         finally:  # also of what was inspected before an interrupt
             record.write_page()
+            record.write_exports()
             record.print_summary()
     return record.status
 

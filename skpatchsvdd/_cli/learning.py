@@ -114,9 +114,7 @@ def tell_threshold(est, former):
 def tell_rate(est):
     """Say how many good images will raise an alarm, and what would make them fewer."""
     used = est._calibration.source
-    # Just below the last score that raises none: a threshold lies on it, or above.
-    below = np.nextafter(np.nextafter(est.offset_, -np.inf), -np.inf)
-    rate = float(used.p_values(np.array([below]))[0])
+    rate = used.alarm_rate(est.offset_)
     n_used, n_all = (
         len(np.unique(x)) for x in (used.owners[used.calibrates], used.owners)
     )

@@ -9,8 +9,8 @@ import numpy as np
 from skpatchsvdd._cli.table import writing
 from skpatchsvdd._report import save_sheet
 
-# The folder of maps, beside a table.
-MAPS = "maps"
+# The folders of maps and of masks with numbered regions, beside a table.
+MAPS, MASKS = DRAWN = ("maps", "masks")
 # What can be saved of a map, and how the names of such files end.
 KINDS = {"overlay": ".png", "npy": ".npy", "png": ".map.png", "mask": ".mask.png"}
 # The grey value, of 65535, of a pixel at the threshold.
@@ -67,17 +67,26 @@ def name_maps(folder, number, file, kinds):
 
     What could not be written, printed or parted in a table becomes an underscore.
     """
+    name = _number(number, file)
+    return {x: folder / MAPS / f"{name}{KINDS[x]}" for x in kinds}
+
+
+def name_mask(folder, number, file):
+    """Return the mask with the numbered regions of a file, named as its maps are."""
+    return folder / MASKS / f"{_number(number, file)}.png"
+
+
+def _number(number, file):
     stem = "".join(x if x.isprintable() and x != ";" else "_" for x in Path(file).stem)
     stem = stem.encode("utf-8")[:_LONGEST_NAME].decode("utf-8", "ignore")
-    return {x: folder / MAPS / f"{number:05d}_{stem}{KINDS[x]}" for x in kinds}
+    return f"{number:05d}_{stem}"
 
 
 def remove_maps(folder, first):
     """Remove the maps, from a number on, of a former or of an unfinished inspection."""
-    if not (folder / MAPS).is_dir():
-        return
     endings = tuple(KINDS.values())
-    for file in (folder / MAPS).iterdir():
+    drawn = [folder / name for name in DRAWN if (folder / name).is_dir()]
+    for file in [file for x in drawn for file in x.iterdir()]:
         numbered = _NUMBERED.match(file.name)
         if numbered and int(numbered[1]) >= first and file.name.endswith(endings):
             file.unlink()

@@ -4,6 +4,7 @@ import argparse
 
 from skpatchsvdd._cli.values import (
     parse_count,
+    parse_exports,
     parse_kinds,
     parse_part,
     parse_port,
@@ -148,6 +149,14 @@ _INSPECT = (
         default=["overlay"],
     ),
     _flag("--no-maps", "write no maps"),
+    _option(
+        "--export FORMATS",
+        "what to write for other programs, comma-separated: coco, label-studio and "
+        "cvat, files of polygons; masks, pictures in which regions are numbered; "
+        "parquet, the table",
+        parse_exports,
+        default=[],
+    ),
     _flag("--no-report", "write no page"),
     *_RUN,
     _flag(

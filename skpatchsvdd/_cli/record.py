@@ -3,9 +3,12 @@
 import math
 import time
 
+from skpatchsvdd._cli.annotations import Annotations
 from skpatchsvdd._cli.files import find_state
 from skpatchsvdd._cli.maps import name_maps, remove_maps, save_maps
+from skpatchsvdd._cli.parquet import write_parquet
 from skpatchsvdd._cli.table import (
+    BOX,
     TABLE,
     OutputError,
     Table,
@@ -28,7 +31,6 @@ PAGE = "report.html"
 # Seconds between two times that a page is written, at least, and as a multiple of what
 # it takes: a large one, written for each image, would wear out a disk.
 _PAGE_SECONDS, _PAGE_REST = 5.0, 20
-_BOX = ("top", "left", "bottom", "right", "area")
 
 
 class Record:
@@ -36,16 +38,19 @@ class Record:
 
     `kinds` of maps, of `maps.KINDS`, are saved, and there is a `page` unless that is
     None. The folder's former table `goes_on`, or is replaced. With `strict` a file that
-    cannot be inspected is an error.
+    cannot be inspected is an error. `exports` are some of `values.EXPORTS`.
     """
 
-    def __init__(self, est, folder, kinds, page, goes_on, strict):
+    def __init__(self, est, folder, kinds, page, goes_on, strict, exports=()):
         self._est = est
         self._folder = folder
         self._kinds = kinds
         self._page = page
         self._goes_on = goes_on
         self._strict = strict
+        formats = [x for x in exports if x != "parquet"]
+        self._annotations = Annotations(est, folder, formats) if formats else None
+        self._writes_parquet = "parquet" in exports
         self._has_begun = False
         self.retries = RetrySchedule()
         self._n_taken = self._n_images = self._n_abnormal = 0
@@ -123,13 +128,15 @@ class Record:
         pairs = described[0]["matches"] if described else ()
         save_maps(files, results, self._est, image, pairs)
         maps = [x.relative_to(self._folder) for x in files.values()]
+        if self._annotations is not None:
+            self._annotations.add(self.table.n_rows, outcome)
         self.table.add(
             file=outcome.file,
             verdict=_find_verdict(outcome),
             score=f"{results.scores[0] + 0.0:.6g}",
             p_value=f"{results.p_values[0]:.4g}",
             n_regions=len(regions),
-            regions=";".join(" ".join(str(x[k]) for k in _BOX) for x in regions),
+            regions=";".join(" ".join(str(x[k]) for k in BOX) for x in regions),
             **_find_kind(results),
             map=";".join(x.as_posix() for x in maps),
             note=outcome.note,
@@ -188,6 +195,13 @@ class Record:
         self._page.write(self._folder / PAGE)
         self._n_written, self._written = self._n_taken, time.monotonic()
         self._took = self._written - start
+
+    def write_exports(self):
+        """Write what was inspected for other programs, as was asked for."""
+        if self._annotations is not None:
+            self._annotations.write()
+        if self._writes_parquet and self._has_begun:
+            write_parquet(self._folder / TABLE)
 
     def print_summary(self):
         """Print how many images are abnormal, and where to look."""

@@ -15,6 +15,7 @@ COLUMNS = (
     *("kind_distance", "map", "note", "reason", "time"),
     "state",  # by which files are known, and so the last
 )
+BOX = ("top", "left", "bottom", "right", "area")  # of a region
 _TEXTS = {"file", "kind", "map", "reason"}  # what somebody has named
 # How text begins that a spreadsheet would compute; or that would be taken for such.
 _COMPUTED = ("=", "+", "-", "@", "'")
@@ -52,6 +53,11 @@ def as_cell(text):
     """
     text = printable(text)
     return f"'{text}" if text.startswith(_COMPUTED) else text
+
+
+def as_text(cell):
+    """Return the text of a cell without the apostrophe of `as_cell`."""
+    return cell[1:] if cell.startswith("'") else cell
 
 
 class Table:
@@ -106,7 +112,7 @@ class Table:
         values["time"] = f"{datetime.now(timezone.utc):%Y-%m-%dT%H:%M:%SZ}"
         for name in _TEXTS & values.keys():
             values[name] = as_cell(values[name])
-        self._append(_make_row([values.get(name, "") for name in COLUMNS]))
+        self._append(make_row([values.get(name, "") for name in COLUMNS]))
         self.n_rows += 1
 
     def _append(self, row):
@@ -114,7 +120,7 @@ class Table:
         # Opened each time: a table that was moved away is followed by a new one.
         with writing(self._path), self._path.open("ab", buffering=0) as stream:
             length = stream.tell()
-            row = row if length else _make_row(COLUMNS) + row
+            row = row if length else make_row(COLUMNS) + row
             try:
                 while row:
                     row = row[stream.write(row) :]
@@ -123,7 +129,7 @@ class Table:
                 raise
 
 
-def _make_row(values):
+def make_row(values):
     """Return a row as bytes, in UTF-8."""
     stream = io.StringIO(newline="")
     csv.writer(stream).writerow(values)

@@ -5,6 +5,8 @@ import math
 
 # What --maps takes, each of which `maps.KINDS` knows; that module is slow to import.
 KINDS = ("overlay", "npy", "png", "mask")
+# What --export takes.
+EXPORTS = ("coco", "label-studio", "cvat", "masks", "parquet")
 # The size of images that stay as they are.
 ORIGINAL = "original"
 
@@ -66,11 +68,20 @@ def _parse_number(text, most, expected):
 
 def parse_kinds(text):
     """Read what to write of maps, one or more of `KINDS`."""
-    kinds = list(dict.fromkeys(text.split(",")))
-    if not set(kinds) <= set(KINDS):
-        names = ", ".join(KINDS)
-        raise _refuse(f"must be one or more of {names}, comma-separated", text)
-    return kinds
+    return _parse_names(text, KINDS)
+
+
+def parse_exports(text):
+    """Read what to write for other programs, one or more of `EXPORTS`."""
+    return _parse_names(text, EXPORTS)
+
+
+def _parse_names(text, known):
+    names = list(dict.fromkeys(text.split(",")))
+    if not set(names) <= set(known):
+        expected = f"must be one or more of {', '.join(known)}, comma-separated"
+        raise _refuse(expected, text)
+    return names
 
 
 def _refuse(expected, text):

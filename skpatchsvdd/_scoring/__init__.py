@@ -12,6 +12,7 @@ from skpatchsvdd._scoring.fitted import (
     score_encoded,
     score_rows,
 )
+from skpatchsvdd._scoring.frames import import_pandas, make_frames
 from skpatchsvdd._scoring.inspect import (
     DeviceBank,
     FittedBank,
@@ -25,4 +26,4 @@ from skpatchsvdd._scoring.inspect import (
 )
 from skpatchsvdd._scoring.joining import check_copies, find_added
 from skpatchsvdd._scoring.maps import find_covering, resize_map
-from skpatchsvdd._scoring.regions import DAMAGED, resize_regions
+from skpatchsvdd._scoring.regions import DAMAGED, find_regions, resize_regions
