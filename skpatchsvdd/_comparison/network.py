@@ -50,22 +50,25 @@ def compare(pictures, distances, variation, typical, dense):
     and which scales are compared.
     """
     size, device = tuple(dense.image_size), dense.device
-    measures = [
-        arrange(
-            distances[i],
-            variation[i],
-            typical[i],
-            dense.patch_sizes[i],
-            dense.strides[i],
-            size,
-        )
-        for i in dense.compared
-    ]
     # A CPU rounds differently for other batch sizes: image by image.
     n = 1 if device.type == "cpu" else len(pictures)
-    parts = zip(pictures.split(n), *(x.split(n) for x in measures), strict=True)
-    with torch.inference_mode(), exact_convolutions(device):
-        logits = torch.cat([_segment(own, rest, device) for own, *rest in parts])
+    logits = []
+    for start in range(0, len(pictures), n):
+        own = slice(start, start + n)
+        measures = [
+            arrange(
+                distances[i][own],
+                variation[i][own],
+                typical[i],
+                dense.patch_sizes[i],
+                dense.strides[i],
+                size,
+            )
+            for i in dense.compared
+        ]
+        with torch.inference_mode(), exact_convolutions(device):
+            logits.append(_segment(pictures[own], measures, device))
+    logits = torch.cat(logits)
     logits = logits.clamp(-_LARGEST, _LARGEST)
     logits = F.interpolate(logits, scale_factor=2, mode="bilinear", align_corners=False)
     return logits[:, 0, : size[0], : size[1]]

@@ -228,6 +228,37 @@ def _renumber_sample(sample, numbers, owners):
     return PatchSample(sample.rows[is_new], owners[images[is_new]], images[is_new])
 
 
+def drop_images(fitted, is_dropped, context):
+    """Return a bank without some images, and without any feedback.
+
+    As if they had never joined it. Of a reduced bank, which others would have been
+    chosen for without them, their patches alone go.
+    """
+    kept = np.flatnonzero(~is_dropped)
+    numbers = np.full(len(is_dropped), -1)
+    numbers[kept] = np.arange(len(kept))
+    owners, pictures = fitted.owners[kept], fitted.pictures
+    banks = [_renumber(index.bank(), numbers, owners) for index in fitted.indexes]
+    samples = [
+        _renumber_sample(x.sample, numbers, owners) for x in fitted.variations or []
+    ]
+    indexes = index_banks(banks, context)
+    known, sizes, files = (
+        [x[i] for i in kept] for x in (fitted.known, fitted.sizes, fitted.files)
+    )
+    return fitted.change(
+        indexes=indexes,
+        known=known,
+        owners=owners,
+        n_averaged=int((~is_dropped)[: fitted.n_averaged].sum()),
+        variations=measure_variations(samples, indexes, context),
+        pictures=None if pictures is None else pictures[kept],
+        sizes=sizes,
+        files=files,
+        feedback=None,
+    )
+
+
 def fold_bank(fitted, new_owners, context):
     """Return a bank of folds if more images, of some owners, make it a reduced one."""
     if fitted.n_folds:
