@@ -138,12 +138,7 @@ class ProceduralEncoder(PatchEncoder):
 
     def encode_images(self, images, strides):
         """Return features of all patches of whole images, by scale."""
-        if images.device.type == "cpu" and not torch.compiler.is_compiling():
-            # Image by image, so that no other image matters.
-            each = [self.recall_pretrained(one) for one in images.split(1)]
-            found = [torch.cat(x) for x in zip(*each, strict=True)]
-        else:
-            found = self.recall_pretrained(images)
+        found = self.recall_pretrained(images)
         pairs = zip(self.embedding, found, strict=False)
         return [F.conv2d(x, matrix[:, :, None, None]) for matrix, x in pairs]
 
