@@ -42,6 +42,7 @@ from skpatchsvdd._feedback import (
     apply_feedback,
     apply_update,
     check_apart,
+    check_forgotten,
     find_update,
     measure_again,
     name_masks,
@@ -68,6 +69,7 @@ from skpatchsvdd._scoring import (
     NormalImages,
     build_bank,
     check_copies,
+    drop_images,
     encode_images,
     explain,
     find_added,
@@ -80,6 +82,16 @@ from skpatchsvdd._scoring import (
     resize_regions,
     score_images,
     score_memorized,
+)
+from skpatchsvdd._screening import (
+    IMPLAUSIBLE,
+    MIN_IMAGES,
+    count_set_aside,
+    find_candidates,
+    list_suspects,
+    measure_plausibility,
+    warn_of_newcomers,
+    warn_of_suspects,
 )
 from skpatchsvdd._storage import load_estimator, save_estimator
 from skpatchsvdd._training import (
@@ -221,6 +233,14 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         images is called abnormal, and k - 1 of the training images. Both hold for
         images taken as the training images were; with `groups`, see `fit`, for images
         of new groups, and after `calibrate` for images taken as those of `calibrate`.
+    contamination : "auto" or float in [0, 0.5], default=0
+        How many of the normal images may be defective all the same, see
+        :ref:`contamination`. 0 learns from all of them, and a warning names those that
+        look defective. A fraction sets so many aside, the least plausible ones, as if
+        they were not in X. "auto" sets aside those that the other images do not vouch
+        for, at most about half. Needs five images, or does nothing with "auto". If all
+        n that are set aside were normal, the rate of false alarms is higher by
+        n / (1 + n_images) at most.
     device : str, default="auto"
         "auto" (CUDA if there is a GPU, else the CPU), "cpu", "cuda", "cuda:1" or "mps".
         Without the device that it was fitted on, an estimator scores on the CPU.
@@ -253,6 +273,11 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         Which of these scores `offset_` and `p_values` are computed from. All without
         `groups`; with them, those of the groups that the encoder was not trained on;
         none after `calibrate`.
+    suspects_ : named tuple
+        The images of `fit` that were set aside, and those that look defective, the
+        least plausible ones first: ``indices``, their places in X; ``p_values``, how
+        plausible they are, by the scores of the images that were learnt from;
+        ``is_set_aside``; and ``files``, their paths or None.
     groups_ : ndarray of shape (n_images,) or None
         The group of each training image, if `fit` was given groups; None for corrected
         images, which have no label.
@@ -375,6 +400,10 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             StrOptions({"auto"}),
             Interval(Real, 0, 0.5, closed="right"),
         ],
+        "contamination": [
+            StrOptions({"auto"}),
+            Interval(Real, 0, 0.5, closed="both"),
+        ],
         "device": [str],
         "n_jobs": [Integral, None],
         "random_state": ["random_state"],
@@ -399,6 +428,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         neighbors="auto",
         inspection="default",
         false_alarm_rate="auto",
+        contamination=0,
         device="auto",
         n_jobs=None,
         random_state=None,
@@ -419,6 +449,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         self.neighbors = neighbors
         self.inspection = inspection
         self.false_alarm_rate = false_alarm_rate
+        self.contamination = contamination
         self.device = device
         self.n_jobs = n_jobs
         self.random_state = random_state
@@ -532,13 +563,19 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     def _fit(self, X, y, groups, masks):
         finds_twins = isinstance(groups, str) and groups == "auto"
         groups = None if finds_twins else groups
-        images, groups, defective = self._check_training_images(X, y, groups, masks)
+        images, groups, defective, places = self._check_training_images(
+            X, y, groups, masks
+        )
         device = check_device(self.device)
         former = self._former_training()
         options = resolve_options(self.get_params(deep=False), device)
         pretrained, strides = self._make_pretrained(images, options, device)
         roi, rng = check_roi(self.roi, images), check_random_state(self.random_state)
-        normal, calibrates = self._split(images, groups, defective, options, rng)
+        everyone, calibrates = self._split(images, groups, defective, options, rng)
+        is_learnt = ~self._find_candidates(everyone, options, device, roi)
+        shown = everyone.shown[is_learnt[everyone.shown]]
+        everyone = replace(everyone, shown=shown)
+        normal = everyone.take(is_learnt)
         n_tasks = 2 + options.trains + (len(defective) > 0)  # encoding and scoring
         report = open_report(self, X, y, n_tasks)
         size, center = images.image_shape[:2], _center_of(normal, options.training)
@@ -551,11 +588,19 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         with self._kept_if_unfinished(training):
             training, fitted, scores = self._build(normal, training, context)
             context = replace(context, encoder=training.encoder)
+            p_values, is_plausible = self._judge(
+                everyone, is_learnt, fitted, scores, context
+            )
+            if is_plausible.any():  # by what has been learnt without them
+                is_learnt = is_learnt | is_plausible
+                normal = everyone.take(is_learnt)
+                training, fitted, scores = self._rebuild(normal, training, context)
+            suspects = list_suspects(p_values, ~is_learnt, places, images.files)
             calibration = Calibration(
                 plain=scores,
-                calibrates=calibrates,
+                calibrates=calibrates[is_learnt],
                 owners=normal.owners,
-                groups=groups,
+                groups=None if groups is None else groups[is_learnt],
                 rate=self.false_alarm_rate,
             )
             if finds_twins:
@@ -565,10 +610,36 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             check_scores(calibration.plain)
             fitted, calibration = add_defects(defective, fitted, calibration, context)
             fitted = fitted.change(seen=self._list_seen(training, normal, defective))
-            learnt = self._describe_fit(fitted, calibration, training, images)
+            learnt = self._describe_fit(fitted, calibration, training, images, suspects)
         set_learnt(self, learnt)
+        warn_of_suspects(suspects)
         report.end()
         return self
+
+    def _find_candidates(self, normal, options, device, roi):
+        """Return which images may be set aside, bool, (n_images,)."""
+        n_images = len(normal)
+        n_aside = None
+        if self.contamination != "auto":
+            n_aside = count_set_aside(self.contamination, n_images)
+        if n_aside == 0 or n_images < MIN_IMAGES:
+            return np.zeros(n_images, dtype=bool)
+        with self._start_bar("looking for defective images", n_images):
+            return find_candidates(normal, options, device, roi, n_aside)
+
+    def _judge(self, everyone, is_learnt, fitted, scores, context):
+        """Return how plausible images are, and which are learnt from after all."""
+        p_values = np.empty(len(everyone))
+        p_values[is_learnt] = measure_plausibility(scores, scores)
+        is_plausible = np.zeros(len(everyone), dtype=bool)
+        candidates = np.flatnonzero(~is_learnt)
+        if len(candidates):
+            new = score_images(everyone.stack.take(candidates), context.load(fitted))
+            p_values[candidates] = measure_plausibility(new, scores)
+            # Of a mean image, those that are learnt from later would have no part.
+            if self.contamination == "auto" and context.setting.center.size == 1:
+                is_plausible[candidates] = p_values[candidates] >= IMPLAUSIBLE
+        return p_values, is_plausible
 
     @_fit_context(prefer_skip_nested_validation=True)
     @computes
@@ -646,10 +717,61 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         n_tasks = (len(update.normal) > 0) + (len(update.defective) > 0)
         report = open_report(self, X, y, n_tasks)
         context = now._make_context(fallback_device(now.device), report)
+        if len(update.normal) and not corrections:
+            now._check_newcomers(update.normal.stack, known)
         fitted, calibration = apply_update(now._fitted, known, update, context)
         check_scores(calibration.plain)
         self._set_learnt(fitted, calibration, now)
         report.end()
+        return self
+
+    def _check_newcomers(self, images, calibration):
+        """Warn of images that look defective, by what has been learnt without them."""
+        scores = score_images(images, self._on_device())
+        p_values = measure_plausibility(scores, calibration.scores)
+        warn_of_newcomers(p_values, images.files, len(calibration))
+
+    @computes
+    def forget(self, indices) -> "PatchSVDD":
+        """Take training images out, as if they had never joined.
+
+        Of images that turn out to be defective: their patches leave the bank, and their
+        scores the calibration; all other images are scored again. It takes about as
+        long as scoring these. The embedding stays as it was trained. To learn the
+        defect, call ``partial_fit(images, y=-1, masks=...)`` afterwards.
+
+        Parameters
+        ----------
+        indices : array-like of int or bool
+            Which of the training images, by their places in `training_scores_` and
+            `training_files_`; at least two must stay. After a `fit` that has set no
+            image aside these are places in X.
+
+        Returns
+        -------
+        self : PatchSVDD
+            The estimator: what `partial_fit` changes has changed.
+        """
+        check_is_fitted(self)
+        self._validate_params()
+        now = take_snapshot(self)
+        former = now._fitted.change(feedback=None)
+        is_dropped = check_forgotten(indices, former, now._calibration)
+        if not is_dropped.any():
+            return self
+        report = Report(type(self).__name__, self.verbose)
+        context = now._make_context(fallback_device(now.device), report)
+        fitted = drop_images(former, is_dropped, context)
+        calibration = now._calibration.drop(is_dropped)
+        calibration = calibration.change_rate(now.false_alarm_rate)
+        feedback = now._fitted.feedback or Feedback()
+        if feedback.defects is not None:
+            defects = measure_again(feedback.defects, fitted, context)
+            feedback = feedback.change(defects=defects)
+        fitted, calibration = apply_feedback(
+            former, fitted, calibration, feedback, context
+        )
+        self._set_learnt(fitted, calibration, now)
         return self
 
     @computes
@@ -1256,7 +1378,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
                 "not hold."
             )
         check_n_groups(groups)
-        return images.hold(), groups, defective.without(())
+        return images.hold(), groups, defective.without(()), normal
 
     def _make_pretrained(self, images, options, device):
         """Return the pretrained encoders, and the strides of all scales."""
@@ -1303,7 +1425,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
                 )
             raise
 
-    def _describe_fit(self, fitted, calibration, training, images):
+    def _describe_fit(self, fitted, calibration, training, images, suspects):
         """Return what `fit` has learnt, as attributes."""
         setting, shape = fitted.setting, tuple(images.image_shape)
         return describe_learnt(
@@ -1315,6 +1437,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             center_=setting.center,
             strides_=setting.strides,
             roi_=setting.roi,
+            suspects_=suspects,
             **describe_training(training),
         )
 
@@ -1334,9 +1457,13 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         if not training.curve or not is_collapsed or training.watch.kept == 0:
             return training, fitted, scores
         warn_of_collapse(context.options.training)
+        return self._rebuild(normal, undo_training(training), context)
+
+    def _rebuild(self, normal, training, context):
+        """Build the bank again, and score again."""
         # Callbacks have seen the tasks they were told of, and hear nothing of this.
         quiet = replace(context, report=Report(type(self).__name__, self.verbose))
-        return self._build(normal, undo_training(training), quiet)
+        return self._build(normal, training, quiet)
 
     def _part_twins(self, normal, training, fitted, calibration, context):
         """Score images without those that show the same piece, if there are any."""
@@ -1345,9 +1472,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         if twins is None:
             return fitted, calibration
         warn_of_twins(twins)
-        # Callbacks have seen the tasks they were told of, and hear nothing of this.
-        quiet = replace(context, report=Report(type(self).__name__, self.verbose))
-        _, fitted, scores = self._build(replace(normal, owners=twins), training, quiet)
+        normal = replace(normal, owners=twins)
+        _, fitted, scores = self._rebuild(normal, training, context)
         return fitted, calibration.change(owners=twins, plain=scores)
 
     def _start_bar(self, label, total):

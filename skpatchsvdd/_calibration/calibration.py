@@ -187,6 +187,15 @@ class Calibration(Saved):
         _, parts["owners"] = np.unique(parts["owners"], return_inverse=True)
         return self.change(**parts, images=self.images.take(indices))
 
+    def drop(self, is_dropped):
+        """Return the calibration without some images, whose numbers stay."""
+        parts = {
+            name: getattr(self, name)[~is_dropped]
+            for name in ("plain", "calibrates", "owners", "groups")
+            if getattr(self, name) is not None
+        }
+        return self.change(raised=None, **parts)
+
     def join(self, others, added):
         """Return the calibration with images that were added to copies of it.
 

@@ -9,6 +9,7 @@ from skpatchsvdd._feedback.updates import (
     apply_feedback,
     apply_update,
     check_apart,
+    check_forgotten,
     find_update,
     take_defective,
 )

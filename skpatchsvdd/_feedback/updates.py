@@ -1,5 +1,6 @@
 """What more images, or copies of an estimator, tell a fitted one."""
 
+import reprlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -96,6 +97,41 @@ def check_apart(defective, normal):
                 "images that are learnt from, too, where its defect would count as "
                 "normal. Call fit without it among the normal images."
             )
+
+
+def check_forgotten(indices, fitted, calibration):
+    """Return which images of a bank to forget, bool, or raise."""
+    n = len(fitted.known)
+    way_out = "fit again without these images"
+    if fitted.n_folds:
+        raise ValueError(
+            "forget needs a bank of all patches: this one was reduced, by bank_size or "
+            f"as it was too large, to patches that stand for others. {way_out}."
+        )
+    if fitted.setting.center.size > 1:
+        raise ValueError(
+            "forget cannot take images out of the mean image that training='paper' "
+            f"subtracts: {way_out}."
+        )
+    indices = np.asarray(indices)
+    is_mask = indices.dtype == bool and indices.shape == (n,)
+    if not is_mask:
+        are_places = indices.ndim == 1 and (
+            indices.dtype.kind in "iu" or len(indices) == 0
+        )
+        if not are_places or ((indices < -n) | (indices >= n)).any():
+            raise ValueError(
+                f"indices must be places among the {n} training images, from 0, or an "
+                f"array of {n} bools, got {reprlib.repr(indices.tolist())}."
+            )
+    is_dropped = np.zeros(n, dtype=bool)
+    is_dropped[indices if is_mask else indices.astype(int)] = True
+    if (~is_dropped).sum() < 2 or not (calibration.calibrates & ~is_dropped).any():
+        raise ValueError(
+            f"{is_dropped.sum()} of {n} training images cannot be forgotten: at least "
+            f"two must stay, and one that calibrates. Keep some, or {way_out}."
+        )
+    return is_dropped
 
 
 def add_defects(defective, fitted, calibration, context):

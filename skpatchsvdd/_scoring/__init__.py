@@ -6,6 +6,7 @@ from skpatchsvdd._scoring.fitted import (
     FitContext,
     NormalImages,
     build_bank,
+    drop_images,
     encode_images,
     extend_bank,
     join_fitted,
@@ -25,5 +26,5 @@ from skpatchsvdd._scoring.inspect import (
     score_memorized,
 )
 from skpatchsvdd._scoring.joining import check_copies, find_added
-from skpatchsvdd._scoring.maps import find_covering, resize_map
+from skpatchsvdd._scoring.maps import Found, find_covering, read_distances, resize_map
 from skpatchsvdd._scoring.regions import DAMAGED, find_regions, resize_regions

@@ -63,6 +63,18 @@ class NormalImages:
     def __len__(self):
         return len(self.stack)
 
+    def take(self, is_taken, n_shown=None):
+        """Return some of them, as an array of bool tells."""
+        if is_taken.all():
+            return self
+        taken = np.flatnonzero(is_taken)
+        return NormalImages(
+            self.stack.take(taken),
+            [self.known[i] for i in taken],
+            self.owners[taken],
+            np.flatnonzero(np.isin(taken, self.shown)),
+        )
+
     @property
     def all_are_shown(self):
         """Whether none are set aside from training."""

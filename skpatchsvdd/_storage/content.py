@@ -16,6 +16,7 @@ from skpatchsvdd._encoding import (
 )
 from skpatchsvdd._feedback import Feedback, KnownDefects
 from skpatchsvdd._scoring import EncodedImages, FittedBank
+from skpatchsvdd._screening import Suspects
 from skpatchsvdd._utils import safe_after_fork
 
 # Values of an inspected image, at most: 16,384 x 16,384 pixels of three channels.
@@ -319,7 +320,23 @@ def _are_floats(array, shape):
 
 
 # In this order: each relies on those before it.
+def _are_suspects_right(parameters, learnt):
+    suspects = learnt["suspects_"]
+    n, p_values = len(suspects.indices), suspects.p_values
+    return (
+        isinstance(suspects, Suspects)
+        and suspects.indices.dtype.kind == "i"
+        and (suspects.indices >= 0).all()
+        and p_values.shape == suspects.is_set_aside.shape == (n,)
+        and ((p_values >= 0) & (p_values <= 1)).all()
+        and suspects.is_set_aside.dtype == bool
+        and len(suspects.files) == n
+        and all(x is None or isinstance(x, str) for x in suspects.files)
+    )
+
+
 _CHECKS = {
+    "suspects": _are_suspects_right,
     "encoder": _is_encoder_right,
     "size of images": _is_size_right,
     "weights": _are_features_finite,

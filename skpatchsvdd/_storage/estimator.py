@@ -25,6 +25,7 @@ LEARNT = (
     "validation_steps_",
     "validation_scores_",
     "n_features_in_",
+    "suspects_",
     "_calibration",
     "_fitted",
 )

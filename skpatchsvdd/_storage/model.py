@@ -17,6 +17,7 @@ from skpatchsvdd._encoding import (
 from skpatchsvdd._feedback import DefectBank, Feedback, KnownDefects
 from skpatchsvdd._parameters import Inspection, Training
 from skpatchsvdd._scoring import EncodedImages, FittedBank
+from skpatchsvdd._screening import Suspects
 from skpatchsvdd._storage.own_modules import GivenModules, describe_module
 from skpatchsvdd._utils import check_file_name, read_tensors, write_tensors
 from skpatchsvdd._version import __version__
@@ -43,7 +44,7 @@ OBJECTS = {
     cls.__name__: cls
     for cls in (
         *(FittedBank, ExactIndex, Variation, DenseSetting, PatchSample),
-        *(Calibration, EncodedImages, Feedback, KnownDefects, DefectBank),
+        *(Calibration, EncodedImages, Feedback, KnownDefects, DefectBank, Suspects),
     )
 }
 

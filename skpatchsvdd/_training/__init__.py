@@ -6,3 +6,4 @@ from skpatchsvdd._training.training import (
     train_encoder,
     undo_training,
 )
+from skpatchsvdd._training.whitening import whiten

@@ -48,6 +48,7 @@ from skpatchsvdd._utils.threads import (
     safe_after_fork,
 )
 from skpatchsvdd._utils.warnings import (
+    SuspectsFound,
     TrainingInterrupted,
     TrainingKept,
     TwinsFound,

@@ -28,6 +28,10 @@ class TwinsFound(UserWarning):
     """Some images look like several pictures of one piece, and count as one."""
 
 
+class SuspectsFound(UserWarning):
+    """Some images that are learnt from look defective, or unlike all others."""
+
+
 def warn(message, category=UserWarning):
     """Warn about the first line outside of this package and scikit-learn."""
     frame, level = sys._getframe(1), 2

@@ -1,0 +1,13 @@
+"""Training images that look defective: found, although others look like them."""
+
+from skpatchsvdd._screening.screen import find_candidates
+from skpatchsvdd._screening.suspects import (
+    IMPLAUSIBLE,
+    MIN_IMAGES,
+    Suspects,
+    count_set_aside,
+    list_suspects,
+    measure_plausibility,
+    warn_of_newcomers,
+    warn_of_suspects,
+)
