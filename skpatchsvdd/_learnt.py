@@ -47,6 +47,7 @@ def describe_learnt(encoder, fitted, calibration, name="false_alarm_rate", **oth
         "_fitted": fitted,
         "_calibration": calibration,
         "offset_": calibration.offset(name=name),
+        "fixed_threshold_": calibration.fixed,
         "training_scores_": calibration.scores,
         "groups_": calibration.groups,
         "twins_": calibration.twins,

@@ -18,6 +18,8 @@ from sklearn.utils.validation import check_is_fitted
 from skpatchsvdd._calibration import (
     Calibration,
     are_tied,
+    bound_rate,
+    check_costs,
     check_groups,
     check_more_groups,
     check_n_groups,
@@ -25,6 +27,7 @@ from skpatchsvdd._calibration import (
     find_twins,
     number_owners,
     split_groups,
+    tune_threshold,
     warn_of_collapse,
     warn_of_twins,
 )
@@ -265,6 +268,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         The weight that was used.
     offset_ : float
         ``decision_function(X) = score_samples(X) - offset_``.
+    fixed_threshold_ : float or None
+        The `offset_` that `tune_threshold` or `fix_threshold` has set. None if it
+        comes from `false_alarm_rate`.
     training_scores_ : ndarray of shape (n_images,)
         Score of each training image against the bank without its own patches; with
         `groups` or `twins_`, without those of all images of its group. High is normal:
@@ -843,20 +849,152 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         -------
         self : PatchSVDD
             The estimator: `offset_`, `calibrates_`, `calibration_scores_` and
-            `calibration_groups_` have changed.
+            `calibration_groups_` have changed. A threshold that labels or people have
+            fixed is no more.
         """
         check_is_fitted(self)
         self._validate_params()
         now = take_snapshot(self)
         held_out = None if X is None else now._calibrate_on(X, groups)
-        calibration = now._calibration.change(held_out=held_out)
-        calibration = calibration.change_rate(now.false_alarm_rate)
+        self._go_by_rate(now, now._calibration.change(held_out=held_out))
+        return self
+
+    @computes
+    def tune_threshold(self, X, y, *, miss_cost=np.inf, alarm_cost=1.0) -> Bunch:
+        """Set the threshold by a few labelled images, which are not learnt from.
+
+        By default so that none of the defective ones is missed, with the fewest alarms
+        of good ones; with a finite `miss_cost`, so that
+        ``miss_cost * misses + alarm_cost * alarms`` is least. Of thresholds that are as
+        good it is the one nearest to that of `false_alarm_rate`, a hundredth of a
+        labelled score away from that score where there is room. The threshold then
+        stays as it is when `partial_fit` and `join` learn more, until `fix_threshold`,
+        `calibrate` or `fit` sets another.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_images, height, width[, n_channels])
+            Images, as for `fit`, at least one of them defective.
+        y : array-like of shape (n_images,) or (n_images, height, width)
+            As for `fit`: 1 and -1, names, or masks.
+        miss_cost : float, default=inf
+            What a defective image costs that raises no alarm.
+        alarm_cost : float, default=1.0
+            What a good image costs that raises one.
+
+        Returns
+        -------
+        facts : Bunch
+            With `threshold`, which `offset_` is now; the `scores` of the images;
+            `n_good`, of which `n_alarms` score below it, and `n_defective`, of which
+            `n_misses` do not; `alarm_range` and `miss_range`, in which the rates of
+            both lie among images like these, 95% ranges by the binomial distribution;
+            and `false_alarm_rate`, the fraction of new normal images that will raise an
+            alarm, by the images that calibrate, and `false_alarm_range`, its range. A
+            warning says which labels contradict each other.
+        """
+        check_is_fitted(self)
+        check_costs(miss_cost, alarm_cost)
+        now = take_snapshot(self)
+        images = now._check_scored_images(X)
+        labels = check_defects(y, None, images)
+        if len(labels.defective) == 0:
+            raise ValueError(
+                "y must call at least one image abnormal. To set the threshold by "
+                "normal images alone, call calibrate."
+            )
+        scores = score_images(images, now._on_device())
+        now._tell_contradictions(images, labels, scores)
+        good, defective = scores[labels.normal], scores[labels.defective]
+        known = now._calibration
+        own = known.offset(known.rate, name=None)
+        offset = tune_threshold(good, defective, own, miss_cost, alarm_cost)
+        self._set_learnt(now._fitted, known.change(fixed=offset), now)
+        n_alarms, n_misses = (
+            int((good < offset).sum()),
+            int((defective >= offset).sum()),
+        )
+        return Bunch(
+            threshold=offset,
+            scores=scores,
+            n_good=len(good),
+            n_defective=len(defective),
+            n_alarms=n_alarms,
+            n_misses=n_misses,
+            alarm_range=bound_rate(n_alarms, len(good)),
+            miss_range=bound_rate(n_misses, len(defective)),
+            false_alarm_rate=known.alarm_rate(offset),
+            false_alarm_range=known.alarm_range(offset),
+        )
+
+    def fix_threshold(self, score) -> "PatchSVDD":
+        """Set the threshold to a score that a person chose, or undo that.
+
+        It stays as one of `tune_threshold` does. Scores and p-values stay as they are.
+
+        Parameters
+        ----------
+        score : float or None
+            Images that score less are abnormal: at most 0, as all scores are. None goes
+            back to the threshold of `false_alarm_rate`.
+
+        Returns
+        -------
+        self : PatchSVDD
+            The estimator: `offset_` and `fixed_threshold_` have changed.
+        """
+        check_is_fitted(self)
+        now = take_snapshot(self)
+        if score is None:
+            self._validate_params()
+            self._go_by_rate(now, now._calibration)
+            return self
+        is_number = isinstance(score, Real) and not isinstance(score, bool)
+        if not is_number or not -np.inf < score <= 0:
+            raise ValueError(
+                "score must be a finite number of at most 0, as all scores are, or "
+                f"None, got {score!r}."
+            )
+        calibration = now._calibration.change(fixed=float(score))
+        self._set_learnt(now._fitted, calibration, now)
+        return self
+
+    def _go_by_rate(self, now, calibration):
+        """Set the threshold by `false_alarm_rate`, with the scores of a calibration."""
+        calibration = calibration.change_rate(now.false_alarm_rate).change(fixed=None)
         fitted = now._fitted
         if fitted.feedback is not None:
             feedback = fitted.feedback.change(levels=calibration.levels)
             fitted = fitted.change(feedback=feedback)
         self._set_learnt(fitted, calibration, now)
-        return self
+
+    def _tell_contradictions(self, images, labels, scores):
+        """Warn if labels contradict each other, or what was learnt before."""
+        feedback, digests = self._fitted.feedback or Feedback(), list_digests(images)
+        names = [file or f"image {i} of X" for i, file in enumerate(images.files)]
+        good, defective = labels.normal, labels.defective
+        known_good = {*self._fitted.known, *feedback.corrected}
+        for chosen, opposite, what in (
+            (good, {digests[i] for i in defective}, "good, and defective as well"),
+            (good, set(feedback.kinds), "good, and known as defective"),
+            (defective, known_good, "defective, and known as good"),
+        ):
+            if found := [names[i] for i in chosen if digests[i] in opposite]:
+                more = f", with {len(found) - 1} more," if len(found) > 1 else ""
+                warn(f"{found[0]}{more} is labelled {what}. Correct what is wrong.")
+        odd = good[scores[good] <= scores[defective].max()]
+        if len(odd):
+            best, worst = (
+                defective[scores[defective].argmax()],
+                odd[scores[odd].argmin()],
+            )
+            warn(
+                f"labels contradict each other: {names[best]} is defective and scores "
+                f"{scores[best]:.4g}, and {len(odd)} of {len(good)} good images score "
+                f"no higher, {names[worst]} only {scores[worst]:.4g}. No threshold is "
+                "right about all. Look at both; if the labels are right, let the model "
+                "learn from them by partial_fit."
+            )
 
     def _set_learnt(self, fitted, calibration, former):
         """Set what goes on from a former state, a snapshot that must still be it."""

@@ -311,6 +311,48 @@ def test_what_a_model_knows_is_noted_and_can_be_undone(part, photos):
         assert line.get("/api/state")["said"] == 0
 
 
+def test_the_threshold_is_set_by_a_score_or_a_rate_and_undone(part, photos):
+    model, folder = part
+    with serve_here(model, "--watch", folder) as line:
+        own = line.get("/api/state")["model"]
+        assert own["threshold"] == load(model).offset_
+        assert not own["is_fixed"]
+        assert own["false_alarm_rate"] == pytest.approx(1 / 9)
+        put(folder, "alarm.png", photos[1])
+        line.wait_for(1)
+        lower = 2 * line.get("/api/images/1")["score"]
+        status, entry = line.post("/api/threshold", threshold=lower, who="Ann")
+        assert (status, entry["what"], entry["who"]) == (200, "threshold", "Ann")
+        assert (entry["threshold"], entry["is_fixed"]) == (lower, True)
+        assert load(model).fixed_threshold_ == lower
+        other = photos[1].copy()
+        other[0, 0] ^= 1
+        put(folder, "passes.png", other)
+        assert line.wait_for(2)["counts"] == {"abnormal": 1, "normal": 1}
+        # What is learnt leaves it as it is.
+        review(line, 1, verdict="good", similar=True)
+        line.post("/api/apply", trial=try_all(line)["number"])
+        assert load(model).offset_ == lower
+        status, answer = line.post("/api/threshold", threshold=lower)
+        assert status == 409
+        assert answer["error"] == "the model's threshold is that already."
+        status, entry = line.post("/api/threshold", threshold=None)
+        assert (status, entry["is_fixed"]) == (200, False)
+        status, entry = line.post("/api/threshold", false_alarm_rate=0.3)
+        assert (status, entry["false_alarm_rate"]) == (200, pytest.approx(2 / 9))
+        assert load(model).false_alarm_rate == 0.3
+        before = line.get("/api/history")
+        for bad in ({"threshold": 1}, {"threshold": "x"}, {"false_alarm_rate": 0.9}):
+            assert line.post("/api/threshold", **bad)[0] == 409
+        for bad in ({}, {"threshold": -1, "false_alarm_rate": 0.1}):
+            assert line.post("/api/threshold", **bad)[0] == 400
+        assert line.get("/api/history") == before
+        whats = [x["what"] for x in before["entries"]]
+        assert whats == ["threshold", "threshold", "review", "threshold", "begin"]
+        line.post("/api/restore", model=before["entries"][-1]["to"])
+        assert line.get("/api/state")["model"] == own
+
+
 def test_a_model_written_elsewhere_is_kept_and_a_damaged_one_not_used(part, photos):
     model, _ = part
     with serve_here(model) as line:  # which does not watch, and does not notice
@@ -813,6 +855,7 @@ PATHS = ("/api/state", "/api/images", "/images/1/ab/thumb", "/metrics")
 
 
 def test_nothing_but_health_is_seen_without_the_token(closed_line, photos):
+    assert closed_line.post("/api/threshold", threshold=-1)[0] == 401
     for path in (*PATHS, "/openapi.json", "/static/live.js", "/api/history"):
         assert closed_line.ask(path)[0] == 401
     status, headers, _ = closed_line.ask("/")
@@ -1243,6 +1286,39 @@ def test_the_page_follows_the_line_and_reviews_by_keys(part, photos, tmp_path):
         line.kill()
         tab.wait("!document.getElementById('lost').hidden")
         assert tab.run("document.title") == "\u26a0 No answer \u00b7 part.model"
+
+
+@needs_browser
+def test_the_page_shows_and_sets_the_threshold(part, tmp_path):
+    model, _ = part
+    own = load(model).offset_
+    now = "document.all['threshold-now'].textContent"
+    with serve_here(model) as line, open_browser(tmp_path) as tab:
+        tab.call("Page.navigate", url=line.url)
+        tab.wait("typeof run !== 'undefined' && run !== null")
+        tab.wait("document.all['alarm-rate'].textContent === '11%'")
+        tab.press("l")
+        tab.wait("document.all.threshold.open")
+        assert "about 11% of good images raise an alarm." in tab.run(now)
+        assert tab.run("document.all.free.hidden")
+        tab.run("document.all.factor.value = 2")
+        tab.click("#by-factor button")
+        tab.wait("state.model.is_fixed && !document.all.free.hidden")
+        assert load(model).offset_ == pytest.approx(2 * own)
+        assert "(95%: 0% to 37%)" in tab.run(now)
+        tab.click("#free")
+        tab.wait("!state.model.is_fixed")
+        tab.run("document.all.rate.value = 30")
+        tab.click("#by-rate button")
+        tab.wait("document.all['alarm-rate'].textContent === '22%'")
+        assert load(model).false_alarm_rate == 0.3
+        tab.run("document.all.threshold.close()")
+        tab.press("h")
+        tab.wait("document.querySelectorAll('#entries li').length === 4")
+        assert "threshold set" in tab.run("document.all.entries.textContent")
+        tab.click("#undo")
+        tab.wait("document.all['alarm-rate'].textContent === '11%'")
+        assert load(model).offset_ == own
 
 
 @needs_browser

@@ -9,7 +9,7 @@ import pytest
 
 from skpatchsvdd._cli.parser import make_parser
 
-COMMANDS = ("fit", "inspect", "evaluate", "update", "calibrate", "demo")
+COMMANDS = ("fit", "inspect", "evaluate", "update", "calibrate", "threshold", "demo")
 
 
 def run_python(code):

@@ -81,6 +81,8 @@ WRONG = [
     ({("bank", "variations"): {"list": [None, None]}}, "'local normal variation'"),
     ({("learnt", "offset_"): None}, "'calibration'"),
     ({("learnt", "offset_"): {"list": []}}, "'calibration'"),
+    ({("calibration", "fixed"): 0.5}, "'calibration'"),
+    ({("calibration", "fixed"): "text"}, "'calibration'"),
     ({("learnt", "roi_"): {"list": []}}, "'setting'"),
     ({("learnt", "center_"): None}, "'setting'"),
     ({("parameters", "device"): "toaster"}, "device must be"),

@@ -469,6 +469,7 @@ def test_the_place_of_the_slider_has_a_p_value_and_a_command(folder):
         made = { own: text("factor") };
         await move("threshold", 300);
         made.factor = text("by_factor"); made.alpha = text("by_alpha");
+        made.fix = text("fix");
         made.place = text("factor"); made.alarms = number(0);
         """,
     )
@@ -482,6 +483,11 @@ def test_the_place_of_the_slider_has_a_p_value_and_a_command(folder):
     )
     assert made["place"].endswith(f"p {p_value:.2g}")
     assert made["factor"].startswith(f"skpatchsvdd inspect part.model {folder}/ ")
+    command, score = made["fix"].split("--at=")
+    assert command == "skpatchsvdd threshold part.model "
+    assert float(score) == pytest.approx(-threshold)
+    fixed = copy.deepcopy(est).fix_threshold(float(score))
+    assert made["alarms"] == np.sum(fixed.predict(files) == -1)
 
 
 @needs_browser

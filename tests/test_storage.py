@@ -100,6 +100,7 @@ def test_all_that_is_learnt_is_saved(path):
     read_off = {"bank_size_", "usual_distances_", "training_files_"}
     read_off |= {"defect_kinds_", "defect_bank_size_", "training_scores_", "groups_"}
     read_off |= {"calibrates_", "calibration_scores_", "calibration_groups_", "twins_"}
+    read_off |= {"fixed_threshold_"}
     assert learnt == {*LEARNT, *read_off}
 
 

@@ -16,4 +16,5 @@ from skpatchsvdd._calibration.threshold import (
     threshold_from_scores,
     warn_of_collapse,
 )
+from skpatchsvdd._calibration.tuning import bound_rate, check_costs, tune_threshold
 from skpatchsvdd._calibration.twins import find_twins, warn_of_twins

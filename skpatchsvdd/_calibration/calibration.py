@@ -10,6 +10,7 @@ from skpatchsvdd._calibration.threshold import (
     p_values_from_scores,
     threshold_from_scores,
 )
+from skpatchsvdd._calibration.tuning import bound_rate
 from skpatchsvdd._scoring import EncodedImages
 from skpatchsvdd._utils import Saved
 
@@ -36,6 +37,7 @@ class Calibration(Saved):
     images: EncodedImages | None = None  # those that the bank does not hold
     # The calibration of these, which alone counts.
     held_out: "Calibration | None" = None
+    fixed: float | None = None  # the threshold that people chose, instead of `rate`
 
     def __post_init__(self):
         parts = (self.plain, self.calibrates, self.owners, self.groups, self.raised)
@@ -117,9 +119,11 @@ class Calibration(Saved):
     def offset(self, rate=None, name="false_alarm_rate"):
         """Return the score below which an image is called abnormal.
 
-        At another rate, if one is given. `name` is that of the parameter in warnings;
-        without one, there is none.
+        The fixed one, or that of a rate, if one is given. `name` is that of the
+        parameter in warnings; without one, there is none.
         """
+        if rate is None and self.fixed is not None:
+            return self.fixed
         rate = self.rate if rate is None else rate
         return threshold_from_scores(self.used_scores, rate, self.used_owners, name)
 
@@ -132,6 +136,15 @@ class Calibration(Saved):
         # Just below the last score that raises none: a threshold lies on it, or above.
         below = np.nextafter(np.nextafter(offset, -np.inf), -np.inf)
         return float(self.p_values(np.array([below]))[0])
+
+    def alarm_range(self, offset):
+        """Return in which range that fraction lies, if scores did not choose `offset`.
+
+        By how many of the images that calibrate score below it; groups count as one.
+        """
+        owners = self.used_owners
+        n = len(self.used_scores if owners is None else np.unique(owners))
+        return bound_rate(max(self.alarm_rate(offset) * (n + 1) - 1, 0), n)
 
     def change(self, **changes):
         """Return one with other values of some parameters."""

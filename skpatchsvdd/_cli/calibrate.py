@@ -81,7 +81,7 @@ def _go_back(args):
     former, offset = est._calibration, est.offset_
     est.calibrate(None)
     is_same = (former.rate, offset) == (est.false_alarm_rate, est.offset_)
-    if is_same and former.held_out is None:
+    if is_same and former.held_out is former.fixed is None:
         return None, None
     print(f"back to {count(len(est.training_scores_), 'training image')}")
     tell_threshold(est, offset)

@@ -119,6 +119,11 @@ def tell_rate(est):
         len(np.unique(x)) for x in (used.owners[used.calibrates], used.owners)
     )
     text = f"of new good images, about 1 in {round(1 / rate)} will raise an alarm"
+    if est.fixed_threshold_ is not None:
+        low, high = used.alarm_range(est.offset_)
+        found = f"{low:.1%} to {high:.1%} will (95%, binomial)"
+        print(f"{text}; by the {n_used:,} that calibrate, {found}")
+        return
     asked = _USUAL_RATE if est.false_alarm_rate == "auto" else est.false_alarm_rate
     if rate > asked * (1 + 1e-9):
         # Where some are trained on, as many more calibrate as there are more of all.

@@ -10,6 +10,7 @@ from skpatchsvdd._cli.values import (
     parse_port,
     parse_positive,
     parse_rate,
+    parse_score,
     parse_size,
     parse_working_size,
 )
@@ -232,6 +233,41 @@ _CALIBRATE = (
     *_RUN,
     _STRICT,
 )
+_THRESHOLD = (
+    _MODEL,
+    _option("--good FOLDER", "folders or files of good parts", nargs="+"),
+    [
+        _option(
+            "--defective FOLDER",
+            "folders or files of defective parts, of which none is to be missed",
+            nargs="+",
+        ),
+        _option(
+            "--at SCORE", "the score below which an image is abnormal", parse_score
+        ),
+        _option(
+            "--false-alarm-rate FRACTION",
+            "fraction of new normal images that may raise an alarm",
+            parse_rate,
+        ),
+        _flag("--undo", "go back to the threshold of the model's false alarm rate"),
+    ],
+    _option(
+        "--miss-cost COST",
+        "what a defective image costs that is missed: the sum of costs is to be least; "
+        "by default none is to be missed",
+        parse_positive,
+    ),
+    _option(
+        "--alarm-cost COST",
+        "what a good image costs that raises an alarm; 1 by default",
+        parse_positive,
+    ),
+    _NEW_MODEL,
+    _DRY_RUN,
+    *_RUN,
+    _STRICT,
+)
 _EXPORT = (
     _MODEL,
     _option("-o --output", "file to write", required=True),
@@ -375,6 +411,26 @@ COMMANDS = {
             ("model images [images ...]", "model --training"),
         ),
         _CALIBRATE,
+    ),
+    "threshold": (
+        _texts(
+            "set the threshold of a model by a few labelled images, or as told",
+            "Set the threshold of a model by images of good and of defective parts, so "
+            "that no defective one is missed, with the fewest alarms of good ones, or "
+            "by what a miss and an alarm cost; or at a score, as the slider of a "
+            "report says it. Of thresholds that are as good it is the one nearest to "
+            "that of the false alarm rate. It says what that means, and where labels "
+            "contradict each other. The threshold stays when the model is updated, "
+            "until calibrate or this command sets another. Former models stay as "
+            "backups, as for update.",
+            "Examples: skpatchsvdd threshold part.model --good good/ --defective bad/; "
+            "skpatchsvdd threshold part.model --at=-1.5",
+            (
+                "model [--good FOLDER] --defective FOLDER",
+                "model --at=SCORE | --false-alarm-rate FRACTION | --undo",
+            ),
+        ),
+        _THRESHOLD,
     ),
     "export": (
         _texts(

@@ -50,6 +50,17 @@ def parse_rate(text):
     return _parse_number(text, 0.5, "must be above 0 and at most 0.5, such as 0.01")
 
 
+def parse_score(text):
+    """Read a finite score."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not -math.inf < value <= 0:
+        raise _refuse("must be a score, 0 or less, such as -1.5", text)
+    return value
+
+
 def parse_positive(text):
     """Read a finite number above 0."""
     return _parse_number(text, math.inf, "must be above 0, such as 0.80")

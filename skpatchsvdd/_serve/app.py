@@ -31,7 +31,7 @@ from skpatchsvdd._report import Notes, read_unchanged
 from skpatchsvdd._serve.access import Guard, Sessions
 from skpatchsvdd._serve.answers import HANDLERS
 from skpatchsvdd._serve.batcher import BusyError
-from skpatchsvdd._serve.line import SPANS, describe_result
+from skpatchsvdd._serve.line import SPANS, describe_result, describe_threshold
 from skpatchsvdd._serve.openapi import OPENAPI
 from skpatchsvdd._version import __version__
 
@@ -78,6 +78,7 @@ def make_app(line, reviews, batcher, token=None, hosts=(), max_bytes=2**25):
         _route_changes("/api/drop", page.drop_trial),
         _route_changes("/api/apply", page.apply),
         _route_changes("/api/restore", page.restore),
+        _route_changes("/api/threshold", page.set_threshold),
     ]
     app = Starlette(routes=routes, exception_handlers=HANDLERS)
     return Guard(app, sessions, hosts, max_bytes)
@@ -265,7 +266,7 @@ class _Page:
                 "file": printable(self._line.path),
                 "digest": model.digest,
                 "n_images": len(model.est.training_scores_),
-                "threshold": float(model.est.offset_),
+                **describe_threshold(model.est),
                 "kinds": [printable(x) for x in model.est.defect_kinds_],
             },
             "counts": self._store.count(),
@@ -357,6 +358,18 @@ class _Page:
         if not isinstance(digest, str):
             raise HTTPException(400, "model must be the digest of a former model")
         return self._reviews.restore(digest, _read_who(content))
+
+    def set_threshold(self, content):
+        given = {
+            x: content[x] for x in ("threshold", "false_alarm_rate") if x in content
+        }
+        if len(given) != 1:
+            raise HTTPException(
+                400,
+                "either threshold, a score or null, which goes by the rate again, or "
+                "false_alarm_rate must be given",
+            )
+        return self._reviews.set_threshold(*given.popitem(), _read_who(content))
 
 
 def _show(image):

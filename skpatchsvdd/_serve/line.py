@@ -243,6 +243,17 @@ def _describe_event(image):
     }
 
 
+def describe_threshold(est):
+    """Return the threshold of an estimator, and how many good images raise an alarm."""
+    offset, calibration = est.offset_, est._calibration
+    return {
+        "threshold": float(offset),
+        "is_fixed": est.fixed_threshold_ is not None,
+        "false_alarm_rate": calibration.alarm_rate(offset),
+        "false_alarm_range": calibration.alarm_range(offset),
+    }
+
+
 def describe_result(results, est):
     """Return the answer to a request about one image, but for its map."""
     fields = ("top", "left", "bottom", "right", "area")

@@ -203,6 +203,7 @@ function showState() {
   $("counts").textContent = `${count(total, "image")}, ${count(counts.abnormal || 0, "alarm")}`
     + (counts.unreadable ? `, ${counts.unreadable} unreadable` : "")
     + (state.signals ? `, ${state.signals === 1 ? "1 signal waits" : `${state.signals} signals wait`}` : "");
+  $("alarm-rate").textContent = percent(state.model.false_alarm_rate);
   $("trouble").hidden = !state.trouble;
   $("trouble").textContent = state.trouble || "";
   $("waiting").hidden = state.waiting === 0;
@@ -487,7 +488,7 @@ function listenForBoxes() {
 
 // ---------------------------------------------------------------- models
 const WHAT = {
-  begin: "first model", review: "review applied", restore: "went back", elsewhere: "replaced by another program", known: "reviewed, and known already",
+  begin: "first model", review: "review applied", restore: "went back", elsewhere: "replaced by another program", known: "reviewed, and known already", threshold: "threshold set",
 };
 let former = null; // the model of which the one in use was made
 async function showHistory() {
@@ -501,6 +502,7 @@ async function showHistory() {
     const who = entry.who ? ` by ${entry.who}` : "";
     item.append(make("strong", "", WHAT[entry.what] || entry.what), `${who}, ${new Date(entry.time).toLocaleString()}`);
     if (n) item.append(`, ${n} image${n > 1 ? "s" : ""}`);
+    if (entry.what === "threshold") item.append(`, ${entry.threshold.toPrecision(4)}`);
     item.append(make("br"), make("code", "quiet", entry.to.slice(0, 12)));
     if (entry.to === model) item.append(make("span", "mark", " in use"));
     else if (entry.what !== "known") {
@@ -521,6 +523,24 @@ async function restore(digest) {
   if ($("history").open) await showHistory();
 }
 
+const percent = (x) => `${+(100 * x).toPrecision(2)}%`;
+function showThreshold() {
+  const model = state.model, [least, most] = model.false_alarm_range;
+  $("threshold-now").textContent = `An image is abnormal below a score of ${model.threshold.toPrecision(4)}${model.is_fixed ? ", which somebody has set" : ""}. `
+    + `Then about ${percent(model.false_alarm_rate)} of good images raise an alarm${model.is_fixed ? ` (95%: ${percent(least)} to ${percent(most)})` : ""}.`;
+  $("rate").value = +(100 * model.false_alarm_rate).toPrecision(2);
+  $("factor").value = 1;
+  $("factor").disabled = model.threshold === 0;
+  $("free").hidden = !model.is_fixed;
+  if (!$("threshold").open) $("threshold").showModal();
+}
+
+async function setThreshold(change) {
+  Object.assign(state.model, await ask("/api/threshold", change));
+  showThreshold();
+  toast("written; the line uses it from now on");
+}
+
 async function apply() {
   if (!state || !state.trial || state.trial.state !== "ready") return;
   await ask("/api/apply", { trial: state.trial.number });
@@ -534,7 +554,7 @@ const PRESSED = {
   m: () => setMap({ isOn: !mapView.isOn }), a: () => detail && see(),
   g: () => detail && judge("good"), s: () => detail && judge("good", true),
   d: () => detail && judge("defective"), b: () => detail && boxFound(),
-  t: () => ask("/api/try", {}), w: () => { $("detail").close(); $("apply").focus(); }, h: showHistory, "?": () => $("help").showModal(),
+  t: () => ask("/api/try", {}), w: () => { $("detail").close(); $("apply").focus(); }, h: showHistory, l: () => state && showThreshold(), "?": () => $("help").showModal(),
   1: () => choose(""), 2: () => choose("abnormal"), 3: () => choose("said"),
 };
 
@@ -568,6 +588,13 @@ function listen() {
   $("apply").onclick = attempt(apply);
   $("undo").onclick = attempt(() => restore(former));
   $("show-history").onclick = attempt(showHistory);
+  $("show-threshold").onclick = () => state && showThreshold();
+  $("by-factor").onsubmit = attempt((event) => {
+    event.preventDefault();
+    return setThreshold({ threshold: $("factor").value * state.model.threshold });
+  });
+  $("by-rate").onsubmit = attempt((event) => { event.preventDefault(); return setThreshold({ false_alarm_rate: $("rate").value / 100 }); });
+  $("free").onclick = attempt(() => setThreshold({ threshold: null }));
   $("show-help").onclick = () => $("help").showModal();
   listenForBoxes();
   document.onkeydown = (event) => {

@@ -48,6 +48,28 @@ _INSPECT = {
         "default": _answer("Why not.", schema=_describe({"error": _TEXT})),
     },
 }
+_RANGE = {"type": "array", "items": _NUMBER}
+_CHANGE = _describe(
+    {
+        "threshold": {
+            "type": ["number", "null"],
+            "description": "A score; null goes by the false alarm rate again.",
+        },
+        "false_alarm_rate": _NUMBER | {"description": "Instead of a threshold."},
+        "who": _TEXT,
+    }
+)
+_CHANGED = _describe(
+    {"threshold": _NUMBER, "false_alarm_rate": _NUMBER, "false_alarm_range": _RANGE}
+)
+_THRESHOLD = {
+    "summary": "Change the model's threshold, by a score or a rate of false alarms",
+    "requestBody": {"content": {"application/json": {"schema": _CHANGE}}},
+    "responses": {
+        "200": _answer("The entry of the history.", schema=_CHANGED),
+        "default": _answer("Why not.", schema=_describe({"error": _TEXT})),
+    },
+}
 _HEALTH = {"security": [{}], "responses": {"200": _answer("The server answers.")}}
 _METRICS = {"responses": {"200": _answer("For Prometheus.", "text/plain", _TEXT)}}
 OPENAPI = {
@@ -57,6 +79,7 @@ OPENAPI = {
     "security": [{"token": []}, {}],
     "paths": {
         "/inspect": {"post": _INSPECT},
+        "/api/threshold": {"post": _THRESHOLD},
         "/health": {"get": _HEALTH},
         "/metrics": {"get": _METRICS},
     },

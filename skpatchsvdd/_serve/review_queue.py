@@ -16,6 +16,7 @@ from skpatchsvdd._cli import (
 from skpatchsvdd._report import check_reviewed, digest_file, make_review
 from skpatchsvdd._serve.answers import RefusedError
 from skpatchsvdd._serve.history import name_image
+from skpatchsvdd._serve.line import describe_threshold
 from skpatchsvdd._utils import hold_lock
 
 # Other images of which it is shown what changes: the last ones.
@@ -240,6 +241,28 @@ class ReviewQueue:
         self._line.load()
         self._note_model()
         self._trial = None
+
+    def set_threshold(self, name, value, who):
+        """Set the "threshold" of the model to a score, or its "false_alarm_rate"."""
+        with self._held():
+            with hold_lock(self._line.path):
+                former = self._note_model()
+                path = self.history.find_model(former)
+                est = load_model(path, None, self._line.encoder)
+                before = describe_threshold(est), est.false_alarm_rate
+                try:
+                    if name == "false_alarm_rate":
+                        est.set_params(false_alarm_rate=value)
+                    est.fix_threshold(value if name == "threshold" else None)
+                except ValueError as error:
+                    raise RefusedError(str(error)) from error
+                now = describe_threshold(est)
+                if before == (now, est.false_alarm_rate):
+                    raise RefusedError("the model's threshold is that already.")
+                digest = self.history.keep_model(est.save)
+                entry = self.history.use("threshold", who, former, digest, **now)
+            self._take_up()
+            return entry
 
     def restore(self, digest, who):
         """Go back to a former model."""

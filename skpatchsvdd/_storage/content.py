@@ -250,6 +250,7 @@ def _is_calibration_right(parameters, learnt):
         and _are_scores_right(known)
         and (known.held_out is None or _is_held_out_right(known.held_out, learnt))
         and known.source.calibrates.any()
+        and (known.fixed is None or (_is_number(known.fixed) and known.fixed <= 0))
         and type(learnt["offset_"]) in (int, float)  # users may set it to infinity
         and not math.isnan(learnt["offset_"])
     )

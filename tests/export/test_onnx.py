@@ -1,5 +1,6 @@
 """Files of ONNX, run by onnxruntime: what they say, and what is refused."""
 
+import copy
 import json
 import re
 import sys
@@ -136,6 +137,17 @@ def test_a_part_of_images_that_are_resized(tmp_path):
     maps = run(tmp_path / "part.onnx", grey[5:])[3]
     assert maps.shape == (3, 56, 56)
     assert not maps[:, ~roi].any()
+
+
+def test_a_threshold_that_a_person_fixed(small, grey, tmp_path):
+    new = np.stack([grey[0] // 2, 255 - grey[0]])
+    scores = small.score_samples(new)
+    est = copy.deepcopy(small).fix_threshold(scores.mean())
+    facts = est.export_onnx(tmp_path / "part.onnx")
+    assert facts["threshold"] == est.fixed_threshold_
+    verdicts = run(tmp_path / "part.onnx", new)[2]
+    assert set(verdicts) == {-1, 1}
+    np.testing.assert_array_equal(verdicts, est.predict(new))
 
 
 def test_images_of_a_batch_are_as_if_alone(small, small_file, grey):
