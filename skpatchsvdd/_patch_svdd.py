@@ -87,12 +87,12 @@ from skpatchsvdd._scoring import (
     score_memorized,
 )
 from skpatchsvdd._screening import (
-    IMPLAUSIBLE,
     MIN_IMAGES,
     count_set_aside,
     find_candidates,
     list_suspects,
     measure_plausibility,
+    readmit,
     warn_of_newcomers,
     warn_of_suspects,
 )
@@ -644,7 +644,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             p_values[candidates] = measure_plausibility(new, scores)
             # Of a mean image, those that are learnt from later would have no part.
             if self.contamination == "auto" and context.setting.center.size == 1:
-                is_plausible[candidates] = p_values[candidates] >= IMPLAUSIBLE
+                is_plausible[candidates] = readmit(new, scores)
         return p_values, is_plausible
 
     @_fit_context(prefer_skip_nested_validation=True)

@@ -192,22 +192,20 @@ class Calibration(Saved):
 
     def take(self, indices):
         """Return the calibration of some images that the bank does not hold."""
+        return self._take(indices).change(images=self.images.take(indices))
+
+    def _take(self, indices):
         parts = {
             name: getattr(self, name)[indices]
             for name in ("plain", "calibrates", "owners", "groups", "raised")
             if getattr(self, name) is not None
         }
         _, parts["owners"] = np.unique(parts["owners"], return_inverse=True)
-        return self.change(**parts, images=self.images.take(indices))
+        return self.change(**parts)
 
     def drop(self, is_dropped):
-        """Return the calibration without some images, whose numbers stay."""
-        parts = {
-            name: getattr(self, name)[~is_dropped]
-            for name in ("plain", "calibrates", "owners", "groups")
-            if getattr(self, name) is not None
-        }
-        return self.change(raised=None, **parts)
+        """Return the calibration without some of the images of the bank."""
+        return self.forget_raised()._take(np.flatnonzero(~is_dropped))
 
     def join(self, others, added):
         """Return the calibration with images that were added to copies of it.

@@ -2,12 +2,12 @@
 
 from skpatchsvdd._screening.screen import find_candidates
 from skpatchsvdd._screening.suspects import (
-    IMPLAUSIBLE,
     MIN_IMAGES,
     Suspects,
     count_set_aside,
     list_suspects,
     measure_plausibility,
+    readmit,
     warn_of_newcomers,
     warn_of_suspects,
 )

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.special import ndtr, ndtri
 
 from skpatchsvdd._utils import SuspectsFound, warn
 
@@ -14,6 +14,8 @@ MIN_IMAGES = 5
 IMPLAUSIBLE, STRANGE = 0.006, 0.002
 # Scores of images that are all copies of each other are 0, and have no logarithm.
 _TINY, _NARROWEST = 1e-12, 0.1
+# The quantile that tells how far the scores of normal images spread.
+_HIGH = 0.9
 
 
 class Suspects(NamedTuple):
@@ -28,14 +30,27 @@ class Suspects(NamedTuple):
 def measure_plausibility(scores, normal):
     """Return p-values of scores among those of images most of which are normal.
 
-    By a normal distribution of the logarithms of scores whose median is theirs, and its
-    deviation that of the more abnormal half: so a few defective ones change little.
+    By a normal distribution of the logarithms of scores, of which the median and a
+    higher quantile are theirs: so a few defective ones change little.
     """
     logs, normal = (np.log(np.maximum(-x, _TINY)) for x in (scores, normal))
-    median = np.median(normal)
-    above = normal[normal >= median] - median
-    deviation = max(np.sqrt(np.mean(above**2)), _NARROWEST)
+    median, high = np.quantile(normal, [0.5, _HIGH])
+    deviation = max((high - median) / ndtri(_HIGH), _NARROWEST)
     return ndtr((median - logs) / deviation)
+
+
+def readmit(scores, normal):
+    """Return which of some scores are plausible, bool, one after the other.
+
+    The next one is that of the most normal image, and is judged by all before it.
+    """
+    is_plausible = np.zeros(len(scores), dtype=bool)
+    for i in np.argsort(-scores, kind="stable"):
+        if measure_plausibility(scores[i : i + 1], normal)[0] < IMPLAUSIBLE:
+            break
+        is_plausible[i] = True
+        normal = np.append(normal, scores[i])
+    return is_plausible
 
 
 def count_set_aside(contamination, n_images):
