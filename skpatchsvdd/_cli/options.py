@@ -244,7 +244,17 @@ _EXPORT = (
     _ENCODER,
 )
 _SERVE = (
-    _MODEL,
+    _argument(
+        "model",
+        "model file, written by fit, or a file of several lines, such as station.toml",
+        nargs="?",
+    ),
+    _option(
+        "--line NAME=MODEL:SOURCE",
+        "a line with its model and its source, a folder; as often as there are lines",
+        action="append",
+        default=[],
+    ),
     _option("--watch FOLDER", "folder in which images arrive"),
     _option(
         "-o --output FOLDER",
@@ -394,7 +404,9 @@ COMMANDS = {
             "people say there can be tried, then learnt, and undone. Other programs "
             "send images to /inspect. Needs the extra serve: starlette, uvicorn, "
             "python-multipart, prometheus_client.",
-            "Example: skpatchsvdd serve part.model --watch new/",
+            "Examples: skpatchsvdd serve part.model --watch new/; skpatchsvdd serve "
+            "station.toml",
+            ("model", "station.toml", "--line NAME=MODEL:SOURCE ..."),
         ),
         _SERVE,
     ),

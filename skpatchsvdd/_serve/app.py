@@ -23,7 +23,7 @@ from starlette.responses import (
     RedirectResponse,
     Response,
 )
-from starlette.routing import Route
+from starlette.routing import Mount, Route
 
 from skpatchsvdd._cli import encode_grey, find_misfit, printable
 from skpatchsvdd._images import find_max_pixels, read_bytes, read_shape
@@ -40,6 +40,7 @@ _MOST_IMAGES, _MOST_JSON = 16, 2**20
 _STATIC = {
     "live.js": ("text/javascript", "skpatchsvdd._serve"),
     "live.css": ("text/css", "skpatchsvdd._serve"),
+    "station.js": ("text/javascript", "skpatchsvdd._serve"),
     "picture.js": ("text/javascript", "skpatchsvdd._report"),
     "picture.css": ("text/css", "skpatchsvdd._report"),
 }
@@ -51,15 +52,43 @@ _YEAR = "private, max-age=31536000, immutable"
 
 
 def make_app(line, reviews, batcher, token=None, hosts=(), max_bytes=2**25):
-    """Make the ASGI application of a line."""
+    """Make the ASGI application of one line alone."""
     sessions = Sessions(token) if token else None
-    page, signing = _Page(line, reviews, sessions is not None), _SigningIn(sessions)
-    requests = _Requests(line, batcher)
+    app = make_line_app(line, reviews, batcher, token, _list_signing_in(sessions))
+    return Guard(app, sessions, hosts, max_bytes)
+
+
+def make_station_app(station, token=None, hosts=(), max_bytes=2**25):
+    """Make the ASGI application of a `Station`; see `Station.answer` for its lines."""
+    sessions = Sessions(token) if token else None
     routes = [
-        Route("/", lambda _: HTMLResponse(_read_text("live.html"))),
+        Route("/", lambda _: HTMLResponse(_read_text("station.html"))),
+        *_list_signing_in(sessions),
+        Route("/static/{name}", _send_static),
+        Route("/health", _tell_health),
+        _route_json("/api/lines", lambda _: station.describe()),
+        _route_changes("/api/reload", lambda _: station.reload()),
+        Mount("/lines/{name}", app=station.answer),
+    ]
+    app = Starlette(routes=routes, exception_handlers=HANDLERS)
+    return Guard(app, sessions, hosts, max_bytes)
+
+
+def _list_signing_in(sessions):
+    signing = _SigningIn(sessions)
+    return [
         Route("/login", lambda _: _show_login()),
         Route("/login", signing.log_in, methods=["POST"]),
         Route("/logout", signing.log_out, methods=["POST"]),
+    ]
+
+
+def make_line_app(line, reviews, batcher, token=None, routes=()):
+    """Make what answers about a line, wherever it is mounted, without a guard."""
+    page, requests = _Page(line, reviews, bool(token)), _Requests(line, batcher)
+    routes = [
+        *routes,
+        Route("/", lambda _: HTMLResponse(_read_text("live.html"))),
         Route("/static/{name}", _send_static),
         Route("/health", _tell_health),
         Route("/metrics", requests.send_metrics),
@@ -79,8 +108,7 @@ def make_app(line, reviews, batcher, token=None, hosts=(), max_bytes=2**25):
         _route_changes("/api/apply", page.apply),
         _route_changes("/api/restore", page.restore),
     ]
-    app = Starlette(routes=routes, exception_handlers=HANDLERS)
-    return Guard(app, sessions, hosts, max_bytes)
+    return Starlette(routes=routes, exception_handlers=HANDLERS)
 
 
 def _route_json(path, describe):
@@ -282,15 +310,17 @@ class _Page:
         if only not in (None, "abnormal", "waiting", "said"):
             raise HTTPException(400, "only must be abnormal, waiting or said")
         before = _read_number(request, "before")
-        return {"images": list(map(_show, self._store.list_images(before, only)))}
+        images = self._store.list_images(before, only)
+        return {"images": [show_image(x, _root(request)) for x in images]}
 
     def list_changes(self, request):
         since = _read_number(request, "since") or 0
-        return {"images": list(map(_show, self._store.list_changes(since)))}
+        images = self._store.list_changes(since)
+        return {"images": [show_image(x, _root(request)) for x in images]}
 
     def describe_image(self, request):
         image = self._find(request)
-        return _show(image) | self._store.read_details(image)
+        return show_image(image, _root(request)) | self._store.read_details(image)
 
     def _find(self, request):
         text = request.path_params["number"]
@@ -359,13 +389,18 @@ class _Page:
         return self._reviews.restore(digest, _read_who(content))
 
 
-def _show(image):
+def _root(request):
+    """Return what the addresses of a line begin with: nothing where it is alone."""
+    return request.scope.get("root_path", "")
+
+
+def show_image(image, root=""):
     """Return what the page may know of an image: no path but its name.
 
     The address of its pictures names what they show, so that browsers may keep them.
     """
     name = printable(os.path.basename(image["file"]))
-    pictures = image["pictures"] and f"/images/{image['id']}/{image['pictures']}"
+    pictures = image["pictures"] and f"{root}/images/{image['id']}/{image['pictures']}"
     known = {x: image[x] for x in image if x not in ("file", "digest")}
     return known | {"name": name, "pictures": pictures}
 

@@ -5,7 +5,7 @@ import queue
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 
 # Pixels that may wait, if more than one image does: each takes some bytes.
 _MOST_PIXELS = 2 * 10**8
@@ -27,11 +27,14 @@ class Batcher:
     """Inspects images that requests wait for, as many at a time as there are.
 
     `find_estimator` returns the fitted estimator of the moment; `size` is how many
-    images may wait; `decoders` are the threads that decode them.
+    images may wait; `decoders` are the threads that decode them. `turn` makes the
+    context in which a batch is inspected, see `Turns`, and `n_lines` is how many share
+    the memory for what waits.
     """
 
-    def __init__(self, find_estimator, size=64):
-        self._find_estimator = find_estimator
+    def __init__(self, find_estimator, size=64, turn=nullcontext, n_lines=1):
+        self._find_estimator, self._turn = find_estimator, turn
+        self._most_pixels = _MOST_PIXELS // n_lines
         self._queue = queue.Queue(size)
         self.decoders = ThreadPoolExecutor(_N_DECODERS, "decoder")
         self._n_pixels = self._n_expected = 0
@@ -61,7 +64,7 @@ class Batcher:
     def submit(self, images):
         """Return a future for each of some arrays; raise `BusyError` if not all fit."""
         n_pixels = sum(image.size for image in images)
-        if self._n_pixels and self._n_pixels + n_pixels > _MOST_PIXELS:
+        if self._n_pixels and self._n_pixels + n_pixels > self._most_pixels:
             raise BusyError
         futures = []
         for image in images:
@@ -95,7 +98,8 @@ class Batcher:
             batch = [x for x in batch if x[1].set_running_or_notify_cancel()]
             parts = [batch] if len(batch) >= _LEAST else [[x] for x in batch]
             for part in parts:
-                self._inspect(part)
+                with self._turn():
+                    self._inspect(part)
 
     def _collect(self):
         """Wait for an image; return it and others that are there, or about to be."""

@@ -21,7 +21,8 @@ async function ask(path, body) {
     method: "POST", headers: { "Content-Type": "application/json" },
     body: JSON.stringify({ ...body, who: $("who").value.trim() || null }),
   };
-  const answer = await fetch(path, { ...options, signal: AbortSignal.timeout(30 * SECOND) });
+  // Of this line: a station has several, at addresses of their own.
+  const answer = await fetch(path.replace(/^\//, ""), { ...options, signal: AbortSignal.timeout(30 * SECOND) });
   const date = Date.parse(answer.headers.get("date"));
   if (date) skew = date - Date.now(); // of the server's clock
   if (answer.status === 401) { location.href = "/login"; throw new Error("sign in"); }
@@ -308,7 +309,7 @@ async function open(id) {
   $("detail-verdict").className = `badge ${detail.verdict}`;
   $("detail-numbers").textContent = detail.score === null ? "" : times(detail) + (detail.kind ? `, like ${detail.kind}` : "");
   $("detail-p").textContent = detail.p_value === null ? "" : tellP(detail.p_value, detail.p_floor);
-  $("original").href = `/images/${detail.id}/original`;
+  $("original").href = `images/${detail.id}/original`;
   $("kind").value = (detail.said && detail.said.kind) || detail.kind || "";
   $("pairs").replaceChildren();
   (detail.matches || []).forEach((x) => {
