@@ -258,7 +258,7 @@ def test_errors_of_the_file_name_line_and_key(tmp_path, capsys, text, words):
     ("options", "words"),
     [
         ([], "pass a model, or the file of a station"),
-        (["--line", "front"], "'front' without a model"),
+        (["--line", "front"], "one has no model"),
         (["--line", "a=b", "--line", "a=c"], "two lines of the name 'a'"),
         (["station.toml", "--watch", "new"], "each has its own source"),
         (["--line", "a=b", "-o", "x"], "each has its own output"),

@@ -29,7 +29,7 @@ from skpatchsvdd._cli import encode_grey, find_misfit, printable
 from skpatchsvdd._images import find_max_pixels, read_bytes, read_shape
 from skpatchsvdd._report import Notes, read_unchanged
 from skpatchsvdd._serve.access import Guard, Sessions
-from skpatchsvdd._serve.answers import HANDLERS
+from skpatchsvdd._serve.answers import HANDLERS, RefusedError
 from skpatchsvdd._serve.batcher import BusyError
 from skpatchsvdd._serve.line import SPANS, describe_result
 from skpatchsvdd._serve.openapi import OPENAPI
@@ -94,6 +94,8 @@ def make_line_app(line, reviews, batcher, token=None, routes=()):
         Route("/metrics", requests.send_metrics),
         Route("/openapi.json", lambda _: JSONResponse(OPENAPI)),
         Route("/inspect", requests.inspect, methods=["POST"]),
+        Route("/source.jpg", page.send_source),
+        Route("/trigger", page.pull_trigger, methods=["POST"]),
         Route("/images/{number}/original", page.send_original),
         Route("/images/{number}/{digest}/{name}", page.send_picture),
         _route_json("/api/state", page.describe_state),
@@ -282,7 +284,7 @@ class _Page:
         self._run = secrets.token_hex(8)  # of this process: another begins anew
 
     def describe_state(self, request):
-        model = self._line.model
+        model, arrivals = self._line.model, self._line.arrivals
         alarms, signals = self._store.count_waiting()
         return {
             "run": self._run,
@@ -302,8 +304,24 @@ class _Page:
             "said": self._store.count_said(),
             "trial": self._reviews.describe_trial(),
             "trouble": self._line.trouble,
+            "source": arrivals.describe() if arrivals else None,
             "spans": {span: self._line.describe_span(span) for span in SPANS},
         }
+
+    def send_source(self, request):
+        """Send the last picture of the source, inspected or not."""
+        picture = self._line.arrivals and self._line.arrivals.picture
+        if picture is None:
+            raise HTTPException(404, "there is no picture of the source")
+        return Response(picture, media_type="image/jpeg")
+
+    def pull_trigger(self, request):
+        """Let the next frame of the source be inspected."""
+        trigger = self._line.arrivals and self._line.arrivals.trigger
+        if trigger is None:
+            raise RefusedError("this line has no source that waits for a trigger.")
+        trigger.pull()
+        return JSONResponse({"triggered": True}, 202)
 
     def list_images(self, request):
         only = request.query_params.get("only") or None

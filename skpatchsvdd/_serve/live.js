@@ -214,6 +214,7 @@ function showState() {
     kinds.replaceChildren(...state.model.kinds.map((x) => { const o = make("option"); o.value = x; return o; }));
   }
   showTrial();
+  showSource();
   plot("hour");
   plot("day");
 }
@@ -249,6 +250,25 @@ function showTrial() {
       + `${x.n_new_alarms} would anew${x.new_alarms.length ? ` (${x.new_alarms.join(", ")})` : ""}.`);
   say(`Threshold ${x.threshold_before.toPrecision(4)} → ${x.threshold.toPrecision(4)}.`, "quiet");
   if (x.doubt) say(`In doubt: ${x.doubt}`, "badge unreadable");
+}
+
+function showSource() {
+  const source = state.source;
+  $("source").hidden = !source;
+  if (!source) return;
+  const when = { frame: "every picture", still: "when nothing moves any more", trigger: "when triggered" }[source.when] || `every ${source.when} s`;
+  $("source-name").textContent = source.name;
+  $("source-text").textContent = [
+    source.has_ended ? "has ended" : source.age === null ? "no picture yet" : `picture of ${tellAge(source.age)} ago`,
+    `inspected ${when}: ${source.taken}`,
+    source.dropped ? `${count(source.dropped, "picture")} dropped, since they came faster than they could be inspected` : "",
+  ].filter(Boolean).join(" · ");
+  $("trigger").hidden = source.when !== "trigger";
+  const picture = $("source-picture");
+  if (source.age === null || (picture.dataset.frames === `${source.frames}` && !picture.hidden)) return;
+  picture.dataset.frames = source.frames;
+  picture.src = `source.jpg?${source.frames}`;
+  picture.hidden = false;
 }
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -567,6 +587,7 @@ function listen() {
   $("try").onclick = attempt(() => ask("/api/try", {}));
   $("drop").onclick = attempt(() => ask("/api/drop", {}));
   $("apply").onclick = attempt(apply);
+  $("trigger").onclick = attempt(() => ask("/trigger", {}));
   $("undo").onclick = attempt(() => restore(former));
   $("show-history").onclick = attempt(showHistory);
   $("show-help").onclick = () => $("help").showModal();

@@ -9,6 +9,7 @@ import uvicorn
 from skpatchsvdd._cli import tell
 from skpatchsvdd._serve.alarms import LinePrinter
 from skpatchsvdd._serve.app import make_app, make_station_app
+from skpatchsvdd._serve.arrivals import FolderArrivals
 from skpatchsvdd._serve.connections import MOST, Connection
 from skpatchsvdd._serve.parts import opened_line, watching
 from skpatchsvdd._serve.station import Station
@@ -51,7 +52,8 @@ def _open_one(args, token, say, end, stack):
         except BaseException as error:
             end(f"the watch has ended: {type(error).__name__}: {error}")
 
-    stack.enter_context(watching(watch, parts, args.watch))
+    arrivals = None if args.watch is None else FolderArrivals(args.watch)
+    stack.enter_context(watching(watch, parts, arrivals))
     return make_app(*parts, token, args.allow_host, _count_bytes(args))
 
 

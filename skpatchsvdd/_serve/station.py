@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from skpatchsvdd._cli import choose_offset, describe_cause, load_model, printable, tell
 from skpatchsvdd._serve.answers import RefusedError, make_error
 from skpatchsvdd._serve.app import make_line_app, show_image
-from skpatchsvdd._serve.parts import opened_line, watching
+from skpatchsvdd._serve.parts import make_arrivals, opened_line, watching
 from skpatchsvdd._serve.station_file import read_lines
 from skpatchsvdd._serve.turns import Turns
 from skpatchsvdd._version import __version__
@@ -134,7 +134,8 @@ class Station:
                 parts = stack.enter_context(opened)
                 parts.line.name = args.line
                 watch = parts.line.keep_watching
-                stack.enter_context(watching(watch, parts, args.source))
+                arrivals = make_arrivals(args, parts.line)
+                stack.enter_context(watching(watch, parts, arrivals))
                 entry.stack = stack.pop_all()
         except Exception as error:  # whatever is wrong with a model, a disk, a library
             entry.wait = min(2 * entry.wait or _FIRST_WAIT, _LONGEST_WAIT)

@@ -7,6 +7,9 @@ import shutil
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from skpatchsvdd._serve.sources import find_kind
+from skpatchsvdd._serve.when import WORDS
+
 _NAME = r"[A-Za-z0-9_-]{1,40}"
 
 
@@ -16,6 +19,10 @@ def _is_text(x):
 
 def _is_number(x):
     return isinstance(x, int | float) and not isinstance(x, bool) and x > 0
+
+
+def _is_finite(x):
+    return _is_number(x) and x < float("inf")
 
 
 def _is_count(x):
@@ -36,13 +43,21 @@ _COUNT = _is_count, "a whole number above 0"
 # What a line can have: whether a value is one, and what it must be.
 _KEYS = {
     "model": (_is_text, "the name of a model file"),
-    "source": (_is_text, "the name of a folder"),
+    "source": (
+        lambda x: _is_text(x) or (type(x) is int and x >= 0),
+        "a folder, a video, or the index or address of a camera",
+    ),
+    "when": (
+        lambda x: x in WORDS or _is_finite(x),
+        f"{', '.join(WORDS)}, or a number of seconds above 0",
+    ),
+    "keep_good": _COUNT,
     "false_alarm_rate": (
         lambda x: _is_number(x) and x <= 0.5,
         "a number above 0 and at most 0.5, such as 0.01",
     ),
     "threshold": (
-        lambda x: _is_number(x) and x < float("inf"),
+        _is_finite,
         "a number above 0, which the model's threshold is multiplied by",
     ),
     "output": (_is_text, "the name of a folder"),
@@ -57,6 +72,8 @@ _KEYS = {
     "encoder": (_is_text, "what --encoder takes"),
 }
 _PATHS = "model", "output"
+# Seconds between two frames that are inspected, and good ones that stay as files.
+_DEFAULTS = {"when": 1, "keep_good": 100}
 
 
 def is_station(args):
@@ -75,20 +92,23 @@ def read_lines(args):
     lines = {}
     for name, table in tables.items():
         _check_line(where, name, table)
-        own = {x: None for x in _KEYS} | table
+        own = {x: None for x in _KEYS} | _DEFAULTS | table
         for key in _PATHS:
             if own[key] is not None:
                 own[key] = str(folder / own[key])
-        own["source"] = find_source(own["source"], folder)
+        own["source"] = _find_source(own["source"], folder)
         given = {x: y for x, y in own.items() if y is not None or x not in args}
         lines[name] = argparse.Namespace(**vars(args) | given | {"line": name})
     _check_apart(where, lines)
     return lines
 
 
-def find_source(source, folder):
-    """Return a source as it is from here: a folder beside the file of a station."""
-    return source if source is None else str(folder / source)
+def _find_source(source, folder):
+    """Return a source as it is from here: paths are relative to the file."""
+    if source is None:
+        return None
+    is_path = find_kind(str(source)) in ("folder", "video")
+    return str(folder / source) if is_path else str(source)
 
 
 def _read_file(path):
@@ -124,8 +144,8 @@ def _parse_lines(texts):
         model, _, source = rest.partition(":")
         if not model:
             raise ValueError(
-                f"--line must be NAME=MODEL:SOURCE, as in front=front.model:new/, got "
-                f"{name!r} without a model."
+                "--line must be NAME=MODEL:SOURCE, as in front=front.model:new/, and "
+                "one has no model."
             )
         if name in lines:
             raise ValueError(f"--line: there are two lines of the name {name!r}.")
