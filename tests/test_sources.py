@@ -329,6 +329,16 @@ def test_what_is_wrong_with_a_source_is_said_without_secrets(
     wait_until(lambda: "arrays of bytes" in (wrong.find_trouble() or ""))
 
 
+def test_frames_that_a_kill_has_left_are_inspected_first(make_arrivals, tmp_path):
+    (tmp_path / "f").mkdir()
+    for name in ("b.png", "a.png"):
+        Image.new("L", (8, 8)).save(tmp_path / "f" / name)
+    known = {arrivals_module.find_state(str(tmp_path / "f" / "a.png"))}
+    arrivals = make_arrivals(Burst(0, can_wait=True))
+    looks = arrivals.list_looks(known.__contains__, RetrySchedule())
+    assert next(looks) == [str(tmp_path / "f" / "b.png")]
+
+
 def test_a_full_disk_drops_frames_and_says_so(make_arrivals, monkeypatch):
     def fail(self, image):
         raise OSError(28, "No space left on device")
@@ -407,6 +417,8 @@ def test_a_camera_is_cut_and_comes_back_and_keeps_its_secrets(
             line.ask("/lines/cam/trigger", b"")
             wait_for(line, lambda x: sum(x["cam"]["counts"].values()) == 2)
             paths = ("/", "/lines/cam/", "/lines/cam/api/state", "/api/lines")
+            metrics = line.ask("/lines/cam/metrics")[2].decode()
+            assert 'skpatchsvdd_source_frames{outcome="taken"} 2.0' in metrics
             said = b"".join(line.ask(x)[2] for x in paths)
     assert b"http://***@127.0.0.1" in said
     assert b"s3cret" not in said

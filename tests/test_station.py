@@ -8,6 +8,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from browser import needs_browser, open_browser
 from live import make_photos, put, serve_here
 
 from skpatchsvdd import load
@@ -288,3 +289,28 @@ def test_a_token_opens_all_lines(station):
         assert line.ask("/health")[0] == 200
         bearer = {"Authorization": f"Bearer {TOKEN}"}
         assert line.ask("/api/lines", **bearer)[0] == 200
+
+
+@needs_browser
+def test_people_go_from_the_overview_to_a_line_and_back(station, photos, tmp_path):
+    (station.folder / "b.model").unlink()
+    put(station.folder / "a", "bad.png", photos[1])
+    with serve_here(station.file) as line, open_browser(tmp_path, (390, 800)) as tab:
+        wait_for(line, lambda x: x["a"].get("waiting") == 1)
+        tab.call("Page.navigate", url=line.url)
+        tab.wait("document.querySelectorAll('#lines .last img').length === 1")
+        tab.wait("document.querySelector('#lines .last img').naturalWidth > 0")
+        said = tab.run("document.getElementById('lines').innerText")
+        assert "1 alarm to look at" in said
+        assert "b broken" in said
+        assert "there is no model" in said
+        assert tab.run("document.title") == "(1) Station"
+        assert tab.run("document.documentElement.scrollWidth") == 390
+        tab.run("document.querySelector('#lines a').focus()")
+        tab.press("Enter")
+        tab.wait("document.querySelector('#alarms .card img')?.naturalWidth > 0")
+        tab.wait("document.getElementById('model').textContent === 'a'")
+        tab.click("#see-all")
+        tab.wait("document.getElementById('waiting').hidden")
+        tab.click("#station")
+        tab.wait("document.getElementById('lines')?.innerText.includes('no alarm')")

@@ -288,6 +288,7 @@ class _Page:
         alarms, signals = self._store.count_waiting()
         return {
             "run": self._run,
+            "line": self._line.name,
             "revision": self._store.revision,
             "version": __version__,
             "has_token": self._has_token,

@@ -187,9 +187,12 @@ function tellAge(seconds) {
   return seconds < 5400 ? `${Math.round(seconds / 60)} min` : seconds < 172800 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86400)} days`;
 }
 
+// A line alone is called after its model.
+const nameLine = () => state.line || state.model.file.split("/").pop();
+
 // Each second, whether or not the server answers: a dead one must not look alive.
 function tick() {
-  const isLost = failed || (asked && Date.now() - asked > LOST * SECOND), model = state ? state.model.file.split("/").pop() : "";
+  const isLost = failed || (asked && Date.now() - asked > LOST * SECOND), model = state ? nameLine() : "";
   $("lost").hidden = !isLost;
   document.body.classList.toggle("is-lost", Boolean(isLost));
   if (isLost) $("lost").textContent = `The server has not answered since ${new Date(heard).toLocaleTimeString()}${failed ? ` (${failed})` : ""}. New images and alarms are not shown.`;
@@ -200,7 +203,8 @@ function tick() {
 function showState() {
   const counts = state.counts, total = (counts.normal || 0) + (counts.abnormal || 0);
   $("sign-out").hidden = !state.has_token;
-  $("model").textContent = state.model.file.split("/").pop();
+  $("model").textContent = nameLine();
+  $("station").hidden = !state.line;
   $("counts").textContent = `${count(total, "image")}, ${count(counts.abnormal || 0, "alarm")}`
     + (counts.unreadable ? `, ${counts.unreadable} unreadable` : "")
     + (state.signals ? `, ${state.signals === 1 ? "1 signal waits" : `${state.signals} signals wait`}` : "");
@@ -260,7 +264,7 @@ function showSource() {
   $("source-name").textContent = source.name;
   $("source-text").textContent = [
     source.has_ended ? "has ended" : source.age === null ? "no picture yet" : `picture of ${tellAge(source.age)} ago`,
-    `inspected ${when}: ${source.taken}`,
+    `${source.taken} inspected, ${when}`,
     source.dropped ? `${count(source.dropped, "picture")} dropped, since they came faster than they could be inspected` : "",
   ].filter(Boolean).join(" · ");
   $("trigger").hidden = source.when !== "trigger";

@@ -53,7 +53,8 @@ class VideoSource(Source):
         self._is_address = "://" in str(place)
         self.can_wait = not self._is_address and isinstance(self._place, str)
         is_camera = isinstance(self._place, int)
-        self.name = f"camera {place}" if is_camera else hide_secrets(place)
+        named = hide_secrets(place) if self._is_address else os.path.basename(place)
+        self.name = f"camera {place}" if is_camera else named
 
     def frames(self):
         """Yield each frame; a camera that fails raises, a file ends."""
@@ -87,7 +88,7 @@ class VideoSource(Source):
             return f"{self.name} cannot be opened: is it there, and used by no other?"
         if not self._is_address:
             is_there = os.path.isfile(self._place)
-            return f"{self.name} {'is not a video' if is_there else 'is not there'}"
+            return f"{self._place} {'is not a video' if is_there else 'is not there'}"
         try:
             parts = urlsplit(self._place)
             host, port = parts.hostname, parts.port or _PORTS.get(parts.scheme, 80)

@@ -16,14 +16,14 @@ function tellAge(seconds) {
   return seconds < 5400 ? `${Math.round(seconds / 60)} min` : seconds < 172800 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86400)} days`;
 }
 
-const WORDS = { running: "running", opening: "being opened", broken: "broken" };
+const WORDS = { running: "running", opening: "being opened", broken: "broken" }, BADGES = { running: "normal", opening: "unreadable", broken: "abnormal" };
 
 function showLine(line) {
   const item = make("li", `line ${line.state}${line.waiting ? " waits" : ""}`), head = make("h2");
   // A line that was never open has no page.
   const name = line.counts ? make("a", "", line.name) : make("span", "", line.name);
   if (line.counts) name.href = line.url;
-  head.append(name, " ", make("span", `badge ${line.state === "broken" ? "abnormal" : line.state === "running" ? "normal" : "unreadable"}`, WORDS[line.state]));
+  head.append(name, " ", make("span", `badge ${BADGES[line.state]}`, WORDS[line.state]));
   item.append(head);
   if (line.reason) item.append(make("p", "why", line.reason));
   if (!line.counts) return item;
@@ -31,7 +31,7 @@ function showLine(line) {
   item.append(showLast(line));
   const { images, alarms } = line.hour;
   item.append(make("p", "quiet", images ? `last hour: ${count(images, "image")}, ${count(alarms, "alarm")}, ${((100 * alarms) / images).toFixed(1)}%` : "last hour: no images"));
-  if (line.drift.drifted) item.append(make("p", "drift drifted", `⚠ ${line.drift.verdict}`));
+  if (line.drift.drifted) item.append(make("p", "drift drifted", "⚠ the scores of the last hour have drifted: its page says how"));
   if (line.signals) item.append(make("p", "quiet", `${line.signals === 1 ? "1 signal waits" : `${line.signals} signals wait`}`));
   return item;
 }

@@ -28,6 +28,14 @@ class _Entry:
         self.parts = self.app = self.reason = None
         self.due = self.wait = 0
 
+    def close(self):
+        """Close what is open; what fails then is told, and the other lines go on."""
+        self.app = None
+        try:
+            self.stack.close()
+        except Exception as error:
+            tell(f"{self.args.line} was not closed well: {describe_cause(error)}")
+
 
 class Station:
     """Lines in one process, which compute in turn and share pretrained weights.
@@ -64,8 +72,11 @@ class Station:
         self._is_closed = True
         self._wake.set()
         self._thread.join()
-        for entry in self._entries.values():
-            entry.stack.close()
+        opened = [x for x in self._entries.values() if x.parts is not None]
+        for entry in opened:  # all of them at once, which then wait together
+            entry.parts.line.close()
+        for entry in opened:
+            entry.close()
 
     def reload(self):
         """Read the file of the station again; raise if it is wrong."""
@@ -119,8 +130,7 @@ class Station:
         former, self._entries = self._entries, entries  # in the order of the file
         for name, entry in former.items():
             if entries.get(name) is not entry:
-                entry.app = None
-                entry.stack.close()
+                entry.close()
 
     def _open(self, entry):
         args = entry.args
