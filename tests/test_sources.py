@@ -98,6 +98,8 @@ def running_camera(images, port=0):
 @pytest.fixture
 def write_station(model, tmp_path):
     """Return a function that writes a station of one line, `cam`, with some keys."""
+    pytest.importorskip("tomllib")
+    pytest.importorskip("cv2")
     shutil.copy(model, tmp_path / "cam.model")
 
     def write(source, *keys):

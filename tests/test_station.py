@@ -18,10 +18,10 @@ from skpatchsvdd._serve.batcher import Batcher
 from skpatchsvdd._serve.station_file import read_lines
 from skpatchsvdd._serve.turns import Turns
 
-pytestmark = [
-    pytest.mark.wide,
-    pytest.mark.skipif(sys.version_info < (3, 11), reason="there is no tomllib"),
-]
+pytestmark = pytest.mark.wide  # a line loads the model
+needs_tomllib = pytest.mark.skipif(
+    sys.version_info < (3, 11), reason="there is no tomllib"
+)
 
 
 TOKEN = "correct-horse-battery"
@@ -35,6 +35,7 @@ def photos():
 @pytest.fixture
 def station(model, tmp_path):
     """Return the file of a station with the lines a and b, and how to write it."""
+    pytest.importorskip("tomllib")
     folder = tmp_path / "station"
     folder.mkdir()
 
@@ -110,6 +111,20 @@ def test_a_threshold_of_a_line_is_its_own(station, photos, model):
     assert offsets[0] == pytest.approx(float(est.offset_))
     assert offsets[1] == pytest.approx(float(est._offset_at(rate)))
     assert offsets[2] == pytest.approx(1e6 * float(est.offset_))
+
+
+def test_an_alarm_says_of_which_line_it_is(station, photos):
+    taken = station.folder / "alarms"
+    program = f"import sys; open({str(taken)!r}, 'a').write(sys.stdin.read() + chr(10))"
+    command = json.dumps([sys.executable, "-c", program])
+    station.write("a", "b", more=f"on_alarm = {command}\n")
+    for name in "ab":
+        put(station.folder / name, "bad.png", photos[1])
+    with serve_here(station.file) as line:
+        wait_for(line, lambda x: x["a"].get("waiting") == x["b"].get("waiting") == 1)
+        wait_for(line, lambda x: x["b"]["signals"] == 0)
+    alarms = [json.loads(x) for x in taken.read_text().splitlines()]
+    assert [(x["line"], x["verdict"]) for x in alarms] == [("b", "abnormal")]
 
 
 def test_a_broken_line_says_why_and_the_others_go_on(station, photos):
@@ -222,6 +237,7 @@ def test_lines_of_the_command_line(model, tmp_path, photos):
         wait_for(line, lambda x: x["front"].get("waiting") == 1)
 
 
+@needs_tomllib
 @pytest.mark.parametrize(
     ("text", "words"),
     [

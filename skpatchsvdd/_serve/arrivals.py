@@ -64,6 +64,8 @@ class FrameArrivals:
 
     def __init__(self, source, when, folder, find_channels, list_old):
         self._source, self._choose = source, make_choice(when)
+        self._name = printable(hide_secrets(getattr(source, "name", "the source")))
+        self._can_wait = getattr(source, "can_wait", False)
         self._folder = Path(folder).absolute()
         self._find_channels = find_channels
         self._list_old, self._when = list_old, when
@@ -112,14 +114,14 @@ class FrameArrivals:
         reason = self._disk_reason or self._reason
         seconds = time.monotonic() - self._heard
         if reason is None and not self._has_ended and seconds > _SILENT_SECONDS:
-            reason = f"no picture has come from {self._source.name} for {seconds:.0f} s"
+            reason = f"no picture has come from {self._name} for {seconds:.0f} s"
         return reason
 
     def describe(self):
         """Return what the page shows of the source."""
         age = None if self._latest is None else time.monotonic() - self._heard
         return self._counts | {
-            "name": printable(self._source.name),
+            "name": self._name,
             "when": self._when,
             "has_ended": self._has_ended,
             "age": age,
@@ -152,10 +154,10 @@ class FrameArrivals:
                     self._take(Frame(*frame))
                     if self._closed.is_set():
                         return
-                if getattr(self._source, "can_wait", False):
+                if self._can_wait:
                     self._has_ended = True
                     return
-                reason = f"{self._source.name} sends no more pictures"
+                reason = f"{self._name} sends no more pictures"
             except Exception as error:  # whatever cameras, networks and drivers raise
                 reason = printable(hide_secrets(describe_cause(error)))
             if self._reason is None:
@@ -172,7 +174,7 @@ class FrameArrivals:
         if not self._choose(frame):
             return
         while len(self._waiting) >= _MOST_WAITING:
-            if not getattr(self._source, "can_wait", False):
+            if not self._can_wait:
                 self._counts["dropped"] += 1
                 return
             if self._closed.wait(0.02):
