@@ -146,9 +146,9 @@ def measure_lines(est, bodies, args, device):
             est.save(Path(folder, f"{name}.model"))
             options += ["--line", f"{name}={folder}/{name}.model:{folder}/{name}"]
         with start_server(options, device) as (port, process):
-            while any(
-                x["state"] != "running" for x in ask(port, "/api/lines")["lines"]
-            ):
+            for name in names:  # what is made on first use
+                Path(folder, name, "first.png").write_bytes(bodies[0])
+            while not all(x.get("last") for x in ask(port, "/api/lines")["lines"]):
                 time.sleep(0.5)
             all_arriving = [
                 Arrivals(Path(folder, x), bodies, args.arrivals * (1 + 9 * (i == 0)), x)
