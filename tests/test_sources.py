@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from live import make_photos, serve_here, to_bytes
+from live import make_photos, put, serve, serve_here, to_bytes
 from PIL import Image
 from settings import SEED
 from test_station import are, wait_for
@@ -425,3 +425,44 @@ def test_a_camera_is_cut_and_comes_back_and_keeps_its_secrets(
     assert b"http://***@127.0.0.1" in said
     assert b"s3cret" not in said
     assert "s3cret" not in "".join(capfd.readouterr())
+
+
+@pytest.mark.slow
+def test_kills_and_cuts_lose_and_double_no_image(write_station, photos, tmp_path):
+    images, damaged = photos
+    n_kills, n_images = 4, 5
+    with running_camera([*images, damaged]) as port:
+        secret = f"http://user:s3cret@127.0.0.1:{port}/video"
+        file = write_station(secret, "when = 0.3")
+        for name in "ab":
+            shutil.copy(tmp_path / "cam.model", tmp_path / f"{name}.model")
+            (tmp_path / name).mkdir()
+            with file.open("a") as stream:
+                stream.write(f'[lines.{name}]\nmodel = "{name}.model"\n')
+                stream.write(f'source = "{name}"\n')
+        for i in range(n_kills):
+            with serve(file) as line:
+                for name, j in itertools.product("ab", range(n_images)):
+                    put(tmp_path / name, f"{i}_{j}.png", images[j])
+                n_former = i * n_images
+                wait_for(line, lambda x, n=n_former: count_images(x["a"]) > n)
+                Camera.is_cut = True
+                wait_for(line, are("broken", "cam"))
+                Camera.is_cut = False
+                wait_for(line, are("running", "cam"))
+                line.kill()
+        with serve(file) as line:
+            n_all = n_kills * n_images
+            wait_for(line, lambda x: all(count_images(x[y]) >= n_all for y in "ab"))
+            time.sleep(2.5)  # two more looks
+            for name in "ab":
+                shown = line.get(f"/lines/{name}/api/images")["images"]
+                assert len(shown) == len({x["name"] for x in shown}) == n_all
+            shown = line.get("/lines/cam/api/images")["images"]
+            names = [x["name"] for x in shown]
+            assert len(names) == len(set(names)) >= n_kills
+            assert all(x["verdict"] != "unreadable" for x in shown)
+
+
+def count_images(line):
+    return sum(line.get("counts", {}).values())
