@@ -251,7 +251,8 @@ _SERVE = (
     ),
     _option(
         "--line NAME=MODEL:SOURCE",
-        "a line with its model and its source, a folder; as often as there are lines",
+        "a line with its model and its source: a folder, a video, or the index or "
+        "address of a camera; as often as there are lines, by default none",
         action="append",
         default=[],
     ),
