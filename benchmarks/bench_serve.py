@@ -11,7 +11,13 @@ has no row of in the end, or more than one. Memory is what the server has for it
 and its growth that from the first to the last quarter of the time. Synthetic images,
 without training.
 
-Example: python benchmarks/bench_serve.py --seconds 30 --hostile
+With --lines so many lines are in one server instead, each with a model and a folder of
+its own, to which --arrivals images a second are written, and ten times as many to that
+of the first line. "s" are the seconds from the file to its row, and /health is asked
+ten times a second.
+
+Examples: python benchmarks/bench_serve.py --seconds 30 --hostile; python
+benchmarks/bench_serve.py --lines 10 --arrivals 0.2 --seconds 120
 """
 
 import functools
@@ -29,7 +35,7 @@ import time
 import urllib.request
 from collections import Counter, deque
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import numpy as np
@@ -53,13 +59,17 @@ def main():
     new = make_textures(16, anomaly_fraction=0.5, random_state=1, **made).images
     device = check_device(args.device)
     est = PatchSVDD(max_iter=0, random_state=0, device=str(device)).fit(images)
+    if args.lines:
+        measure_lines(est, [encode(x) for x in new], args, device)
+        return
     rows = [call_plainly(est, new, n, min(args.seconds, 30)) for n in (1, 16)]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "part.model"
         est.save(path)
         watched = Path(folder) / "new"
         watched.mkdir()
-        with start_server(path, device, watched) as (port, process):
+        options = path, "--watch", watched
+        with start_server(options, device) as (port, process):
             bodies = [encode(x) for x in new]
             load(port, bodies, 4, 3)  # what is made on first use
             for n in args.clients:
@@ -84,6 +94,7 @@ def parse_arguments():
     parser.add_argument("--images", type=int, default=40, help="to learn from")
     parser.add_argument("--size", type=int, default=256)
     parser.add_argument("--arrivals", type=float, default=0, help="images a second")
+    parser.add_argument("--lines", type=int, default=0, help="in one server")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--hostile", action="store_true", help="with a crowd besides")
     return parser.parse_args()
@@ -108,12 +119,11 @@ def call_plainly(est, images, n_each, seconds):
 
 
 @contextmanager
-def start_server(path, device, watched):
+def start_server(options, device):
     """Yield the port of a server, and its process."""
-    command = [sys.executable, "-m", "skpatchsvdd", "serve", path, "--port", "0"]
-    command += ["--watch", watched]
+    command = [sys.executable, "-m", "skpatchsvdd", "serve", "--port", "0"]
     process = subprocess.Popen(
-        [*command, "--device", str(device)],
+        [*command, "--device", str(device), *options],
         stderr=subprocess.PIPE,
         text=True,
         env=os.environ,
@@ -124,6 +134,47 @@ def start_server(path, device, watched):
     finally:
         process.send_signal(signal.SIGINT)
         process.wait(60)
+
+
+def measure_lines(est, bodies, args, device):
+    """Print how soon each line of a server sees its images, and what all take."""
+    rows, health = [], []
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as arriving:
+        names, options = [f"line{i}" for i in range(args.lines)], []
+        for name in names:
+            Path(folder, name).mkdir()
+            est.save(Path(folder, f"{name}.model"))
+            options += ["--line", f"{name}={folder}/{name}.model:{folder}/{name}"]
+        with start_server(options, device) as (port, process):
+            for name in names:  # what is made on first use
+                Path(folder, name, "first.png").write_bytes(bodies[0])
+            while not all(x.get("last") for x in ask(port, "/api/lines")["lines"]):
+                time.sleep(0.5)
+            all_arriving = [
+                Arrivals(Path(folder, x), bodies, args.arrivals * (1 + 9 * (i == 0)), x)
+                for i, x in enumerate(names)
+            ]
+            with Memory([process.pid], args.seconds) as memory:
+                for one in all_arriving:
+                    arriving.enter_context(one)
+                end = time.monotonic() + args.seconds
+                while time.monotonic() < end:
+                    start = time.perf_counter()
+                    ask(port, "/health")
+                    health.append(time.perf_counter() - start)
+                    time.sleep(0.1)
+                images = [list_images(port, f"/lines/{x}") for x in names]
+            for name, one, own in zip(names, all_arriving, images, strict=True):
+                rows.append({"line": name} | one.describe(own, args.seconds))
+    machine, times = machine_name(device), np.percentile(health, PERCENTILES)
+    totals = {
+        f"/health {x}% ms": 1000 * y for x, y in zip(PERCENTILES, times, strict=True)
+    }
+    totals |= memory.summarize()
+    print(f"{machine}\n")
+    print_table(rows)
+    print_table([totals])
+    print_json(machine=machine, seconds=args.seconds, rows=rows, **totals)
 
 
 def load(port, bodies, n_clients, seconds):
@@ -168,7 +219,7 @@ class Arrivals:
 
     def __init__(self, folder, bodies, rate, name):
         self._folder, self._bodies, self._rate = folder, bodies, rate
-        self._name, self._files = name, []
+        self._name, self._files, self._written = name, [], {}
         self._n_kept = round(rate * KEPT_SECONDS)
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._write)
@@ -185,30 +236,45 @@ class Arrivals:
             n = len(self._files)
             self._files.append(self._folder / f"{self._name}_{n:06d}.png")
             self._files[-1].write_bytes(self._bodies[n % len(self._bodies)])
+            self._written[self._files[-1].name] = time.time()
             if n >= self._n_kept:
                 self._files[n - self._n_kept].unlink()
+
+    def describe(self, images, seconds):
+        """Return columns of a table, of the images that a line has seen by now."""
+        written = self._written
+        waits = [x["time"] - written[x["name"]] for x in images if x["name"] in written]
+        row = {"arrived a s": len(written) / seconds, "seen a s": len(waits) / seconds}
+        for percentile in PERCENTILES:
+            value = float(np.percentile(waits, percentile)) if waits else None
+            row[f"{percentile}% s"] = value
+        return row
 
     def count(self, port):
         """Wait until all is seen that can be; return columns of a table."""
         names, end = Counter(), time.monotonic() + 60
         while len(names) < len(self._files) and time.monotonic() < end:
             time.sleep(1)
-            names = Counter(x for x in list_names(port) if x.startswith(self._name))
+            found = (x["name"] for x in list_images(port))
+            names = Counter(x for x in found if x.startswith(self._name))
         lost = sum(names[file.name] != 1 for file in self._files)
         return {"arrived": len(self._files), "lost": lost}
 
 
-def list_names(port):
-    """Return the names of all images that the server has seen, the newest first."""
-    names, before = [], 10**17
+def list_images(port, line=""):
+    """Return all images that a line has seen, the newest first."""
+    images, before = [], 10**17
     while True:
-        url = f"http://127.0.0.1:{port}/api/images?before={before}"
-        with urllib.request.urlopen(url) as answer:
-            images = json.load(answer)["images"]
-        if not images:
-            return names
-        names += [x["name"] for x in images]
+        found = ask(port, f"{line}/api/images?before={before}")["images"]
+        if not found:
+            return images
+        images += found
         before = images[-1]["id"]
+
+
+def ask(port, path):
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}") as answer:
+        return json.load(answer)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Draw report.jpg and live.jpg: synthetic images in a report, and on the live page.
+"""Draw report.jpg, live.jpg and station.jpg: synthetic images in a report and live.
 
 Needs chromium, and the extras images and serve. Example: python docs/make_screenshot.py
 """
@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from PIL import Image
@@ -37,6 +37,8 @@ def main():
         take_screenshot(browser, Path(folder), page, "report.jpg")
         with serve(n_images) as address:
             take_screenshot(browser, Path(folder), address, "live.jpg")
+        with serve_station(n_images) as address:
+            take_screenshot(browser, Path(folder), address, "station.jpg", height=520)
         os.chdir(DOCS)
 
 
@@ -55,21 +57,50 @@ def write_page(path):
 @contextmanager
 def serve(n_images):
     """Yield the address of the live page, when so many images were inspected."""
-    command = [sys.executable, "-m", "skpatchsvdd", "serve", "part.model"]
-    command += ["--watch", "today", "--port", "0"]
+    with start(["part.model", "--watch", "today"]) as address:
+        wait_for(f"{address}api/state", n_images)
+        yield address
+
+
+@contextmanager
+def serve_station(n_images):
+    """Yield the address of a station: three lines that run, and two that are broken."""
+    text = ""
+    for name, source in (
+        *(("front", "today"), ("back", "today"), ("left", "today")),
+        *(("belt", "rtsp://user:password@127.0.0.1:9/stream"), ("oven", "none")),
+    ):
+        text += f'[lines.{name}]\nmodel = "{name}.model"\nsource = "{source}"\n'
+        if name != "oven":
+            shutil.copy("part.model", f"{name}.model")
+    Path("station.toml").write_text(text)
+    with start(["station.toml"]) as address:
+        for name in ("front", "back", "left"):
+            wait_for(f"{address}lines/{name}/api/state", n_images)
+        yield address
+
+
+@contextmanager
+def start(options):
+    """Yield the address of a server."""
+    command = [sys.executable, "-m", "skpatchsvdd", "serve", "--port", "0", *options]
     server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         address = next(x for x in server.stderr if "http" in x).split()[1]
-        n_seen = 0
-        while n_seen < n_images:
-            time.sleep(1)
-            with urllib.request.urlopen(f"{address}api/state") as answer:
-                n_seen = sum(json.load(answer)["counts"].values())
         yield address
     finally:
         server.send_signal(signal.SIGINT)
         server.wait(60)
         server.stderr.close()
+
+
+def wait_for(state, n_images):
+    """Wait until a line, of which this is the address, has inspected its images."""
+    n_seen = 0
+    while n_seen < n_images:
+        time.sleep(1)
+        with suppress(OSError), urllib.request.urlopen(state) as answer:  # not open yet
+            n_seen = sum(json.load(answer)["counts"].values())
 
 
 def save(images, folder):
@@ -81,12 +112,12 @@ def save(images, folder):
     return files
 
 
-def take_screenshot(browser, folder, page, name):
+def take_screenshot(browser, folder, page, name, height=SIZE[1]):
     """Let a browser draw a page, and keep the picture among the documents."""
     command = [browser, "--headless", "--no-sandbox", "--disable-gpu"]
     command += ["--disable-background-networking", "--hide-scrollbars"]
     command += [f"--user-data-dir={folder / 'profile'}", "--virtual-time-budget=5000"]
-    command += [f"--window-size={SIZE[0]},{SIZE[1]}", "--screenshot=screenshot.png"]
+    command += [f"--window-size={SIZE[0]},{height}", "--screenshot=screenshot.png"]
     subprocess.run([*command, page], check=True, capture_output=True, timeout=120)
     with Image.open("screenshot.png") as picture:
         picture.convert("RGB").save(DOCS / name, quality=75, optimize=True)

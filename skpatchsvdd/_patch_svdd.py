@@ -1725,7 +1725,8 @@ def load(path: str | os.PathLike, mmap: bool = False, encoder=None) -> PatchSVDD
         The file.
     mmap : bool, default=False
         Whether to map the bank into memory instead of loading it, so that processes on
-        one machine share it.
+        one machine share it, and to let models of one process share the pretrained
+        weights.
     encoder : torch.nn.Module or list, default=None
         What the estimator was fitted with, if that was a module of your own, or a list
         that holds some: a file holds no code, but a checksum of a module's weights, by

@@ -1,6 +1,7 @@
 """Servers of the command serve, in a process or in threads, and a client, for tests."""
 
 import http.client
+import io
 import json
 import os
 import select
@@ -12,9 +13,13 @@ import threading
 import time
 from contextlib import contextmanager, suppress
 
+from PIL import Image
+from settings import SEED
+
 from skpatchsvdd._cli.parser import make_parser
 from skpatchsvdd._images import limited_pixels
 from skpatchsvdd._serve.server import serving
+from skpatchsvdd.datasets import make_textures
 
 PATIENCE = 90
 
@@ -22,9 +27,9 @@ PATIENCE = 90
 @contextmanager
 def serve(model, *options, env=None):
     """Start the command serve on a free port; yield a `Client` of it."""
-    command = [sys.executable, "-m", "skpatchsvdd", "serve", str(model), "--port", "0"]
+    command = [sys.executable, "-m", "skpatchsvdd", "serve", "--port", "0"]
     process = subprocess.Popen(
-        [*command, "--device", "cpu", *map(str, options)],
+        [*command, "--device", "cpu", str(model), *map(str, options)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=os.environ | {"OMP_NUM_THREADS": "1"} | (env or {}),
@@ -47,7 +52,7 @@ def serve(model, *options, env=None):
 @contextmanager
 def serve_here(model, *options, token=None):
     """Start the parts of the command serve in threads; yield a `Client`."""
-    command = ["serve", str(model), "--device", "cpu", *map(str, options)]
+    command = ["serve", "--device", "cpu", str(model), *map(str, options)]
     args = make_parser().parse_args(command)
     with limited_pixels(args.max_pixels), serving(args, token) as server:
         with running(server) as port:
@@ -66,6 +71,27 @@ def running(server):
         finally:
             server.should_exit = True
             thread.join(PATIENCE)
+
+
+def make_photos():
+    """Make normal images of 48 x 48, grey, and one with a black square."""
+    images = make_textures(6, image_size=48, random_state=SEED + 1).images[..., 0]
+    damaged = images[0].copy()
+    damaged[10:30, 10:30] = 0
+    return images, damaged
+
+
+def to_bytes(image, kind="PNG"):
+    stream = io.BytesIO()
+    Image.fromarray(image).save(stream, kind)
+    return stream.getvalue()
+
+
+def put(folder, name, image):
+    """Let an image arrive whole."""
+    partial = folder / ".partial"
+    partial.write_bytes(to_bytes(image))
+    partial.rename(folder / name)
 
 
 class Client:

@@ -25,7 +25,7 @@ import numpy as np
 import pytest
 import uvicorn
 from browser import needs_browser, open_browser
-from live import running, serve, serve_here
+from live import make_photos, put, running, serve, serve_here, to_bytes
 from PIL import Image
 from settings import SEED
 from starlette.exceptions import HTTPException
@@ -40,6 +40,7 @@ from skpatchsvdd._serve.access import Sessions
 from skpatchsvdd._serve.alarms import AlarmSender, LinePrinter
 from skpatchsvdd._serve.answers import RefusedError
 from skpatchsvdd._serve.app import make_app
+from skpatchsvdd._serve.arrivals import FolderArrivals
 from skpatchsvdd._serve.batcher import Batcher, BusyError
 from skpatchsvdd._serve.command import _listen
 from skpatchsvdd._serve.history import History
@@ -54,17 +55,7 @@ TOKEN = "correct-horse-battery"
 
 @pytest.fixture(scope="module")
 def photos():
-    """Normal images of 48 x 48, grey, and one with a black square."""
-    images = make_textures(6, image_size=48, random_state=SEED + 1).images[..., 0]
-    damaged = images[0].copy()
-    damaged[10:30, 10:30] = 0
-    return images, damaged
-
-
-def to_bytes(image, kind="PNG"):
-    stream = io.BytesIO()
-    Image.fromarray(image).save(stream, kind)
-    return stream.getvalue()
+    return make_photos()
 
 
 @pytest.fixture
@@ -91,13 +82,6 @@ def closed_line(model, tmp_path_factory):
     model = shutil.copy(model, folder / "part.model")
     with serve_here(model, token=TOKEN) as line:
         yield line
-
-
-def put(folder, name, image):
-    """Let an image arrive whole."""
-    partial = folder / ".partial"
-    partial.write_bytes(to_bytes(image))
-    partial.rename(folder / name)
 
 
 def make_form(*bodies):
@@ -666,7 +650,8 @@ def test_a_fault_of_the_machine_is_shown_and_waited_for(
     put(folder, "a.png", photos[1])
     store = Store(tmp_path / "line.sqlite")
     line = Line(model, store)
-    watch = threading.Thread(target=line.watch, args=(folder, None), daemon=True)
+    watched = FolderArrivals(folder), None
+    watch = threading.Thread(target=line.watch, args=watched, daemon=True)
     watch.start()
     end = time.monotonic() + 60
     while line.trouble is None and time.monotonic() < end:

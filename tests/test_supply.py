@@ -21,6 +21,7 @@ USED = (
     "images",
     "plot",
     "serve",
+    "camera",
     "table",
     "dask",
     "onnx",

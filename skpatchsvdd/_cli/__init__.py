@@ -11,6 +11,7 @@ _SHARED = {
     "ListedError": "terminal",
     "RetrySchedule": "watch",
     "check_exists": "models",
+    "choose_offset": "models",
     "cut_batches": "batches",
     "describe_cause": "terminal",
     "encode_grey": "maps",

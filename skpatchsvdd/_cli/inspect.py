@@ -4,7 +4,6 @@ import math
 import time
 from pathlib import Path
 
-from skpatchsvdd._calibration import threshold_from_scores
 from skpatchsvdd._cli.batches import Outcome, cut_batches, inspect_batch
 from skpatchsvdd._cli.files import (
     check_data_set,
@@ -13,7 +12,7 @@ from skpatchsvdd._cli.files import (
     make_folder,
     tell_others,
 )
-from skpatchsvdd._cli.models import load_model
+from skpatchsvdd._cli.models import choose_offset, load_model
 from skpatchsvdd._cli.parquet import import_parquet
 from skpatchsvdd._cli.record import Record
 from skpatchsvdd._cli.table import TABLE
@@ -46,7 +45,7 @@ def run(args):
     )
     est = load_model(args.model, args.device, args.encoder)
     model_offset = est.offset_
-    est.offset_ = _choose_offset(est, args.false_alarm_rate, args.threshold)
+    est.offset_ = _choose_offset(est, args)
     files, unreadable = (None, []) if args.watch else _list_files(args, est)
     folder = make_folder(args.output)
     page = None
@@ -113,20 +112,10 @@ def _inspect_batch(batch, est, record):
             record.add(outcome)
 
 
-def _choose_offset(est, rate, factor):
-    """Return the score below which an image is abnormal: a model's own, or another."""
-    if rate is None and factor is None:
-        return est.offset_
-    if rate is not None:
-        scores, groups = est.calibration_scores_, est.calibration_groups_
-        offset = threshold_from_scores(scores, rate, groups, name="false_alarm_rate")
-    elif est.offset_ >= 0:
-        raise ValueError(
-            "the model's threshold is 0, and so is any multiple of it. Pass "
-            "--false-alarm-rate instead of --threshold."
-        )
-    else:
-        offset = factor * est.offset_
-    times = f", {offset / est.offset_:.2f} x the model's" if est.offset_ else ""
-    print(f"an image is abnormal below a score of {offset:.4g}{times}")
+def _choose_offset(est, args):
+    """Return the score below which an image is abnormal; say so if it was chosen."""
+    offset = choose_offset(est, args.false_alarm_rate, args.threshold)
+    if args.false_alarm_rate is not None or args.threshold is not None:
+        times = f", {offset / est.offset_:.2f} x the model's" if est.offset_ else ""
+        print(f"an image is abnormal below a score of {offset:.4g}{times}")
     return offset

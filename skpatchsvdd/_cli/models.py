@@ -9,6 +9,7 @@ from pathlib import Path
 
 from torch import nn
 
+from skpatchsvdd._calibration import threshold_from_scores
 from skpatchsvdd._cli.terminal import printable
 from skpatchsvdd._encoding import ENCODERS
 from skpatchsvdd._patch_svdd import load
@@ -64,11 +65,26 @@ def back_up(path):
     return backups[0]
 
 
-def load_model(path, device=None, encoder=None):
+def load_model(path, device=None, encoder=None, mmap=False):
     """Load a model; `encoder` is what --encoder names, for a module of a user."""
     check_exists(path)
-    est = load(path, encoder=find_encoder(encoder))
+    est = load(path, mmap, find_encoder(encoder))
     return est if device is None else est.set_params(device=device)
+
+
+def choose_offset(est, rate=None, factor=None):
+    """Return the score below which an image is abnormal: a model's own, or another."""
+    if rate is not None:
+        scores, groups = est.calibration_scores_, est.calibration_groups_
+        return threshold_from_scores(scores, rate, groups, name="false_alarm_rate")
+    if factor is None:
+        return est.offset_
+    if est.offset_ >= 0:
+        raise ValueError(
+            "the model's threshold is 0, and so is any multiple of it. Pass "
+            "--false-alarm-rate instead of --threshold."
+        )
+    return factor * est.offset_
 
 
 def find_encoder(text):

@@ -280,7 +280,18 @@ _EXPORT = (
     _ENCODER,
 )
 _SERVE = (
-    _MODEL,
+    _argument(
+        "model",
+        "model file, written by fit, or a file of several lines, such as station.toml",
+        nargs="?",
+    ),
+    _option(
+        "--line NAME=MODEL:SOURCE",
+        "a line with its model and its source: a folder, a video, or the index or "
+        "address of a camera; as often as there are lines, by default none",
+        action="append",
+        default=[],
+    ),
     _option("--watch FOLDER", "folder in which images arrive"),
     _option(
         "-o --output FOLDER",
@@ -450,7 +461,9 @@ COMMANDS = {
             "people say there can be tried, then learnt, and undone. Other programs "
             "send images to /inspect. Needs the extra serve: starlette, uvicorn, "
             "python-multipart, prometheus_client.",
-            "Example: skpatchsvdd serve part.model --watch new/",
+            "Examples: skpatchsvdd serve part.model --watch new/; skpatchsvdd serve "
+            "station.toml",
+            ("model", "station.toml", "--line NAME=MODEL:SOURCE ..."),
         ),
         _SERVE,
     ),

@@ -106,6 +106,9 @@ class PatchEncoder(nn.Module):
     def prepare(self):
         """Make ready for inspection, on a device, what only inspects."""
 
+    def share_weights(self):
+        """Let weights that are never trained share memory with equal ones."""
+
     def adapt(self, images, setting):
         """Return the encoder as it is for these images; see `ModuleEncoder`."""
         return self

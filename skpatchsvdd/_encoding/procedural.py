@@ -7,6 +7,7 @@ from collections import OrderedDict
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib.resources import files
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
@@ -36,6 +37,8 @@ _MID_GREY = 0.5
 MARGIN, TILE_STEP = 192, 64
 # Bytes of features that are held, at most: five hundred images of 256 x 256.
 _CACHE_LIMIT = 2**28
+# Modules that are never trained again, by their weights and where these lie.
+_SHARED, _SHARING = WeakValueDictionary(), make_lock()
 
 
 class ProceduralEncoder(PatchEncoder):
@@ -135,6 +138,12 @@ class ProceduralEncoder(PatchEncoder):
     def prepare(self):
         """Lay weights out as images are, which is twice as fast."""
         self.to(memory_format=torch.channels_last)
+        self.share_weights()
+
+    def share_weights(self):
+        """Use the memory of the same weights elsewhere, if they are in use."""
+        for module in (self.network, self.project):
+            _share_weights(module)
 
     def encode_images(self, images, strides):
         """Return features of all patches of whole images, by scale."""
@@ -190,6 +199,18 @@ def _to_three_channels(images):
     n, _, height, width = images.shape
     x = images.permute(0, 2, 3, 1).flatten(1, 2)  # (n, pixels, c)
     return F.adaptive_avg_pool1d(x, 3).view(n, height, width, 3).permute(0, 3, 1, 2)
+
+
+def _share_weights(module):
+    own = list(module.parameters())
+    places = [(p.device, p.stride()) for p in own]
+    key = weights_digest(module), str(places)
+    with _SHARING:
+        other = list(_SHARED.setdefault(key, module).parameters())
+        if [(p.device, p.stride()) for p in other] != places:  # moved since
+            _SHARED[key], other = module, own
+        for mine, theirs in zip(own, other, strict=True):
+            mine.data = theirs.data
 
 
 _read_shipped = functools.lru_cache(maxsize=1)(read_tensors)

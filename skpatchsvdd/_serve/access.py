@@ -170,7 +170,7 @@ class Guard:
         kind, _, token = headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer" and self._sessions.check(token.strip(), scope):
             return None
-        if scope["path"] == "/" and scope["method"] == "GET":
+        if scope["path"].endswith("/") and scope["method"] == "GET":
             return RedirectResponse("/login", status_code=303)
         reason = "a token is needed: Authorization: Bearer TOKEN"
         raise HTTPException(401, reason, {"WWW-Authenticate": "Bearer"})

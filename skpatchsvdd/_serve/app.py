@@ -23,13 +23,13 @@ from starlette.responses import (
     RedirectResponse,
     Response,
 )
-from starlette.routing import Route
+from starlette.routing import Mount, Route
 
 from skpatchsvdd._cli import encode_grey, find_misfit, printable
 from skpatchsvdd._images import find_max_pixels, read_bytes, read_shape
 from skpatchsvdd._report import Notes, read_unchanged
 from skpatchsvdd._serve.access import Guard, Sessions
-from skpatchsvdd._serve.answers import HANDLERS
+from skpatchsvdd._serve.answers import HANDLERS, RefusedError
 from skpatchsvdd._serve.batcher import BusyError
 from skpatchsvdd._serve.line import SPANS, describe_result, describe_threshold
 from skpatchsvdd._serve.openapi import OPENAPI
@@ -40,6 +40,7 @@ _MOST_IMAGES, _MOST_JSON = 16, 2**20
 _STATIC = {
     "live.js": ("text/javascript", "skpatchsvdd._serve"),
     "live.css": ("text/css", "skpatchsvdd._serve"),
+    "station.js": ("text/javascript", "skpatchsvdd._serve"),
     "picture.js": ("text/javascript", "skpatchsvdd._report"),
     "picture.css": ("text/css", "skpatchsvdd._report"),
 }
@@ -51,20 +52,50 @@ _YEAR = "private, max-age=31536000, immutable"
 
 
 def make_app(line, reviews, batcher, token=None, hosts=(), max_bytes=2**25):
-    """Make the ASGI application of a line."""
+    """Make the ASGI application of one line alone."""
     sessions = Sessions(token) if token else None
-    page, signing = _Page(line, reviews, sessions is not None), _SigningIn(sessions)
-    requests = _Requests(line, batcher)
+    app = make_line_app(line, reviews, batcher, token, _list_signing_in(sessions))
+    return Guard(app, sessions, hosts, max_bytes)
+
+
+def make_station_app(station, token=None, hosts=(), max_bytes=2**25):
+    """Make the ASGI application of a `Station`; see `Station.answer` for its lines."""
+    sessions = Sessions(token) if token else None
     routes = [
-        Route("/", lambda _: HTMLResponse(_read_text("live.html"))),
+        Route("/", lambda _: HTMLResponse(_read_text("station.html"))),
+        *_list_signing_in(sessions),
+        Route("/static/{name}", _send_static),
+        Route("/health", _tell_health),
+        _route_json("/api/lines", lambda _: station.describe()),
+        _route_changes("/api/reload", lambda _: station.reload()),
+        Mount("/lines/{name}", app=station.answer),
+    ]
+    app = Starlette(routes=routes, exception_handlers=HANDLERS)
+    return Guard(app, sessions, hosts, max_bytes)
+
+
+def _list_signing_in(sessions):
+    signing = _SigningIn(sessions)
+    return [
         Route("/login", lambda _: _show_login()),
         Route("/login", signing.log_in, methods=["POST"]),
         Route("/logout", signing.log_out, methods=["POST"]),
+    ]
+
+
+def make_line_app(line, reviews, batcher, token=None, routes=()):
+    """Make what answers about a line, wherever it is mounted, without a guard."""
+    page, requests = _Page(line, reviews, bool(token)), _Requests(line, batcher)
+    routes = [
+        *routes,
+        Route("/", lambda _: HTMLResponse(_read_text("live.html"))),
         Route("/static/{name}", _send_static),
         Route("/health", _tell_health),
         Route("/metrics", requests.send_metrics),
         Route("/openapi.json", lambda _: JSONResponse(OPENAPI)),
         Route("/inspect", requests.inspect, methods=["POST"]),
+        Route("/source.jpg", page.send_source),
+        Route("/trigger", page.pull_trigger, methods=["POST"]),
         Route("/images/{number}/original", page.send_original),
         Route("/images/{number}/{digest}/{name}", page.send_picture),
         _route_json("/api/state", page.describe_state),
@@ -80,8 +111,7 @@ def make_app(line, reviews, batcher, token=None, hosts=(), max_bytes=2**25):
         _route_changes("/api/restore", page.restore),
         _route_changes("/api/threshold", page.set_threshold),
     ]
-    app = Starlette(routes=routes, exception_handlers=HANDLERS)
-    return Guard(app, sessions, hosts, max_bytes)
+    return Starlette(routes=routes, exception_handlers=HANDLERS)
 
 
 def _route_json(path, describe):
@@ -255,10 +285,11 @@ class _Page:
         self._run = secrets.token_hex(8)  # of this process: another begins anew
 
     def describe_state(self, request):
-        model = self._line.model
+        model, arrivals = self._line.model, self._line.arrivals
         alarms, signals = self._store.count_waiting()
         return {
             "run": self._run,
+            "line": self._line.name,
             "revision": self._store.revision,
             "version": __version__,
             "has_token": self._has_token,
@@ -275,23 +306,41 @@ class _Page:
             "said": self._store.count_said(),
             "trial": self._reviews.describe_trial(),
             "trouble": self._line.trouble,
+            "source": arrivals.describe() if arrivals else None,
             "spans": {span: self._line.describe_span(span) for span in SPANS},
         }
+
+    def send_source(self, request):
+        """Send the last picture of the source, inspected or not."""
+        picture = self._line.arrivals and self._line.arrivals.picture
+        if picture is None:
+            raise HTTPException(404, "there is no picture of the source")
+        return Response(picture, media_type="image/jpeg")
+
+    def pull_trigger(self, request):
+        """Let the next frame of the source be inspected."""
+        trigger = self._line.arrivals and self._line.arrivals.trigger
+        if trigger is None:
+            raise RefusedError("this line has no source that waits for a trigger.")
+        trigger.pull()
+        return JSONResponse({"triggered": True}, 202)
 
     def list_images(self, request):
         only = request.query_params.get("only") or None
         if only not in (None, "abnormal", "waiting", "said"):
             raise HTTPException(400, "only must be abnormal, waiting or said")
         before = _read_number(request, "before")
-        return {"images": list(map(_show, self._store.list_images(before, only)))}
+        images = self._store.list_images(before, only)
+        return {"images": [show_image(x, _root(request)) for x in images]}
 
     def list_changes(self, request):
         since = _read_number(request, "since") or 0
-        return {"images": list(map(_show, self._store.list_changes(since)))}
+        images = self._store.list_changes(since)
+        return {"images": [show_image(x, _root(request)) for x in images]}
 
     def describe_image(self, request):
         image = self._find(request)
-        return _show(image) | self._store.read_details(image)
+        return show_image(image, _root(request)) | self._store.read_details(image)
 
     def _find(self, request):
         text = request.path_params["number"]
@@ -372,13 +421,18 @@ class _Page:
         return self._reviews.set_threshold(*given.popitem(), _read_who(content))
 
 
-def _show(image):
+def _root(request):
+    """Return what the addresses of a line begin with: nothing where it is alone."""
+    return request.scope.get("root_path", "")
+
+
+def show_image(image, root=""):
     """Return what the page may know of an image: no path but its name.
 
     The address of its pictures names what they show, so that browsers may keep them.
     """
     name = printable(os.path.basename(image["file"]))
-    pictures = image["pictures"] and f"/images/{image['id']}/{image['pictures']}"
+    pictures = image["pictures"] and f"{root}/images/{image['id']}/{image['pictures']}"
     known = {x: image[x] for x in image if x not in ("file", "digest")}
     return known | {"name": name, "pictures": pictures}
 

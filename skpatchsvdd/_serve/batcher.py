@@ -5,7 +5,9 @@ import queue
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
+
+import torch
 
 # Pixels that may wait, if more than one image does: each takes some bytes.
 _MOST_PIXELS = 2 * 10**8
@@ -27,11 +29,16 @@ class Batcher:
     """Inspects images that requests wait for, as many at a time as there are.
 
     `find_estimator` returns the fitted estimator of the moment; `size` is how many
-    images may wait; `decoders` are the threads that decode them.
+    images may wait; `decoders` are the threads that decode them. `turn` makes the
+    context in which a batch is inspected, see `Turns`, and `n_lines` is how many share
+    the memory for what waits.
     """
 
-    def __init__(self, find_estimator, size=64):
-        self._find_estimator = find_estimator
+    def __init__(self, find_estimator, size=64, turn=nullcontext, n_lines=1):
+        self._find_estimator, self._turn = find_estimator, turn
+        self._n_lines = n_lines
+        # A CPU is no faster with many at a time, and other lines would wait longer.
+        self._joins = n_lines == 1 or torch.cuda.is_available()
         self._queue = queue.Queue(size)
         self.decoders = ThreadPoolExecutor(_N_DECODERS, "decoder")
         self._n_pixels = self._n_expected = 0
@@ -61,7 +68,7 @@ class Batcher:
     def submit(self, images):
         """Return a future for each of some arrays; raise `BusyError` if not all fit."""
         n_pixels = sum(image.size for image in images)
-        if self._n_pixels and self._n_pixels + n_pixels > _MOST_PIXELS:
+        if self._n_pixels and self._n_pixels + n_pixels > _MOST_PIXELS // self._n_lines:
             raise BusyError
         futures = []
         for image in images:
@@ -93,9 +100,11 @@ class Batcher:
             batch = batch if is_open else batch[:-1]
             self._count(n_pixels=-sum(image.size for image, _ in batch))
             batch = [x for x in batch if x[1].set_running_or_notify_cancel()]
-            parts = [batch] if len(batch) >= _LEAST else [[x] for x in batch]
+            is_joined = self._joins and len(batch) >= _LEAST
+            parts = [batch] if is_joined else [[x] for x in batch]
             for part in parts:
-                self._inspect(part)
+                with self._turn():
+                    self._inspect(part)
 
     def _collect(self):
         """Wait for an image; return it and others that are there, or about to be."""

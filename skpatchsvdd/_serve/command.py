@@ -7,8 +7,7 @@ import threading
 import time
 from contextlib import suppress
 
-from skpatchsvdd._cli import check_exists, tell
-from skpatchsvdd._serve.options import check_options, find_token
+from skpatchsvdd._cli import tell
 
 # Seconds that threads have at the end: a disk or a network can hold one up for ever.
 _LAST_SECONDS = 5
@@ -25,7 +24,8 @@ def run(args):
             f"serve needs {error.name}: pip install starlette uvicorn "
             "python-multipart prometheus_client"
         ) from error
-    check_exists(args.model)
+    from skpatchsvdd._serve.options import check_options, find_token
+
     check_options(args)
     token, former = find_token(args), set(threading.enumerate())
     from skpatchsvdd._serve.server import serving

@@ -6,12 +6,12 @@ import os
 import sqlite3
 import threading
 import time
+from contextlib import nullcontext
 from typing import NamedTuple
 
 import numpy as np
 
 from skpatchsvdd._cli import (
-    FolderWatcher,
     RetrySchedule,
     cut_batches,
     describe_cause,
@@ -34,6 +34,8 @@ _PICTURE_SIZE, _AT_A_TIME = 640, 4
 _LOOK_SECONDS = 1.0
 # Seconds without a look at the folder after which something must be wrong.
 _STANDS_STILL = 60
+# Seconds until it is tried again to watch what could not be watched.
+_AGAIN_SECONDS = 2
 # Scores that drift is told by, at most.
 _N_DRIFT = 500
 # Seconds that drift, and what else is plotted, is kept, however many pages ask.
@@ -50,17 +52,28 @@ class Model(NamedTuple):
 
 
 class Line:
-    """Inspects what arrives in a folder with the model of the moment, and keeps it.
+    """Inspects what arrives with the model of the moment, and keeps it.
 
-    `say`, if it is set, is called with a line of JSON for each image. All methods can
-    be called from any thread; the model is replaced as a whole.
+    `read_model(path, device, encoder)` returns the estimator of a file, and `turn`
+    makes the context in which images are inspected; see `Turns`. `say`, if it is set,
+    is called with a line of JSON for each image, which has `name`, if that is set. All
+    methods can be called from any thread; the model is replaced as a whole.
     """
 
-    def __init__(self, path, store, device=None, encoder=None):
+    def __init__(
+        self,
+        path,
+        store,
+        device=None,
+        encoder=None,
+        read_model=load_model,
+        turn=nullcontext,
+    ):
         self.path, self.store = path, store
-        self.alarms = self.say = None
+        self.alarms = self.say = self.name = self.arrivals = None
         self.encoder, self._device = encoder, device
-        self._trouble, self._looked_at = None, None
+        self._read_model, self._turn = read_model, turn
+        self._trouble, self._source_trouble, self._looked_at = None, None, None
         self._retries, self._is_closed = RetrySchedule(), threading.Event()
         self.metrics, self._loading = Metrics(), threading.Lock()
         self._kept = {}  # what is plotted, and until when
@@ -72,7 +85,7 @@ class Line:
         with self._loading:
             stat, digest = _find_stat(self.path), None
             while digest != (digest := digest_file(self.path)):  # as it was loaded
-                est = load_model(self.path, self._device, self.encoder)
+                est = self._read_model(self.path, self._device, self.encoder)
             self.model = Model(est, digest, Page(est, "", limit=0))
             self._stat, self._kept = stat, {}
 
@@ -91,22 +104,37 @@ class Line:
         else:
             tell(f"{self.path} has been replaced: it is used from now on")
 
-    def watch(self, folder, on_change):
-        """Inspect what arrives in a folder, if any, until `close` is called.
+    def watch(self, arrivals, on_change):
+        """Inspect what arrives, if anything can, until `close` is called.
 
-        `on_change` is called when the model's file has been replaced.
+        `arrivals` are a `FolderArrivals` or a `FrameArrivals`. `on_change` is called
+        when the model's file has been replaced.
         """
-        if folder is None:
+        self.arrivals = arrivals
+        if arrivals is None:
             while not self._is_closed.wait(_LOOK_SECONDS):
                 self._refresh(on_change)
             return
-        for files in FolderWatcher(folder, self.store.knows, self._retries, tell):
+        for files in arrivals.list_looks(self.store.knows, self._retries):
             self._looked_at = time.monotonic()
+            self._source_trouble = arrivals.find_trouble()
             if not self._is_closed.is_set():
                 self._refresh(on_change)
                 self._inspect(files)
             if self._is_closed.is_set():
                 return
+
+    def keep_watching(self, arrivals, on_change):
+        """Watch as `watch` does, again and again, whatever it may fail of."""
+        while not self._is_closed.is_set():
+            try:
+                self.watch(arrivals, on_change)
+            except Exception as error:
+                reason = printable(describe_cause(error))
+                if reason != self._source_trouble:
+                    tell(f"{self.name}: {reason}")
+                self._source_trouble = reason
+                self._is_closed.wait(_AGAIN_SECONDS)
 
     def _inspect(self, files):
         """Inspect files; where the machine is in trouble, the rest at another look."""
@@ -124,7 +152,9 @@ class Line:
 
     @property
     def trouble(self):
-        """What keeps images from being kept, as a text, or None."""
+        """What keeps images from coming or from being kept, as a text, or None."""
+        if self._source_trouble is not None:
+            return self._source_trouble
         seconds = self.seconds_since_look
         if seconds is not None and seconds > _STANDS_STILL:
             return f"the folder was not looked at for {seconds:.0f} seconds"
@@ -135,8 +165,10 @@ class Line:
         self._is_closed.set()
 
     def _take(self, batch):
-        model, start = self.model, time.monotonic()
-        outcomes = inspect_batch(batch, model.est, explain=True)
+        model = self.model
+        with self._turn():
+            start = time.monotonic()
+            outcomes = inspect_batch(batch, model.est, explain=True)
         self.metrics.measure(time.monotonic() - start, len(batch))
         for outcome in outcomes:
             if find_state(outcome.file) != outcome.state:
@@ -174,6 +206,8 @@ class Line:
         else:
             image |= {"verdict": "unreadable", "reason": printable(outcome.reason)}
         event = _describe_event(image)
+        if self.name is not None:
+            event["line"] = self.name
         is_alarm = self.alarms is not None and image["verdict"] == "abnormal"
         targets = self.alarms.targets if is_alarm else ()
         number = self.store.add(image, pictures, event, targets)

@@ -21,7 +21,8 @@ async function ask(path, body) {
     method: "POST", headers: { "Content-Type": "application/json" },
     body: JSON.stringify({ ...body, who: $("who").value.trim() || null }),
   };
-  const answer = await fetch(path, { ...options, signal: AbortSignal.timeout(30 * SECOND) });
+  // Of this line: a station has several, at addresses of their own.
+  const answer = await fetch(path.replace(/^\//, ""), { ...options, signal: AbortSignal.timeout(30 * SECOND) });
   const date = Date.parse(answer.headers.get("date"));
   if (date) skew = date - Date.now(); // of the server's clock
   if (answer.status === 401) { location.href = "/login"; throw new Error("sign in"); }
@@ -186,9 +187,12 @@ function tellAge(seconds) {
   return seconds < 5400 ? `${Math.round(seconds / 60)} min` : seconds < 172800 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86400)} days`;
 }
 
+// A line alone is called after its model.
+const nameLine = () => state.line || state.model.file.split("/").pop();
+
 // Each second, whether or not the server answers: a dead one must not look alive.
 function tick() {
-  const isLost = failed || (asked && Date.now() - asked > LOST * SECOND), model = state ? state.model.file.split("/").pop() : "";
+  const isLost = failed || (asked && Date.now() - asked > LOST * SECOND), model = state ? nameLine() : "";
   $("lost").hidden = !isLost;
   document.body.classList.toggle("is-lost", Boolean(isLost));
   if (isLost) $("lost").textContent = `The server has not answered since ${new Date(heard).toLocaleTimeString()}${failed ? ` (${failed})` : ""}. New images and alarms are not shown.`;
@@ -199,7 +203,8 @@ function tick() {
 function showState() {
   const counts = state.counts, total = (counts.normal || 0) + (counts.abnormal || 0);
   $("sign-out").hidden = !state.has_token;
-  $("model").textContent = state.model.file.split("/").pop();
+  $("model").textContent = nameLine();
+  $("station").hidden = !state.line;
   $("counts").textContent = `${count(total, "image")}, ${count(counts.abnormal || 0, "alarm")}`
     + (counts.unreadable ? `, ${counts.unreadable} unreadable` : "")
     + (state.signals ? `, ${state.signals === 1 ? "1 signal waits" : `${state.signals} signals wait`}` : "");
@@ -214,6 +219,7 @@ function showState() {
     kinds.replaceChildren(...state.model.kinds.map((x) => { const o = make("option"); o.value = x; return o; }));
   }
   showTrial();
+  showSource();
   plot("hour");
   plot("day");
 }
@@ -249,6 +255,25 @@ function showTrial() {
       + `${x.n_new_alarms} would anew${x.new_alarms.length ? ` (${x.new_alarms.join(", ")})` : ""}.`);
   say(`Threshold ${x.threshold_before.toPrecision(4)} → ${x.threshold.toPrecision(4)}.`, "quiet");
   if (x.doubt) say(`In doubt: ${x.doubt}`, "badge unreadable");
+}
+
+function showSource() {
+  const source = state.source;
+  $("source").hidden = !source;
+  if (!source) return;
+  const when = { frame: "every picture", still: "when nothing moves any more", trigger: "when triggered" }[source.when] || `every ${source.when} s`;
+  $("source-name").textContent = source.name;
+  $("source-text").textContent = [
+    source.has_ended ? "has ended" : source.age === null ? "no picture yet" : `picture of ${tellAge(source.age)} ago`,
+    `${source.taken} inspected, ${when}`,
+    source.dropped ? `${count(source.dropped, "picture")} dropped, since they came faster than they could be inspected` : "",
+  ].filter(Boolean).join(" · ");
+  $("trigger").hidden = source.when !== "trigger";
+  const picture = $("source-picture");
+  if (source.age === null || (picture.dataset.frames === `${source.frames}` && !picture.hidden)) return;
+  picture.dataset.frames = source.frames;
+  picture.src = `source.jpg?${source.frames}`;
+  picture.hidden = false;
 }
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -309,7 +334,7 @@ async function open(id) {
   $("detail-verdict").className = `badge ${detail.verdict}`;
   $("detail-numbers").textContent = detail.score === null ? "" : times(detail) + (detail.kind ? `, like ${detail.kind}` : "");
   $("detail-p").textContent = detail.p_value === null ? "" : tellP(detail.p_value, detail.p_floor);
-  $("original").href = `/images/${detail.id}/original`;
+  $("original").href = `images/${detail.id}/original`;
   $("kind").value = (detail.said && detail.said.kind) || detail.kind || "";
   $("pairs").replaceChildren();
   (detail.matches || []).forEach((x) => {
@@ -586,6 +611,7 @@ function listen() {
   $("try").onclick = attempt(() => ask("/api/try", {}));
   $("drop").onclick = attempt(() => ask("/api/drop", {}));
   $("apply").onclick = attempt(apply);
+  $("trigger").onclick = attempt(() => ask("/trigger", {}));
   $("undo").onclick = attempt(() => restore(former));
   $("show-history").onclick = attempt(showHistory);
   $("show-threshold").onclick = () => state && showThreshold();

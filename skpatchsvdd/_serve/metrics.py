@@ -59,6 +59,11 @@ class Metrics:
         if (seconds := line.seconds_since_look) is not None:
             text = "Since the folder was looked at."
             make_gauge("seconds_since_look", text).set(seconds)
+        source = line.arrivals and line.arrivals.describe()
+        if source:
+            frames = make_gauge("source_frames", "Frames of the source.", ["outcome"])
+            for outcome in ("taken", "dropped"):
+                frames.labels(outcome).set(source[outcome])
         model = Info("skpatchsvdd_model", "The model.", registry=now)
         model.info({"digest": line.model.digest})
         return generate_latest(self._registry) + generate_latest(now)

@@ -72,14 +72,23 @@ _THRESHOLD = {
 }
 _HEALTH = {"security": [{}], "responses": {"200": _answer("The server answers.")}}
 _METRICS = {"responses": {"200": _answer("For Prometheus.", "text/plain", _TEXT)}}
+_TRIGGER = {
+    "summary": "Inspect the next picture of a source that waits for this",
+    "responses": {
+        "202": _answer("It will be.", schema=_describe({"triggered": {}})),
+        "default": _answer("Why not.", schema=_describe({"error": _TEXT})),
+    },
+}
 OPENAPI = {
     "openapi": "3.1.0",
+    "servers": [{"url": "."}],  # beside this, wherever the line is
     "info": {"title": "skpatchsvdd serve", "version": __version__},
     "components": {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
     "security": [{"token": []}, {}],
     "paths": {
         "/inspect": {"post": _INSPECT},
         "/api/threshold": {"post": _THRESHOLD},
+        "/trigger": {"post": _TRIGGER},
         "/health": {"get": _HEALTH},
         "/metrics": {"get": _METRICS},
     },

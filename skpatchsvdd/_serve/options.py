@@ -6,7 +6,8 @@ import ssl
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from skpatchsvdd._cli import describe_cause
+from skpatchsvdd._cli import check_exists, describe_cause
+from skpatchsvdd._serve.station_file import is_station, read_lines
 
 _TOKEN, _SHORTEST_TOKEN = "SKPATCHSVDD_TOKEN", 16
 _LOCAL = {"localhost", "127.0.0.1", "::1"}
@@ -14,6 +15,7 @@ _LOCAL = {"localhost", "127.0.0.1", "::1"}
 
 def check_options(args):
     """Raise, before anything is made, if an option names nothing that there is."""
+    _check_what(args)
     if args.watch is not None and not Path(args.watch).is_dir():
         is_file = Path(args.watch).exists()
         what = "is a file, not a folder" if is_file else "is not a folder"
@@ -34,6 +36,25 @@ def check_options(args):
                 f"{args.webhook!r}."
             )
     _check_certificate(args.certificate, args.key)
+
+
+def _check_what(args):
+    """Raise unless there is one model, or a file of a station, or lines."""
+    if (args.model is None) == (not args.line):
+        raise ValueError(
+            "pass a model, or the file of a station, such as station.toml, or one or "
+            "more --line NAME=MODEL:SOURCE."
+        )
+    if not is_station(args):
+        check_exists(args.model)
+        return
+    if args.watch is not None or args.output is not None:
+        option = "--watch" if args.watch is not None else "--output"
+        raise ValueError(
+            f"{option} is of one model alone: with several lines each has its own "
+            f"{'source' if args.watch is not None else 'output, in a station file'}."
+        )
+    read_lines(args)
 
 
 def _check_certificate(certificate, key):

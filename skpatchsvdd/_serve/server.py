@@ -2,23 +2,19 @@
 
 import ctypes
 import logging
-import threading
 from contextlib import ExitStack, contextmanager, suppress
 
 import uvicorn
 
-from skpatchsvdd._cli import describe_cause, make_folder, tell
-from skpatchsvdd._serve.alarms import AlarmSender, LinePrinter
-from skpatchsvdd._serve.app import make_app
-from skpatchsvdd._serve.batcher import Batcher
+from skpatchsvdd._cli import tell
+from skpatchsvdd._serve.alarms import LinePrinter
+from skpatchsvdd._serve.app import make_app, make_station_app
+from skpatchsvdd._serve.arrivals import FolderArrivals
 from skpatchsvdd._serve.connections import MOST, Connection
-from skpatchsvdd._serve.history import History
-from skpatchsvdd._serve.line import Line
-from skpatchsvdd._serve.review_queue import ReviewQueue
-from skpatchsvdd._serve.store import Store
-from skpatchsvdd._utils import hold_lock
+from skpatchsvdd._serve.parts import opened_line, watching
+from skpatchsvdd._serve.station import Station
+from skpatchsvdd._serve.station_file import is_station
 
-_STORE = "line.sqlite"
 # Seconds until a connection that asks nothing more is closed.
 _IDLE = 10
 
@@ -35,33 +31,42 @@ def serving(args, token=None):
         tell(f"error: {reason}")
         server.has_failed = server.should_exit = True
 
-    def watch():
-        try:
-            line.watch(args.watch, reviews.note_change)
-        except BaseException as error:
-            end(f"the watch has ended: {type(error).__name__}: {error}")
-
     with ExitStack() as stack:
-        folder, history = _open_folders(args, stack)
-        store = Store(folder / _STORE, args.keep)
-        stack.callback(store.close)
-        line = Line(args.model, store, args.device, args.encoder)
-        with _keeping_history():
-            reviews = ReviewQueue(line, history)
+        server, say = _make_server(args), None
         if args.json:
             printer = LinePrinter(lambda error: end(f"nobody reads --json: {error}"))
             stack.callback(printer.close)
-            line.say = printer.say
-        line.alarms = AlarmSender(store, args.on_alarm, args.webhook)
-        stack.callback(line.alarms.close)
-        batcher = Batcher(lambda: line.model.est, args.queue)
-        stack.callback(batcher.close)
-        server = _make_server(args, line, reviews, batcher, token)
-        watcher = threading.Thread(target=watch, daemon=True, name="watch")
-        watcher.start()
-        stack.callback(watcher.join, 30)
-        stack.callback(line.close)
+            say = printer.say
+        open_lines = _open_station if is_station(args) else _open_one
+        server.config.app = open_lines(args, token, say, end, stack)
         yield server
+
+
+def _open_one(args, token, say, end, stack):
+    """Open the line of one model; return what answers."""
+    parts = stack.enter_context(opened_line(args, say))
+
+    def watch(*of_line):
+        try:
+            parts.line.watch(*of_line)
+        except BaseException as error:
+            end(f"the watch has ended: {type(error).__name__}: {error}")
+
+    arrivals = None if args.watch is None else FolderArrivals(args.watch)
+    stack.enter_context(watching(watch, parts, arrivals))
+    return make_app(*parts, token, args.allow_host, _count_bytes(args))
+
+
+def _open_station(args, token, say, end, stack):
+    """Open many lines; return what answers."""
+    station = Station(args, say, token)
+    stack.callback(station.close)
+    station.start(end)
+    return make_station_app(station, token, args.allow_host, _count_bytes(args))
+
+
+def _count_bytes(args):
+    return round(args.max_megabytes * 1e6)
 
 
 def _silence():
@@ -73,11 +78,11 @@ def _silence():
         ctypes.CDLL(_imaging.__file__).TIFFSetErrorHandler(None)
 
 
-def _make_server(args, line, reviews, batcher, token):
-    hosts, max_bytes = args.allow_host, round(args.max_megabytes * 1e6)
+def _make_server(args):
+    """Make a server, which is given later what answers."""
     _silence()
     config = uvicorn.Config(
-        make_app(line, reviews, batcher, token, hosts, max_bytes),
+        None,
         http=Connection,
         ws="none",
         log_level="critical",
@@ -94,33 +99,3 @@ def _make_server(args, line, reviews, batcher, token):
     server = uvicorn.Server(config)
     server.has_failed = False
     return server
-
-
-def _open_folders(args, stack):
-    """Return the folder of what is seen and the history, which no other may use."""
-    folder = make_folder(args.output or f"{args.model}.line")
-    with _keeping_history():
-        history = History(args.model)
-        history.folder.mkdir(parents=True, exist_ok=True)
-    for file, what, another in (
-        (folder / _STORE, f"keeps what it sees in {folder}", "folder to -o"),
-        (history.log, f"uses {args.model}", "model, as a copy of it"),
-    ):
-        try:
-            stack.enter_context(hold_lock(file))
-        except BlockingIOError as error:
-            raise ValueError(
-                f"another program {what}: {error} Or pass another {another}."
-            ) from error
-    return folder, history
-
-
-@contextmanager
-def _keeping_history():
-    try:
-        yield
-    except OSError as error:
-        raise OSError(
-            "the history of the model cannot be kept beside it: "
-            f"{describe_cause(error)}. Make room, or let its folder be written to."
-        ) from error

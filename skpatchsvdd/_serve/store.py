@@ -186,6 +186,15 @@ class Store:
         condition = f"{_ONLY[only]} AND id < ? ORDER BY id DESC LIMIT ?"
         return self._images(condition, 2**62 if before is None else before, limit)
 
+    def list_old_files(self, verdict, n_newest, limit=50):
+        """Return files of a verdict that are older than the newest ones of it."""
+        rows = self._all(
+            "SELECT file FROM images WHERE verdict = ? ORDER BY id DESC LIMIT ? "
+            "OFFSET ?",
+            *(verdict, limit, n_newest),
+        )
+        return [os.fsdecode(file) for (file,) in rows]
+
     def list_changes(self, since, limit=200):
         """Return images that are new or changed since a revision, the oldest first."""
         return self._images("revision > ? ORDER BY revision LIMIT ?", since, limit)

@@ -55,6 +55,9 @@ def load_estimator(cls, path, mmap, encoder=None):
         estimator = cls(**parameters)
         estimator._validate_params()
         check_device_name(estimator.device)
+        if mmap:
+            for member in learnt["encoder_"].members:
+                member.share_weights()
         core = [learnt.pop(x) for x in ("encoder_", "_fitted", "_calibration")]
         learnt = describe_learnt(*core, name=None, **learnt)
     except (AttributeError, KeyError, TypeError, ValueError) as error:

@@ -362,6 +362,20 @@ def test_serve(run):
 
 
 @pytest.mark.slow
+def test_serve_lines(run):
+    pytest.importorskip("uvicorn")
+    figures = run(
+        "bench_serve",
+        *("--seconds", 6, "--lines", 2, "--arrivals", 1, "--images", 3, "--size", 72),
+        *("--device", "cpu"),
+    )
+    assert [row["line"] for row in figures["rows"]] == ["line0", "line1"]
+    for row in figures["rows"]:
+        assert 0 < row["seen a s"] <= row["arrived a s"]
+    assert 0 < figures["/health 50% ms"] <= figures["/health 100% ms"]
+
+
+@pytest.mark.slow
 def test_scale(run):
     # Processes that other tests have started do not find the scripts.
     get_reusable_executor().shutdown()

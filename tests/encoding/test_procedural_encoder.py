@@ -231,3 +231,19 @@ def test_a_warm_start_keeps_what_was_trained(parts):
     assert est.patch_sizes_ == (32, 64, *SIZES)
     pairs = zip(first.parameters(), est.encoder_.parameters(), strict=False)
     assert all(torch.equal(*pair) for pair in pairs)
+
+
+def test_models_in_use_share_the_network_and_score_as_they_did(parts, tmp_path):
+    est = PatchSVDD(max_iter=0, random_state=SEED, device="cpu").fit(parts[0])
+    expected = est.score_samples(parts[0][:2])
+    est.save(tmp_path / "part.model")
+    loaded = [skpatchsvdd.load(tmp_path / "part.model", mmap=True) for _ in range(2)]
+    scores = [x.score_samples(parts[0][:2]) for x in loaded]
+    np.testing.assert_array_equal(scores, [expected, expected])
+    places = [{p.data_ptr() for p in x.encoder_.network.parameters()} for x in loaded]
+    assert places[0] == places[1]
+    with torch.no_grad():  # each has an embedding of its own
+        loaded[0].encoder_.embedding[0].zero_()
+    assert loaded[1].encoder_.embedding[0].any()
+    loaded[0].encoder_.to(torch.float64)  # as to another device
+    np.testing.assert_array_equal(loaded[1].score_samples(parts[0][:2]), expected)
