@@ -108,6 +108,11 @@ def test_a_threshold_of_a_line_is_its_own(station, photos, model):
         offsets = [
             line.get(f"/lines/{x}/api/state")["model"]["threshold"] for x in "abc"
         ]
+        for name in "bc":
+            status, answer = line.post(f"/lines/{name}/api/threshold", threshold=-1)
+            assert status == 409
+            assert f"the line {name} has a threshold" in answer["error"]
+        assert line.post("/lines/a/api/threshold", threshold=-1.0)[0] == 200
     assert offsets[0] == pytest.approx(float(est.offset_))
     assert offsets[1] == pytest.approx(float(est._offset_at(rate)))
     assert offsets[2] == pytest.approx(1e6 * float(est.offset_))

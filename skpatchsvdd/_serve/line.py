@@ -71,6 +71,7 @@ class Line:
     ):
         self.path, self.store = path, store
         self.alarms = self.say = self.name = self.arrivals = None
+        self.has_own_threshold = False  # instead of the model's
         self.encoder, self._device = encoder, device
         self._read_model, self._turn = read_model, turn
         self._trouble, self._source_trouble, self._looked_at = None, None, None

@@ -244,6 +244,12 @@ class ReviewQueue:
 
     def set_threshold(self, name, value, who):
         """Set the "threshold" of the model to a score, or its "false_alarm_rate"."""
+        if self._line.has_own_threshold:
+            raise RefusedError(
+                f"the line {self._line.name} has a threshold or false_alarm_rate of "
+                "its own in the station's file, which counts instead of the model's: "
+                "change it there, or take it out."
+            )
         with self._held():
             with hold_lock(self._line.path):
                 former = self._note_model()

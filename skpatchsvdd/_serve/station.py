@@ -143,6 +143,8 @@ class Station:
             with ExitStack() as stack:
                 parts = stack.enter_context(opened)
                 parts.line.name = args.line
+                given = args.threshold, args.false_alarm_rate
+                parts.line.has_own_threshold = given != (None, None)
                 watch = parts.line.keep_watching
                 arrivals = make_arrivals(args, parts.line)
                 stack.enter_context(watching(watch, parts, arrivals))
