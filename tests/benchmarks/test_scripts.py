@@ -422,6 +422,18 @@ def test_twins(run, categories, monkeypatch):
     assert 0 <= calibrated["after"] <= calibrated["largest"] <= 1
 
 
+def test_contamination(run, categories):
+    options = "--fractions 0 0.2 --seeds 0 --contamination 0 auto 0.2 --n-train 10"
+    figures = run("bench_contamination", *categories, options)
+    means = {(x["fraction"], x["contamination"]): x for x in figures["means"]}
+    assert len(means) == 6
+    assert means[0, "0.2"]["good aside"] == 0.2
+    for (fraction, setting), row in means.items():
+        check_rates(*(row[x] for x in ("det", "seg", "found", "alarms")))
+        if setting == "0.0":
+            assert row["bad aside"] == row["good aside"] == 0
+
+
 def test_feedback(run, categories, tmp_path):
     few = *categories, "--known 0 1 --n-train 6", "--rows", tmp_path / "rows"
     figures = run("bench_feedback", *few, "--promise 1")
