@@ -18,8 +18,7 @@ FLOORS = """
 _gpu _images _parameters _synthetic _utils _version drift encoders metrics
 _bank _comparison _encoding
 _options _scoring _training
-_screening
-_calibration
+_calibration _screening
 _feedback
 _export _learnt _storage
 _patch_svdd _plotting _report datasets model_selection plotting report
