@@ -42,12 +42,11 @@ from skpatchsvdd._export import export_onnx
 from skpatchsvdd._feedback import (
     Feedback,
     add_defects,
-    apply_feedback,
     apply_update,
     check_apart,
     check_forgotten,
     find_update,
-    measure_again,
+    keep_feedback,
     name_masks,
     take_defective,
 )
@@ -770,12 +769,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         fitted = drop_images(former, is_dropped, context)
         calibration = now._calibration.drop(is_dropped)
         calibration = calibration.change_rate(now.false_alarm_rate)
-        feedback = now._fitted.feedback or Feedback()
-        if feedback.defects is not None:
-            defects = measure_again(feedback.defects, fitted, context)
-            feedback = feedback.change(defects=defects)
-        fitted, calibration = apply_feedback(
-            former, fitted, calibration, feedback, context
+        feedback = now._fitted.feedback
+        fitted, calibration = keep_feedback(
+            feedback, former, fitted, calibration, context
         )
         self._set_learnt(fitted, calibration, now)
         return self
@@ -817,12 +813,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         context = now._make_context(fallback_device(now.device), report)
         former = now._fitted.change(feedback=None)
         fitted = join_fitted(former, banks, added, calibration, context)
-        feedback = now._fitted.feedback or Feedback()
-        if feedback.defects is not None:
-            defects = measure_again(feedback.defects, fitted, context)
-            feedback = feedback.change(defects=defects)
-        fitted, calibration = apply_feedback(
-            former, fitted, calibration, feedback, context
+        feedback = now._fitted.feedback
+        fitted, calibration = keep_feedback(
+            feedback, former, fitted, calibration, context
         )
         self._set_learnt(fitted, calibration, now)
         return self

@@ -178,6 +178,15 @@ def _drop_held_out(calibration, defective):
     return calibration.change(held_out=held_out.take(stays) if stays else None)
 
 
+def keep_feedback(feedback, former, fitted, calibration, context):
+    """Return a bank and its calibration with the feedback that a former one had."""
+    feedback = feedback or Feedback()
+    if feedback.defects is not None:
+        defects = measure_again(feedback.defects, fitted, context)
+        feedback = feedback.change(defects=defects)
+    return apply_feedback(former, fitted, calibration, feedback, context)
+
+
 def apply_feedback(former, fitted, calibration, feedback, context):
     """Return a bank with some feedback, and the calibration that goes with it.
 
