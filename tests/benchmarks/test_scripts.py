@@ -428,7 +428,7 @@ def test_contamination(run, categories):
     means = {(x["fraction"], x["contamination"]): x for x in figures["means"]}
     assert len(means) == 6
     assert means[0, "0.2"]["good aside"] == 0.2
-    for (fraction, setting), row in means.items():
+    for (_, setting), row in means.items():
         check_rates(*(row[x] for x in ("det", "seg", "found", "alarms")))
         if setting == "0.0":
             assert row["bad aside"] == row["good aside"] == 0
