@@ -201,12 +201,13 @@ class Calibration(Saved):
         return self.change(**parts, images=self.images.take(indices))
 
     def drop(self, is_dropped):
-        """Return the calibration without some images, whose numbers stay."""
+        """Return the calibration without some images."""
         parts = {
             name: getattr(self, name)[~is_dropped]
             for name in ("plain", "calibrates", "owners", "groups")
             if getattr(self, name) is not None
         }
+        _, parts["owners"] = np.unique(parts["owners"], return_inverse=True)
         return self.change(raised=None, **parts)
 
     def join(self, others, added):

@@ -68,10 +68,11 @@ class NormalImages:
         if is_taken.all():
             return self
         taken = np.flatnonzero(is_taken)
+        _, owners = np.unique(self.owners[taken], return_inverse=True)
         return NormalImages(
             self.stack.take(taken),
             [self.known[i] for i in taken],
-            self.owners[taken],
+            owners,
             np.flatnonzero(np.isin(taken, self.shown)),
         )
 
@@ -249,7 +250,8 @@ def drop_images(fitted, is_dropped, context):
     kept = np.flatnonzero(~is_dropped)
     numbers = np.full(len(is_dropped), -1)
     numbers[kept] = np.arange(len(kept))
-    owners, pictures = fitted.owners[kept], fitted.pictures
+    _, owners = np.unique(fitted.owners[kept], return_inverse=True)
+    pictures = fitted.pictures
     banks = [_renumber(index.bank(), numbers, owners) for index in fitted.indexes]
     samples = [
         _renumber_sample(x.sample, numbers, owners) for x in fitted.variations or []
