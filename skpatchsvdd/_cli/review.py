@@ -10,7 +10,7 @@ from skpatchsvdd._cli.files import find_images, read_fitting
 from skpatchsvdd._cli.learning import call_on_files, settings_of_run, tell_threshold
 from skpatchsvdd._cli.models import load_model
 from skpatchsvdd._cli.terminal import ListedError, print_files, printable
-from skpatchsvdd._report import GOOD, digest_file, is_of_model, read_review
+from skpatchsvdd._report import GOOD, digest_file, fingerprint, read_review
 
 
 class _Reviewed(NamedTuple):
@@ -69,7 +69,7 @@ def try_review(path, est, model, folder=None, others=(), verbose=1):
     where the review says; `others` are files of which it is of interest what changes.
     """
     review = read_review(path)
-    if review.model is not None and not is_of_model(review.model, est):
+    if review.model not in (None, fingerprint(est)):
         raise ValueError(
             f"{path} is a review of another model's report, not of one by "
             f"{model}. Pass that model, or inspect the images with this one and "
