@@ -152,8 +152,8 @@ def _forget(reviewed, est):
     try:
         est.forget(np.isin(est.training_digests_, [x.digest for x in reviewed]))
     except ValueError as error:
-        head = f"images that were learnt as good ones cannot be forgotten: {error}"
-        raise ListedError(head, [x.file for x in reviewed]) from error
+        head = "defective images that were learnt as good ones cannot be forgotten:"
+        raise ListedError(head, [f"{x.file}: {error}" for x in reviewed]) from error
 
 
 def _find_known(review, est, path, folder):
