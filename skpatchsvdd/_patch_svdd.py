@@ -666,7 +666,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         X : array-like of shape (n_images, height, width[, n_channels])
             Images of the shape of those of `fit`. Those that are memorized are left
             out. A known defect that is now called normal is none any more. The reverse
-            is an error, as what has once joined the bank stays there.
+            is an error: `forget` the image first, which takes it out of the bank.
         y : array-like of shape (n_images,) or (n_images, height, width), default=None
             As for `fit`: normal images join the bank, the others the known defects.
         groups : array-like of shape (n_images,), default=None

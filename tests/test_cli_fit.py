@@ -5,12 +5,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import call, save_images
+from commands import call, read_page, save_images
 from scipy.ndimage import gaussian_filter
 from settings import SEED
 
 from skpatchsvdd import load
 from skpatchsvdd._cli import fit as fit_command
+from skpatchsvdd._cli.suspects import tell_suspects
+from skpatchsvdd._report import fingerprint
+from skpatchsvdd._screening import Suspects
 from skpatchsvdd._training import loop
 from skpatchsvdd._utils import progress
 from skpatchsvdd.datasets import make_textures
@@ -230,3 +233,60 @@ def test_pictures_of_one_piece_are_named_and_count_as_one(tmp_path, capsys, opti
     assert ("--group-by" in out) == is_found
     assert (est.twins_ is not None) == is_found
     assert est.groups_ is None or is_found
+
+
+@pytest.fixture(scope="module")
+def dirty(tmp_path_factory):
+    """Eight images, of which the third and the sixth are defective; their paths."""
+    images = make_textures(8, image_size=64, random_state=0).images
+    images[2, 10:30, 10:30] = 0
+    images[5, 40:52, 20:50] = 255
+    return save_images(tmp_path_factory.mktemp("dirty") / "good", images)
+
+
+def test_images_that_were_set_aside_are_listed_and_reviewed(dirty, tmp_path, capsys):
+    path, folder = tmp_path / "part.model", tmp_path / "review"
+    options = "--contamination", "0.25", "--review", folder
+    assert fit(*dirty, "-o", path, *options) == 0
+    out, err = capsys.readouterr()
+    est = load(path)
+    assert est.contamination == 0.25
+    assert est.training_files_ == [x for x in dirty if x not in (dirty[2], dirty[5])]
+    assert "learnt from 6 images" in out
+    assert "2 images may be defective, or unlike all others, of which 2 were" in out
+    assert all(f"  < 1e-06  set aside  {dirty[i]}\n" in out for i in (2, 5))
+    assert "warning" not in err
+    assert f"open {folder / 'suspects.html'} in a browser" in out
+    data = read_page(folder / "suspects.html")
+    assert {x["name"] for x in data["images"]} == {dirty[2], dirty[5]}
+    assert all(x["value"] > data["threshold"] and x["matches"] for x in data["images"])
+    assert data["images"][0]["note"] == "set aside, p-value < 1e-06"
+    assert (data["drift"], data["model"]) == ("", str(path))
+    assert data["fingerprint"] == fingerprint(est)
+
+
+def test_without_suspects_there_is_no_page(good, tmp_path, capsys):
+    folder = tmp_path / "review"
+    assert fit(good, "-o", tmp_path / "part.model", "--review", folder) == 0
+    assert "there is no suspects.html" in capsys.readouterr().out
+    assert not folder.exists()
+
+
+def test_only_the_first_suspects_are_listed(capsys):
+    n = 12
+    files = [f"{i}.png" for i in range(n)]
+    p_values, is_aside = np.full(n, 1e-3), np.arange(n) < 3
+    suspects = Suspects(np.arange(n), p_values, is_aside, files)
+    tell_suspects(suspects, "part.model", None)
+    out = capsys.readouterr().out
+    assert "12 images may be defective, or unlike all others, of which 3 were" in out
+    assert "  1.0e-03  set aside  2.png\n  1.0e-03  learnt     3.png\n" in out
+    assert "9.png\n  and 2 more\n" in out
+    assert "skpatchsvdd forget part.model" in out
+
+
+@pytest.mark.parametrize("value", ["0.6", "-0.1", "nan", "some"])
+def test_a_wrong_contamination_is_refused(good, tmp_path, capsys, value):
+    with pytest.raises(SystemExit):
+        fit(good, "-o", tmp_path / "m", f"--contamination={value}")
+    assert "must be auto, or from 0 to 0.5" in capsys.readouterr().err

@@ -105,14 +105,11 @@ def test_a_calibrated_model_learns_a_review(photos, model, review):
 
 
 def test_a_model_that_has_learnt_a_review_takes_the_next_and_no_copy(
-    photos, model, review, capsys
+    model, review, capsys
 ):
-    learnt = {"file": "0.png", "verdict": "good"}  # is corrected, too
-    learnt["digest"] = digest_file(photos / "good" / "0.png")
     for path in (
         lambda: review([good(0)]),
         lambda: review([good(1)]),
-        lambda: review([learnt], folder=str(photos / "good")),
         lambda: review([defective(2, "dent", [[0, 0, 40, 40]])]),
     ):
         former = model.read_bytes()
@@ -249,11 +246,113 @@ def test_a_broken_image_changes_nothing(photos, model, review, tmp_path, capsys)
     assert model.read_bytes() == former
 
 
-def test_a_review_cannot_unlearn(photos, model, review, capsys):
-    image = {"file": "0.png", "verdict": "defective", "digest": None}
-    path = review([image], folder=str(photos / "good"))
+@pytest.fixture
+def review_training(photos, review):
+    """A function that writes a review of training images, by their verdicts."""
+
+    def write(verdicts, **others):
+        images = [
+            {"file": f"{i}.png", "verdict": verdict, "digest": None}
+            for i, verdict in verdicts.items()
+        ]
+        return review(images, folder=str(photos / "good"), **others)
+
+    return write
+
+
+def test_a_defective_training_image_is_forgotten_and_known(
+    photos, model, review_training, capsys
+):
+    path = review_training({3: "defective", 1: "good"})
+    assert update(model, "--review", path) == 0
+    out, est = capsys.readouterr().out, load(model)
+    files = [str(photos / "good" / f"{i}.png") for i in range(N_GOOD)]
+    assert f"not learnt from any more:\n  {files[3]}\n" in out
+    assert est.training_files_ == files[:3] + files[4:]
+    assert est.defect_kinds_.tolist() == ["defect"]
+    assert not est._fitted.feedback.corrected  # what is learnt, and no alarm, is right
+    # As if it had never been among them.
+    clean = load(photos / "part.model").fit(est.training_files_)
+    clean.partial_fit(files[3:4], [-1])
+    np.testing.assert_allclose(
+        est.score_samples(files), clean.score_samples(files), rtol=1e-4
+    )
+    after = model.read_bytes()
+    assert update(model, "--review", path) == 0  # the same report's, once more
+    assert "there is nothing new" in capsys.readouterr().out
+    assert model.read_bytes() == after
+
+
+def test_copies_of_a_defective_training_image_are_forgotten(
+    photos, model, review_training
+):
+    files = sorted((photos / "good").iterdir())
+    with pytest.warns(UserWarning, match="copies of other images"):
+        load(model).fit([*files, files[3]]).save(model)
+    assert update(model, "--review", review_training({3: "defective"}), "--yes") == 0
+    assert load(model).training_files_ == [str(x) for x in files if x != files[3]]
+
+
+def test_what_cannot_be_forgotten_is_named_and_changes_nothing(
+    photos, model, review_training, capsys
+):
+    former = model.read_bytes()
+    path = review_training(dict.fromkeys(range(N_GOOD - 1), "defective"))
     assert update(model, "--review", path) == 1
-    assert "was learnt as a good image" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "at least two must stay" in err
+    assert str(photos / "good" / "0.png") in err
+    assert model.read_bytes() == former
+
+
+def test_a_training_image_that_raises_an_alarm_is_corrected(
+    photos, model, review_training
+):
+    est = load(model)
+    odd = int(np.argmin(est.training_scores_))
+    est.offset_ = float(np.sort(est.training_scores_)[:2].mean())
+    est.save(model)
+    assert update(model, "--review", review_training({odd: "good"})) == 0
+    assert load(model).score_samples([photos / "good" / f"{odd}.png"]) == 0
+
+
+def fit_odd(photos, model, folder, **params):
+    """Fit, with the first of the alarms among the images, which is set aside."""
+    files = [*sorted((photos / "good").iterdir()), photos / "new" / "day 1" / "2.png"]
+    est = PatchSVDD(encoder="procedural", max_iter=0, random_state=0, contamination=0.2)
+    with pytest.warns(UserWarning, match="were set aside"):
+        est.fit(files, **params).save(model)
+    assert est.suspects_.files[0] == str(files[-1])
+    return fingerprint(est)
+
+
+@pytest.mark.filterwarnings("ignore:.*look defective")
+@pytest.mark.parametrize("groups", [None, list("aabbccd")])
+def test_a_good_image_that_was_set_aside_joins(photos, model, review, groups):
+    name = fit_odd(photos, model, photos, groups=groups)
+    # From another place: it is known by the path at which it was reviewed.
+    moved = model.parent / "moved"
+    moved.symlink_to(photos / "new")
+    path = review([good(2)], model=name)
+    args = "--review", path, "--images", moved, "--yes"
+    assert update(model, *args) == 0
+    est = load(model)
+    assert est.training_files_[-1] == str(moved / "day 1" / "2.png")
+    assert not est._fitted.feedback or not est._fitted.feedback.corrected
+    assert est.calibrates_[-1] == (groups is None)
+    after = model.read_bytes()
+    assert update(model, *args) == 0
+    assert model.read_bytes() == after
+
+
+@pytest.mark.filterwarnings("ignore:.*look defective")
+def test_a_defective_image_that_was_set_aside_is_known(photos, model, review):
+    name = fit_odd(photos, model, photos)
+    files = load(model).training_files_
+    path = review([defective(2, "noise")], model=name)
+    assert update(model, "--review", path, "--yes") == 0
+    assert load(model).training_files_ == files
+    assert load(model).defect_kinds_.tolist() == ["noise"]
 
 
 def test_a_review_needs_no_groups(photos, model, review):

@@ -398,6 +398,20 @@ def test_a_defect_gets_a_kind_and_a_box(part, photos, is_calibrated):
         assert line.get("/api/images")["images"][0]["kind"] == "hole"
 
 
+def test_a_training_image_that_is_defective_is_forgotten(part, normal):
+    model, folder = part
+    known = load(model).training_digests_
+    with serve_here(model, "--watch", folder) as line:
+        put(folder, "a.png", normal[2, ..., 0])
+        line.wait_for(1)
+        review(line, 1, verdict="defective", kind="hole", boxes=[[10, 10, 30, 30]])
+        trial = try_all(line)
+        assert trial["changes"]["is_new"]
+        line.post("/api/apply", trial=trial["number"])
+        assert line.get("/api/state")["model"]["kinds"] == ["hole"]
+    assert load(model).training_digests_ == known[:2] + known[3:]
+
+
 def test_what_cannot_be_learnt_is_refused_and_loses_nothing(part, photos):
     model, folder = part
     _, damaged = photos

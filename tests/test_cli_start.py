@@ -9,7 +9,10 @@ import pytest
 
 from skpatchsvdd._cli.parser import make_parser
 
-COMMANDS = ("fit", "inspect", "evaluate", "update", "calibrate", "threshold", "demo")
+COMMANDS = (
+    *("fit", "inspect", "evaluate", "update", "forget", "calibrate", "threshold"),
+    "demo",
+)
 
 
 def run_python(code):
@@ -73,7 +76,7 @@ def test_help_shows_every_default(command):
 def test_strict_is_an_option_where_it_does_something():
     texts = {x: list_options(x).get("--strict") for x in (*COMMANDS, "serve")}
     assert "each has a row" in texts.pop("inspect")
-    assert [texts.pop(x) for x in ("demo", "serve")] == [None, None]
+    assert [texts.pop(x) for x in ("forget", "demo", "serve")] == [None] * 3
     assert all("cannot be read; by default" in x for x in texts.values())
 
 

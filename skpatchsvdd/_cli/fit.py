@@ -9,13 +9,24 @@ from pathlib import Path
 import numpy as np
 
 from skpatchsvdd._cli.files import check_layout, find_images
-from skpatchsvdd._cli.learning import group_files, print_least_normal, tell_rate
-from skpatchsvdd._cli.models import check_output, find_encoder
+from skpatchsvdd._cli.learning import (
+    group_files,
+    print_least_normal,
+    settings_of_run,
+    tell_rate,
+)
+from skpatchsvdd._cli.models import check_folder, check_output, find_encoder
+from skpatchsvdd._cli.suspects import PAGE, tell_suspects, write_suspects
 from skpatchsvdd._cli.terminal import OK, count, print_files
 from skpatchsvdd._cli.values import ORIGINAL
 from skpatchsvdd._images import check_image_size, read_display, read_shape
 from skpatchsvdd._patch_svdd import PatchSVDD
-from skpatchsvdd._utils import TrainingInterrupted, TrainingKept, TwinsFound
+from skpatchsvdd._utils import (
+    SuspectsFound,
+    TrainingInterrupted,
+    TrainingKept,
+    TwinsFound,
+)
 
 # Size of images that do not have one in common, and the most pixels that others keep:
 # two cores inspect so many in seconds, and the 12 million of a camera in minutes.
@@ -27,6 +38,8 @@ def run(args):
     """Fit to images, save the model, and print a summary."""
     start = time.perf_counter()
     check_output(args.output)
+    if args.review:
+        check_folder(Path(args.review) / PAGE)
     check_layout(args.images)
     encoder = find_encoder(args.encoder)
     files = find_images(args.images, args.strict)
@@ -39,20 +52,26 @@ def run(args):
         false_alarm_rate="auto" if rate is None else rate,
         max_iter="auto" if max_iter is None else max_iter,
         bank_size=args.bank_size,
+        contamination=args.contamination,
         encoder=encoder,
         device=args.device or "auto",
         random_state=args.random_state,
         roi=_read_roi(args.roi),
         verbose=1,
     )
-    n_images = count(len(files), "image")
-    print(f"learning from {n_images}: seconds, more for large images")
+    print(f"learning from {count(len(files), 'image')}: seconds, more for large images")
     _fit_or_end(est, files, groups, args.output)
     est.set_params(device="auto", verbose=0)  # this run's, not the model's
     est.save(args.output)
+    n_images = count(len(est.training_files_), "image")
     print(f"\nlearnt from {n_images} in {time.perf_counter() - start:.0f} s")
-    _print_summary(est, files)
+    _print_summary(est)
     print(f"wrote {args.output}")
+    if len(est.suspects_.files):
+        tell_suspects(est.suspects_, args.output, args.review)
+    if args.review:
+        with settings_of_run(est, args.device):
+            write_suspects(est, args.output, args.review)
     return OK
 
 
@@ -101,7 +120,8 @@ def _fit_or_end(est, files, groups, output):
         warnings.simplefilter("error", TrainingInterrupted)
         # What is kept in memory is of no use to a command that ends.
         warnings.simplefilter("ignore", TrainingKept)
-        warnings.simplefilter("ignore", TwinsFound)  # the summary names their files
+        for category in (TwinsFound, SuspectsFound):  # the summary names their files
+            warnings.simplefilter("ignore", category)
         try:
             est.fit(files, None, groups)
         except (KeyboardInterrupt, TrainingInterrupted) as error:
@@ -109,7 +129,8 @@ def _fit_or_end(est, files, groups, output):
             raise KeyboardInterrupt(f"nothing was written{kept}") from error
 
 
-def _print_summary(est, files):
+def _print_summary(est):
+    files = est.training_files_
     height, width, _ = est.inspected_shape_
     kept = zip(est.patch_sizes_, est.bank_size_.values(), strict=True)
     patches = ", ".join(f"{n:,} of {k} x {k}" for k, n in kept)

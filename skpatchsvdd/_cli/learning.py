@@ -10,6 +10,7 @@ from scipy.stats import beta
 
 from skpatchsvdd._cli.models import back_up, check_output
 from skpatchsvdd._cli.terminal import ABNORMAL, OK, printable
+from skpatchsvdd._images import check_images, list_digests
 from skpatchsvdd._utils import Report, hold_lock
 
 _N_LEAST_NORMAL = 5
@@ -44,6 +45,21 @@ def call_on_files(method, files, label, verbose=1):
             results.append(method(files[start : start + _N_SCORED]))
             progress(min(start + _N_SCORED, len(files)))
     return np.concatenate(results)
+
+
+def digest_files(files, est):
+    """Return text by which images are known again, as in `training_digests_`."""
+    if not files:
+        return []
+    n_channels = est.inspected_shape_[2]
+    images = check_images(files, image_size=est.image_size, n_channels=n_channels)
+    return [digest.hex() for digest in list_digests(images)]
+
+
+def find_set_aside(est):
+    """Return the files of the images that `fit` has set aside, as a set."""
+    suspects = est.suspects_
+    return {suspects.files[i] for i in np.flatnonzero(suspects.is_set_aside)} - {None}
 
 
 def change_model(args, learn):

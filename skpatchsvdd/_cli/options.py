@@ -3,6 +3,7 @@
 import argparse
 
 from skpatchsvdd._cli.values import (
+    parse_contamination,
     parse_count,
     parse_exports,
     parse_kinds,
@@ -90,6 +91,18 @@ _FIT = (
         "normal patches of each scale that the memory bank keeps, a number or a "
         "fraction such as 0.1; by default all, up to 1 GiB",
         parse_part,
+    ),
+    _option(
+        "--contamination FRACTION",
+        "how many of the images may be defective: this fraction, the least plausible "
+        "ones, is set aside and not learnt from; auto finds out how many",
+        parse_contamination,
+        default=0,
+    ),
+    _option(
+        "--review FOLDER",
+        "folder for suspects.html, a page on which people say which of the images "
+        "that look defective are; update learns it",
     ),
     _option("--roi MASK", "mask image: what is white in it is inspected, and no more"),
     _option(
@@ -205,6 +218,13 @@ _UPDATE = (
     _DRY_RUN,
     *_RUN,
     _STRICT,
+)
+_FORGET = (
+    _MODEL,
+    _argument("files", "images that the model was fitted to", nargs="+"),
+    _NEW_MODEL,
+    _DRY_RUN,
+    *_RUN,
 )
 _CALIBRATE = (
     _MODEL,
@@ -406,6 +426,19 @@ COMMANDS = {
             ("model images [images ...]", "model --review FILE"),
         ),
         _UPDATE,
+    ),
+    "forget": (
+        _texts(
+            "take training images out of a model, without training",
+            "Take images out of a model that it should not have learnt from, such as "
+            "defective ones, as if they had never been among its training images; all "
+            "others are scored again. They are known by their paths or, if files have "
+            "moved, by their pixels; all copies of an image go. To let the model know "
+            "a defect, say so in a review, see update. Former models stay as backups, "
+            "as for update.",
+            "Example: skpatchsvdd forget part.model good/017.png good/031.png",
+        ),
+        _FORGET,
     ),
     "calibrate": (
         _texts(

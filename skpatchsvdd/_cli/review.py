@@ -7,10 +7,16 @@ from typing import NamedTuple
 import numpy as np
 
 from skpatchsvdd._cli.files import find_images, read_fitting
-from skpatchsvdd._cli.learning import call_on_files, settings_of_run, tell_threshold
+from skpatchsvdd._cli.learning import (
+    call_on_files,
+    digest_files,
+    find_set_aside,
+    settings_of_run,
+    tell_threshold,
+)
 from skpatchsvdd._cli.models import load_model
 from skpatchsvdd._cli.terminal import ListedError, print_files, printable
-from skpatchsvdd._report import GOOD, digest_file, is_of_model, read_review
+from skpatchsvdd._report import GOOD, digest_file, fingerprint, read_review
 
 
 class _Reviewed(NamedTuple):
@@ -21,6 +27,9 @@ class _Reviewed(NamedTuple):
     kind: str | None  # the name of the kind of defect
     mask: np.ndarray | None  # (height, width), True where it is defective
     is_similar: bool = False  # whether, if it is good, so is what looks like it
+    digest: str | None = None  # of its pixels
+    is_learnt: bool = False  # whether it is among the training images
+    was_set_aside: bool = False  # whether `fit` has taken it for defective
 
 
 class Changes(NamedTuple):
@@ -69,7 +78,7 @@ def try_review(path, est, model, folder=None, others=(), verbose=1):
     where the review says; `others` are files of which it is of interest what changes.
     """
     review = read_review(path)
-    if review.model is not None and not is_of_model(review.model, est):
+    if review.model not in (None, fingerprint(est)):
         raise ValueError(
             f"{path} is a review of another model's report, not of one by "
             f"{model}. Pass that model, or inspect the images with this one and "
@@ -84,7 +93,7 @@ def try_review(path, est, model, folder=None, others=(), verbose=1):
         return call_on_files(est.predict, files, "inspecting images", verbose) == -1
 
     before, offset = list_alarms(), est.offset_
-    is_new = teach(est, known)
+    is_new = teach(est, known, before[: len(known)])
     after = list_alarms() if is_new else before
     n, is_good = len(known), np.array([x.is_good for x in known])
     return Changes(
@@ -103,16 +112,29 @@ def try_review(path, est, model, folder=None, others=(), verbose=1):
     )
 
 
-def teach(est, reviewed):
-    """Let an estimator learn what is said of some images; return if it is new."""
+def teach(est, reviewed, are_alarms):
+    """Let an estimator learn what is said of some images; return if it is new.
+
+    Defective ones that it has learnt from are forgotten first. Good ones that `fit` has
+    set aside join as if it had not; others are corrections, but for those learnt from
+    that raise no alarm.
+    """
     former = est._fitted
-    similar = [x for x in reviewed if x.is_similar]
-    good = [x for x in reviewed if x.is_good and not x.is_similar]
+    _forget([x for x in reviewed if x.is_learnt and not x.is_good], est)
+    pairs = zip(reviewed, are_alarms, strict=True)
+    good = [x for x, is_alarm in pairs if x.is_good and (is_alarm or not x.is_learnt)]
+    aside = [x for x in good if x.was_set_aside and not x.is_learnt]
+    good = [x for x in good if x.is_learnt or not x.was_set_aside]
+    similar = [x for x in good if x.is_similar]
+    wrong = [x for x in good if not x.is_similar]
     named = [x for x in reviewed if not x.is_good and x.kind is not None]
     unnamed = [x for x in reviewed if not x.is_good and x.kind is None]
+    # The groups of what was set aside are not known.
+    as_usual = False if est.groups_ is None else "similar"
     for images, y, corrections in (
+        (aside, [1] * len(aside), as_usual),
         (similar, [1] * len(similar), "similar"),
-        (good, [1] * len(good), True),
+        (wrong, [1] * len(wrong), True),
         (named, [x.kind for x in named], False),  # labels: names or numbers, not both
         (unnamed, [-1] * len(unnamed), False),
     ):
@@ -120,7 +142,18 @@ def teach(est, reviewed):
             masks = None if corrections else [x.mask for x in images]
             files = [x.file for x in images]
             est.partial_fit(files, y, masks=masks, corrections=corrections)
-    return est._fitted is not former  # which partial_fit replaces if anything is new
+    return est._fitted is not former  # which they replace if anything is new
+
+
+def _forget(reviewed, est):
+    """Let an estimator forget images, all copies of each, or say why it cannot."""
+    if not reviewed:
+        return
+    try:
+        est.forget(np.isin(est.training_digests_, [x.digest for x in reviewed]))
+    except ValueError as error:
+        head = "defective images that were learnt as good ones cannot be forgotten:"
+        raise ListedError(head, [f"{x.file}: {error}" for x in reviewed]) from error
 
 
 def _find_known(review, est, path, folder):
@@ -134,12 +167,11 @@ def _find_known(review, est, path, folder):
             f"there is no folder {folder}, in which the images of {path} "
             "should be. Pass --images and the folder where they are now."
         )
-    indices = {file: i for i, file in enumerate(est.training_files_)}
     known, faults = [], []
     for image in review.images:
-        file = os.path.join(folder, *image.file.split("/"))
+        file = _join(folder, image)
         shape, fault = read_fitting(file, est)
-        if fault := fault or _find_fault(image, file, shape, est, indices):
+        if fault := fault or _find_fault(image, file, shape):
             faults.append(fault)
         else:
             mask = _make_mask(image.boxes, shape[:2])
@@ -148,10 +180,32 @@ def _find_known(review, est, path, folder):
     if faults:
         head = f"{path} cannot be applied to the images in {folder}:"
         raise ListedError(head, faults)
-    return known
+    former = [_join(review.folder or folder, x) for x in review.images]
+    return _look_up(known, former, est)
 
 
-def _find_fault(image, file, shape, est, indices):
+def _join(folder, image):
+    return os.path.join(folder, *image.file.split("/"))
+
+
+def _look_up(reviewed, former, est):
+    """Return reviewed images with what an estimator has made of them before.
+
+    `former` are their paths where they were reviewed.
+    """
+    aside, learnt = find_set_aside(est), set(est.training_digests_)
+    digests = digest_files([x.file for x in reviewed], est)
+    return [
+        x._replace(
+            digest=digest,
+            is_learnt=digest in learnt,
+            was_set_aside=not aside.isdisjoint(map(os.path.abspath, (x.file, path))),
+        )
+        for x, path, digest in zip(reviewed, former, digests, strict=True)
+    ]
+
+
+def _find_fault(image, file, shape):
     """Return why what is said of an image does not hold for its file, or None."""
     if image.digest is not None and digest_file(file) != image.digest:
         return f"{file} is not the image that was reviewed: it has changed since."
@@ -161,12 +215,6 @@ def _find_fault(image, file, shape, est, indices):
                 f"{file} has {shape[0]} x {shape[1]} pixels, and a box reaches to row "
                 f"{bottom} and column {right}."
             )
-    index = None if image.verdict == GOOD else indices.get(os.path.abspath(file))
-    if index is not None and est.check_training_files([index])[0] == "same":
-        return (
-            f"{file} was learnt as a good image, and cannot become a defective one. "
-            "Fit again without it."
-        )
     return None
 
 
@@ -193,6 +241,9 @@ def _tell_reviewed(changes):
         if part.any():
             was, now, n_images = before[part].sum(), after[part].sum(), part.sum()
             print(f"  really {name}: {was} of {n_images} raised an alarm, {now} do now")
+    if changes.est:
+        gone = [x.file for x in changes.known if x.is_learnt and not x.is_good]
+        print_files("not learnt from any more:", gone)
     print_files("still not right:", changes.wrong)
 
 

@@ -50,6 +50,19 @@ def parse_rate(text):
     return _parse_number(text, 0.5, "must be above 0 and at most 0.5, such as 0.01")
 
 
+def parse_contamination(text):
+    """Read "auto", or a fraction of at most one half, 0 included."""
+    if text == "auto":
+        return text
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= 0.5:
+        raise _refuse("must be auto, or from 0 to 0.5, such as 0.05", text)
+    return value
+
+
 def parse_score(text):
     """Read a finite score."""
     try:

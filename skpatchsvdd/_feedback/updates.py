@@ -65,7 +65,7 @@ def find_update(images, labels, groups, fitted, calibration, corrections):
         was_seen = [digest in fitted.seen for digest in fitted.known]
         is_seen = np.isin(owners, calibration.owners[was_seen])
     defective, former = take_defective(images, labels), feedback.kinds
-    check_apart(defective, in_bank | set(digests))
+    check_apart(defective, set(digests), fitted.known)
     now = zip(defective.known, defective.kinds, strict=True)
     return Update(
         NormalImages(stack.take(new), [digests[i] for i in new], owners, np.arange(0)),
@@ -87,15 +87,24 @@ def take_defective(images, labels):
     return DefectiveImages(stack, list_digests(stack), kinds, masks)
 
 
-def check_apart(defective, normal):
-    """Raise if a defective image is known as a normal one, by its digest."""
+def check_apart(defective, normal, learnt=()):
+    """Raise if a defective image is known as a normal one, by its digest.
+
+    Among the `normal` ones of the same call, or those `learnt` by calls before.
+    """
     for i, digest in enumerate(defective.known):
+        name = defective.stack.files[i] or f"defective image {i}"
         if digest in normal:
-            name = defective.stack.files[i] or f"defective image {i}"
             raise ValueError(
                 f"{name} is called {defective.kinds[i]!r}, but it is among the normal "
                 "images that are learnt from, too, where its defect would count as "
                 "normal. Call fit without it among the normal images."
+            )
+        if digest in learnt:
+            raise ValueError(
+                f"{name} is called {defective.kinds[i]!r}, but it was learnt from as a "
+                "normal image, so that its defect counts as normal. Take it out "
+                f"first, by forget([{learnt.index(digest)}])."
             )
 
 

@@ -7,7 +7,6 @@ from skpatchsvdd._report.review import (
     check_reviewed,
     digest_file,
     fingerprint,
-    is_of_model,
     make_review,
     read_review,
     read_unchanged,

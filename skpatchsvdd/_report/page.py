@@ -97,13 +97,23 @@ class Page:
 
     Only the last `limit` images are kept, or all if it is None. `model_offset` is the
     model's own `offset_`, where the estimator was given another one, and `model` its
-    file, for the command line that the page shows.
+    file, for the command line that the page shows. Of images that were chosen for how
+    they look, it `tells_drift` not.
     """
 
-    def __init__(self, estimator, title, limit=None, model_offset=None, model=None):
+    def __init__(
+        self,
+        estimator,
+        title,
+        limit=None,
+        model_offset=None,
+        model=None,
+        tells_drift=True,
+    ):
         self._est = estimator
         self._title = title
         self._model = model
+        self._tells_drift = tells_drift
         self._model_offset = estimator.offset_ if model_offset is None else model_offset
         self._images = deque(maxlen=limit)
         self._unreadable = {}
@@ -266,6 +276,8 @@ class Page:
     def _test_drift(self):
         """Test the images that may be normal: where it is known, those that are."""
         images = [x for x in self._images if x["label"] != -1]
+        if not self._tells_drift:
+            return {"drift": "", "drifted": False}
         if not images:
             what = "all are labelled defective" if self._images else "there are none"
             return {"drift": f"No images to tell drift by: {what}.", "drifted": False}

@@ -1,7 +1,6 @@
 """Reviews: what people say of the images of a page, saved by it as one small file."""
 
 import hashlib
-import itertools
 import json
 import os
 import re
@@ -73,29 +72,18 @@ def read_unchanged(file, digest):
     return content
 
 
-def fingerprint(estimator, n_images=None):
-    """Return text that names the images an estimator has learnt from.
+def fingerprint(estimator):
+    """Return text that names an estimator by its encoder, as `fit` has left it.
 
-    Images that join later do not change what is said of the first ones, so that a model
-    is known again when it has grown; see `is_of_model`. `n_images` counts the first
-    ones alone.
+    So it is known again when images have joined it, or were forgotten. Models whose
+    encoder has learnt nothing, untrained "hierarchical" ones, share a name.
     """
-    n_images = len(estimator.training_files_) if n_images is None else n_images
     digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
     digest.update(repr(tuple(map(int, estimator.inspected_shape_))).encode())
-    images = zip(estimator.training_files_, estimator.training_digests_, strict=True)
-    for file, pixels in itertools.islice(images, n_images):
-        # What did not come as a file is told by its pixels.
-        text = pixels if file is None else os.fsencode(file).hex()
-        digest.update(f"/{text}".encode())
-    return f"{n_images}-{digest.hexdigest()}"
-
-
-def is_of_model(name, estimator):
-    """Whether a fingerprint is that of an estimator, or of what it has grown from."""
-    counts = range(1, len(estimator.training_files_) + 1)
-    n_images = next((n for n in counts if name.startswith(f"{n}-")), None)
-    return n_images is not None and fingerprint(estimator, n_images) == name
+    for name, values in estimator.encoder_.state_dict().items():
+        digest.update(f"/{name}/".encode())
+        digest.update(values.cpu().contiguous().numpy())
+    return digest.hexdigest()
 
 
 def make_review(estimator, folder, images):
