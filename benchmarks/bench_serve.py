@@ -16,8 +16,8 @@ its own, to which --arrivals images a second are written, and ten times as many 
 of the first line. "s" are the seconds from the file to its row, and /health is asked
 ten times a second.
 
-Examples: python benchmarks/bench_serve.py --seconds 30 --hostile; python
-benchmarks/bench_serve.py --lines 10 --arrivals 0.2 --seconds 120
+Example: python benchmarks/bench_serve.py --seconds 30 --hostile
+Of lines: python benchmarks/bench_serve.py --lines 10 --arrivals 0.2 --seconds 120
 """
 
 import functools

@@ -407,7 +407,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         ],
         "contamination": [
             StrOptions({"auto"}),
-            Interval(Real, 0, 0.5, closed="both"),
+            Options(Real, {0}),
+            Interval(Real, 0, 0.5, closed="right"),
         ],
         "device": [str],
         "n_jobs": [Integral, None],

