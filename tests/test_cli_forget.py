@@ -52,7 +52,8 @@ def test_images_are_known_by_path_or_by_their_pixels(photos, model, tmp_path, ca
     assert "nothing was written: --dry-run" in out
     assert len(load(model).training_files_) == 4
     learnt = sorted(map(str, files.iterdir()))[:4]
-    load(model).fit([*learnt, learnt[0]]).save(model)
+    with pytest.warns(UserWarning, match="copies of other images"):
+        load(model).fit([*learnt, learnt[0]]).save(model)
     (files / "00.png").unlink()
     assert forget(model, files / "00.png") == 0  # whose file is gone; and its copy
     assert load(model).training_files_ == learnt[1:]

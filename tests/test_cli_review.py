@@ -338,7 +338,8 @@ def test_a_good_image_that_was_set_aside_joins(photos, model, review, groups):
     assert update(model, *args) == 0
     est = load(model)
     assert est.training_files_[-1] == str(moved / "day 1" / "2.png")
-    assert not est._fitted.feedback or not est._fitted.feedback.corrected
+    is_correction = est._fitted.feedback is not None
+    assert is_correction == (groups is not None)
     assert est.calibrates_[-1] == (groups is None)
     after = model.read_bytes()
     assert update(model, *args) == 0

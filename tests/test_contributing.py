@@ -113,7 +113,7 @@ def test_the_map_holds_every_module_of_the_rooms_it_lists():
 
 
 def test_floors_are_those_that_imports_are_held_to():
-    rows = re.findall(r"^\| (\d) \| ([^|]+) \|", TEXT, re.M)
+    rows = re.findall(r"^\| (\d+) \| ([^|]+) \|", TEXT, re.M)
     found = {}
     for floor, rooms in rows:
         names = re.findall(r"`([^`/]+)/?`", rooms)
