@@ -617,8 +617,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             fitted, calibration = add_defects(defective, fitted, calibration, context)
             fitted = fitted.change(seen=self._list_seen(training, normal, defective))
             learnt = self._describe_fit(fitted, calibration, training, images, suspects)
+        warn_of_suspects(suspects)  # which, as an error, leaves all as it was
         set_learnt(self, learnt)
-        warn_of_suspects(suspects)
         report.end()
         return self
 

@@ -1,4 +1,5 @@
 import re
+import warnings
 
 import numpy as np
 import pytest
@@ -201,6 +202,16 @@ def test_a_failed_fit_changes_nothing(screened, mixed):
         screened.fit(mixed[0][:4], groups=None)
     screened.set_params(contamination="auto")
     assert all(vars(screened)[name] is value for name, value in before.items())
+
+
+def test_a_warning_that_is_an_error_changes_nothing(screened, mixed):
+    before = vars(screened).copy()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", SuspectsFound)
+        with pytest.raises(SuspectsFound):
+            screened.fit(mixed[0], groups=None)
+    kept = {name for name in before if name != "_unfinished"}
+    assert all(vars(screened)[name] is before[name] for name in kept)
 
 
 def test_plausibility_is_that_of_a_normal_distribution():
