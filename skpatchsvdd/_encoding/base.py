@@ -64,7 +64,14 @@ class PatchEncoder(nn.Module):
     def scale_weights(self):
         """How much the map of each scale counts among all, as an exponent."""
         largest = max(x.exponent for x in self.members)
-        return tuple(x.exponent / largest for x in self.members for _ in x.patch_sizes)
+        return tuple(
+            x.exponent / largest * share for x in self.members for share in x.shares
+        )
+
+    @property
+    def shares(self):
+        """How much its scales count beside each other, 1 in the mean."""
+        return (1.0,) * len(self.patch_sizes)
 
     @staticmethod
     def scales(patch_size):

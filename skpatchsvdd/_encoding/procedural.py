@@ -79,6 +79,12 @@ class ProceduralEncoder(PatchEncoder):
         """The strides of its scales, which are its own."""
         return self.default_strides(self.config[2])
 
+    @property
+    def shares(self):
+        """How much its scales count beside each other, 1 in the mean."""
+        weights = [SCALES[size].weight for size in self.patch_sizes]
+        return tuple(x * len(weights) / sum(weights) for x in weights)
+
     @classmethod
     def make_pretrained(cls, n_channels, image_size, embedding_dim=LENGTH):
         """Return the encoder with the weights of the package, for images of a size."""

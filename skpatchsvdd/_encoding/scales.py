@@ -15,14 +15,17 @@ class Scale(NamedTuple):
     stage: int  # of the network, from 0
     zoom: float  # size at which the network sees the image, relative to it
     stride: int  # pixels from one patch to the next
+    weight: float  # of its map among those of all scales
 
 
-# Scales by patch size, from small to large.
+# Scales by patch size, from small to large. Small patches count more: the logarithms of
+# normal images' scores by them alone differ less, on most parts, and weights are the
+# inverse of their standard deviations, about.
 SCALES = {
-    12: Scale(stage=0, zoom=1.5, stride=8),
-    16: Scale(stage=1, zoom=1.5, stride=8),
-    32: Scale(stage=1, zoom=0.75, stride=16),
-    64: Scale(stage=2, zoom=0.75, stride=16),
+    12: Scale(stage=0, zoom=1.5, stride=8, weight=1.5),
+    16: Scale(stage=1, zoom=1.5, stride=8, weight=1.1),
+    32: Scale(stage=1, zoom=0.75, stride=16, weight=0.8),
+    64: Scale(stage=2, zoom=0.75, stride=16, weight=0.6),
 }
 LARGEST = max(SCALES)
 # Pixels from one cell of a stage to the next, and cells along each axis that the
@@ -79,7 +82,7 @@ def _patch_weights(length, n_cells, patch_size, device):
     Cell i is centred on pixel i times the step of its stage, of the resized image. What
     lies beyond the last cell is taken from it.
     """
-    stage, zoom, stride = SCALES[patch_size]
+    stage, zoom, stride, _ = SCALES[patch_size]
     width = _WIDTHS[stage]
     starts = np.arange(0, length - patch_size + 1, stride)
     middles = (zoom * (starts + patch_size / 2) - 0.5) / _STEPS[stage]

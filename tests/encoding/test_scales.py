@@ -24,7 +24,7 @@ def resize_slowly(row, zoom):
 
 def average_slowly(cells, patch_size, length):
     """For each patch the mean of cells, squares continued by their edges."""
-    stage, zoom, stride = SCALES[patch_size]
+    stage, zoom, stride, _ = SCALES[patch_size]
     sums = np.cumsum([0, *np.pad(cells, 9, mode="edge")])  # cell i ends at i + 1/2
     ends = np.arange(len(sums)) - 9.5
     means = []
@@ -49,7 +49,7 @@ def test_images_are_zoomed(rng, zoom, shape):
 @pytest.mark.parametrize("size", SCALES)
 @pytest.mark.parametrize("more", [0, 5, 77])
 def test_features_are_means_over_the_middle_of_a_patch(rng, size, more):
-    stage, zoom, stride = SCALES[size]
+    stage, zoom, stride, _ = SCALES[size]
     shape = size + more, size + 13
     n_cells = [-(-int(zoom * length) // STEPS[stage]) for length in shape]
     down, across = (rng.random(n) for n in n_cells)
