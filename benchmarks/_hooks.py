@@ -37,6 +37,7 @@ from skpatchsvdd._options import resolve_options
 from skpatchsvdd._scoring.fitted import FitContext, FittedBank
 from skpatchsvdd._scoring.inspect import DeviceBank, encode_each, score_images
 from skpatchsvdd._scoring.maps import Found, read_distances
+from skpatchsvdd._synthetic import make_probes
 from skpatchsvdd._training import training
 from skpatchsvdd._training.crops import crop_size
 from skpatchsvdd._training.dense_losses import DenseLoss
@@ -68,6 +69,7 @@ __all__ = [
     "grid_shape",
     "make_encoder",
     "make_index",
+    "make_probes",
     "pairs_of_a_crop",
     "parts_of",
     "rebuild_bank",

@@ -289,9 +289,15 @@ class SyntheticDefectScorer:
             )
         pixels = images.pixels
         rng = np.random.RandomState(self.random_state)
-        copies, labels = make_probes(pixels_to_float(pixels), self.n_copies, rng)
-        copies = _like(X, copies, pixels.dtype)
-        return detection_auroc(labels, estimator.score_samples(copies))
+        copies, masks = make_probes(pixels_to_float(pixels), self.n_copies, rng)
+        scores, maps = inspect_by(estimator, _like(X, copies, pixels.dtype))
+        labels = np.where(masks.any(axis=(1, 2)), -1, 1)
+        auroc = detection_auroc(labels, scores)
+        if maps is None:
+            return auroc
+        damaged = labels == -1
+        pairs = zip(masks[damaged], np.asarray(maps)[damaged], strict=True)
+        return float(auroc + np.mean([_rate_map(*pair) for pair in pairs])) / 2
 
 
 def detection_scorer(estimator, X, y) -> float:

@@ -1,0 +1,337 @@
+"""How well settings are ranked without labels, by defects on held-out images.
+
+Each setting is fitted to a part of the training images of each category. The others,
+with synthetic defects, judge it by several measures, and the test images say what it is
+worth: the areas under the ROC curve of images (det) and of pixels (seg). For each
+measure: the Spearman correlation with det over the settings, by category and in the
+mean; and how far the det of the setting that it chooses lies above that of the default,
+in the mean and at worst, and below the best.
+
+Example: python benchmarks/bench_judge.py --data DATA --categories mvtec/bottle
+Example: python benchmarks/bench_judge.py --data DATA --jobs 4 --save probes.npz
+Example: python benchmarks/bench_judge.py --load probes.npz --measures image pixel
+"""
+
+import warnings
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
+from multiprocessing import get_context
+
+import numpy as np
+import torch
+from _common import (
+    find_categories,
+    machine_name,
+    make_parser,
+    print_json,
+    print_table,
+    stopwatch,
+)
+from _hooks import check_device, make_probes
+from scipy import ndimage
+from scipy.stats import norm, rankdata, spearmanr
+
+from skpatchsvdd import PatchSVDD
+from skpatchsvdd.datasets import load_mvtec_ad
+from skpatchsvdd.metrics import detection_auroc, segmentation_auroc
+
+DEFAULT = "default"
+# Sizes are parts of that of the images.
+SETTINGS = {
+    DEFAULT: {},
+    "D=8": {"embedding_dim": 8},
+    "D=16": {"embedding_dim": 16},
+    "D=32": {"embedding_dim": 32},
+    "lam=0": {"lam": 0.0},
+    "lam=10": {"lam": 10.0},
+    "untrained": {"max_iter": 0},
+    "position=0": {"inspection__position_weight": 0.0},
+    "position=20": {"inspection__position_weight": 20.0},
+    "bank=0.1": {"bank_size": 0.1},
+    "bank=0.01": {"bank_size": 0.01},
+    "relative=0": {"inspection__relative_weight": 0.0},
+    "relative=1": {"inspection__relative_weight": 1.0},
+    "size/2": {"image_size": 1 / 2},
+    "size*3/4": {"image_size": 3 / 4},
+}
+# What is known of a probe: its image, how large and how strong its defect is, the score
+# (high is abnormal); and of the logarithm of the map inside of the defect the mean, the
+# largest, and the mean rank among pixels of normal probes.
+FIELDS = ("owner", "is_relit", "area", "strength", "score")
+FIELDS += ("inside", "largest", "apart", "precision")
+
+
+def main():
+    args = parse_arguments()
+    if args.load:
+        with np.load(args.load) as file:
+            rows, probes = file["rows"].tolist(), list(file["probes"])
+        rows = [dict(zip(ROW, (*x[:2], *map(float, x[2:])), strict=True)) for x in rows]
+    else:
+        rows, probes = look_at_all(args)
+    if args.save:
+        rows_saved = np.array([list(row.values()) for row in rows])
+        np.savez_compressed(args.save, rows=rows_saved, probes=np.stack(probes))
+    for row, found in zip(rows, probes, strict=True):
+        view = Probes(found)
+        row |= {name: MEASURES[name](view) for name in args.measures}
+    by_setting = average(rows)
+    machine = machine_name(check_device(args.device))
+    print(f"\n{machine}\n")
+    print_table(by_setting)
+    summary = [summarize(by_setting, name) for name in args.measures]
+    print()
+    print_table(summary)
+    print_json(machine=machine, rows=by_setting, measures=summary)
+
+
+ROW = ("category", "setting", "seed", "det", "seg", "fit s", "judge s")
+
+
+def parse_arguments():
+    parser = make_parser(__doc__)
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--data", help="folder of the data set")
+    source.add_argument("--load", help="what --save has saved, in place of fits")
+    parser.add_argument("--save", help="keep what measures are computed from")
+    parser.add_argument("--categories", nargs="+", help="all below --data if not given")
+    parser.add_argument(
+        "--settings", nargs="+", choices=SETTINGS, default=list(SETTINGS)
+    )
+    parser.add_argument(
+        "--measures", nargs="+", choices=MEASURES, default=list(MEASURES)
+    )
+    parser.add_argument("--n-train", type=int, help="first training images alone")
+    parser.add_argument("--n-test", type=int, help="so many test images of each kind")
+    parser.add_argument("--n-held-out", type=int, default=30, help="or a third")
+    parser.add_argument("--n-copies", type=int, default=4, help="damaged, of each")
+    parser.add_argument("--image-size", type=int, default=256)
+    parser.add_argument("--max-iter", type=int, help="steps of what is trained")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--jobs", type=int, default=1, help="categories at a time")
+    parser.add_argument("--device", default="auto")
+    return parser.parse_args()
+
+
+def look_at_all(args):
+    """Return rows, and what was found on the probes of each, of all categories."""
+    tasks = [
+        (args, category, seed)
+        for category in find_categories(args.data, args.categories)
+        for seed in args.seeds
+    ]
+    rows, probes = [], []
+    with ExitStack() as stack:
+        go = map
+        if args.jobs > 1:
+            context = get_context("spawn")
+            pool = ProcessPoolExecutor(args.jobs, context, set_threads, (args.jobs,))
+            go = stack.enter_context(pool).map
+        for found_rows, found_probes in go(look_at, *zip(*tasks, strict=True)):
+            print_table(found_rows)
+            rows, probes = rows + found_rows, probes + found_probes
+    return rows, probes
+
+
+def set_threads(n_jobs):
+    """Leave the other processes their cores."""
+    torch.set_num_threads(max(torch.get_num_threads() // n_jobs, 1))
+
+
+def look_at(args, category, seed):
+    """Fit each setting to a category; return a row and what is found on probes."""
+    size, device = args.image_size, check_device(args.device)
+    images = load_mvtec_ad(args.data, category, image_size=size).images[: args.n_train]
+    test = load_mvtec_ad(args.data, category, split="test", image_size=size)
+    chosen = choose_test(test.labels, args.n_test)
+    order = np.random.RandomState(seed).permutation(len(images))
+    n_held_out = min(args.n_held_out, len(images) // 3)
+    held_out, train = images[order[:n_held_out]], images[order[n_held_out:]]
+    probes = draw_probes(held_out, args.n_copies, seed)
+    rows, found = [], []
+    for name in args.settings:
+        est = make_estimator(args, name, seed)
+        with warnings.catch_warnings(), stopwatch(device) as fit_s:
+            warnings.simplefilter("ignore")
+            est.fit(train)
+        with stopwatch(device) as judge_s:
+            found.append(inspect_probes(est, *probes))
+        seen = est.inspect(test.images[chosen])
+        det = detection_auroc(test.labels[chosen], seen.scores)
+        seg = segmentation_auroc(test.masks[chosen], seen.maps)
+        values = category, name, seed, det, seg, fit_s[0], judge_s[0]
+        rows.append(dict(zip(ROW, values, strict=True)))
+    return rows, found
+
+
+def choose_test(labels, n):
+    """Return indices of n test images of each kind, or of all."""
+    if n is None:
+        return np.arange(len(labels))
+    kinds = [np.flatnonzero(labels == kind) for kind in (1, -1)]
+    return np.concatenate([x[np.linspace(0, len(x) - 1, n, dtype=int)] for x in kinds])
+
+
+def make_estimator(args, name, seed):
+    parameters = {"image_size": 1, **SETTINGS[name]}
+    if args.max_iter is not None:
+        parameters = {"max_iter": args.max_iter} | parameters
+    parameters["image_size"] = round(args.image_size * parameters["image_size"])
+    est = PatchSVDD(random_state=seed, device=args.device)
+    return est.set_params(**parameters)
+
+
+def draw_probes(images, n_copies, seed):
+    """Return copies as bytes, their masks and how strong each defect is."""
+    images = images.reshape(*images.shape[:3], -1) / 255
+    rng = np.random.RandomState(seed)
+    copies, masks = make_probes(images, n_copies, rng)
+    plain = np.tile(images, (len(copies) // len(images), 1, 1, 1))
+    change = np.abs(copies - plain).max(axis=3)
+    strength = (change * masks).sum(axis=(1, 2)) / masks.sum(axis=(1, 2)).clip(1)
+    return (255 * copies).round().astype(np.uint8), masks, strength
+
+
+def inspect_probes(est, copies, masks, strength):
+    """Return what is found on probes, (n_copies, len(FIELDS))."""
+    seen = est.inspect(copies)
+    n = len(copies) - np.count_nonzero(masks.any(axis=(1, 2)))
+    maps = [np.log(np.maximum(x, 1e-12)) for x in seen.maps]
+    normal = np.sort(np.concatenate([x[::4, ::4].ravel() for x in maps[: n // 2]]))
+    found = []
+    for i, (one, mask) in enumerate(zip(maps, masks, strict=True)):
+        pixels = one[mask] if mask.any() else one.ravel()
+        apart = np.searchsorted(normal, pixels).mean() / len(normal)
+        precision = average_precision(one, mask) if mask.any() else 0
+        facts = i % (n // 2), n // 2 <= i < n, mask.mean(), strength[i]
+        found.append(
+            (*facts, -seen.scores[i], pixels.mean(), pixels.max(), apart, precision)
+        )
+    return np.array(found)
+
+
+def average_precision(one, mask):
+    """Return the mean precision of an image's pixels, near which none is counted."""
+    is_counted = mask | ~ndimage.binary_dilation(mask, iterations=4)
+    hits = mask[is_counted][np.argsort(-one[is_counted], kind="stable")]
+    precision = hits.cumsum() / np.arange(1, len(hits) + 1)
+    return precision[hits].mean()
+
+
+class Probes:
+    """What was found on the probes of a setting, by name."""
+
+    def __init__(self, found):
+        for name, values in zip(FIELDS, found.T, strict=True):
+            setattr(self, name, values)
+        self.is_damaged = self.area > 0
+        self.is_plain = ~self.is_damaged & (self.is_relit == 0)
+        self.log = np.log(self.score)
+
+    def auroc(self, chosen=True, normal=None):
+        """Tell some defects from normal probes, all of these if not given."""
+        normal = ~self.is_damaged if normal is None else normal
+        chosen = self.is_damaged & chosen
+        labels = np.where(chosen, -1, 1)[chosen | normal]
+        return detection_auroc(labels, -self.score[chosen | normal])
+
+    def spread(self):
+        """Return how normal scores differ, their logarithms."""
+        return self.log[self.is_plain].std() + 1e-9
+
+    def margin(self, limit=np.inf):
+        """Return how far defects lie from normal probes, in deviations."""
+        away = self.log[self.is_damaged] - self.log[self.is_plain].mean()
+        return float((away / self.spread()).clip(-limit, limit).mean())
+
+    def gain(self, limit=np.inf):
+        """Return how much the defect adds to the image's score, in deviations."""
+        own = np.zeros(int(self.owner.max()) + 1)
+        own[self.owner[self.is_plain].astype(int)] = self.log[self.is_plain]
+        away = self.log - own[self.owner.astype(int)]
+        return float((away[self.is_damaged] / self.spread()).clip(0, limit).mean())
+
+    def found(self, rate):
+        """Return the part of defects above the normal quantile, of a normal fit."""
+        line = self.log[self.is_plain].mean() + norm.isf(rate) * self.spread()
+        away = (self.log[self.is_damaged] - line) / self.spread()
+        return float(norm.cdf(away).mean())
+
+    def below(self, values):
+        """Return which defects have less of something than the median one."""
+        return values < np.median(values[self.is_damaged])
+
+    def pixels(self, name, chosen=True):
+        """Return the mean of a figure of the pixels of defects."""
+        return float(getattr(self, name)[self.is_damaged & chosen].mean())
+
+    def odds(self):
+        """Return the mean log odds of where a defect's pixels rank."""
+        x = self.apart[self.is_damaged].clip(1e-4, 1 - 1e-4)
+        return float(np.log(x / (1 - x)).mean())
+
+
+MEASURES = {
+    "image": lambda p: p.auroc(),
+    "plain": lambda p: p.auroc(normal=p.is_plain),
+    "small": lambda p: p.auroc(p.below(p.area), p.is_plain),
+    "large": lambda p: p.auroc(~p.below(p.area), p.is_plain),
+    "faint": lambda p: p.auroc(p.below(p.strength), p.is_plain),
+    "strong": lambda p: p.auroc(~p.below(p.strength), p.is_plain),
+    "hard": lambda p: p.auroc(p.below(p.strength * p.area**0.5), p.is_plain),
+    "easy": lambda p: p.auroc(~p.below(p.strength * p.area**0.5), p.is_plain),
+    "margin": lambda p: p.margin(),
+    "margin3": lambda p: p.margin(3),
+    "gain": lambda p: p.gain(),
+    "gain3": lambda p: p.gain(3),
+    "found5": lambda p: p.found(0.05),
+    "found20": lambda p: p.found(0.2),
+    "pixel": lambda p: p.pixels("apart"),
+    "odds": lambda p: p.odds(),
+    "precision": lambda p: p.pixels("precision"),
+    "small precision": lambda p: p.pixels("precision", p.below(p.area)),
+    "plain+pixel": lambda p: (p.auroc(normal=p.is_plain) + p.pixels("apart")) / 2,
+    "plain+precision": lambda p: (
+        (p.auroc(normal=p.is_plain) + p.pixels("precision")) / 2
+    ),
+    "found5+precision": lambda p: (p.found(0.05) + p.pixels("precision")) / 2,
+    "gain3+precision": lambda p: p.gain(3) / 6 + p.pixels("precision") / 2,
+}
+
+
+def average(rows):
+    """Average over the seeds of each category and setting."""
+    groups = {}
+    for row in rows:
+        groups.setdefault((row["category"], row["setting"]), []).append(row)
+    figures = [name for name in rows[0] if name not in ROW[:3]]
+    return [
+        {"category": category, "setting": setting}
+        | {name: float(np.mean([row[name] for row in group])) for name in figures}
+        for (category, setting), group in groups.items()
+    ]
+
+
+def summarize(rows, measure):
+    """Return how well a measure ranks settings and what its choice loses."""
+    result, losses, missed = {"measure": measure}, [], []
+    for category in dict.fromkeys(row["category"] for row in rows):
+        group = [row for row in rows if row["category"] == category]
+        det = np.array([row["det"] for row in group])
+        judged = np.array([row[measure] for row in group])
+        default = next((x["det"] for x in group if x["setting"] == DEFAULT), np.nan)
+        is_same = min(np.ptp(rankdata(det)), np.ptp(rankdata(judged))) == 0
+        result[category] = 0.0 if is_same else float(spearmanr(det, judged).statistic)
+        losses.append(default - det[judged.argmax()])
+        missed.append(det.max() - det[judged.argmax()])
+    correlations = list(result.values())[1:]
+    return result | {
+        "mean": float(np.mean(correlations)),
+        "chosen - default": -float(np.mean(losses)),
+        "worst": -float(np.max(losses)),
+        "best - chosen": float(np.mean(missed)),
+    }
+
+
+if __name__ == "__main__":
+    main()
