@@ -27,8 +27,7 @@ from _common import (
     print_table,
     stopwatch,
 )
-from _hooks import check_device, make_probes
-from scipy import ndimage
+from _hooks import check_device, make_probes, rate_map
 from scipy.stats import norm, rankdata, spearmanr
 
 from skpatchsvdd import PatchSVDD
@@ -64,14 +63,14 @@ FIELDS += ("inside", "largest", "apart", "precision")
 def main():
     args = parse_arguments()
     if args.load:
-        with np.load(args.load) as file:
-            rows, probes = file["rows"].tolist(), list(file["probes"])
-        rows = [dict(zip(ROW, (*x[:2], *map(float, x[2:])), strict=True)) for x in rows]
+        rows, probes = load(args.load)
     else:
-        rows, probes = look_at_all(args)
-    if args.save:
-        rows_saved = np.array([list(row.values()) for row in rows])
-        np.savez_compressed(args.save, rows=rows_saved, probes=np.stack(probes))
+        rows, probes = [], []
+        for found in look_at_all(args):
+            print_table(found[0])
+            rows, probes = rows + found[0], probes + found[1]
+            if args.save:  # each time, in case that the others do not come to an end
+                save(args.save, rows, probes)
     for row, found in zip(rows, probes, strict=True):
         view = Probes(found)
         row |= {name: MEASURES[name](view) for name in args.measures}
@@ -113,24 +112,39 @@ def parse_arguments():
     return parser.parse_args()
 
 
+def save(path, rows, probes):
+    """Keep rows as text, and probes, of which categories have different numbers."""
+    texts = np.array([list(row.values()) for row in rows])
+    lengths = [len(x) for x in probes]
+    np.savez_compressed(
+        path, rows=texts, lengths=lengths, probes=np.concatenate(probes)
+    )
+
+
+def load(path):
+    """Return the rows and probes that `save` kept."""
+    with np.load(path) as file:
+        rows = [
+            dict(zip(ROW, (*x[:3], *map(float, x[3:])), strict=True))
+            for x in file["rows"].tolist()
+        ]
+        return rows, np.split(file["probes"], file["lengths"].cumsum()[:-1])
+
+
 def look_at_all(args):
-    """Return rows, and what was found on the probes of each, of all categories."""
+    """Yield rows, and what was found on the probes of each, of each category."""
     tasks = [
         (args, category, seed)
         for category in find_categories(args.data, args.categories)
         for seed in args.seeds
     ]
-    rows, probes = [], []
     with ExitStack() as stack:
         go = map
         if args.jobs > 1:
             context = get_context("spawn")
             pool = ProcessPoolExecutor(args.jobs, context, set_threads, (args.jobs,))
             go = stack.enter_context(pool).map
-        for found_rows, found_probes in go(look_at, *zip(*tasks, strict=True)):
-            print_table(found_rows)
-            rows, probes = rows + found_rows, probes + found_probes
-    return rows, probes
+        yield from go(look_at, *zip(*tasks, strict=True))
 
 
 def set_threads(n_jobs):
@@ -202,20 +216,12 @@ def inspect_probes(est, copies, masks, strength):
     for i, (one, mask) in enumerate(zip(maps, masks, strict=True)):
         pixels = one[mask] if mask.any() else one.ravel()
         apart = np.searchsorted(normal, pixels).mean() / len(normal)
-        precision = average_precision(one, mask) if mask.any() else 0
+        precision = rate_map(mask, one) if mask.any() else 0
         facts = i % (n // 2), n // 2 <= i < n, mask.mean(), strength[i]
         found.append(
             (*facts, -seen.scores[i], pixels.mean(), pixels.max(), apart, precision)
         )
     return np.array(found)
-
-
-def average_precision(one, mask):
-    """Return the mean precision of an image's pixels, near which none is counted."""
-    is_counted = mask | ~ndimage.binary_dilation(mask, iterations=4)
-    hits = mask[is_counted][np.argsort(-one[is_counted], kind="stable")]
-    precision = hits.cumsum() / np.arange(1, len(hits) + 1)
-    return precision[hits].mean()
 
 
 class Probes:

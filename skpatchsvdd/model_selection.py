@@ -20,8 +20,8 @@ from skpatchsvdd._images import (
     pixels_to_float,
     read_labels,
 )
-from skpatchsvdd._synthetic import make_probes
-from skpatchsvdd._utils import detector_of, maps_of
+from skpatchsvdd._synthetic import make_probes, rate_map
+from skpatchsvdd._utils import detector_of, inspect_by, maps_of
 from skpatchsvdd.metrics import detection_auroc, pro_score, segmentation_auroc
 
 __all__ = [
@@ -218,17 +218,24 @@ class NormalOnlyShuffleSplit(_NormalOnly, ShuffleSplit):
 class SyntheticDefectScorer:
     """Rate an estimator without any abnormal image, by synthetic defects.
 
-    Normal images that the estimator has not seen get defects of several kinds and
-    sizes: scratches, stains, holes, swirls, rubbed and missing parts, pieces from
-    elsewhere. The score is the area under the ROC curve of telling them from the images
-    as they are and from the same images in a slightly different light, contrast and
-    slope of light, none of which should matter. Pass it as `scoring` to scikit-learn's
-    searches, with a plain ``KFold`` over normal images.
+    Copies of normal images that the estimator has not seen get defects: blots and
+    scratches, from a few pixels to a quarter of the image, faint and strong, which show
+    another place of it or of another image, what lies beside them, another light or
+    contrast, a blur, one colour, or what surrounds them. The score is the mean of two
+    figures: the area under the ROC curve of telling damaged copies from the images as
+    they are and from the same in a slightly different light, contrast and slope of
+    light, none of which should matter; and, where there are anomaly maps, the mean
+    precision of the pixels of a defect among those of its image. Pass it as `scoring`
+    to scikit-learn's searches, with a plain ``KFold`` over normal images.
+
+    It compares settings on the same images and does not say how well real defects
+    will be found. The :ref:`user guide <without_labels>` says when to trust it.
 
     Parameters
     ----------
-    n_copies : int, default=2
-        How many copies of each image get a defect.
+    n_copies : int, default=4
+        How many copies of each image get a defect, each another one. More copies, or
+        more images, make smaller differences count, and take longer.
     random_state : int, default=0
         The same images always get the same defects.
 
@@ -252,7 +259,7 @@ class SyntheticDefectScorer:
     {'embedding_dim': 64}
     """
 
-    n_copies: int = 2
+    n_copies: int = 4
     random_state: int = 0
 
     def __post_init__(self):
@@ -269,7 +276,8 @@ class SyntheticDefectScorer:
         Parameters
         ----------
         estimator : object
-            Anything fitted that has `score_samples`, or a pipeline that ends in it.
+            Anything fitted that has `score_samples`, and maybe `anomaly_map`, or a
+            pipeline that ends in it.
         X : array-like of shape (n_images, height, width[, n_channels]) or list
             Images in any form that `PatchSVDD.fit` takes, paths of files among them.
             The estimator is given copies as an array, or as a tensor if X is one.
@@ -278,8 +286,8 @@ class SyntheticDefectScorer:
 
         Returns
         -------
-        auroc : float
-            1 is perfect, 0.5 is chance.
+        score : float
+            1 is perfect.
         """
         images = _read_images(estimator, as_images(X))
         images = images.take(find_normal(y, len(images)))
@@ -291,13 +299,12 @@ class SyntheticDefectScorer:
         rng = np.random.RandomState(self.random_state)
         copies, masks = make_probes(pixels_to_float(pixels), self.n_copies, rng)
         scores, maps = inspect_by(estimator, _like(X, copies, pixels.dtype))
-        labels = np.where(masks.any(axis=(1, 2)), -1, 1)
-        auroc = detection_auroc(labels, scores)
-        if maps is None:
-            return auroc
-        damaged = labels == -1
-        pairs = zip(masks[damaged], np.asarray(maps)[damaged], strict=True)
-        return float(auroc + np.mean([_rate_map(*pair) for pair in pairs])) / 2
+        is_damaged = masks.any(axis=(1, 2))
+        score = detection_auroc(np.where(is_damaged, -1, 1), scores)
+        if maps is not None:
+            pairs = zip(masks[is_damaged], _take(maps, is_damaged), strict=True)
+            score = (score + np.mean([rate_map(*pair) for pair in pairs])) / 2
+        return float(score)
 
 
 def detection_scorer(estimator, X, y) -> float:
@@ -441,6 +448,10 @@ def _like(X, copies, dtype):
     if isinstance(X, torch.Tensor):
         return torch.from_numpy(np.ascontiguousarray(copies)).to(X.device)
     return copies
+
+
+def _take(items, is_chosen):
+    return [items[i] for i in np.flatnonzero(is_chosen)]
 
 
 def _read_given(y):

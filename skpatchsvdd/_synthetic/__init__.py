@@ -1,4 +1,4 @@
 """Synthetic surfaces, and the defects that are drawn on them and on real images."""
 
-from skpatchsvdd._synthetic.probes import make_probes
+from skpatchsvdd._synthetic.probes import make_probes, rate_map
 from skpatchsvdd._synthetic.surfaces import make_textures
