@@ -53,11 +53,13 @@ SETTINGS = {
     "size/2": {"image_size": 1 / 2},
     "size*3/4": {"image_size": 3 / 4},
 }
+ROW = ("category", "setting", "seed", "det", "seg", "fit s", "judge s")
 # What is known of a probe: its image, how large and how strong its defect is, the score
-# (high is abnormal); and of the logarithm of the map inside of the defect the mean, the
-# largest, and the mean rank among pixels of normal probes.
+# (high is abnormal); and of the map's pixels inside of the defect the mean rank among
+# those of normal probes, how far their logarithms rise above those of the undamaged
+# image, in deviations of normal probes, and the precision.
 FIELDS = ("owner", "is_relit", "area", "strength", "score")
-FIELDS += ("inside", "largest", "apart", "precision")
+FIELDS += ("apart", "rise", "precision")
 
 
 def main():
@@ -82,9 +84,6 @@ def main():
     print()
     print_table(summary)
     print_json(machine=machine, rows=by_setting, measures=summary)
-
-
-ROW = ("category", "setting", "seed", "det", "seg", "fit s", "judge s")
 
 
 def parse_arguments():
@@ -214,13 +213,13 @@ def inspect_probes(est, copies, masks, strength):
     normal = np.sort(np.concatenate([x[::4, ::4].ravel() for x in maps[: n // 2]]))
     found = []
     for i, (one, mask) in enumerate(zip(maps, masks, strict=True)):
-        pixels = one[mask] if mask.any() else one.ravel()
-        apart = np.searchsorted(normal, pixels).mean() / len(normal)
-        precision = rate_map(mask, one) if mask.any() else 0
-        facts = i % (n // 2), n // 2 <= i < n, mask.mean(), strength[i]
-        found.append(
-            (*facts, -seen.scores[i], pixels.mean(), pixels.max(), apart, precision)
-        )
+        owner, is_relit = i % (n // 2), n // 2 <= i < n
+        row = [owner, is_relit, mask.mean(), strength[i], -seen.scores[i], 0, 0, 0]
+        if mask.any():
+            row[-3] = np.searchsorted(normal, one[mask]).mean() / len(normal)
+            row[-2] = (one - maps[owner])[mask].mean() / normal.std()
+            row[-1] = rate_map(mask, one)
+        found.append(row)
     return np.array(found)
 
 
@@ -294,6 +293,7 @@ MEASURES = {
     "found20": lambda p: p.found(0.2),
     "pixel": lambda p: p.pixels("apart"),
     "odds": lambda p: p.odds(),
+    "rise": lambda p: p.pixels("rise"),
     "precision": lambda p: p.pixels("precision"),
     "small precision": lambda p: p.pixels("precision", p.below(p.area)),
     "plain+pixel": lambda p: (p.auroc(normal=p.is_plain) + p.pixels("apart")) / 2,
