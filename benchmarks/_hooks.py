@@ -37,7 +37,7 @@ from skpatchsvdd._options import resolve_options
 from skpatchsvdd._scoring.fitted import FitContext, FittedBank
 from skpatchsvdd._scoring.inspect import DeviceBank, encode_each, score_images
 from skpatchsvdd._scoring.maps import Found, read_distances
-from skpatchsvdd._synthetic import make_probes, rate_map
+from skpatchsvdd._synthetic import make_probes, rank_pixels, rate_ranks, rate_scores
 from skpatchsvdd._training import training
 from skpatchsvdd._training.crops import crop_size
 from skpatchsvdd._training.dense_losses import DenseLoss
@@ -72,7 +72,9 @@ __all__ = [
     "make_probes",
     "pairs_of_a_crop",
     "parts_of",
-    "rate_map",
+    "rank_pixels",
+    "rate_ranks",
+    "rate_scores",
     "rebuild_bank",
     "resolve",
     "run_stack",

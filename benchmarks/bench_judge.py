@@ -9,7 +9,7 @@ in the mean and at worst, and below the best.
 
 Example: python benchmarks/bench_judge.py --data DATA --categories mvtec/bottle
 Example: python benchmarks/bench_judge.py --data DATA --jobs 4 --save probes.npz
-Example: python benchmarks/bench_judge.py --load probes.npz --measures image pixel
+Example: python benchmarks/bench_judge.py --load probes.npz --measures scorer image
 """
 
 import warnings
@@ -27,8 +27,9 @@ from _common import (
     print_table,
     stopwatch,
 )
-from _hooks import check_device, make_probes, rate_map
-from scipy.stats import norm, rankdata, spearmanr
+from _hooks import check_device, make_probes, rank_pixels, rate_ranks, rate_scores
+from scipy.stats import rankdata, spearmanr
+from sklearn.metrics import average_precision_score
 
 from skpatchsvdd import PatchSVDD
 from skpatchsvdd.datasets import load_mvtec_ad
@@ -55,11 +56,9 @@ SETTINGS = {
 }
 ROW = ("category", "setting", "seed", "det", "seg", "fit s", "judge s")
 # What is known of a probe: its image, how large and how strong its defect is, the score
-# (high is abnormal); and of the map's pixels inside of the defect the mean rank among
-# those of normal probes, how far their logarithms rise above those of the undamaged
-# image, in deviations of normal probes, and the precision.
-FIELDS = ("owner", "is_relit", "area", "strength", "score")
-FIELDS += ("apart", "rise", "precision")
+# (high is normal), the mean rank of the defect's pixels in the map among those of
+# undamaged probes, and their mean precision in the map itself.
+FIELDS = ("owner", "area", "strength", "score", "rank", "precision")
 
 
 def main():
@@ -208,19 +207,14 @@ def draw_probes(images, n_copies, seed):
 def inspect_probes(est, copies, masks, strength):
     """Return what is found on probes, (n_copies, len(FIELDS))."""
     seen = est.inspect(copies)
-    n = len(copies) - np.count_nonzero(masks.any(axis=(1, 2)))
-    maps = [np.log(np.maximum(x, 1e-12)) for x in seen.maps]
-    normal = np.sort(np.concatenate([x[::4, ::4].ravel() for x in maps[: n // 2]]))
-    found = []
-    for i, (one, mask) in enumerate(zip(maps, masks, strict=True)):
-        owner, is_relit = i % (n // 2), n // 2 <= i < n
-        row = [owner, is_relit, mask.mean(), strength[i], -seen.scores[i], 0, 0, 0]
-        if mask.any():
-            row[-3] = np.searchsorted(normal, one[mask]).mean() / len(normal)
-            row[-2] = (one - maps[owner])[mask].mean() / normal.std()
-            row[-1] = rate_map(mask, one)
-        found.append(row)
-    return np.array(found)
+    is_damaged = masks.any(axis=(1, 2))
+    owner = np.arange(len(copies)) % (np.count_nonzero(~is_damaged) // 2)
+    rank, precision = np.zeros((2, len(copies)))
+    rank[is_damaged] = rank_pixels(seen.maps, masks)
+    for i in np.flatnonzero(is_damaged):
+        precision[i] = average_precision_score(masks[i].ravel(), seen.maps[i].ravel())
+    area = masks.mean(axis=(1, 2))
+    return np.stack([owner, area, strength, seen.scores, rank, precision], axis=1)
 
 
 class Probes:
@@ -230,78 +224,56 @@ class Probes:
         for name, values in zip(FIELDS, found.T, strict=True):
             setattr(self, name, values)
         self.is_damaged = self.area > 0
-        self.is_plain = ~self.is_damaged & (self.is_relit == 0)
-        self.log = np.log(self.score)
+        self.is_plain = np.arange(len(found)) <= self.owner.max()
+        self.log = np.log(-self.score)  # high is abnormal
 
-    def auroc(self, chosen=True, normal=None):
-        """Tell some defects from normal probes, all of these if not given."""
-        normal = ~self.is_damaged if normal is None else normal
+    def large(self):
+        """Return which defects are larger than the median one."""
+        return self.area > np.median(self.area[self.is_damaged])
+
+    def auroc(self, chosen=True):
+        """Tell defects, all if not given, from undamaged probes."""
         chosen = self.is_damaged & chosen
-        labels = np.where(chosen, -1, 1)[chosen | normal]
-        return detection_auroc(labels, -self.score[chosen | normal])
-
-    def spread(self):
-        """Return how normal scores differ, their logarithms."""
-        return self.log[self.is_plain].std() + 1e-9
-
-    def margin(self, limit=np.inf):
-        """Return how far defects lie from normal probes, in deviations."""
-        away = self.log[self.is_damaged] - self.log[self.is_plain].mean()
-        return float((away / self.spread()).clip(-limit, limit).mean())
+        labels = np.where(chosen, -1, 1)
+        used = chosen | ~self.is_damaged
+        return detection_auroc(labels[used], self.score[used])
 
     def gain(self, limit=np.inf):
-        """Return how much the defect adds to the image's score, in deviations."""
-        own = np.zeros(int(self.owner.max()) + 1)
-        own[self.owner[self.is_plain].astype(int)] = self.log[self.is_plain]
-        away = self.log - own[self.owner.astype(int)]
-        return float((away[self.is_damaged] / self.spread()).clip(0, limit).mean())
+        """Return how much a defect adds to its image's score, in deviations."""
+        plain = self.log[self.is_plain]
+        gain = (self.log - plain[self.owner.astype(int)]) / (plain.std() + 1e-9)
+        return float(gain[self.is_damaged].clip(0, limit).mean())
 
-    def found(self, rate):
-        """Return the part of defects above the normal quantile, of a normal fit."""
-        line = self.log[self.is_plain].mean() + norm.isf(rate) * self.spread()
-        away = (self.log[self.is_damaged] - line) / self.spread()
-        return float(norm.cdf(away).mean())
+    def found(self, chosen=True):
+        """Return the rating of scores, of defects that are chosen."""
+        used = ~self.is_damaged | chosen
+        return float(rate_scores(self.score[used], self.is_damaged[used]))
 
-    def below(self, values):
-        """Return which defects have less of something than the median one."""
-        return values < np.median(values[self.is_damaged])
+    def odds(self, chosen=True):
+        """Return the rating of maps, of defects that are chosen."""
+        return float(rate_ranks(self.rank[self.is_damaged & chosen]))
 
-    def pixels(self, name, chosen=True):
+    def pixels(self, name):
         """Return the mean of a figure of the pixels of defects."""
-        return float(getattr(self, name)[self.is_damaged & chosen].mean())
-
-    def odds(self):
-        """Return the mean log odds of where a defect's pixels rank."""
-        x = self.apart[self.is_damaged].clip(1e-4, 1 - 1e-4)
-        return float(np.log(x / (1 - x)).mean())
+        return float(getattr(self, name)[self.is_damaged].mean())
 
 
+# The first is what SyntheticDefectScorer returns, the mean of the next two.
 MEASURES = {
-    "image": lambda p: p.auroc(),
-    "plain": lambda p: p.auroc(normal=p.is_plain),
-    "small": lambda p: p.auroc(p.below(p.area), p.is_plain),
-    "large": lambda p: p.auroc(~p.below(p.area), p.is_plain),
-    "faint": lambda p: p.auroc(p.below(p.strength), p.is_plain),
-    "strong": lambda p: p.auroc(~p.below(p.strength), p.is_plain),
-    "hard": lambda p: p.auroc(p.below(p.strength * p.area**0.5), p.is_plain),
-    "easy": lambda p: p.auroc(~p.below(p.strength * p.area**0.5), p.is_plain),
-    "margin": lambda p: p.margin(),
-    "margin3": lambda p: p.margin(3),
+    "scorer": lambda p: (p.found() + p.odds()) / 2,
+    "found": lambda p: p.found(),
+    "odds": lambda p: p.odds(),
+    "large": lambda p: (p.found(p.large()) + p.odds(p.large())) / 2,
+    "small": lambda p: (p.found(~p.large()) + p.odds(~p.large())) / 2,
     "gain": lambda p: p.gain(),
     "gain3": lambda p: p.gain(3),
-    "found5": lambda p: p.found(0.05),
-    "found20": lambda p: p.found(0.2),
-    "pixel": lambda p: p.pixels("apart"),
-    "odds": lambda p: p.odds(),
-    "rise": lambda p: p.pixels("rise"),
+    "gain3+odds": lambda p: p.gain(3) / 6 + p.odds() / 2,
+    "image": lambda p: p.auroc(),
+    "image large": lambda p: p.auroc(p.large()),
+    "pixel": lambda p: p.pixels("rank"),
     "precision": lambda p: p.pixels("precision"),
-    "small precision": lambda p: p.pixels("precision", p.below(p.area)),
-    "plain+pixel": lambda p: (p.auroc(normal=p.is_plain) + p.pixels("apart")) / 2,
-    "plain+precision": lambda p: (
-        (p.auroc(normal=p.is_plain) + p.pixels("precision")) / 2
-    ),
-    "found5+precision": lambda p: (p.found(0.05) + p.pixels("precision")) / 2,
-    "gain3+precision": lambda p: p.gain(3) / 6 + p.pixels("precision") / 2,
+    "found+precision": lambda p: (p.found() + p.pixels("precision")) / 2,
+    "image+pixel": lambda p: (p.auroc() + p.pixels("rank")) / 2,
 }
 
 

@@ -2,7 +2,8 @@
 
 import numpy as np
 from scipy import ndimage
-from sklearn.metrics import average_precision_score
+from scipy.special import logit
+from scipy.stats import norm
 
 from skpatchsvdd._synthetic.defects import VISIBLE, draw_blob, pixel_axes
 
@@ -10,15 +11,19 @@ from skpatchsvdd._synthetic.defects import VISIBLE, draw_blob, pixel_axes
 # from one side to the other, at most.
 _BRIGHTNESS, _CONTRAST, _SLOPE = 0.03, 0.05, 0.03
 # All lengths are relative to the shorter side: an image that is read at another size
-# gets the same defects. Blots reach from a few pixels to a quarter of the image.
-_RADIUS = (0.015, 0.28)
-_LENGTH, _THICKNESS = (0.06, 0.5), (0.004, 0.015)
-_SCRATCHES = 0.25  # the part of defects that are scratches
+# gets the same defects, from a few pixels to a quarter of its area. Smaller ones, or
+# more faint ones, would rank settings less as real defects do: see bench_judge.py.
+_RADIUS = (0.025, 0.28)
+_LENGTH, _THICKNESS = (0.08, 0.5), (0.004, 0.015)
+_SCRATCHES = 0.2  # the part of defects that are scratches
 # The part of defects that are faint, and how strong those are.
-_FAINT, _STRENGTH = 0.5, (0.1, 1.0)
+_FAINT, _STRENGTH = 0.5, (0.15, 1.0)
 # A smaller mean change of the image is seen by nobody, and would be a wrong label; so
 # often a defect is drawn anew.
 _LEAST, _N_TRIES = 1e-5, 20
+# False alarms at which damaged images are to be found, as users mostly choose; and the
+# part of normal pixels that is told from none at all.
+_FALSE_ALARMS, _RAREST = 0.05, 1e-3
 
 
 def make_probes(images, n_damaged, rng):
@@ -44,19 +49,46 @@ def make_probes(images, n_damaged, rng):
     return copies.astype(np.float32), np.stack(masks)
 
 
-def rate_map(mask, anomaly_map):
-    """Return the mean precision of a defect's pixels in a map, which may be smaller.
+def rate_scores(scores, is_damaged):
+    """Return the part of damaged images that are found at 5% of false alarms.
 
-    Pixels beside the defect do not count: a map is never as sharp as a mask.
+    Scores are high for normal. The threshold is that of a normal distribution of the
+    undamaged ones, and those near it count in part: with few images, counts would jump.
+    Negative scores are distances, whose logarithms are closer to such a distribution.
     """
-    rows, cols = (
-        np.arange(n) * n_map // n
-        for n, n_map in zip(mask.shape, anomaly_map.shape, strict=True)
-    )
-    width = max(min(mask.shape) // 64, 1)
-    is_beside = ndimage.binary_dilation(mask, iterations=width) & ~mask
-    values = anomaly_map[np.ix_(rows, cols)][~is_beside]
-    return average_precision_score(mask[~is_beside], values)
+    abnormality = np.log(-scores) if scores.max() < 0 else -scores
+    normal = abnormality[~is_damaged]
+    spread = max(normal.std(), 1e-9 * np.abs(normal).max(), 1e-30)
+    threshold = normal.mean() + norm.isf(_FALSE_ALARMS) * spread
+    return norm.cdf((abnormality[is_damaged] - threshold) / spread).mean()
+
+
+def rate_ranks(ranks):
+    """Return how high the pixels of defects rank, 1 is far above all and 0.5 is chance.
+
+    It is the mean of log odds, which do not saturate as the ranks of `rank_pixels` do.
+    """
+    odds = logit(ranks.clip(_RAREST, 1 - _RAREST))
+    return 0.5 + 0.5 * odds.mean() / logit(1 - _RAREST)
+
+
+def rank_pixels(maps, masks):
+    """Return the mean rank, 0..1, of each defect's pixels among undamaged copies'.
+
+    Maps, high for abnormal, may have another size than the masks.
+    """
+    is_damaged = masks.any(axis=(1, 2))
+    normal = [maps[i][::4, ::4].ravel() for i in np.flatnonzero(~is_damaged)]
+    normal, ranks = np.sort(np.concatenate(normal)), []
+    for i in np.flatnonzero(is_damaged):
+        rows, cols = (
+            np.arange(n) * n_map // n
+            for n, n_map in zip(masks[i].shape, maps[i].shape, strict=True)
+        )
+        values = maps[i][np.ix_(rows, cols)][masks[i]]
+        below = [np.searchsorted(normal, values, side) for side in ("left", "right")]
+        ranks.append(np.mean(below) / len(normal))
+    return np.array(ranks)
 
 
 def _change_light(image, rng):

@@ -121,12 +121,12 @@ def test_judge(run, categories, tmp_path):
     figures = run("bench_judge", *categories, options, settings, "--save", saved)
     assert len(figures["rows"]) == 3
     for row in figures["rows"]:
-        check_rates(row["det"], row["seg"], row["image"], row["precision"])
+        check_rates(row["det"], row["seg"], row["scorer"], row["image"])
     for row in figures["measures"]:
         assert -1 <= row["mean"] <= 1
         assert row["worst"] <= row["chosen - default"]
         assert row["best - chosen"] >= 0
-    again = run("bench_judge", "--load", saved, "--measures image --device cpu")
+    again = run("bench_judge", "--load", saved, "--measures scorer --device cpu")
     assert again["measures"] == figures["measures"][:1]
 
 
