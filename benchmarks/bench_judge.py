@@ -48,7 +48,7 @@ SETTINGS = {
     "position=0": {"inspection__position_weight": 0.0},
     "position=20": {"inspection__position_weight": 20.0},
     "bank=0.1": {"bank_size": 0.1},
-    "bank=0.01": {"bank_size": 0.01},
+    "bank=0.3": {"bank_size": 0.3},
     "relative=0": {"inspection__relative_weight": 0.0},
     "relative=1": {"inspection__relative_weight": 1.0},
     "size/2": {"image_size": 1 / 2},
@@ -165,7 +165,7 @@ def look_at(args, category, seed):
         est = make_estimator(args, name, seed)
         with warnings.catch_warnings(), stopwatch(device) as fit_s:
             warnings.simplefilter("ignore")
-            est.fit(train)
+            est.fit(train, groups=None)
         with stopwatch(device) as judge_s:
             found.append(inspect_probes(est, *probes))
         seen = est.inspect(test.images[chosen])
