@@ -38,6 +38,7 @@ from skpatchsvdd._options import resolve_options
 from skpatchsvdd._scoring.fitted import FitContext, FittedBank
 from skpatchsvdd._scoring.inspect import DeviceBank, encode_each, score_images
 from skpatchsvdd._scoring.maps import Found, read_distances
+from skpatchsvdd._synthetic import make_probes, rank_pixels, rate_ranks, rate_scores
 from skpatchsvdd._training import training, whitening
 from skpatchsvdd._training.crops import crop_size
 from skpatchsvdd._training.dense_losses import DenseLoss
@@ -69,8 +70,12 @@ __all__ = [
     "grid_shape",
     "make_encoder",
     "make_index",
+    "make_probes",
     "pairs_of_a_crop",
     "parts_of",
+    "rank_pixels",
+    "rate_ranks",
+    "rate_scores",
     "rebuild_bank",
     "resolve",
     "run_stack",

@@ -131,7 +131,7 @@ def test_a_mask_warns_of_its_own_parameter(fitted, mixed):
         lambda est, X: est.predict_mask(X),
         lambda est, X: make_pipeline(est).predict(X),
         lambda est, X: GridSearchCV(
-            est, {"lam": [0.3]}, scoring=SyntheticDefectScorer(), cv=2
+            est, {"lam": [0.3]}, scoring=SyntheticDefectScorer(1), cv=2
         ).fit(X),
     ],
 )

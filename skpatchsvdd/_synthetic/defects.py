@@ -1,4 +1,4 @@
-"""Defects for pictures of normal surfaces, and what models are chosen by."""
+"""Defects for pictures of normal surfaces."""
 
 import numpy as np
 from scipy import ndimage
@@ -6,60 +6,6 @@ from scipy import ndimage
 # Smallest change of a pixel, on the 0..1 scale, that is visible: about eight grey
 # levels of 255. Masks reach to the soft edges of defects.
 VISIBLE = 0.03
-# Parts of an image, relative to its shorter side, that a defect is drawn into: the
-# smaller the part, the smaller the defect. No part is smaller than so many pixels.
-_PARTS = (1.0, 0.5, 0.25)
-_SMALLEST_PART = 48
-# Changes of light that must not matter: brightness, contrast, and a slope of brightness
-# from one side to the other, at most.
-_BRIGHTNESS, _CONTRAST, _SLOPE = 0.03, 0.05, 0.03
-
-
-def make_probes(images, n_damaged, rng):
-    """Make copies of normal images: as they are, in another light, with a defect.
-
-    The defects are unlike those of training. Images (n, height, width, n_channels) are
-    on the 0..1 scale, or on a wider one, which is then taken for it; `n_damaged` copies
-    of each get a defect. Returns float32 copies, and labels: 1 for normal ones, relit
-    ones among them, -1 for damaged ones.
-    """
-    low, high = min(images.min(), 0), max(images.max(), 1)
-    images = (images - low) / (high - low)
-    kinds = list(DEFECTS)
-    start = rng.randint(len(kinds))
-    damaged = [
-        _damage(image, kinds[(start + i) % len(kinds)], rng)
-        for i, image in enumerate(np.concatenate([images] * n_damaged))
-    ]
-    relit = [_change_light(image, rng) for image in images]
-    copies = low + (high - low) * np.stack([*images, *relit, *damaged])
-    labels = np.repeat([1, -1], [2 * len(images), len(damaged)])
-    return copies.astype(np.float32), labels
-
-
-def _damage(image, kind, rng):
-    """Put a defect of any size on an image (height, width, n_channels)."""
-    size = min(image.shape[:2])
-    size = min(max(int(size * rng.choice(_PARTS)), _SMALLEST_PART), size)
-    top, left = (rng.randint(length - size + 1) for length in image.shape[:2])
-    window = (slice(top, top + size), slice(left, left + size))
-    everywhere = np.ones((size, size), dtype=bool)
-    damaged = image.copy()
-    damaged[window] = add_defect(rng, image[window], everywhere, kind).clip(0, 1)
-    return damaged
-
-
-def _change_light(image, rng):
-    """Change brightness and contrast a little, and more on one side than the other."""
-    brightness, contrast = rng.uniform(-1, 1, 2) * (_BRIGHTNESS, _CONTRAST)
-    slopes = rng.uniform(-_SLOPE, _SLOPE, 2)
-    down, right = (
-        slope * np.linspace(-1, 1, length)
-        for slope, length in zip(slopes, image.shape[:2], strict=True)
-    )
-    light = brightness + down[:, None] + right
-    mean = image.mean()
-    return (mean + (1 + contrast) * (image - mean) + light[:, :, None]).clip(0, 1)
 
 
 def add_defect(rng, image, where, name):
@@ -100,7 +46,7 @@ def _scratch(rng, image, center):
 
 def _stain(rng, image, center):
     """Tint a blob with an irregular outline."""
-    blob = _blob(rng, image, center, rng.uniform(0.07, 0.13))
+    blob = draw_blob(rng, image, center, rng.uniform(0.07, 0.13))
     tints = [(0.35, 0.30, 0.22), (0.55, 0.62, 0.75), (0.75, 0.45, 0.40)]
     tint = np.array(tints[rng.randint(len(tints))])
     tint = tint if image.shape[2] == 3 else tint.mean()
@@ -109,7 +55,7 @@ def _stain(rng, image, center):
 
 def _hole(rng, image, center):
     """Punch a small dark hole with a bright, raised rim."""
-    blob = _blob(rng, image, center, rng.uniform(0.035, 0.06))
+    blob = draw_blob(rng, image, center, rng.uniform(0.035, 0.06))
     rim = ndimage.gaussian_filter(blob, 1.2) - blob
     image = image + 0.9 * np.clip(rim, 0, None)[:, :, None]
     return _blend(image, blob, 0.04)
@@ -132,25 +78,8 @@ def _distortion(rng, image, center):
 
 def _worn(rng, image, center):
     """Rub the relief of a surface away."""
-    blob = _blob(rng, image, center, rng.uniform(0.09, 0.14))
+    blob = draw_blob(rng, image, center, rng.uniform(0.09, 0.14))
     return _blend(image, blob, ndimage.gaussian_filter(image, (3, 3, 0)))
-
-
-def _piece(rng, image, center):
-    """Paste a piece of the image from elsewhere, turned or mirrored."""
-    other = image[::-1] if rng.randint(2) else image[:, ::-1]
-    shift = rng.randint(np.array(image.shape[:2]) // 2 + 1)
-    other = np.roll(other, shift, axis=(0, 1))
-    blob = _blob(rng, image, center, rng.uniform(0.05, 0.12))
-    return _blend(image, blob, other)
-
-
-def _gap(rng, image, center):
-    """Fill a blob with the colour of what surrounds it, as if a part was missing."""
-    blob = _blob(rng, image, center, rng.uniform(0.06, 0.12))
-    around = ndimage.binary_dilation(blob > 0, iterations=2) & (blob == 0)
-    colour = np.median(image[around], axis=0) if around.any() else 0.5
-    return _blend(image, blob, colour)
 
 
 DEFECTS = {
@@ -159,8 +88,6 @@ DEFECTS = {
     "hole": _hole,
     "distortion": _distortion,
     "worn": _worn,
-    "piece": _piece,
-    "gap": _gap,
 }
 
 
@@ -175,14 +102,19 @@ def _blend(image, blob, filling):
     return image * (1 - blob) + filling * blob
 
 
-def _blob(rng, image, center, radius):
-    """Draw a soft-edged shape of about this radius, relative to the image's size."""
+def draw_blob(rng, image, center, radius, aspect=1.0, turn=0.0):
+    """Draw a soft-edged shape of about this radius, relative to the image's size.
+
+    It is narrower, by `aspect`, across the direction `turn`.
+    """
     size = min(image.shape[:2])
     down, right = pixel_axes(image.shape[:2], center)
-    theta = np.arctan2(down, right)
+    along = np.cos(turn) * right + np.sin(turn) * down
+    beside = aspect * (np.cos(turn) * down - np.sin(turn) * right)
+    theta = np.arctan2(beside, along)
     outline = sum(
         rng.uniform(-0.5, 0.5) / k * np.cos(k * theta + rng.uniform(0, 2 * np.pi))
         for k in range(1, 6)
     )
     edge = radius * size * (1 + 0.5 * outline)
-    return np.clip(0.5 + (edge - np.hypot(down, right)) / 1.5, 0, 1)
+    return np.clip(0.5 + (edge - np.hypot(along, beside)) / 1.5, 0, 1)

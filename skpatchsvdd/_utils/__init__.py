@@ -25,7 +25,13 @@ from skpatchsvdd._utils.files import (
     open_regular,
     replaced_when_whole,
 )
-from skpatchsvdd._utils.pipelines import detector_of, maps_of, masks_of, offset_of
+from skpatchsvdd._utils.pipelines import (
+    detector_of,
+    inspect_by,
+    maps_of,
+    masks_of,
+    offset_of,
+)
 from skpatchsvdd._utils.progress import (
     CallbackSupportMixin,
     Report,

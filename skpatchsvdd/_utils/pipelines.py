@@ -30,6 +30,19 @@ def maps_of(estimator, X, **options):
     return estimator.anomaly_map(X, **options)
 
 
+def inspect_by(estimator, X):
+    """Return scores and maps of images, in one pass if the estimator has `inspect`.
+
+    The maps are None where the estimator knows nothing about pixels.
+    """
+    last, passed = _pass_steps(estimator, X)
+    if hasattr(last, "inspect"):
+        seen = last.inspect(passed)
+        return seen.scores, seen.maps
+    maps = last.anomaly_map(passed) if hasattr(last, "anomaly_map") else None
+    return last.score_samples(passed), maps
+
+
 def masks_of(estimator, X):
     """Return which pixels are abnormal, or None where the estimator does not know."""
     estimator, X = _pass_steps(estimator, X)

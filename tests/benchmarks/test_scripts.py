@@ -114,6 +114,36 @@ def test_a_setting_is_chosen_by_the_other_categories():
     assert mean["det"] == pytest.approx(1.1 / 3)
 
 
+def test_judge(run, categories, tmp_path):
+    saved = tmp_path / "probes.npz"
+    options = "--max-iter 0 --n-train 5 --n-held-out 2 --n-copies 2 --n-test 2"
+    settings = "--settings default D=8 bank=0.1 --image-size 64 --seeds 0 1"
+    figures = run("bench_judge", *categories, options, settings, "--save", saved)
+    assert len(figures["rows"]) == 3
+    for row in figures["rows"]:
+        check_rates(row["det"], row["seg"], row["scorer"], row["image"])
+    for row in figures["measures"]:
+        assert -1 <= row["mean"] <= 1
+        assert row["worst"] <= row["chosen - default"]
+        assert row["best - chosen"] >= 0
+    again = run("bench_judge", "--load", saved, "--measures scorer --device cpu")
+    assert again["measures"] == figures["measures"][:1]
+
+
+def test_settings_are_judged_by_their_ranks():
+    from bench_judge import summarize
+
+    figures = {"default": (0.7, 3), "x": (0.9, 2), "y": (0.6, 1)}
+    rows = [
+        {"category": "a", "setting": name, "det": det, "image": judged}
+        for name, (det, judged) in figures.items()
+    ]
+    result = summarize(rows, "image")
+    assert result["a"] == pytest.approx(0.5)
+    assert result["chosen - default"] == 0
+    assert result["best - chosen"] == pytest.approx(0.2)
+
+
 def test_pretrained_weights_that_are_missing_are_named(monkeypatch):
     from _pretrained import PACKAGES, make_imagenet
 

@@ -188,7 +188,7 @@ def test_searches_over_modules(images):
     search = GridSearchCV(
         PatchSVDD(device="cpu"),
         {"encoder": [Net(), sequence, [Net(), "procedural"]]},
-        scoring=SyntheticDefectScorer(random_state=SEED),
+        scoring=SyntheticDefectScorer(1, random_state=SEED),
         cv=2,
         error_score="raise",
     )
