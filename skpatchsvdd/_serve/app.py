@@ -352,9 +352,9 @@ class _Page:
     def send_table(self, request):
         """Send the table of what was judged, of the images that are chosen."""
         images = self._store.choose(_read_choice(request))
-        return StreamingResponse(
-            write_table(images, self._store), headers=_name_download("results.csv")
-        )
+        table = write_table(images, self._store)
+        headers = _name_download("results.csv")
+        return StreamingResponse(table, headers=headers, media_type="text/csv")
 
     def send_export(self, request):
         """Send a zip file of regions, of the images that are chosen."""
@@ -368,7 +368,8 @@ class _Page:
             body = export([*images], self._line, kind)
         finally:
             self._exporting.release()
-        return Response(body, headers=_name_download(f"{kind}.zip"))
+        headers = _name_download(f"{kind}.zip")
+        return Response(body, headers=headers, media_type="application/zip")
 
     def describe_image(self, request):
         image = self._find(request)
@@ -482,7 +483,7 @@ def _read_choice(request):
     chosen = {x: text for x, text in given.items() if text}
     if chosen.get("only", "abnormal") not in ONLY:
         raise HTTPException(400, f"only must be one of {', '.join(ONLY)}")
-    for name in ("since", "until", "times"):
+    for name in ("from", "until", "times"):
         text = request.query_params.get(name)
         try:
             number = float(text or "nan")
@@ -496,9 +497,7 @@ def _read_choice(request):
 
 
 def _name_download(name):
-    kind = mimetypes.guess_type(name)[0]
-    disposition = f'attachment; filename="{name}"'
-    return {"Content-Type": kind, "Content-Disposition": disposition}
+    return {"Content-Disposition": f'attachment; filename="{name}"'}
 
 
 def _is_number(x):

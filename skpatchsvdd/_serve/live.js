@@ -44,7 +44,6 @@ function fillCard(card, image) {
   if (image.said) line.append(make("span", "mark", ` ${image.said.verdict === "good" ? "good" : "defective"}${image.applied ? " ✓" : ""}`));
   text.append(line);
   card.append(text);
-  card.setAttribute("aria-label", `${image.name}, ${image.verdict}, ${times(image)}`);
 }
 
 function newCard(image) {

@@ -24,12 +24,11 @@ function showLine(line) {
 function showLast(line) {
   const last = line.last, link = make("a", "last");
   link.href = line.url;
-  link.setAttribute("aria-label", `${line.name}: the newest image`);
   if (!last) { link.append(make("span", "blank", "no image yet")); return link; }
   if (last.pictures) {
     const picture = make("img");
     picture.src = `${last.pictures}/overlay`;
-    picture.alt = last.name;
+    picture.alt = `${line.name}, ${last.name}`;
     link.append(picture);
   } else link.append(make("span", "blank", "cannot be read"));
   link.append(make("span", "text quiet", `${last.verdict}, ${tellSince(last.time)} ago`));

@@ -49,7 +49,7 @@ ONLY |= {"waiting": _IS_WAITING, "said": "said IS NOT NULL"}
 _CHOICES = {
     "name": "holds(file, ?)",
     "kind": "holds(IFNULL(json_extract(said, '$.kind'), kind), ?)",
-    "since": "time >= ?",
+    "from": "time >= ?",
     "until": "time < ?",
     "times": "score / threshold >= ?",
 }
