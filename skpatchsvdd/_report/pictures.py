@@ -27,6 +27,7 @@ _LIGHT, _DARK, _PIXELS_A_LINE = (255, 255, 255), (20, 20, 20), 500
 _GROUND, _SHEET_SIZE, _GAP, _PATCH, _LEGEND = (245, 246, 248), 400, 12, 96, (150, 12)
 # Pictures with less than this have no room for numbers.
 _ROOM_FOR_NUMBERS = 160
+_LEAST_OUTLINED = 320  # longest side of a picture that a page outlines
 # The powers of two around the threshold between which the bytes of a page's maps lie.
 _LOWEST, _HIGHEST = -4, 4
 # Codes of unequal length and nothing else: pictures of photographs hold nothing twice,
@@ -61,6 +62,10 @@ def save_sheet(path, image, one_map, mask, regions, pairs=()):
 def draw_outlined(image, mask, regions, size):
     """Return an image with its mask outlined and regions numbered, as a JPEG."""
     picture = _open(image, size)
+    # Small ones are enlarged: lines are fine, and numbers have room.
+    picture = picture.resize(
+        [x * -(-_LEAST_OUTLINED // max(picture.size)) for x in picture.size]
+    )
     _outline(picture, mask, regions)
     return _as_bytes(picture, "JPEG", quality=82)
 

@@ -41,7 +41,7 @@ function clock(t) {
 
 // Why nothing comes, or no text. It changes seldom: it is read aloud when it does.
 const tellStill = (line) => line.trouble || (line.standstill
-  ? `No new image since ${clock(line.standstill.since)}. Before that one came about every ${tellAge(line.standstill.usual)}: does the line run, and do its pictures arrive here?` : "");
+  ? `No new image since ${clock(line.standstill.since)}${line.standstill.usual < 1 ? "" : `; before, one came about every ${tellAge(line.standstill.usual)}`}. Does the line run, and do its pictures arrive here?` : "");
 
 function showTrouble(text) {
   $("trouble").hidden = !text;

@@ -316,7 +316,7 @@ async function open(id) {
   $("detail-p").textContent = detail.p_value === null ? "" : tellP(detail.p_value, detail.p_floor);
   $("original").href = `images/${detail.id}/original`;
   $("kind").value = (detail.said && detail.said.kind) || detail.kind || "";
-  $("pairs").replaceChildren(...(detail.matches || []).map(showPair));
+  $("pairs").replaceChildren(showPairs(detail.matches || []));
   showPicture();
   showSaid();
   if (!$("detail").open) $("detail").showModal();
