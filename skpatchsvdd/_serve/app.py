@@ -47,14 +47,9 @@ from skpatchsvdd._version import __version__
 
 # Images of one request, at most, and bytes of what the page sends.
 _MOST_IMAGES, _MOST_JSON = 16, 2**20
-_STATIC = {
-    "common.js": ("text/javascript", "skpatchsvdd._serve"),
-    "live.js": ("text/javascript", "skpatchsvdd._serve"),
-    "live.css": ("text/css", "skpatchsvdd._serve"),
-    "station.js": ("text/javascript", "skpatchsvdd._serve"),
-    "picture.js": ("text/javascript", "skpatchsvdd._report"),
-    "picture.css": ("text/css", "skpatchsvdd._report"),
-}
+_OWN = "common.js", "live.js", "live.css", "station.js"
+_STATIC = dict.fromkeys(_OWN, "skpatchsvdd._serve")
+_STATIC |= dict.fromkeys(("picture.js", "picture.css"), "skpatchsvdd._report")
 _LONGEST_NAME, _DIGITS = 60, r"[0-9]{1,18}"
 # Seconds that the images of a request may take to decode, waiting for others included,
 # and how many times more pixels a file of the folder may have than all of them.
@@ -163,8 +158,8 @@ def _send_static(request):
     name = request.path_params["name"]
     if name not in _STATIC:
         raise HTTPException(404, "there is no such file")
-    kind, package = _STATIC[name]
-    return Response(_read_text(name, package), media_type=kind)
+    kind = "text/css" if name.endswith(".css") else "text/javascript"
+    return Response(_read_text(name, _STATIC[name]), media_type=kind)
 
 
 @functools.cache
