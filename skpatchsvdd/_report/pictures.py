@@ -62,11 +62,11 @@ def save_sheet(path, image, one_map, mask, regions, pairs=()):
 def draw_outlined(image, mask, regions, size):
     """Return an image with its mask outlined and regions numbered, as a JPEG."""
     picture = _open(image, size)
-    # Small ones are enlarged: lines are fine, and numbers have room.
+    # Small ones are enlarged: numbers have room. Lines show in small cards, too.
     picture = picture.resize(
         [x * -(-_LEAST_OUTLINED // max(picture.size)) for x in picture.size]
     )
-    _outline(picture, mask, regions)
+    _outline(picture, mask, regions, _PIXELS_A_LINE // 2)
     return _as_bytes(picture, "JPEG", quality=82)
 
 
@@ -76,12 +76,12 @@ def _open(image, size):
     return _as_picture(image).convert("RGB")
 
 
-def _outline(picture, mask, regions):
+def _outline(picture, mask, regions, pixels_a_line=_PIXELS_A_LINE):
     """Draw the outline of a mask around it, and numbers of regions beside them."""
     mask = np.asarray(mask) != 0
     if not mask.any():
         return
-    wide = max(round(max(picture.size) / _PIXELS_A_LINE), 1)
+    wide = max(round(max(picture.size) / pixels_a_line), 1)
     shape = _scale_mask(mask, picture.size)
     light = maximum_filter(shape, 2 * wide + 1)
     dark = maximum_filter(light, 2 * wide + 1)
