@@ -7,9 +7,9 @@ client waits as long as it is told to. With --hostile a crowd is there besides, 
 the last row: connections that say nothing, half of a request, requests without end, and
 bytes that are no image. With --arrivals so many images a second are written to a
 folder that the server watches, and removed after 100 seconds; "lost" are those that it
-has no row of in the end, or more than one. Memory is what the server has for itself,
-and its growth that from the first to the last quarter of the time. Synthetic images,
-without training.
+has no row of in the end, "twice" those with more. Memory is what the server has for
+itself, and its growth that from the first to the last quarter of the time. Synthetic
+images, without training.
 
 With --lines so many lines are in one server instead, each with a model and a folder of
 its own, to which --arrivals images a second are written, and ten times as many to that
@@ -250,15 +250,16 @@ class Arrivals:
             row[f"{percentile}% s"] = value
         return row
 
-    def count(self, port):
+    def count(self, port, line=""):
         """Wait until all is seen that can be; return columns of a table."""
         names, end = Counter(), time.monotonic() + 60
         while len(names) < len(self._files) and time.monotonic() < end:
             time.sleep(1)
-            found = (x["name"] for x in list_images(port))
+            found = (x["name"] for x in list_images(port, line))
             names = Counter(x for x in found if x.startswith(self._name))
-        lost = sum(names[file.name] != 1 for file in self._files)
-        return {"arrived": len(self._files), "lost": lost}
+        n_rows = [names[file.name] for file in self._files]
+        twice = sum(n > 1 for n in n_rows)
+        return {"arrived": len(n_rows), "lost": n_rows.count(0), "twice": twice}
 
 
 def list_images(port, line=""):
@@ -339,7 +340,7 @@ def summarize(name, times, n_busy, n_errors, seconds, memory=None, n_each=1):
         row[f"{percentile}% ms"] = value
     row |= {"busy": n_busy, "errors": n_errors}
     row |= memory.summarize() if memory else {"MB": None, "growth %": None}
-    return row | {"arrived": None, "lost": None}
+    return row | dict.fromkeys(("arrived", "lost", "twice"))
 
 
 if __name__ == "__main__":

@@ -89,6 +89,8 @@ def test_good_images_are_corrections(photos, model, review, capsys):
     assert f"really good: 1 of 2 raised an alarm, {n_wrong} do now" in out
     assert "really defective" not in out
     assert "other images" not in out
+    assert out.count("called good and looks defective") == 1
+    assert "2.png is called good" in out
     assert est.training_files_ == files  # what is normal stays what it was
     assert model.with_name("part.model.bak").read_bytes() == former
 

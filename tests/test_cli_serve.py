@@ -118,11 +118,11 @@ def test_what_arrives_is_inspected_kept_and_shown(part, photos):
         details = line.get(f"/api/images/{alarm['id']}")
         assert len(details["regions"]) == len(found.regions[0])
         assert details["matches"][0]["patch"].startswith("data:image/jpeg")
-        for name in ("thumb", "overlay"):
+        for name, size in (("thumb", 48), ("overlay", 336)):  # enlarged, for numbers
             _, headers, body = line.ask(f"{alarm['pictures']}/{name}")
             assert headers["Content-Type"] == "image/jpeg"
             assert "immutable" in headers["Cache-Control"]
-            assert Image.open(io.BytesIO(body)).size == (48, 48)
+            assert Image.open(io.BytesIO(body)).size == (size, size)
         original = f"/images/{alarm['id']}/original"
         _, headers, body = line.ask(original)
         assert (headers["Content-Type"], body) == ("image/png", to_bytes(damaged))

@@ -4,6 +4,7 @@ import base64
 import http.server
 import itertools
 import shutil
+import socket
 import sys
 import threading
 import time
@@ -425,6 +426,29 @@ def test_a_camera_is_cut_and_comes_back_and_keeps_its_secrets(
     assert b"http://***@127.0.0.1" in said
     assert b"s3cret" not in said
     assert "s3cret" not in "".join(capfd.readouterr())
+
+
+def test_a_camera_of_rtsp_is_cut_and_comes_back(
+    write_station, photos, tmp_path, monkeypatch, benchmarks
+):
+    from _rtsp import has_rtsp, running_rtsp
+
+    if not has_rtsp():
+        pytest.skip("there is no server of RTSP: see benchmarks/_rtsp.py")
+    monkeypatch.setattr(arrivals_module, "_LONGEST_WAIT", 1)
+    (tmp_path / "jpg").mkdir()
+    Image.fromarray(photos[1]).convert("RGB").save(tmp_path / "jpg" / "0.jpg")
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        port = one.getsockname()[1]
+    file = write_station(f"rtsp://127.0.0.1:{port}/stream", "when = 0.5")
+    with serve_here(file) as line:
+        for n_images in (1, 3):
+            wait_for(line, are("broken", "cam"))
+            with running_rtsp(tmp_path / "jpg", port):
+                wait_for(line, are("running", "cam"))
+                wait_for(line, lambda x, n=n_images: count_images(x["cam"]) >= n)
+                shown = line.get("/lines/cam/api/images?only=abnormal")["images"]
+                assert len(shown) >= n_images  # they are what the camera sees
 
 
 @pytest.mark.slow

@@ -7,9 +7,13 @@ from skpatchsvdd._cli.start import main
 # What the live page shares with the other commands: imported when it is asked for, as
 # `skpatchsvdd --help` has no need of it.
 _SHARED = {
+    "Annotations": "annotations",
+    "COLUMNS": "table",
+    "EXPORTS": "values",
     "FolderWatcher": "watch",
     "ListedError": "terminal",
     "RetrySchedule": "watch",
+    "as_cell": "table",
     "check_exists": "models",
     "choose_offset": "models",
     "cut_batches": "batches",
@@ -21,6 +25,7 @@ _SHARED = {
     "is_of_machine": "batches",
     "load_model": "models",
     "make_folder": "files",
+    "make_row": "table",
     "printable": "terminal",
     "tell": "terminal",
     "try_review": "review",

@@ -15,8 +15,9 @@ from skpatchsvdd._cli.learning import (
     tell_threshold,
 )
 from skpatchsvdd._cli.models import load_model
-from skpatchsvdd._cli.terminal import ListedError, print_files, printable
+from skpatchsvdd._cli.terminal import ListedError, print_files, printable, say_p
 from skpatchsvdd._report import GOOD, digest_file, fingerprint, read_review
+from skpatchsvdd._screening import MIN_IMAGES, STRANGE, measure_plausibility
 
 
 class _Reviewed(NamedTuple):
@@ -47,6 +48,7 @@ class Changes(NamedTuple):
     wrong: list  # reviewed files that are not right yet
     gone_alarms: list  # of the others
     new_alarms: list
+    suspects: list  # files called good that look defective, p-values before and after
 
     @property
     def doubt(self):
@@ -89,13 +91,17 @@ def try_review(path, est, model, folder=None, others=(), verbose=1):
     others = [x for x in others if os.path.realpath(x) not in reviewed]
     files = [x.file for x in known] + others
 
-    def list_alarms():
-        return call_on_files(est.predict, files, "inspecting images", verbose) == -1
+    def look():
+        scores = call_on_files(est.score_samples, files, "inspecting images", verbose)
+        p_values = measure_plausibility(scores[: len(known)], est.calibration_scores_)
+        return scores < est.offset_, p_values
 
-    before, offset = list_alarms(), est.offset_
+    (before, p_before), offset = look(), est.offset_
+    n_known = len(est.calibration_scores_)
     is_new = teach(est, known, before[: len(known)])
-    after = list_alarms() if is_new else before
+    after, p_after = look() if is_new else (before, p_before)
     n, is_good = len(known), np.array([x.is_good for x in known])
+    is_strange = is_good & (p_before < STRANGE) & (n_known >= MIN_IMAGES)
     return Changes(
         est=est if is_new else None,
         known=known,
@@ -109,6 +115,10 @@ def try_review(path, est, model, folder=None, others=(), verbose=1):
         wrong=[files[i] for i in np.flatnonzero(after[:n] == is_good)],
         gone_alarms=[files[n + i] for i in np.flatnonzero((before & ~after)[n:])],
         new_alarms=[files[n + i] for i in np.flatnonzero((after & ~before)[n:])],
+        suspects=[
+            (files[i], float(p_before[i]), float(p_after[i]))
+            for i in np.flatnonzero(is_strange)
+        ],
     )
 
 
@@ -245,6 +255,12 @@ def _tell_reviewed(changes):
         gone = [x.file for x in changes.known if x.is_learnt and not x.is_good]
         print_files("not learnt from any more:", gone)
     print_files("still not right:", changes.wrong)
+    for file, before, after in changes.suspects:
+        print(
+            f"{printable(file)} is called good and looks defective, or unlike all that "
+            f"is known as normal: p-value {say_p(before)}, {say_p(after)} with the "
+            "review. Look at it once more"
+        )
 
 
 def _tell_others(changes, folder):

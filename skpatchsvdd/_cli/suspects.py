@@ -4,7 +4,7 @@ import numpy as np
 
 from skpatchsvdd._cli.files import make_folder
 from skpatchsvdd._cli.learning import call_on_files
-from skpatchsvdd._cli.terminal import count, printable
+from skpatchsvdd._cli.terminal import count, printable, say_p
 from skpatchsvdd._report import Page
 
 PAGE = "suspects.html"
@@ -21,7 +21,7 @@ def tell_suspects(suspects, model, folder):
     rows = list(zip(*suspects[1:], strict=True))
     for p_value, is_set_aside, file in rows[:_N_LISTED]:
         done = "set aside" if is_set_aside else "learnt"
-        print(f"  {_say_p(p_value):>7}  {done:9}  {printable(file)}")
+        print(f"  {say_p(p_value):>7}  {done:9}  {printable(file)}")
     if len(rows) > _N_LISTED:
         print(f"  and {len(rows) - _N_LISTED} more")
     if folder is None:
@@ -29,11 +29,6 @@ def tell_suspects(suspects, model, folder):
             "look at them: --review FOLDER writes a page on which to say what they "
             f"are, skpatchsvdd forget {printable(model)} takes out what is defective"
         )
-
-
-def _say_p(p_value):
-    """Return a p-value as text: of very small ones no more is known than that."""
-    return f"{p_value:.1e}" if p_value >= 1e-6 else "< 1e-06"
 
 
 def write_suspects(est, model, folder):
@@ -51,7 +46,7 @@ def write_suspects(est, model, folder):
     ):
         done = "set aside" if is_set_aside else "learnt from"
         described = page.describe([file], est.inspect([file], explain=True))
-        described[0]["note"] = f"{done}, p-value {_say_p(p_value)}"
+        described[0]["note"] = f"{done}, p-value {say_p(p_value)}"
         page.keep(described)
     est.offset_ = offset
     path = make_folder(folder) / PAGE

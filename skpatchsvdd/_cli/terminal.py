@@ -39,6 +39,11 @@ def _write_out(character):
     return character.encode("unicode_escape").decode("ascii")
 
 
+def say_p(p_value):
+    """Return a p-value as text: of very small ones no more is known than that."""
+    return f"{p_value:.1e}" if p_value >= 1e-6 else "< 1e-06"
+
+
 def count(number, noun):
     """Return a number of things in words: "1 image", "1,200 images"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

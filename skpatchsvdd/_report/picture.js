@@ -49,3 +49,24 @@ function fillMapTools(tools) {
 // At its least p only says how many normal images there are.
 const tellP = (p, floor) => floor ? `p = ${p.toFixed(3)} at most, with ${floor}: none of them looks as abnormal.`
   : `p = ${p.toFixed(3)}: about that share of normal images looks at least as abnormal.`;
+
+// Patches of an image, each beside the normal one that is nearest to it.
+function showPairs(matches) {
+  const pairs = document.createElement("div");
+  pairs.className = "pairs";
+  pairs.append(...matches.map(showPair));
+  return pairs;
+}
+
+function showPair(match) {
+  const pair = document.createElement("div");
+  pair.className = "pair";
+  for (const [uri, caption] of [[match.patch, `this image, patch of ${match.size} pixels as inspected`], [match.normal, `nearest normal: ${match.from}`]]) {
+    const figure = document.createElement("figure"), image = document.createElement(uri ? "img" : "div"), text = document.createElement("figcaption");
+    if (uri) { image.src = uri; image.alt = caption; } else { image.className = "gone"; image.textContent = "no picture"; }
+    text.textContent = caption;
+    figure.append(image, text);
+    pair.append(figure);
+  }
+  return pair;
+}

@@ -27,6 +27,7 @@ _LIGHT, _DARK, _PIXELS_A_LINE = (255, 255, 255), (20, 20, 20), 500
 _GROUND, _SHEET_SIZE, _GAP, _PATCH, _LEGEND = (245, 246, 248), 400, 12, 96, (150, 12)
 # Pictures with less than this have no room for numbers.
 _ROOM_FOR_NUMBERS = 160
+_LEAST_OUTLINED = 320  # longest side of a picture that a page outlines
 # The powers of two around the threshold between which the bytes of a page's maps lie.
 _LOWEST, _HIGHEST = -4, 4
 # Codes of unequal length and nothing else: pictures of photographs hold nothing twice,
@@ -61,7 +62,11 @@ def save_sheet(path, image, one_map, mask, regions, pairs=()):
 def draw_outlined(image, mask, regions, size):
     """Return an image with its mask outlined and regions numbered, as a JPEG."""
     picture = _open(image, size)
-    _outline(picture, mask, regions)
+    # Small ones are enlarged: numbers have room. Lines show in small cards, too.
+    picture = picture.resize(
+        [x * -(-_LEAST_OUTLINED // max(picture.size)) for x in picture.size]
+    )
+    _outline(picture, mask, regions, _PIXELS_A_LINE // 2)
     return _as_bytes(picture, "JPEG", quality=82)
 
 
@@ -71,12 +76,12 @@ def _open(image, size):
     return _as_picture(image).convert("RGB")
 
 
-def _outline(picture, mask, regions):
+def _outline(picture, mask, regions, pixels_a_line=_PIXELS_A_LINE):
     """Draw the outline of a mask around it, and numbers of regions beside them."""
     mask = np.asarray(mask) != 0
     if not mask.any():
         return
-    wide = max(round(max(picture.size) / _PIXELS_A_LINE), 1)
+    wide = max(round(max(picture.size) / pixels_a_line), 1)
     shape = _scale_mask(mask, picture.size)
     light = maximum_filter(shape, 2 * wide + 1)
     dark = maximum_filter(light, 2 * wide + 1)

@@ -3,6 +3,7 @@
 from skpatchsvdd._screening.screen import find_candidates
 from skpatchsvdd._screening.suspects import (
     MIN_IMAGES,
+    STRANGE,
     Suspects,
     count_set_aside,
     list_suspects,

@@ -18,7 +18,7 @@ from skpatchsvdd._serve.answers import make_error
 
 # What anybody may see, token or not: nothing of the model or of images.
 _OPEN = {"/health", "/login", "/static/live.css"}
-_LOCAL = {"localhost", "127.0.0.1", "::1"}
+LOCAL = {"localhost", "127.0.0.1", "::1"}
 # Bytes of the form in which a token comes.
 _LOGIN_BYTES = 4096
 # Seconds that a client may take to send the next part of a request, and bytes a second
@@ -127,7 +127,7 @@ class Guard:
 
     def __init__(self, app, sessions, hosts, max_bytes):
         self._app, self._sessions, self._max_bytes = app, sessions, max_bytes
-        self._hosts = _LOCAL | {x.lower() for x in hosts}
+        self._hosts = LOCAL | {x.lower() for x in hosts}
 
     async def __call__(self, scope, receive, send):
         """Answer a request, or refuse it."""

@@ -4,10 +4,12 @@ import asyncio
 import base64
 import functools
 import json
+import math
 import mimetypes
 import os
 import re
 import secrets
+import threading
 import time
 from importlib.resources import files
 from urllib.parse import parse_qs
@@ -22,6 +24,7 @@ from starlette.responses import (
     JSONResponse,
     RedirectResponse,
     Response,
+    StreamingResponse,
 )
 from starlette.routing import Mount, Route
 
@@ -31,19 +34,22 @@ from skpatchsvdd._report import Notes, read_unchanged
 from skpatchsvdd._serve.access import Guard, Sessions
 from skpatchsvdd._serve.answers import HANDLERS, RefusedError
 from skpatchsvdd._serve.batcher import BusyError
+from skpatchsvdd._serve.downloads import (
+    FORMATS,
+    MOST_EXPORTED,
+    export,
+    write_table,
+)
 from skpatchsvdd._serve.line import SPANS, describe_result, describe_threshold
 from skpatchsvdd._serve.openapi import OPENAPI
+from skpatchsvdd._serve.store import ONLY
 from skpatchsvdd._version import __version__
 
 # Images of one request, at most, and bytes of what the page sends.
 _MOST_IMAGES, _MOST_JSON = 16, 2**20
-_STATIC = {
-    "live.js": ("text/javascript", "skpatchsvdd._serve"),
-    "live.css": ("text/css", "skpatchsvdd._serve"),
-    "station.js": ("text/javascript", "skpatchsvdd._serve"),
-    "picture.js": ("text/javascript", "skpatchsvdd._report"),
-    "picture.css": ("text/css", "skpatchsvdd._report"),
-}
+_OWN = "common.js", "live.js", "live.css", "station.js"
+_STATIC = dict.fromkeys(_OWN, "skpatchsvdd._serve")
+_STATIC |= dict.fromkeys(("picture.js", "picture.css"), "skpatchsvdd._report")
 _LONGEST_NAME, _DIGITS = 60, r"[0-9]{1,18}"
 # Seconds that the images of a request may take to decode, waiting for others included,
 # and how many times more pixels a file of the folder may have than all of them.
@@ -96,6 +102,8 @@ def make_line_app(line, reviews, batcher, token=None, routes=()):
         Route("/inspect", requests.inspect, methods=["POST"]),
         Route("/source.jpg", page.send_source),
         Route("/trigger", page.pull_trigger, methods=["POST"]),
+        Route("/results.csv", page.send_table),
+        Route("/export.zip", page.send_export),
         Route("/images/{number}/original", page.send_original),
         Route("/images/{number}/{digest}/{name}", page.send_picture),
         _route_json("/api/state", page.describe_state),
@@ -150,8 +158,8 @@ def _send_static(request):
     name = request.path_params["name"]
     if name not in _STATIC:
         raise HTTPException(404, "there is no such file")
-    kind, package = _STATIC[name]
-    return Response(_read_text(name, package), media_type=kind)
+    kind = "text/css" if name.endswith(".css") else "text/javascript"
+    return Response(_read_text(name, _STATIC[name]), media_type=kind)
 
 
 @functools.cache
@@ -281,7 +289,7 @@ class _Page:
 
     def __init__(self, line, reviews, has_token):
         self._line, self._reviews, self._store = line, reviews, line.store
-        self._has_token = has_token
+        self._has_token, self._exporting = has_token, threading.Lock()
         self._run = secrets.token_hex(8)  # of this process: another begins anew
 
     def describe_state(self, request):
@@ -306,6 +314,7 @@ class _Page:
             "said": self._store.count_said(),
             "trial": self._reviews.describe_trial(),
             "trouble": self._line.trouble,
+            "standstill": self._line.standstill,
             "source": arrivals.describe() if arrivals else None,
             "spans": {span: self._line.describe_span(span) for span in SPANS},
         }
@@ -326,17 +335,36 @@ class _Page:
         return JSONResponse({"triggered": True}, 202)
 
     def list_images(self, request):
-        only = request.query_params.get("only") or None
-        if only not in (None, "abnormal", "waiting", "said"):
-            raise HTTPException(400, "only must be abnormal, waiting or said")
         before = _read_number(request, "before")
-        images = self._store.list_images(before, only)
+        images = self._store.list_images(before, _read_choice(request))
         return {"images": [show_image(x, _root(request)) for x in images]}
 
     def list_changes(self, request):
         since = _read_number(request, "since") or 0
-        images = self._store.list_changes(since)
+        images = self._store.list_changes(since, _read_choice(request))
         return {"images": [show_image(x, _root(request)) for x in images]}
+
+    def send_table(self, request):
+        """Send the table of what was judged, of the images that are chosen."""
+        images = self._store.choose(_read_choice(request))
+        table = write_table(images, self._store)
+        headers = _name_download("results.csv")
+        return StreamingResponse(table, headers=headers, media_type="text/csv")
+
+    def send_export(self, request):
+        """Send a zip file of regions, of the images that are chosen."""
+        kind = request.query_params.get("format")
+        if kind not in FORMATS:
+            raise HTTPException(400, f"format must be one of {', '.join(FORMATS)}")
+        images = self._store.choose(_read_choice(request), limit=MOST_EXPORTED + 1)
+        if not self._exporting.acquire(blocking=False):
+            raise RefusedError("another export is under way. Try again in a moment.")
+        try:
+            body = export([*images], self._line, kind)
+        finally:
+            self._exporting.release()
+        headers = _name_download(f"{kind}.zip")
+        return Response(body, headers=headers, media_type="application/zip")
 
     def describe_image(self, request):
         image = self._find(request)
@@ -433,7 +461,7 @@ def show_image(image, root=""):
     """
     name = printable(os.path.basename(image["file"]))
     pictures = image["pictures"] and f"{root}/images/{image['id']}/{image['pictures']}"
-    known = {x: image[x] for x in image if x not in ("file", "digest")}
+    known = {x: image[x] for x in image if x not in ("file", "digest", "state")}
     return known | {"name": name, "pictures": pictures}
 
 
@@ -442,6 +470,29 @@ def _read_number(request, name):
     if text is not None and not re.fullmatch(_DIGITS, text):
         raise HTTPException(400, f"{name} must be a number")
     return None if text is None else int(text)
+
+
+def _read_choice(request):
+    """Return by what images are chosen, as `Store.choose` takes it."""
+    given = {x: request.query_params.get(x) for x in ("only", "name", "kind")}
+    chosen = {x: text for x, text in given.items() if text}
+    if chosen.get("only", "abnormal") not in ONLY:
+        raise HTTPException(400, f"only must be one of {', '.join(ONLY)}")
+    for name in ("from", "until", "times"):
+        text = request.query_params.get(name)
+        try:
+            number = float(text or "nan")
+        except ValueError:
+            number = math.inf
+        if math.isinf(number):
+            raise HTTPException(400, f"{name} must be a number")
+        if text:
+            chosen[name] = number
+    return chosen
+
+
+def _name_download(name):
+    return {"Content-Disposition": f'attachment; filename="{name}"'}
 
 
 def _is_number(x):

@@ -36,6 +36,9 @@ _LOOK_SECONDS = 1.0
 _STANDS_STILL = 60
 # Seconds until it is tried again to watch what could not be watched.
 _AGAIN_SECONDS = 2
+# A line stands still when no image has come for so many seconds, and so many times as
+# long as between two of the last ones, nights and the like left out.
+_LEAST_STILL, _TIMES_LONG, _N_LAST, _LONG = 300, 3, 100, 0.98
 # Scores that drift is told by, at most.
 _N_DRIFT = 500
 # Seconds that drift, and what else is plotted, is kept, however many pages ask.
@@ -77,6 +80,7 @@ class Line:
         self._trouble, self._source_trouble, self._looked_at = None, None, None
         self._retries, self._is_closed = RetrySchedule(), threading.Event()
         self.metrics, self._loading = Metrics(), threading.Lock()
+        self._opened = time.time()
         self._kept = {}  # what is plotted, and until when
         self.model = self._stat = None
         self.load()
@@ -228,6 +232,28 @@ class Line:
             made = make()
             self._kept[key] = made, time.monotonic() + seconds
         return made
+
+    @property
+    def standstill(self):
+        """Since when no image has come, and how often they did; None if they do."""
+        return self._keep("still", _SPAN_SECONDS, self._find_standstill)
+
+    def _find_standstill(self):
+        times = self.store.list_times(_N_LAST)
+        source = self.arrivals.describe() if self.arrivals else {"has_ended": True}
+        if len(times) < 2 or (source and source["has_ended"]):
+            return None
+        usual, long = np.quantile(-np.diff(times), [0.5, _LONG]).tolist()
+        quiet = time.time() - max(times[0], self._opened)
+        is_still = quiet > max(_LEAST_STILL, _TIMES_LONG * long)
+        return {"since": times[0], "usual": usual} if is_still else None
+
+    def inspect_again(self, files, est):
+        """Yield outcomes of files, which nobody keeps, in turn with what arrives."""
+        for batch in cut_batches(files, est, _AT_A_TIME):
+            with self._turn():
+                outcomes = inspect_batch(batch, est)
+            yield from outcomes
 
     def describe_span(self, span):
         """Return what is plotted of the last hour or day, and whether scores drift."""

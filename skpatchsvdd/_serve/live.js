@@ -1,35 +1,9 @@
 "use strict";
-const $ = (id) => document.getElementById(id);
-const SECOND = 1000;
 // Cards that a page holds, before older ones are asked for again, of images and of alarms that wait, and pixels
 // below it for which there are some.
 const ROOM = 600, STRIP = 120, AHEAD = 600;
-// Seconds without an answer after which the page says so.
-const LOST = 6;
-let revision = -1, run = null, only = "", images = new Map(), waiting = new Map(), current = null;
-let detail = null, overlay = null, saids = [], boxes = [], newest = 0, skew = 0, heard = Date.now(), asked = 0, failed = "", drawn = null, state = null, isEnd = false, isLoading = false;
-
-const make = (tag, name, text) => {
-  const element = document.createElement(tag);
-  if (name) element.className = name;
-  if (text !== undefined) element.textContent = text;
-  return element;
-};
-
-async function ask(path, body) {
-  const options = body === undefined ? {} : {
-    method: "POST", headers: { "Content-Type": "application/json" },
-    body: JSON.stringify({ ...body, who: $("who").value.trim() || null }),
-  };
-  // Of this line: a station has several, at addresses of their own.
-  const answer = await fetch(path.replace(/^\//, ""), { ...options, signal: AbortSignal.timeout(30 * SECOND) });
-  const date = Date.parse(answer.headers.get("date"));
-  if (date) skew = date - Date.now(); // of the server's clock
-  if (answer.status === 401) { location.href = "/login"; throw new Error("sign in"); }
-  const content = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw new Error(content.error || answer.statusText);
-  return content;
-}
+let revision = -1, only = "", chosen = "", images = new Map(), waiting = new Map(), current = null;
+let detail = null, overlay = null, saids = [], boxes = [], newest = 0, drawn = null, isEnd = false, isLoading = false;
 
 let toasting;
 function toast(text) {
@@ -47,10 +21,6 @@ const attempt = (work) => async (...args) => {
 const times = (image) => image.score === null ? "" : `${Math.abs(image.score / image.threshold).toFixed(image.score / image.threshold < 10 ? 2 : 1)}\u00a0× threshold`;
 // One place for the addresses of pictures.
 const pictureOf = (image, name) => (image.pictures ? `${image.pictures}/${name}` : "");
-function clock(t) {
-  const then = new Date(t * SECOND), isToday = then.toDateString() === new Date().toDateString();
-  return isToday ? then.toLocaleTimeString() : then.toLocaleString([], { dateStyle: "short", timeStyle: "short" });
-}
 const waits = (image) => image.verdict === "abnormal" && image.seen_at === null;
 
 function fillCard(card, image) {
@@ -74,7 +44,6 @@ function fillCard(card, image) {
   if (image.said) line.append(make("span", "mark", ` ${image.said.verdict === "good" ? "good" : "defective"}${image.applied ? " ✓" : ""}`));
   text.append(line);
   card.append(text);
-  card.setAttribute("aria-label", `${image.name}, ${image.verdict}, ${times(image)}`);
 }
 
 function newCard(image) {
@@ -96,11 +65,9 @@ function place(box, map, image) {
   box.insertBefore(card, next);
 }
 
-const isShown = (image) => only === "" || (only === "abnormal" ? image.verdict === "abnormal" : image.said !== null);
-
 function take(image) {
   newest = Math.max(newest, image.time);
-  if (isShown(image)) place($("images"), images, image);
+  if (image.is_chosen) place($("images"), images, image);
   else if (images.has(image.id)) { images.get(image.id).remove(); images.delete(image.id); }
   if (waits(image)) place($("alarms"), waiting, image);
   else if (waiting.has(image.id)) { waiting.get(image.id).remove(); waiting.delete(image.id); }
@@ -129,9 +96,9 @@ async function loadOlder() {
   try {
     const last = $("images").lastElementChild;
     const before = last ? `&before=${last.dataset.id}` : "";
-    const which = only, found = (await ask(`/api/images?only=${which}${before}`)).images;
+    const which = chosen, found = (await ask(`api/images?${which}${before}`)).images;
     // Others were chosen meanwhile, or those that it was asked from have gone: they are loaded next.
-    if (which !== only || last !== $("images").lastElementChild) return;
+    if (which !== chosen || last !== $("images").lastElementChild) return;
     found.forEach((x) => { newest = Math.max(newest, x.time); place($("images"), images, x); });
     isEnd = found.length < 60;
   } finally { isLoading = false; }
@@ -143,62 +110,71 @@ const fillScreen = () => {
   if (revision >= 0 && !isLoading && !isEnd && $("end").getBoundingClientRect().top < innerHeight + AHEAD) attempt(loadOlder)();
 };
 
-async function choose(which) {
+// What the fields of the filter, and the buttons beside it, choose.
+function readFilter() {
+  const query = new URLSearchParams(only ? { only } : {});
+  for (const field of $("filter").querySelectorAll("input")) {
+    const text = field.value.trim();
+    if (text) query.set(field.name, field.type === "datetime-local" ? Date.parse(text) / SECOND : text);
+  }
+  return `${query}`;
+}
+
+async function choose(which = only) {
   only = which;
   document.querySelectorAll("[data-only]").forEach((x) => x.setAttribute("aria-pressed", x.dataset.only === which));
+  chosen = readFilter();
+  $("table").href = `results.csv?${chosen}`;
+  $("empty").textContent = chosen ? "No image is like that." : "No images yet. Those that arrive appear here.";
   images.clear();
   $("images").replaceChildren();
   isEnd = isLoading = false;
   await loadOlder();
 }
 
-// ---------------------------------------------------------------- following
-async function follow() {
-  asked = Date.now();
-  try {
-    state = await ask("/api/state");
-    if (run !== null && run !== state.run) { location.reload(); return; } // it was started again
-    run = state.run;
-    if (revision < 0) {
-      revision = state.revision;
-      (await ask("/api/images?only=waiting")).images.forEach((x) => place($("alarms"), waiting, x));
-      await loadOlder();
-    }
-    while (revision < state.revision) {
-      asked = Date.now();
-      const changed = (await ask(`/api/changes?since=${revision}`)).images;
-      if (!changed.length) { revision = state.revision; break; }
-      changed.forEach(take);
-      revision = changed[changed.length - 1].revision;
-    }
-    trim();
-    fillScreen();
-    heard = Date.now();
-    failed = "";
-    showState();
-  } catch (error) { failed = error.message; }
-  asked = 0;
-  tick();
-  setTimeout(follow, document.hidden ? 5 * SECOND : SECOND);
+let choosing;
+function chooseSoon() {
+  clearTimeout(choosing);
+  choosing = setTimeout(attempt(() => choose()), 0.3 * SECOND);
 }
 
-function tellAge(seconds) {
-  if (seconds < 90) return `${Math.max(Math.round(seconds), 0)} s`;
-  return seconds < 5400 ? `${Math.round(seconds / 60)} min` : seconds < 172800 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86400)} days`;
+// A file of regions, which takes a while: the images are inspected again.
+async function download() {
+  const button = $("export"), format = $("format").value;
+  button.disabled = true;
+  try {
+    const answer = await fetch(`export.zip?format=${format}&${chosen}`);
+    if (!answer.ok) throw new Error((await answer.json()).error);
+    const link = make("a");
+    link.href = URL.createObjectURL(await answer.blob());
+    link.download = `${format}.zip`;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 60 * SECOND);
+  } finally { button.disabled = false; }
+}
+
+// ---------------------------------------------------------------- following
+async function show() {
+  if (revision < 0) {
+    revision = state.revision;
+    (await ask("api/images?only=waiting")).images.forEach((x) => place($("alarms"), waiting, x));
+    await loadOlder();
+  }
+  while (revision < state.revision) {
+    asked = Date.now();
+    const which = chosen, changed = (await ask(`api/changes?since=${revision}&${which}`)).images;
+    if (which !== chosen) continue; // others were chosen meanwhile
+    if (!changed.length) { revision = state.revision; break; }
+    changed.forEach(take);
+    revision = changed[changed.length - 1].revision;
+  }
+  trim();
+  fillScreen();
+  showState();
 }
 
 // A line alone is called after its model.
 const nameLine = () => state.line || state.model.file.split("/").pop();
-
-// Each second, whether or not the server answers: a dead one must not look alive.
-function tick() {
-  const isLost = failed || (asked && Date.now() - asked > LOST * SECOND), model = state ? nameLine() : "";
-  $("lost").hidden = !isLost;
-  document.body.classList.toggle("is-lost", Boolean(isLost));
-  if (isLost) $("lost").textContent = `The server has not answered since ${new Date(heard).toLocaleTimeString()}${failed ? ` (${failed})` : ""}. New images and alarms are not shown.`;
-  document.title = isLost ? `⚠ No answer · ${model}` : state ? `${state.waiting ? `(${state.waiting}) ` : ""}${model} · live` : document.title;
-  $("age").textContent = newest ? `, newest image ${tellAge((Date.now() + skew) / SECOND - newest)} ago` : "";
-}
 
 function showState() {
   const counts = state.counts, total = (counts.normal || 0) + (counts.abnormal || 0);
@@ -209,8 +185,7 @@ function showState() {
     + (counts.unreadable ? `, ${counts.unreadable} unreadable` : "")
     + (state.signals ? `, ${state.signals === 1 ? "1 signal waits" : `${state.signals} signals wait`}` : "");
   $("alarm-rate").textContent = percent(state.model.false_alarm_rate);
-  $("trouble").hidden = !state.trouble;
-  $("trouble").textContent = state.trouble || "";
+  showTrouble(tellStill(state));
   $("waiting").hidden = state.waiting === 0;
   $("n-waiting").textContent = count(state.waiting, "alarm");
   if (state.waiting > waiting.size && waiting.size < 60) refillAlarms();
@@ -225,8 +200,10 @@ function showState() {
 }
 
 const refillAlarms = attempt(async () => {
-  (await ask("/api/images?only=waiting")).images.forEach((x) => place($("alarms"), waiting, x));
+  (await ask("api/images?only=waiting")).images.forEach((x) => place($("alarms"), waiting, x));
 });
+
+const tellShare = (p) => p < 1e-6 ? "not one in a million (p < 0.000001)" : `1 in ${Math.max(Math.round(1 / p), 1).toLocaleString("en")} (p = ${p.toPrecision(2)})`;
 
 function showTrial() {
   const trial = state.trial, box = $("trial");
@@ -254,6 +231,9 @@ function showTrial() {
     : `Of ${last} ${x.n_gone_alarms} would no longer raise an alarm${x.gone_alarms.length ? ` (${x.gone_alarms.join(", ")})` : ""}, `
       + `${x.n_new_alarms} would anew${x.new_alarms.length ? ` (${x.new_alarms.join(", ")})` : ""}.`);
   say(`Threshold ${x.threshold_before.toPrecision(4)} → ${x.threshold.toPrecision(4)}.`, "quiet");
+  x.suspects.forEach(([name, before, after]) => say(
+    `Look once more at ${name}: it is called good, and looks defective, or unlike all that was learnt. About ${tellShare(before)} good images looks as unusual; `
+    + `once it has entered, it is ${tellShare(after)}.`, "badge unreadable"));
   if (x.doubt) say(`In doubt: ${x.doubt}`, "badge unreadable");
 }
 
@@ -326,7 +306,7 @@ function plot(span) {
 
 // ---------------------------------------------------------------- one image
 async function open(id) {
-  detail = await ask(`/api/images/${id}`);
+  detail = await ask(`api/images/${id}`);
   current = id;
   boxes = detail.said && detail.said.boxes ? detail.said.boxes.map((x) => [...x]) : [];
   $("detail-name").textContent = detail.name;
@@ -336,18 +316,7 @@ async function open(id) {
   $("detail-p").textContent = detail.p_value === null ? "" : tellP(detail.p_value, detail.p_floor);
   $("original").href = `images/${detail.id}/original`;
   $("kind").value = (detail.said && detail.said.kind) || detail.kind || "";
-  $("pairs").replaceChildren();
-  (detail.matches || []).forEach((x) => {
-    const pair = make("div", "pair"), images = [x.patch, x.normal].map((source) => {
-      if (!source) return make("span", "quiet", "no picture");
-      const image = make("img");
-      image.src = source;
-      image.alt = source === x.patch ? "patch of this image" : "nearest normal patch";
-      return image;
-    });
-    pair.append(images[0], "nearest normal:", images[1], make("span", "quiet", x.from));
-    $("pairs").append(pair);
-  });
+  $("pairs").replaceChildren(showPairs(detail.matches || []));
   showPicture();
   showSaid();
   if (!$("detail").open) $("detail").showModal();
@@ -404,7 +373,7 @@ async function say(verdict, similar = false) {
   } else boxes = [];
   const own = detail; // which may be another one when the answer comes
   saids.push([own.id, own.said]);
-  await ask("/api/say", { image: own.id, said });
+  await ask("api/say", { image: own.id, said });
   Object.assign(own, { said, said_by: $("who").value.trim() || null, applied: null });
   if (own.seen_at === null) { own.seen_at = Date.now() / SECOND; own.seen_by = own.said_by; }
   if (detail === own) showSaid();
@@ -417,7 +386,7 @@ const judge = (verdict, similar = false) =>
 async function undo() {
   const last = saids.pop();
   if (!last) return;
-  await ask("/api/say", { image: last[0], said: last[1] });
+  await ask("api/say", { image: last[0], said: last[1] });
   if (!$("detail").open || detail.id !== last[0]) await open(last[0]);
   else { detail.said = last[1]; boxes = last[1] && last[1].boxes ? last[1].boxes.map((x) => [...x]) : []; showSaid(); }
 }
@@ -450,7 +419,7 @@ async function stepAlarm(by) {
 
 async function see() {
   if (!waits(detail)) return;
-  await ask("/api/seen", { images: [detail.id] });
+  await ask("api/seen", { images: [detail.id] });
   await stepAlarm(1);
 }
 
@@ -517,7 +486,7 @@ const WHAT = {
 };
 let former = null; // the model of which the one in use was made
 async function showHistory() {
-  const { entries, model, former: before } = await ask("/api/history");
+  const { entries, model, former: before } = await ask("api/history");
   former = before;
   const list = $("entries");
   list.replaceChildren();
@@ -543,7 +512,7 @@ async function showHistory() {
 }
 
 async function restore(digest) {
-  await ask("/api/restore", { model: digest });
+  await ask("api/restore", { model: digest });
   toast("went back to the former model");
   if ($("history").open) await showHistory();
 }
@@ -561,14 +530,14 @@ function showThreshold() {
 }
 
 async function setThreshold(change) {
-  Object.assign(state.model, await ask("/api/threshold", change));
+  Object.assign(state.model, await ask("api/threshold", change));
   showThreshold();
   toast("written; the line uses it from now on");
 }
 
 async function apply() {
   if (!state || !state.trial || state.trial.state !== "ready") return;
-  await ask("/api/apply", { trial: state.trial.number });
+  await ask("api/apply", { trial: state.trial.number });
   toast("written; the line uses it from now on");
 }
 
@@ -579,8 +548,9 @@ const PRESSED = {
   m: () => setMap({ isOn: !mapView.isOn }), a: () => detail && see(),
   g: () => detail && judge("good"), s: () => detail && judge("good", true),
   d: () => detail && judge("defective"), b: () => detail && boxFound(),
-  t: () => ask("/api/try", {}), w: () => { $("detail").close(); $("apply").focus(); }, h: showHistory, l: () => state && showThreshold(), "?": () => $("help").showModal(),
-  1: () => choose(""), 2: () => choose("abnormal"), 3: () => choose("said"),
+  t: () => ask("api/try", {}), w: () => { $("detail").close(); $("apply").focus(); }, h: showHistory, l: () => state && showThreshold(), "?": () => $("help").showModal(),
+  1: () => choose(""), 2: () => choose("abnormal"), 3: () => choose("said"), 4: () => choose("unreadable"), 5: () => choose("normal"),
+  "/": () => { if (!document.querySelector("dialog[open]")) $("by-name").focus(); },
 };
 
 function listen() {
@@ -590,8 +560,12 @@ function listen() {
   ["scroll", "resize"].forEach((x) => addEventListener(x, fillScreen, { passive: true }));
   document.querySelectorAll("[data-only]").forEach((x) => { x.onclick = attempt(() => choose(x.dataset.only)); });
   document.querySelectorAll(".shut").forEach((x) => { x.onclick = () => x.closest("dialog").close(); });
+  $("filter").oninput = chooseSoon;
+  $("filter").onsubmit = (event) => event.preventDefault();
+  $("filter").onreset = () => setTimeout(attempt(() => choose("")));
+  $("export").onclick = attempt(download);
   $("see-all").onclick = attempt(async () => {
-    await ask("/api/seen", { images: [...waiting.keys()] }); // those that are shown
+    await ask("api/seen", { images: [...waiting.keys()] }); // those that are shown
   });
   $("close").onclick = () => $("detail").close();
   $("detail").onclose = () => { detail = null; };
@@ -608,8 +582,8 @@ function listen() {
   $("found").onclick = attempt(boxFound);
   $("clear").onclick = attempt(() => { boxes = []; return say("defective"); });
   $("kind").onchange = attempt(() => say("defective"));
-  $("try").onclick = attempt(() => ask("/api/try", {}));
-  $("drop").onclick = attempt(() => ask("/api/drop", {}));
+  $("try").onclick = attempt(() => ask("api/try", {}));
+  $("drop").onclick = attempt(() => ask("api/drop", {}));
   $("apply").onclick = attempt(apply);
   $("trigger").onclick = attempt(() => ask("/trigger", {}));
   $("undo").onclick = attempt(() => restore(former));
@@ -624,7 +598,7 @@ function listen() {
   $("show-help").onclick = () => $("help").showModal();
   listenForBoxes();
   document.onkeydown = (event) => {
-    const isTyping = event.target.matches("input:not([type=range])");
+    const isTyping = event.target.matches("input:not([type=range]), select");
     if (event.ctrlKey || event.metaKey || event.altKey || isTyping) return;
     if (event.repeat && !event.key.startsWith("Arrow")) return;
     const work = PRESSED[event.key];
@@ -634,6 +608,10 @@ function listen() {
   };
 }
 
+const PAGE = {
+  path: "api/state", show, name: () => nameLine(), waiting: () => state.waiting,
+  tick: () => { $("age").textContent = newest ? `, newest image ${tellSince(newest)} ago` : ""; },
+};
 listen();
 follow();
 setInterval(tick, SECOND);

@@ -1,5 +1,6 @@
 """What programs can ask for, described as OpenAPI."""
 
+from skpatchsvdd._serve.downloads import FORMATS
 from skpatchsvdd._version import __version__
 
 
@@ -72,6 +73,23 @@ _THRESHOLD = {
 }
 _HEALTH = {"security": [{}], "responses": {"200": _answer("The server answers.")}}
 _METRICS = {"responses": {"200": _answer("For Prometheus.", "text/plain", _TEXT)}}
+_TEXTS, _NUMBERS = ("only", "name", "kind"), ("from", "until", "times")
+_CHOICE = [{"name": x, "in": "query", "schema": _TEXT} for x in _TEXTS]
+_CHOICE += [{"name": x, "in": "query", "schema": _NUMBER} for x in _NUMBERS]
+_TABLE = {
+    "summary": "The table of what was judged, of images that are chosen",
+    "parameters": _CHOICE,
+    "responses": {"200": _answer("As results.csv.", "text/csv", _TEXT)},
+}
+_FORMAT = {"name": "format", "in": "query", "required": True}
+_EXPORT = {
+    "summary": "Regions of images that are chosen, for other programs",
+    "parameters": [_FORMAT | {"schema": {"enum": FORMATS}}, *_CHOICE],
+    "responses": {
+        "200": _answer("What inspect --export writes.", "application/zip", _BINARY),
+        "default": _answer("Why not.", schema=_describe({"error": _TEXT})),
+    },
+}
 _TRIGGER = {
     "summary": "Inspect the next picture of a source that waits for this",
     "responses": {
@@ -89,6 +107,8 @@ OPENAPI = {
         "/inspect": {"post": _INSPECT},
         "/api/threshold": {"post": _THRESHOLD},
         "/trigger": {"post": _TRIGGER},
+        "/results.csv": {"get": _TABLE},
+        "/export.zip": {"get": _EXPORT},
         "/health": {"get": _HEALTH},
         "/metrics": {"get": _METRICS},
     },

@@ -4,13 +4,12 @@ import os
 import shutil
 import ssl
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from skpatchsvdd._cli import check_exists, describe_cause
-from skpatchsvdd._serve.station_file import is_station, read_lines
+from skpatchsvdd._serve.access import LOCAL
+from skpatchsvdd._serve.station_file import is_address, is_station, read_lines
 
 _TOKEN, _SHORTEST_TOKEN = "SKPATCHSVDD_TOKEN", 16
-_LOCAL = {"localhost", "127.0.0.1", "::1"}
 
 
 def check_options(args):
@@ -28,13 +27,11 @@ def check_options(args):
         raise FileNotFoundError(
             f"--on-alarm {args.on_alarm[0]}: there is no such program. Pass its path."
         )
-    if args.webhook is not None:
-        found = urlsplit(args.webhook)
-        if found.scheme not in ("http", "https") or not found.hostname:
-            raise ValueError(
-                f"--webhook must be an address as in http://host/path, got "
-                f"{args.webhook!r}."
-            )
+    if args.webhook is not None and not is_address(args.webhook):
+        raise ValueError(
+            f"--webhook must be an address as in http://host/path, got "
+            f"{args.webhook!r}."
+        )
     _check_certificate(args.certificate, args.key)
 
 
@@ -85,7 +82,7 @@ def find_token(args):
                 f"{describe_cause(error)}."
             ) from error
     token = token.strip() if token else None
-    if token is None and args.host not in _LOCAL:
+    if token is None and args.host not in LOCAL:
         raise ValueError(
             f"--host {args.host} can be reached from other machines, which takes a "
             f"token: put one of at least {_SHORTEST_TOKEN} characters into a file and "

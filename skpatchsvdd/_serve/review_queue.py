@@ -309,6 +309,7 @@ def _describe(changes, names):
         "n_gone_alarms": len(changes.gone_alarms),
         "threshold_before": float(changes.offset_before),
         "threshold": float(changes.offset),
+        "suspects": [(*shorten([x[0]]), *x[1:]) for x in changes.suspects[:_N_NAMED]],
         "is_new": changes.est is not None,
         "doubt": changes.doubt,
     }

@@ -16,7 +16,7 @@ VIDEOS = {".mp4", ".avi", ".mkv", ".mov", ".webm", ".m4v", ".mpg", ".mpeg", ".wm
 _OWN = r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*"
 # Milliseconds that a camera may take to answer, and to send the next picture; seconds
 # for the question why it does not.
-_OPEN_MS, _READ_MS, _ASK_SECONDS = 5000, 5000, 2
+_OPEN_MS, _READ_MS, _ASK_SECONDS = 15000, 5000, 2
 _PORTS = {"http": 80, "https": 443, "rtsp": 554, "rtsps": 322, "rtmp": 1935}
 
 

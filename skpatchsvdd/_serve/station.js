@@ -1,21 +1,4 @@
 "use strict";
-const $ = (id) => document.getElementById(id);
-const SECOND = 1000, LOST = 6;
-let run = null, state = null, heard = Date.now(), asked = 0, failed = "", skew = 0;
-
-const make = (tag, name, text) => {
-  const element = document.createElement(tag);
-  if (name) element.className = name;
-  if (text !== undefined) element.textContent = text;
-  return element;
-};
-const count = (n, noun) => `${n.toLocaleString("en")} ${noun}${n === 1 ? "" : "s"}`;
-
-function tellAge(seconds) {
-  if (seconds < 90) return `${Math.max(Math.round(seconds), 0)} s`;
-  return seconds < 5400 ? `${Math.round(seconds / 60)} min` : seconds < 172800 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86400)} days`;
-}
-
 const WORDS = { running: "running", opening: "being opened", broken: "broken" }, BADGES = { running: "normal", opening: "unreadable", broken: "abnormal" };
 
 function showLine(line) {
@@ -23,9 +6,11 @@ function showLine(line) {
   // A line that was never open has no page.
   const name = line.counts ? make("a", "", line.name) : make("span", "", line.name);
   if (line.counts) name.href = line.url;
-  head.append(name, " ", make("span", `badge ${BADGES[line.state]}`, WORDS[line.state]));
+  const isStill = line.state === "running" && line.standstill;
+  head.append(name, " ", make("span", `badge ${isStill ? "unreadable" : BADGES[line.state]}`, isStill ? "stands still" : WORDS[line.state]));
   item.append(head);
-  if (line.reason) item.append(make("p", "why", line.reason));
+  const why = line.reason || tellStill(line);
+  if (why) item.append(make("p", "why", why));
   if (!line.counts) return item;
   item.append(make("p", line.waiting ? "badge abnormal" : "quiet", line.waiting ? `${count(line.waiting, "alarm")} to look at` : "no alarm waits"));
   item.append(showLast(line));
@@ -39,30 +24,28 @@ function showLine(line) {
 function showLast(line) {
   const last = line.last, link = make("a", "last");
   link.href = line.url;
-  link.setAttribute("aria-label", `${line.name}: the newest image`);
   if (!last) { link.append(make("span", "blank", "no image yet")); return link; }
   if (last.pictures) {
     const picture = make("img");
     picture.src = `${last.pictures}/overlay`;
-    picture.alt = last.name;
+    picture.alt = `${line.name}, ${last.name}`;
     link.append(picture);
   } else link.append(make("span", "blank", "cannot be read"));
-  const age = tellAge((Date.now() + skew) / SECOND - last.time);
-  link.append(make("span", "text quiet", `${last.verdict}, ${age} ago`));
+  link.append(make("span", "text quiet", `${last.verdict}, ${tellSince(last.time)} ago`));
   return link;
 }
 
 // What has changed is drawn anew, so that what has the focus keeps it.
 function show() {
-  const waiting = state.lines.reduce((n, x) => n + (x.waiting || 0), 0), broken = state.lines.filter((x) => x.state === "broken").length;
-  $("status").textContent = `${count(state.lines.length, "line")}, ${count(waiting, "alarm")} to look at${broken ? `, ${broken} broken` : ""}`;
+  const broken = state.lines.filter((x) => x.state === "broken").length, still = state.lines.filter((x) => x.state === "running" && x.standstill).length;
+  const said = `${count(state.lines.length, "line")}, ${count(countWaiting(), "alarm")} to look at${broken ? `, ${broken} broken` : ""}${still ? `, ${still} standing still` : ""}`;
+  if ($("status").textContent !== said) $("status").textContent = said;
   $("sign-out").hidden = !state.has_token;
-  $("trouble").hidden = !state.trouble;
-  $("trouble").textContent = state.trouble || "";
+  showTrouble(state.trouble || "");
   const box = $("lines");
   const former = new Map([...box.children].map((x) => [x.dataset.name, x]));
   const items = state.lines.map((line) => {
-    const known = former.get(line.name), age = line.last ? tellAge((Date.now() + skew) / SECOND - line.last.time) : "", key = JSON.stringify([line, age]);
+    const known = former.get(line.name), age = line.last ? tellSince(line.last.time) : "", key = JSON.stringify([line, age]);
     if (known && known.dataset.key === key) return known;
     const item = showLine(line);
     item.dataset.name = line.name;
@@ -78,35 +61,7 @@ function show() {
   [...box.children].slice(items.length).forEach((x) => x.remove());
 }
 
-async function follow() {
-  asked = Date.now();
-  try {
-    const answer = await fetch("api/lines", { signal: AbortSignal.timeout(30 * SECOND) });
-    if (answer.status === 401) { location.href = "/login"; return; }
-    if (!answer.ok) throw new Error(answer.statusText);
-    const date = Date.parse(answer.headers.get("date"));
-    if (date) skew = date - Date.now(); // of the server's clock
-    state = await answer.json();
-    if (run !== null && run !== state.run) { location.reload(); return; }
-    run = state.run;
-    heard = Date.now();
-    failed = "";
-    show();
-  } catch (error) { failed = error.message; }
-  asked = 0;
-  tick();
-  setTimeout(follow, document.hidden ? 5 * SECOND : SECOND);
-}
-
-// Each second, whether or not the server answers: a dead one must not look alive.
-function tick() {
-  const isLost = failed || (asked && Date.now() - asked > LOST * SECOND);
-  $("lost").hidden = !isLost;
-  document.body.classList.toggle("is-lost", Boolean(isLost));
-  if (isLost) $("lost").textContent = `The server has not answered since ${new Date(heard).toLocaleTimeString()}${failed ? ` (${failed})` : ""}. What is shown is of then.`;
-  const waiting = state ? state.lines.reduce((n, x) => n + (x.waiting || 0), 0) : 0;
-  document.title = isLost ? "⚠ No answer · Station" : `${waiting ? `(${waiting}) ` : ""}Station`;
-}
-
+const countWaiting = () => state.lines.reduce((n, x) => n + (x.waiting || 0), 0);
+const PAGE = { path: "api/lines", show, name: () => "Station", waiting: countWaiting };
 follow();
 setInterval(tick, SECOND);

@@ -201,6 +201,7 @@ def _describe(name, entry):
         return shown | {
             "state": "broken" if line.trouble else "running",
             "reason": line.trouble,
+            "standstill": line.standstill,
             "model": printable(os.path.basename(line.path)),
             "waiting": waiting,
             "signals": signals,

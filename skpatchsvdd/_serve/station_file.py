@@ -34,7 +34,8 @@ def _is_command(x):
     return is_list and shutil.which(x[0]) is not None
 
 
-def _is_address(x):
+def is_address(x):
+    """Whether alarms can be posted to it."""
     found = urlsplit(x) if _is_text(x) else urlsplit("")
     return found.scheme in ("http", "https") and bool(found.hostname)
 
@@ -65,7 +66,7 @@ _KEYS = {
         _is_command,
         "a list of a program, which there is, and its arguments, all texts",
     ),
-    "webhook": (_is_address, "an address as in http://host/path"),
+    "webhook": (is_address, "an address as in http://host/path"),
     "keep": _COUNT,
     "queue": _COUNT,
     "device": (_is_text, "auto, cpu, cuda, ..."),

@@ -7,7 +7,9 @@ import sqlite3
 import threading
 import time
 from collections import Counter
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+
+from skpatchsvdd._cli import printable
 
 # Written into the file, and checked when it is opened.
 _VERSION = 2
@@ -36,15 +38,20 @@ CREATE TABLE IF NOT EXISTS outbox (
 """
 _SELECT = """
 SELECT id, file, time, verdict, score, threshold, p_value, kind, reason, model,
-    pictures, seen_by, seen_at, said, said_by, applied, revision, digest FROM images
+    pictures, seen_by, seen_at, said, said_by, applied, revision, digest, state
+    FROM images
 """
 _IS_WAITING = "verdict = 'abnormal' AND seen_at IS NULL"
 _IS_SAID = "said IS NOT NULL AND applied IS NULL"
-_ONLY = {
-    None: "1",
-    "abnormal": "verdict = 'abnormal'",
-    "waiting": _IS_WAITING,
-    "said": "said IS NOT NULL",
+ONLY = {x: f"verdict = '{x}'" for x in ("normal", "abnormal", "unreadable")}
+ONLY |= {"waiting": _IS_WAITING, "said": "said IS NOT NULL"}
+# What images can be chosen by, besides these; see `choose`.
+_CHOICES = {
+    "name": "holds(file, ?)",
+    "kind": "holds(IFNULL(json_extract(said, '$.kind'), kind), ?)",
+    "from": "time >= ?",
+    "until": "time < ?",
+    "times": "score / threshold >= ?",
 }
 # Signals that wait, at most: of those of weeks ago nobody wants to hear.
 _MOST_WAITING = 10_000
@@ -59,7 +66,7 @@ class Store:
 
     def __init__(self, path, n_pictures=5000):
         self._lock = threading.RLock()
-        self._n_pictures = n_pictures
+        self._path, self._n_pictures = path, n_pictures
         try:
             self._open(path)
         except sqlite3.OperationalError as error:
@@ -74,10 +81,7 @@ class Store:
             ) from error
 
     def _open(self, path):
-        self._base = sqlite3.connect(
-            path, check_same_thread=False, isolation_level=None
-        )
-        self._base.row_factory = sqlite3.Row
+        self._base = self._connect(path)
         self._base.execute("PRAGMA journal_mode=WAL")
         self._base.execute("PRAGMA synchronous=FULL")
         version = self._value("PRAGMA user_version")
@@ -88,6 +92,13 @@ class Store:
         self._revision = self._value("SELECT IFNULL(MAX(revision), 0) FROM images")
         counts = "SELECT verdict, COUNT(*) FROM images GROUP BY verdict"
         self._counts = Counter(dict(self._all(counts)))
+
+    @staticmethod
+    def _connect(path):
+        base = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+        base.row_factory = sqlite3.Row
+        base.create_function("holds", 2, _holds, deterministic=True)
+        return base
 
     def close(self):
         """Close the file; what was written stays."""
@@ -117,14 +128,8 @@ class Store:
         return rows[0][0] if rows else None
 
     def _images(self, condition, *values):
-        return [
-            dict(row)
-            | {
-                "file": os.fsdecode(row["file"]),
-                "said": json.loads(row["said"] or "null"),
-            }
-            for row in self._all(f"{_SELECT} WHERE {condition}", *values)
-        ]
+        rows = self._all(f"{_SELECT} WHERE {condition}", *values)
+        return [*map(_read_row, rows)]
 
     def knows(self, state):
         """Whether a file of a state was taken in; see `_cli.find_state`."""
@@ -181,10 +186,31 @@ class Store:
         """Return an image by its number, or None."""
         return next(iter(self._images("id = ?", number)), None)
 
-    def list_images(self, before=None, only=None, limit=60):
-        """Return images, the newest first; `only` "abnormal", "waiting" or "said"."""
-        condition = f"{_ONLY[only]} AND id < ? ORDER BY id DESC LIMIT ?"
-        return self._images(condition, 2**62 if before is None else before, limit)
+    def list_images(self, before=None, chosen=None, limit=60):
+        """Return images, the newest first, of those that are `chosen`; see `choose`."""
+        before = 2**62 if before is None else before
+        if not chosen:
+            return self._images("id < ? ORDER BY id DESC LIMIT ?", before, limit)
+        return [*self.choose(chosen, f"id < {before}", "id DESC", limit)]
+
+    def choose(self, chosen, condition="1", order="id", limit=-1):
+        """Yield images by `only`, a key of `ONLY`, and by values for `_CHOICES`.
+
+        A search may look at all that there ever was: it holds up nobody.
+        """
+        rest = dict(chosen or {})
+        only = rest.pop("only", None)
+        conditions = [condition, *([ONLY[only]] if only else [])]
+        conditions += [_CHOICES[name] for name in rest]
+        query = f"{_SELECT} WHERE {' AND '.join(conditions)} ORDER BY {order} LIMIT ?"
+        with closing(self._connect(self._path)) as base:
+            for row in base.execute(query, [*rest.values(), limit]):
+                yield _read_row(row)
+
+    def list_times(self, limit):
+        """Return when the last images were judged, the newest first."""
+        rows = self._all("SELECT time FROM images ORDER BY id DESC LIMIT ?", limit)
+        return [time for (time,) in rows]
 
     def list_old_files(self, verdict, n_newest, limit=50):
         """Return files of a verdict that are older than the newest ones of it."""
@@ -195,9 +221,16 @@ class Store:
         )
         return [os.fsdecode(file) for (file,) in rows]
 
-    def list_changes(self, since, limit=200):
-        """Return images that are new or changed since a revision, the oldest first."""
-        return self._images("revision > ? ORDER BY revision LIMIT ?", since, limit)
+    def list_changes(self, since, chosen=None, limit=200):
+        """Return images that are new or changed since a revision, the oldest first.
+
+        Each says whether it `is_chosen`; see `choose`.
+        """
+        images = self._images("revision > ? ORDER BY revision LIMIT ?", since, limit)
+        last = images[-1]["revision"] if images else since
+        condition = f"revision > {since} AND revision <= {last}"
+        ids = {x["id"] for x in self.choose(chosen, condition)} if chosen else None
+        return [x | {"is_chosen": ids is None or x["id"] in ids} for x in images]
 
     def list_said(self):
         """Return the images of which something was said that is not applied."""
@@ -317,6 +350,18 @@ class Store:
                 "UPDATE outbox SET tries = tries + 1, due = ?, error = ? WHERE id = ?",
                 (due, error, number),
             )
+
+
+def _read_row(row):
+    said = json.loads(row["said"] or "null")
+    return dict(row) | {"file": os.fsdecode(row["file"]), "said": said}
+
+
+def _holds(text, part):
+    """Whether a text, or the name of a file, has a part, in whatever case."""
+    if isinstance(text, bytes):
+        text = printable(os.path.basename(os.fsdecode(text)))
+    return part.casefold() in (text or "").casefold()
 
 
 def _digest(pictures):

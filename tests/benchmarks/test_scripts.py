@@ -24,7 +24,8 @@ SCRIPTS = [path.stem for path in sorted(BENCHMARKS.glob("[!_]*.py"))]
 
 pytestmark = pytest.mark.usefixtures("benchmarks")
 # Scripts that load models in processes of their own, which know no fixtures.
-WIDE_SCRIPTS = ("bench_inspection", "bench_load", "bench_scale", "bench_serve")
+WIDE_SCRIPTS = "bench_inspection", "bench_load", "bench_scale", "bench_serve"
+WIDE_SCRIPTS += ("bench_reliability",)
 
 
 @pytest.fixture
@@ -403,6 +404,21 @@ def test_serve_lines(run):
     for row in figures["rows"]:
         assert 0 < row["seen a s"] <= row["arrived a s"]
     assert 0 < figures["/health 50% ms"] <= figures["/health 100% ms"]
+
+
+@pytest.mark.slow
+def test_reliability(run):
+    for module in ("uvicorn", "cv2", "tomllib"):
+        pytest.importorskip(module)
+    figures = run(
+        "bench_reliability",
+        *("--minutes", 0.5, "--kills", 1, "--cuts", 1, "--images", 3, "--size", 72),
+    )
+    assert [row["line"] for row in figures["rows"]] == ["one", "two", "video", "camera"]
+    for row in figures["rows"][:2]:
+        assert (row["lost"], row["twice"]) == (0, 0)
+    assert min(row["arrived"] for row in figures["rows"]) > 0
+    assert figures["/health 99% ms"] > 0
 
 
 @pytest.mark.slow
