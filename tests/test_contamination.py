@@ -58,7 +58,7 @@ def test_defective_images_of_one_kind_are_set_aside(screened, mixed):
     suspects = screened.suspects_
     aside = suspects.indices[suspects.is_set_aside]
     assert sorted(aside) == np.flatnonzero(mixed[1]).tolist()
-    assert (suspects.p_values[suspects.is_set_aside] < 0.006).all()
+    assert (suspects.p_values[suspects.is_set_aside] < 1e-4).all()
     assert (np.diff(suspects.p_values) >= 0).all()
     assert len(screened.training_scores_) == N_GOOD
 

@@ -3,19 +3,22 @@
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtri, stdtr
 
 from skpatchsvdd._utils import SuspectsFound, warn
 
 # With fewer images nothing is implausible.
 MIN_IMAGES = 5
-# The p-values below which an image is not vouched for by others, and below which one of
-# those learnt from is named: of a hundred normal ones, a fifth of an image.
-IMPLAUSIBLE, STRANGE = 0.006, 0.002
+# The p-values below which an image is not vouched for by others; below which one of
+# those learnt from is named, of a hundred normal ones a fifth of an image; and below
+# which it is set aside in the end, about four deviations: a good one that is not learnt
+# from makes for false alarms.
+IMPLAUSIBLE, STRANGE, DEFECTIVE = 0.006, 0.002, 1e-4
 # Scores of images that are all copies of each other are 0, and have no logarithm.
 _TINY, _NARROWEST = 1e-12, 0.1
-# The quantile that tells how far the scores of normal images spread.
-_HIGH = 0.9
+# The quantiles that tell how far the scores of normal images spread, the second of how
+# far they are from the median.
+_HIGH, _MIDDLE = 0.9, 0.5
 
 
 class Suspects(NamedTuple):
@@ -30,13 +33,15 @@ class Suspects(NamedTuple):
 def measure_plausibility(scores, normal):
     """Return p-values of scores among those of images most of which are normal.
 
-    By a normal distribution of the logarithms of scores, of which the median and a
-    higher quantile are theirs: so a few defective ones change little.
+    By Student's t distribution of the logarithms of scores, about their median. The
+    deviation is the larger one of what a high quantile and what the median distance
+    from the median tell: so a few defective ones change little.
     """
     logs, normal = (np.log(np.maximum(-x, _TINY)) for x in (scores, normal))
     median, high = np.quantile(normal, [0.5, _HIGH])
-    deviation = max((high - median) / ndtri(_HIGH), _NARROWEST)
-    return ndtr((median - logs) / deviation)
+    away = np.quantile(abs(normal - median), _MIDDLE)
+    deviations = (high - median) / ndtri(_HIGH), away / ndtri((1 + _MIDDLE) / 2)
+    return stdtr(len(normal), (median - logs) / max(*deviations, _NARROWEST))
 
 
 def readmit(scores, normal):
@@ -46,7 +51,7 @@ def readmit(scores, normal):
     """
     is_plausible = np.zeros(len(scores), dtype=bool)
     for i in np.argsort(-scores, kind="stable"):
-        if measure_plausibility(scores[i : i + 1], normal)[0] < IMPLAUSIBLE:
+        if measure_plausibility(scores[i : i + 1], normal)[0] < DEFECTIVE:
             break
         is_plausible[i] = True
         normal = np.append(normal, scores[i])
