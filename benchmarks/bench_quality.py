@@ -101,6 +101,7 @@ def main():
         for n_train, (name, seed, parameters) in itertools.product(
             args.n_train or [len(train)], list_fits(args)
         ):
+            n_train = min(n_train, len(train))
             shown = train[np.linspace(0, len(train) - 1, n_train).astype(int)]
             est = PatchSVDD(
                 false_alarm_rate=0.05, random_state=seed, device=args.device

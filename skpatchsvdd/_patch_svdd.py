@@ -1600,7 +1600,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     def _part_twins(self, normal, training, fitted, calibration, context):
         """Score images without those that show the same piece, if there are any."""
         middle = fitted.indexes[len(fitted.indexes) // 2]
-        twins = find_twins(middle.view_bank(), context.device)
+        twins = find_twins(middle.view_bank(), len(normal), context.device)
         if twins is None:
             return fitted, calibration
         warn_of_twins(twins)

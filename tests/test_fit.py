@@ -173,3 +173,12 @@ def test_n_jobs_sets_threads_for_the_call_alone(quick, normal, monkeypatch):
     quick.set_params(n_jobs=1).fit(normal)
     assert seen == [1]
     assert torch.get_num_threads() == before
+
+
+def test_pictures_of_one_piece_of_which_the_bank_holds_nothing():
+    X = make_textures(10, image_size=48, random_state=0).images
+    X = np.concatenate([X, np.clip(X.astype(int) + 4, 0, 255).astype(np.uint8)])
+    est = PatchSVDD(max_iter=0, bank_size=11, random_state=6)
+    with pytest.warns(UserWarning, match="several pictures of one piece"):
+        est.fit(X)
+    assert len(est.training_scores_) == len(X)

@@ -39,13 +39,12 @@ _N_PATCHES, _MIN_PATCHES, _MAX_PRODUCTS = 32, 8, 2**34
 _PRODUCTS = 2**24
 
 
-def find_twins(bank, device):
+def find_twins(bank, n_images, device):
     """Return labels of images, the same for those that show the same piece.
 
-    From a `Bank` of patches of all images, of one scale. None if few images have twins,
-    or there are too few or too many to tell.
+    From a `Bank` of patches of so many images, of one scale. None if few images have
+    twins, or there are too few or too many to tell.
     """
-    n_images = int(bank.places[:, 0].max()) + 1
     n_pairs = n_images * len(bank.rows)
     too_many = device.type == "cpu" and n_pairs * _MIN_PATCHES > _MAX_PRODUCTS
     if len(np.unique(bank.places[:, 0])) < _MIN_IMAGES or too_many:
