@@ -35,6 +35,7 @@ from skpatchsvdd._encoding import (
     DEFAULT_STRIDES,
     DenseSetting,
     check_strides,
+    make_detail,
     make_pretrained,
     remembering,
 )
@@ -51,6 +52,7 @@ from skpatchsvdd._feedback import (
     take_defective,
 )
 from skpatchsvdd._images import (
+    FULL,
     check_defects,
     check_images,
     check_roi,
@@ -389,7 +391,12 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         "training": "no_validation",  # `_validate_params` checks both
         "patch_size": [Options(Integral, set(DEFAULT_STRIDES))],
         "strides": ["array-like", None],
-        "image_size": [Interval(Integral, 1, None, closed="left"), "array-like", None],
+        "image_size": [
+            Interval(Integral, 1, None, closed="left"),
+            StrOptions({FULL}),
+            "array-like",
+            None,
+        ],
         "roi": ["array-like", None],
         "max_iter": [StrOptions({"auto"}), Interval(Integral, 0, None, closed="left")],
         "early_stopping": ["boolean"],
@@ -585,7 +592,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         n_tasks = 2 + options.trains + (len(defective) > 0)  # encoding and scoring
         report = open_report(self, X, y, n_tasks)
         size, center = images.image_shape[:2], _center_of(normal, options.training)
-        setting = DenseSetting(size, center, options.light, strides, device, roi)
+        setting = DenseSetting(
+            size, center, options.light, strides, device, roi, images.reduction
+        )
         context = FitContext(setting, options, rng, report)
 
         training = train_encoder(
@@ -630,6 +639,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             n_aside = count_set_aside(self.contamination, n_images)
         if n_aside == 0 or n_images < MIN_IMAGES:
             return np.zeros(n_images, dtype=bool)
+        normal = replace(normal, stack=normal.stack.reduce())
         with self._start_bar("looking for defective images", n_images):
             return find_candidates(normal, options, device, roi, n_aside)
 
@@ -1051,7 +1061,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         self.fit(X, y, groups=groups, masks=masks)
         if len(self.training_scores_) == len(X):  # all are learnt from
             return _labels(self.training_scores_ - self.offset_)
-        images = check_images(X, image_size=self.image_size)
+        images = self._check_any_images(X)
         learnt = dict(zip(self._fitted.known, self.training_scores_, strict=True))
         scores = np.array([learnt.get(x, np.nan) for x in list_digests(images)])
         is_new = np.isnan(scores)
@@ -1514,10 +1524,16 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
 
     def _make_pretrained(self, images, options, device):
         """Return the pretrained encoders, and the strides of all scales."""
+        if images.reduction > 1 and not options.embeds:
+            raise ValueError(
+                "image_size='full' needs encoder='procedural', alone, and "
+                "training='dense'. Pass these, or image_size=(height, width)."
+            )
         given, shape = self.strides, images.image_shape
         strides = check_strides(given, options.encoder, self.patch_size, shape)
         length = self.embedding_dim if options.embeds else None
         pretrained = make_pretrained(options.pretrained, images, device, length)
+        pretrained += make_detail(images, self.embedding_dim)
         return pretrained, strides + tuple(k for x in pretrained for k in x.strides)
 
     def _split(self, images, groups, defective, options, rng):
@@ -1656,8 +1672,12 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
 
     def _check_any_images(self, X):
         """Check images that need not have the shape of those that were learnt from."""
+        size, n_channels = self.image_size, self.inspected_shape_[2]
+        reduction = self._fitted.setting.reduction
+        if isinstance(size, str):  # all are brought to the size of the first ones
+            size = self.inspected_shape_[:2]
         return check_images(
-            X, image_size=self.image_size, n_channels=self.inspected_shape_[2]
+            X, image_size=size, n_channels=n_channels, reduction=reduction
         )
 
     def _check_scale(self, value, name):

@@ -53,7 +53,7 @@ def collect_banks(
         scales = [take_cells(x.flatten(1, 2), cells) for x, cells in pairs]
         for i, x in enumerate(scales if start == 0 else ()):
             shape = n_images * x.shape[1], x.shape[2]
-            size = rows_to_keep(bank_size, *shape)
+            size = rows_to_keep(bank_size, *shape, encoder.most_rows[i])
             coresets.append(_make_coreset(size, *shape, rng, encoder.device, folds))
             _add_banks(coresets[i], former[i : i + 1])
         of_batch = owners[taken], numbers[taken]
@@ -99,13 +99,13 @@ def _label(owners, numbers, cells):
     return np.column_stack([pairs, np.tile(cells, len(numbers))])
 
 
-def count_folds(bank_size, n_owners, n_rows, n_features):
+def count_folds(bank_size, n_owners, n_rows, n_features, most_rows):
     """Return of how many folds banks are made: 0 if they have room for all rows.
 
-    `n_rows` and `n_features` are those of each scale.
+    `n_rows`, `n_features` and `most_rows` are those of each scale.
     """
-    pairs = list(zip(n_rows, n_features, strict=True))
-    sizes = [rows_to_keep(bank_size, *pair) for pair in pairs]
+    scales = zip(n_rows, n_features, most_rows, strict=True)
+    sizes = [rows_to_keep(bank_size, *scale) for scale in scales]
     if sizes == list(n_rows):
         return 0
     return max(min(_N_FOLDS, n_owners, *sizes), 2)
@@ -115,10 +115,13 @@ def _make_bank(rows, labels):
     return Bank(rows, np.ascontiguousarray(labels[:, 0]), labels[:, 1:].copy())
 
 
-def rows_to_keep(bank_size, n_rows, n_features):
-    """Return how many of `n_rows` rows a `bank_size` parameter keeps."""
+def rows_to_keep(bank_size, n_rows, n_features, most=None):
+    """Return how many of `n_rows` rows a `bank_size` parameter keeps.
+
+    `most` is the bound of a scale where that is None.
+    """
     if bank_size is None:
-        return min(n_rows, MAX_BYTES // (4 * n_features))
+        return min(n_rows, most or MAX_BYTES // (4 * n_features))
     if isinstance(bank_size, Integral):
         return min(n_rows, int(bank_size))
     return max(round(bank_size * n_rows), 1)

@@ -10,7 +10,7 @@ from scipy.stats import beta
 
 from skpatchsvdd._cli.models import back_up, check_output
 from skpatchsvdd._cli.terminal import ABNORMAL, OK, printable
-from skpatchsvdd._images import check_images, list_digests
+from skpatchsvdd._images import list_digests
 from skpatchsvdd._utils import Report, hold_lock
 
 _N_LEAST_NORMAL = 5
@@ -51,9 +51,7 @@ def digest_files(files, est):
     """Return text by which images are known again, as in `training_digests_`."""
     if not files:
         return []
-    n_channels = est.inspected_shape_[2]
-    images = check_images(files, image_size=est.image_size, n_channels=n_channels)
-    return [digest.hex() for digest in list_digests(images)]
+    return [digest.hex() for digest in list_digests(est._check_any_images(files))]
 
 
 def find_set_aside(est):

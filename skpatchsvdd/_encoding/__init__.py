@@ -32,6 +32,7 @@ from skpatchsvdd._encoding.registry import (
     check_encoder,
     check_strides,
     join_encoders,
+    make_detail,
     make_encoder,
     make_pretrained,
 )

@@ -40,6 +40,9 @@ class PatchEncoder(nn.Module):
     # Whether images are encoded as they are, on the 0..1 scale, or centred and with
     # slow changes of light damped.
     sees_light = False
+    # Whether it sees images at full resolution, and coarse scales reduced ones.
+    sees_detail = False
+    most_rows = None  # patches in a bank of no given size, at most; None is no bound
     # Pixels around a patch that its feature depends on, a multiple of all strides.
     margin = 0
     tile_step = 1  # pixels, of a multiple of which tiles of large images begin

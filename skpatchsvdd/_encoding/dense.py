@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from skpatchsvdd._encoding.base import grid_shape
-from skpatchsvdd._images import pixels_to_float
+from skpatchsvdd._images import pixels_to_float, resize_images
 from skpatchsvdd._utils import as_writable, exact_convolutions, halve_without_memory
 
 # Patches inspected together. On a CPU one image of usual size is enough work.
@@ -35,6 +35,7 @@ class DenseSetting(NamedTuple):
     strides: tuple  # one for each of the encoder's patch sizes
     device: torch.device
     roi: np.ndarray | None = None  # the pixels that are looked at; all if None
+    reduction: int = 1  # images come at so many times this size
 
     def make(self, encoder):
         """Return an encoder that works so."""
@@ -57,7 +58,17 @@ class DenseEncoder:
     scale, the numbers of the patches that hold a pixel to look at.
     """
 
-    def __init__(self, encoder, image_size, center, light, strides, device, roi=None):
+    def __init__(
+        self,
+        encoder,
+        image_size,
+        center,
+        light,
+        strides,
+        device,
+        roi=None,
+        reduction=1,
+    ):
         self.patch_sizes = encoder.patch_sizes
         self.scale_weights = encoder.scale_weights
         # Scales by which images are compared: of "procedural", if they are there.
@@ -71,6 +82,9 @@ class DenseEncoder:
         self.strides = strides
         self.device = device
         self.roi = roi
+        self.reduction = reduction
+        # By scale, how many patches a bank of no given size holds, or None.
+        self.most_rows = [x.most_rows for x in encoder.members for _ in x.patch_sizes]
         self._tile_steps = [x.tile_step for x in encoder.members for _ in x.patch_sizes]
         scales = list(zip(self.patch_sizes, strides, strict=True))
         self.grids = [grid_shape(image_size, *scale) for scale in scales]
@@ -104,16 +118,17 @@ class DenseEncoder:
         """Return features of images by scale, (n, rows, cols, D).
 
         Images are an array, or a tensor on the device, (n, height, width, n_channels),
-        bytes or 0..1. ``choose(tiles)`` returns those of the tiles along an axis of a
+        bytes or 0..1, at `reduction` times `image_size`. ``choose(tiles)`` returns those of the tiles along an axis of a
         large image that are encoded; see `list_places`.
         """
-        x = self._center_images(images)
+        if not isinstance(images, torch.Tensor):
+            images = self.move(images)
         # A CPU's convolution rounds differently for other batch sizes: image by image,
         # a score depends on that image alone, and takes no longer.
-        size = 1 if self.device.type == "cpu" else len(x)
+        size = 1 if self.device.type == "cpu" else len(images)
         with torch.inference_mode(), exact_convolutions(self.device):
             maps = halve_without_memory(
-                lambda n: [self._encode_maps(part, choose) for part in x.split(n)], size
+                lambda n: [self._encode_maps(x, choose) for x in images.split(n)], size
             )
         scales = zip(*maps, strict=True)
         return [torch.cat(scale).permute(0, 2, 3, 1) for scale in scales]
@@ -122,7 +137,11 @@ class DenseEncoder:
         """Return images less the centre, (n, n_channels, height, width)."""
         if not isinstance(images, torch.Tensor):
             images = self.move(images)
-        x = pixels_to_float(images) - self._center
+        x = pixels_to_float(images)
+        if self.reduction > 1:
+            x = resize_images(x.permute(0, 3, 1, 2), self.image_size)
+            x = x.permute(0, 2, 3, 1)
+        x = x - self._center
         x = x.permute(0, 3, 1, 2)  # (n, c, h, w)
         return x if self._roi is None else torch.where(self._roi, x, 0.0)
 
@@ -131,11 +150,25 @@ class DenseEncoder:
         x = self._center_images(images) + self._center.permute(2, 0, 1)
         return keep_pictures(x)
 
-    def _encode_maps(self, images, choose):
+    def _show_details(self, images):
+        """Return images at full resolution, (n, n_channels, height, width)."""
+        x = pixels_to_float(images).permute(0, 3, 1, 2)
+        if self._roi is None:
+            return x
+        roi = self._roi.repeat_interleave(self.reduction, 0)
+        roi = roi.repeat_interleave(self.reduction, 1)
+        return torch.where(roi, x, self._center.permute(2, 0, 1))
+
+    def _encode_maps(self, pixels, choose):
         """Features of whole images by scale, (n, D, rows, cols)."""
+        images = self._center_images(pixels)
         is_whole = math.prod(self.image_size) <= _WHOLE_PIXELS
         features = []
         for member, scales in self._members:
+            if member.sees_detail:
+                details = self._show_details(pixels)
+                features += member.encode_images(details, self.strides[scales])
+                continue
             x = images
             if member.sees_light:
                 x = images + self._center.permute(2, 0, 1)  # as they came in

@@ -105,7 +105,7 @@ def find_units(encoder, images, position_weight, rng, report=None):
     if position_weight == 0:
         return [0.0] * len(encoder.strides)
     choose, cells = choose_patches(encoder)
-    if choose is list:
+    if choose is list and encoder.reduction == 1:
         n_bytes = sum(4 * x.numel() for x in encoder.encode_stack(images.take([0])))
         n_compared = min(_N_COMPARED, max(_COMPARED_BYTES // n_bytes, 2), len(images))
     else:

@@ -96,12 +96,15 @@ class ProceduralEncoder(PatchEncoder):
                 f"whose features have {LENGTH} numbers, got {embedding_dim}. Pass a "
                 "smaller one, or encoder='hierarchical'."
             )
-        encoder = cls(n_channels, embedding_dim, patch_size)
+        return cls(n_channels, embedding_dim, patch_size).load_weights()
+
+    def load_weights(self):
+        """Take the weights of the package, and return the encoder."""
         arrays, _ = _read_shipped(WEIGHTS)
-        for name, parameter in encoder.named_parameters():
+        for name, parameter in self.named_parameters():
             if name in arrays:
                 parameter.data = torch.from_numpy(arrays[name].astype(np.float32))
-        return encoder.requires_grad_(False)
+        return self.requires_grad_(False)
 
     def trained_parameters(self):
         """Return the embedding: the network is never trained again."""
@@ -182,7 +185,7 @@ class ProceduralEncoder(PatchEncoder):
         Of images that are patches themselves, those of the scales that fit.
         """
         if images.shape[1] != 3:
-            images = _to_three_channels(images)
+            images = to_three_channels(images)
         image_size = images.shape[2:]
         sizes = [x for x in self.patch_sizes if x <= min(image_size)]
         features = {}
@@ -200,7 +203,7 @@ class ProceduralEncoder(PatchEncoder):
         return [x.astype(np.float16) for x in arrays[:-n]] + arrays[-n:]
 
 
-def _to_three_channels(images):
+def to_three_channels(images):
     """Repeat a single channel; of others, take three means along the channels."""
     n, _, height, width = images.shape
     x = images.permute(0, 2, 3, 1).flatten(1, 2)  # (n, pixels, c)

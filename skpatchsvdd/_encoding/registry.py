@@ -5,11 +5,15 @@ from numbers import Integral
 from torch import nn
 
 from skpatchsvdd._encoding.base import PatchEncoder, reset_parameters
+from skpatchsvdd._encoding.detail import DetailEncoder
 from skpatchsvdd._encoding.modules import make_module_encoder
 from skpatchsvdd._encoding.networks import HierarchicalEncoder
 from skpatchsvdd._encoding.procedural import ProceduralEncoder
 
-ENCODERS = {x.name: x for x in (HierarchicalEncoder, ProceduralEncoder)}
+_NAMED = (HierarchicalEncoder, ProceduralEncoder)
+# All that model files may hold, and those that users may name.
+ENCODERS = {x.name: x for x in (*_NAMED, DetailEncoder)}
+_NAMES = [x.name for x in _NAMED]
 
 
 def check_encoder(encoder):
@@ -21,10 +25,10 @@ def check_encoder(encoder):
     is_one = isinstance(encoder, str | nn.Module) or not hasattr(encoder, "__iter__")
     given = (encoder,) if is_one else tuple(encoder)
     names = [x for x in given if not isinstance(x, nn.Module)]
-    if not given or not all(isinstance(x, str) and x in ENCODERS for x in names):
+    if not given or not all(isinstance(x, str) and x in _NAMES for x in names):
         raise ValueError(
             "encoder must be 'auto', one of "
-            f"{', '.join(map(repr, ENCODERS))}, a torch.nn.Module, or a list of some "
+            f"{', '.join(map(repr, _NAMES))}, a torch.nn.Module, or a list of some "
             f"of these, got {encoder!r}. skpatchsvdd.encoders.Function makes a module "
             "of a function."
         )
@@ -93,6 +97,14 @@ def make_pretrained(pretrained, images, device, embedding_dim=None):
         else make_module_encoder(x, modules.index(x), images, device)
         for x in pretrained
     ]
+
+
+def make_detail(images, embedding_dim):
+    """Return the encoders of full resolution: one, or none for images of usual size."""
+    if images.reduction == 1:
+        return []
+    n_channels = images.image_shape[2]
+    return [DetailEncoder.make_detail(n_channels, images.reduction, embedding_dim)]
 
 
 def join_encoders(members):

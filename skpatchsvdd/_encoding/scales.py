@@ -1,6 +1,7 @@
 """The scales of "procedural": sizes of images, stages, and where patches lie."""
 
 import functools
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -30,7 +31,7 @@ SCALES = {
 LARGEST = max(SCALES)
 # Pixels from one cell of a stage to the next, and cells along each axis that the
 # feature of a patch is the mean of.
-_STEPS, _WIDTHS = (4, 8, 16), (3, 2, 2)
+STEPS, _WIDTHS = (4, 8, 16), (3, 2, 2)
 
 
 def zoom_images(images, zoom):
@@ -40,7 +41,7 @@ def zoom_images(images, zoom):
     down, across = (
         _resize_axis(length, zoom, images.device) for length in images.shape[2:]
     )
-    return _bring(images, down, across)
+    return bring(images, down, across)
 
 
 def take_patches(x, patch_size, image_size):
@@ -52,10 +53,10 @@ def take_patches(x, patch_size, image_size):
         _patch_weights(length, n_cells, patch_size, x.device)
         for length, n_cells in zip(image_size, x.shape[2:], strict=True)
     )
-    return _bring(x, down, across)
+    return bring(x, down, across)
 
 
-def _bring(x, down, across):
+def bring(x, down, across):
     """Return ``down @ x @ across.T``, as two products of two matrices: much faster."""
     return ((x @ across.T).mT @ down.T).mT
 
@@ -79,18 +80,26 @@ def _resize_axis(length, zoom, device):
 def _patch_weights(length, n_cells, patch_size, device):
     """Weight of each cell of a stage in the feature of each patch along an axis.
 
-    Cell i is centred on pixel i times the step of its stage, of the resized image. What
-    lies beyond the last cell is taken from it.
+    Cell i is centred on pixel i times the step of its stage, of the resized image.
     """
     stage, zoom, stride, _ = SCALES[patch_size]
-    width = _WIDTHS[stage]
     starts = np.arange(0, length - patch_size + 1, stride)
-    middles = (zoom * (starts + patch_size / 2) - 0.5) / _STEPS[stage]
-    cells = np.arange(-width, n_cells + width)
+    middles = (zoom * (starts + patch_size / 2) - 0.5) / STEPS[stage]
+    weights = average_cells(middles, _WIDTHS[stage], n_cells)
+    return torch.from_numpy(weights).to(device)
+
+
+def average_cells(middles, width, n_cells):
+    """Return the weight of each cell in the mean over some around each middle.
+
+    `width` is their number. What lies beyond the last cell is taken from it.
+    """
+    reach = math.ceil(width)
+    cells = np.arange(-reach, n_cells + reach)
     left = np.maximum(middles[:, None] - width / 2, cells - 0.5)
     right = np.minimum(middles[:, None] + width / 2, cells + 0.5)
     overlap = np.maximum(right - left, 0) / width
-    weights = np.zeros((len(starts), n_cells))
+    weights = np.zeros((len(middles), n_cells))
     for cell, own in zip(cells.clip(0, n_cells - 1), overlap.T, strict=True):
         weights[:, cell] += own
-    return torch.from_numpy(weights.astype(np.float32)).to(device)
+    return weights.astype(np.float32)

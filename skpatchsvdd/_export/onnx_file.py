@@ -23,6 +23,11 @@ _BEGINNING = 64
 
 def export_onnx(est, path, input_size):
     """Write a fitted estimator as a file of ONNX; see `PatchSVDD.export_onnx`."""
+    if est._fitted.setting.reduction > 1:
+        raise ValueError(
+            "export_onnx cannot write a model of image_size='full', whose finest scale "
+            "sees images in tiles. Fit with image_size=(height, width), or use save."
+        )
     _import_onnx()
     path = check_file_name(path)
     est._fitted.check_file()

@@ -1,6 +1,8 @@
 """What comes in: images, their files, digests and labels."""
 
 from skpatchsvdd._images.arrays import (
+    COARSE_PIXELS,
+    FULL,
     as_array,
     as_images,
     check_image_size,
@@ -37,5 +39,6 @@ from skpatchsvdd._images.stack import (
     list_digests,
     pixels_to_float,
     resize_image,
+    resize_images,
     stack_images,
 )

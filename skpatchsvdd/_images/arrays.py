@@ -32,6 +32,8 @@ _N_READERS = 4
 # Arrays of floats of an image's size, at least, while one is inspected: as it was
 # resized, as it is encoded, its light taken out, and its map.
 _N_COPIES = 4
+# Full resolution, as an image size, and about how many pixels coarse scales then see.
+FULL, COARSE_PIXELS = "full", 576 * 768
 # Files, at most, whose scale is looked at.
 _N_LOOKED_AT = 8
 # Floats of 0..1 can go a little below 0 by resizing; far above 1 they are hardly on
@@ -41,14 +43,16 @@ _NEGATIVE, _BEYOND_UNIT, _NO_PIXEL = -0.1, 10.0, 1e6
 _TWELVE_BITS = 4095
 
 
-def check_images(X, *, image_size=None, n_channels=1):
+def check_images(X, *, image_size=None, n_channels=1, reduction=1):
     """Check images in any accepted form and return them as one `ImageStack`.
 
     Neither an array that is mapped into memory nor files are read as a whole. With an
-    `image_size` every image is resized. Files have `n_channels` at least: grey ones
-    become colour.
+    `image_size` every image is resized, and read at `reduction` times that size;
+    `FULL` finds both for images of one size. Files have `n_channels` at least: grey
+    ones become colour.
     """
-    size = check_image_size(image_size)
+    is_full = isinstance(image_size, str) and image_size == FULL
+    size = None if is_full else check_image_size(image_size)
     X, least = as_images(X), 1
     if isinstance(X, np.ndarray):
         X = _check_array(X)
@@ -63,9 +67,17 @@ def check_images(X, *, image_size=None, n_channels=1):
     if size is None:
         _check_one_size(X, shapes)
         size = shapes[0][:2]
+        if is_full:
+            size, reduction = _find_reduction(size)
     else:
-        _check_memory(size, n_channels)
-    return ImageStack(X, shapes, (*size, n_channels))
+        _check_memory([reduction * length for length in size], n_channels)
+    return ImageStack(X, shapes, (*size, n_channels), reduction=reduction)
+
+
+def _find_reduction(size):
+    """Return the size at which coarse scales see images, and by how much it is less."""
+    reduction = max(round(math.sqrt(math.prod(size) / COARSE_PIXELS)), 1)
+    return tuple(round(length / reduction) for length in size), reduction
 
 
 def check_image_size(image_size):

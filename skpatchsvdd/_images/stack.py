@@ -51,6 +51,8 @@ class ImageStack:
     roi: np.ndarray | None = None  # bool (height, width): where images are not grey
     window: tuple = (slice(None), slice(None))  # the part of images in the stack
     kept: dict | None = None  # images, for those who load them several times
+    # Images are read at so many times the size of the stack: at full resolution.
+    reduction: int = 1
 
     @cached_property
     def image_shape(self):
@@ -69,6 +71,11 @@ class ImageStack:
         """The paths of images that came as files, from the root on; None of others."""
         items = (self.items[i] for i in self._indices)
         return [os.path.abspath(x) if is_path(x) else None for x in items]
+
+    @property
+    def _read_shape(self):
+        height, width, n_channels = self.full_shape
+        return height * self.reduction, width * self.reduction, n_channels
 
     @property
     def _indices(self):
@@ -90,7 +97,7 @@ class ImageStack:
     def _load(self, chosen):
         if isinstance(self.items, np.ndarray):
             check_mapped(self.items, "X")
-            if self.items.shape[1:] == self.full_shape:
+            if self.items.shape[1:] == self._read_shape:
                 # Of all images, a slice copies nothing.
                 chosen = chosen if self.indices is None else self.indices[chosen]
                 return to_scale(self.items[chosen])
@@ -106,12 +113,12 @@ class ImageStack:
         if is_path(self.items[0]):
             n_pixels = max(map(math.prod, sizes), default=0)
             n_threads = max(n_pixels // _PIXELS_PER_READER, 1)
-        resizes = sizes != {self.full_shape[:2]}
+        resizes = sizes != {self._read_shape[:2]}
         return map_in_threads(self._load_one, indices, n_threads, resizes)
 
     def _load_one(self, i):
         """Return one image, (height, width, n_channels), as uint8 or 0..1 floats."""
-        *size, n_channels = self.full_shape
+        *size, n_channels = self._read_shape
         image = self.items[i]
         if is_path(image):
             image = read_known(image, self.shapes[i], size)
@@ -140,11 +147,17 @@ class ImageStack:
         For those who read all images several times; others would keep them in vain.
         """
         are_decoded = is_path(self.items[0])
-        are_resized = any(size != self.full_shape[:2] for size in self.sizes)
-        n_bytes = 4 * len(self) * math.prod(self.full_shape)
+        are_resized = any(size != self._read_shape[:2] for size in self.sizes)
+        n_bytes = 4 * len(self) * math.prod(self._read_shape)
         if not (are_decoded or are_resized) or n_bytes > _HELD_BYTES:
             return self
         return replace(self, kept={})
+
+    def reduce(self):
+        """Return the images as coarse scales see them, in the size of the stack."""
+        if self.reduction == 1:
+            return self
+        return replace(self, reduction=1, kept=None).hold()
 
     def crop(self, window):
         """Return the part of all images in a window, a pair of slices, as a stack."""
@@ -204,8 +217,12 @@ def resize_image(image, size):
     # Only what torch would not take is copied.
     pixels = np.require(pixels_to_float(image), requirements=["C", "W"])
     x = torch.from_numpy(pixels).permute(2, 0, 1)[None]
-    x = F.interpolate(x, tuple(size), mode="bilinear", antialias=True)
-    return x[0].permute(1, 2, 0).numpy()
+    return resize_images(x, size)[0].permute(1, 2, 0).numpy()
+
+
+def resize_images(x, size):
+    """Resize images (n, channels, height, width), anti-aliased."""
+    return F.interpolate(x, tuple(size), mode="bilinear", antialias=True)
 
 
 def pixels_to_float(pixels):
@@ -253,8 +270,9 @@ def _hash(image, n_bytes):
 
 def list_digests(images, progress=None):
     """Digest every image of a stack; ``progress(n)`` is told how many are done."""
-    digests = []
-    for _, batch in images.batches(_BATCH, is_ahead=True):
+    digests, n_bytes = [], 4 * math.prod(images.full_shape) * images.reduction**2
+    size = max(min(_BATCH, _HELD_BYTES // n_bytes), 1)
+    for _, batch in images.batches(size, is_ahead=True):
         digests += map_in_threads(image_digest, batch)
         if progress is not None:
             progress(len(digests))

@@ -185,9 +185,9 @@ def join_fitted(fitted, others, added, calibration, context):
     owners, folds = find_folds(owners, fitted.n_folds)
     banks, samples, n_known = _collect_parts(fitted, joining, owners)
     dense, joined = context.load(fitted).encoder, []
-    for parts, cells in zip(banks, dense.cells, strict=True):
+    for parts, cells, most in zip(banks, dense.cells, dense.most_rows, strict=True):
         shape = n_known * len(cells), parts[0].rows.shape[1]
-        size = rows_to_keep(context.options.bank_size, *shape)
+        size = rows_to_keep(context.options.bank_size, *shape, most)
         joined.append(join_banks(parts, size, context.rng, context.device, folds))
     indexes = index_banks(joined, context)
     samples = [
@@ -298,7 +298,8 @@ def fold_bank(fitted, new_owners, context):
 
 def _count_folds(dense, owners, n_features, bank_size):
     n_rows = [len(owners) * len(cells) for cells in dense.cells]
-    return count_folds(bank_size, len(np.unique(owners)), n_rows, n_features)
+    n_owners = len(np.unique(owners))
+    return count_folds(bank_size, n_owners, n_rows, n_features, dense.most_rows)
 
 
 def find_folds(owners, n_folds):

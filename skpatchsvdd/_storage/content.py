@@ -15,6 +15,7 @@ from skpatchsvdd._encoding import (
     grid_shape,
 )
 from skpatchsvdd._feedback import Feedback, KnownDefects
+from skpatchsvdd._images import FULL
 from skpatchsvdd._scoring import EncodedImages, FittedBank
 from skpatchsvdd._screening import Suspects
 from skpatchsvdd._utils import safe_after_fork
@@ -57,13 +58,18 @@ def _is_size_right(parameters, learnt):
     n_channels, *_ = learnt["encoder_"].config
     *size, last = shape
     pair = [given] * 2 if isinstance(given, int) else given
+    reduction = learnt["_fitted"].setting.reduction
     return (
         len(shape) == 3
         and _are_positive(shape)
         and last == n_channels
         and min(size) >= max(learnt["patch_sizes_"])
-        and math.prod(shape) <= _MAX_VALUES
-        and (given is None or list(pair) == size)  # what images are resized to
+        and _are_positive([reduction])
+        and math.prod(shape) * reduction**2 <= _MAX_VALUES
+        and (given in (None, FULL) or list(pair) == size)  # what images are resized to
+        and [x.config[2] for x in learnt["encoder_"].members if x.sees_detail]
+        == [reduction] * (reduction > 1)
+        and (given == FULL or reduction == 1)
     )
 
 

@@ -145,6 +145,7 @@ def take_masked(defective, roi=None):
     if defective is None:
         return None
     masks = defective.masks
+    defective = replace(defective, stack=defective.stack.reduce())
     if roi is not None:
         masks = [None if mask is None else mask & roi for mask in masks]
         defective = replace(defective, stack=defective.stack.hide_outside(roi))

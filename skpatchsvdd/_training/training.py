@@ -2,6 +2,7 @@
 
 import copy
 import functools
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -55,14 +56,22 @@ def train_encoder(images, context, former=None, pretrained=(), defective=None):
     with a mask fill some of the synthetic defects that dense training draws. An
     interrupt ends the training early.
     """
-    options, roi = context.options, context.setting.roi
+    options, setting = context.options, context.setting
+    roi, images, full = setting.roi, images.reduce(), images
     if roi is not None:  # defects, too, are made of what is seen
         images = images.hide_outside(roi)
     masked, embedded = take_masked(defective, roi), None
     if options.embeds:
         embedded, *pretrained = pretrained
+        coarse = setting._replace(strides=embedded.strides, reduction=1)
+        context = replace(context, setting=coarse)
     training = _train(images, context, former, embedded, masked)
-    pretrained = [x.adapt(images, context.setting) for x in pretrained]
+    pretrained = [
+        whiten(x, full, setting._replace(strides=x.strides))
+        if x.sees_detail
+        else x.adapt(images, setting)
+        for x in pretrained
+    ]
     return training._replace(encoder=join_encoders([training.encoder, *pretrained]))
 
 

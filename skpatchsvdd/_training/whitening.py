@@ -39,7 +39,8 @@ def measure_covariances(encoder, images, setting):
     plain = encoder.embed([torch.eye(encoder.full_length)] * len(encoder.embedding))
     dense = setting.make(plain)
     choose, cells = choose_patches(dense)
-    n = min(_N_IMAGES if choose is list else _N_LARGE, len(images))
+    is_large = choose is not list or setting.reduction > 1
+    n = min(_N_LARGE if is_large else _N_IMAGES, len(images))
     spaced = np.linspace(0, len(images) - 1, n).astype(int)
     covariances = []
     for x, counted in zip(
