@@ -21,7 +21,6 @@ from bench_memory import peak_memory, run_alone
 from PIL import Image, ImageDraw
 
 from skpatchsvdd import PatchSVDD
-
 from skpatchsvdd.metrics import detection_auroc
 
 RATE = 0.05
@@ -46,7 +45,10 @@ def main():
         "--scratch", nargs=2, type=int, default=[6, 20], help="shortest and longest"
     )
     parser.add_argument(
-        "--settings", nargs="+", choices=["default", "full"], default=["default", "full"]
+        "--settings",
+        nargs="+",
+        choices=["default", "full"],
+        default=["default", "full"],
     )
     parser.add_argument("--device", default="auto")
     args = parser.parse_args()
@@ -159,7 +161,9 @@ def measure(args, folder, setting, device):
         "s an image": seconds / n,
         "CPU s an image": cpu / n,
         "peak MB": peak_memory() / 1e6,
-        "lengths": [x for x, y in zip(lengths, abnormal[len(good) :], strict=True) if y],
+        "lengths": [
+            x for x, y in zip(lengths, abnormal[len(good) :], strict=True) if y
+        ],
     }
 
 

@@ -77,6 +77,7 @@ from skpatchsvdd._scoring import (
     encode_images,
     explain,
     find_added,
+    foretell,
     import_pandas,
     inspect_images,
     join_fitted,
@@ -185,10 +186,13 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         Pixels from one patch to the next, one value for each scale, smallest scale
         first. None is 4, 16, 16 for the scales 32, 64, 128. "procedural" has its
         own, 8, 8, 16, 16 for the scales 12, 16, 32, 64, and takes None alone.
-    image_size : int or (int, int), default=None
+    image_size : int, (int, int) or "full", default=None
         Size (height, width) to which every image is resized, with anti-aliasing, before
         anything else. None keeps the size: a photograph of 4000 x 3000 takes a CPU
-        minutes, one of 576 x 768 seconds.
+        minutes, one of 576 x 768 seconds. "full", for photographs with small defects,
+        looks at both: at each image reduced to about as many pixels, in which
+        `inspected_shape_` and masks are counted, and at small patches of all of its
+        pixels, see :ref:`full`.
     roi : array-like of shape (height, width), default=None
         A mask, one for all images, of the size in which they come in, or of
         `image_size`. Pixels where it is 0, and those that resizing would mix with them,
@@ -596,6 +600,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             size, center, options.light, strides, device, roi, images.reduction
         )
         context = FitContext(setting, options, rng, report)
+        if images.reduction > 1:
+            foretell(images, pretrained, context)
 
         training = train_encoder(
             normal.shown_stack(), context, former, pretrained, defective

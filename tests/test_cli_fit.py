@@ -139,7 +139,7 @@ def test_large_images_are_resized_which_the_model_knows(
     assert fit(good, "-o", path) == 0
     printed = capsys.readouterr().out
     assert "images of 68 x 68 pixels are resized to 48 x 48, so that" in printed
-    assert "--image-size original keeps all pixels" in printed
+    assert "--image-size full looks at full resolution" in printed
     est = load(path)
     assert (tuple(est.image_size), est.inspected_shape_) == ((48, 48), (48, 48, 3))
     assert call("inspect", path, good, "-o", tmp_path / "out") == 0

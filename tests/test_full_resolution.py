@@ -60,7 +60,8 @@ def test_what_reducing_hides_is_found(est):
     one_map = est.anomaly_map(fine)[0]
     assert one_map.shape == SIZE
     row, col = np.unravel_index(one_map.argmax(), SIZE)
-    assert 54 <= row <= 96 and 54 <= col <= 96
+    assert 54 <= row <= 96
+    assert 54 <= col <= 96
 
 
 def test_number_of_patches_is_bounded(est):

@@ -18,8 +18,13 @@ from skpatchsvdd._cli.learning import (
 from skpatchsvdd._cli.models import check_folder, check_output, find_encoder
 from skpatchsvdd._cli.suspects import PAGE, tell_suspects, write_suspects
 from skpatchsvdd._cli.terminal import OK, count, print_files
-from skpatchsvdd._cli.values import ORIGINAL
-from skpatchsvdd._images import check_image_size, read_display, read_shape
+from skpatchsvdd._cli.values import FULL, ORIGINAL
+from skpatchsvdd._images import (
+    COARSE_PIXELS,
+    check_image_size,
+    read_display,
+    read_shape,
+)
 from skpatchsvdd._patch_svdd import PatchSVDD
 from skpatchsvdd._utils import (
     SuspectsFound,
@@ -31,7 +36,7 @@ from skpatchsvdd._utils import (
 # Size of images that do not have one in common, and the most pixels that others keep:
 # two cores inspect so many in seconds, and the 12 million of a camera in minutes.
 _COMMON_SIZE = 256
-_MOST_PIXELS = 576 * 768
+_MOST_PIXELS = COARSE_PIXELS
 
 
 def run(args):
@@ -77,6 +82,8 @@ def run(args):
 
 def _choose_size(files, given):
     """Return the size that images are resized to, or None to leave them as they are."""
+    if given == FULL:
+        return FULL
     if given not in (None, ORIGINAL):
         return check_image_size(given)
     sizes = Counter(read_shape(file)[:2] for file in files)
@@ -103,8 +110,8 @@ def _limit_size(size):
     height, width = (max(round(ratio * x), 1) for x in size)
     print(
         f"images of {size[0]} x {size[1]} pixels are resized to {height} x {width}, so "
-        "that each takes seconds. For defects too small for that, --image-size "
-        "original keeps all pixels, and takes many minutes for each image on a CPU."
+        "that each takes seconds. For defects too small for that, --image-size full "
+        "looks at full resolution, too, and says how long that takes."
     )
     return height, width
 

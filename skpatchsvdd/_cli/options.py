@@ -75,7 +75,8 @@ _FIT = (
     _option("-o --output", "model file to write", required=True),
     _option(
         "--image-size PIXELS",
-        "what images are resized to, 256 or 192x256 (height and width), or original, "
+        "what images are resized to, 256 or 192x256 (height and width); full, where "
+        "small patches see all pixels and large ones a reduced image; or original, "
         "which keeps all pixels; by default 256 if their sizes differ, and large ones "
         "to as many pixels as 576x768 has",
         parse_working_size,

@@ -7,8 +7,8 @@ import math
 KINDS = ("overlay", "npy", "png", "mask")
 # What --export takes.
 EXPORTS = ("coco", "label-studio", "cvat", "masks", "parquet")
-# The size of images that stay as they are.
-ORIGINAL = "original"
+# The size of images that stay as they are, and of those at full resolution.
+ORIGINAL, FULL = "original", "full"
 
 
 def parse_size(text):
@@ -20,8 +20,9 @@ def parse_size(text):
 
 
 def parse_working_size(text):
-    """Read a size as `parse_size` does, or `ORIGINAL`."""
-    return ORIGINAL if text.lower() == ORIGINAL else parse_size(text)
+    """Read a size as `parse_size` does, or `ORIGINAL` or `FULL`."""
+    is_named = text.lower() in (ORIGINAL, FULL)
+    return text.lower() if is_named else parse_size(text)
 
 
 def parse_count(text):

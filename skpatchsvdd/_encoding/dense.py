@@ -118,8 +118,9 @@ class DenseEncoder:
         """Return features of images by scale, (n, rows, cols, D).
 
         Images are an array, or a tensor on the device, (n, height, width, n_channels),
-        bytes or 0..1, at `reduction` times `image_size`. ``choose(tiles)`` returns those of the tiles along an axis of a
-        large image that are encoded; see `list_places`.
+        bytes or 0..1, at `reduction` times `image_size`. ``choose(tiles)`` returns
+        those of the tiles along an axis of a large image that are encoded; see
+        `list_places`.
         """
         if not isinstance(images, torch.Tensor):
             images = self.move(images)

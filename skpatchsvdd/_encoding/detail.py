@@ -110,7 +110,9 @@ class DetailEncoder(ProceduralEncoder):
         cells = self._run(images[:, :, rows[0], cols[0]])
         down, across = (
             torch.from_numpy(average_cells(middles, width, n)).to(cells)
-            for (_, middles, width), n in zip((rows, cols), cells.shape[2:], strict=True)
+            for (_, middles, width), n in zip(
+                (rows, cols), cells.shape[2:], strict=True
+            )
         )
         return self.project[0](bring(cells, down, across))
 

@@ -9,6 +9,7 @@ from skpatchsvdd._scoring.fitted import (
     drop_images,
     encode_images,
     extend_bank,
+    foretell,
     join_fitted,
     score_encoded,
     score_rows,

@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import time
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -21,12 +22,14 @@ from skpatchsvdd._bank import (
     rows_to_keep,
     take_cells,
 )
-from skpatchsvdd._encoding import DenseSetting, find_units
+from skpatchsvdd._encoding import DenseSetting, find_units, join_encoders
 from skpatchsvdd._images import ImageStack
 from skpatchsvdd._options import Options
 from skpatchsvdd._scoring.inspect import FittedBank, encode_each, score_features
-from skpatchsvdd._utils import Report, draw_seed
+from skpatchsvdd._utils import Report, draw_seed, say_time_left
 
+# How long fit takes an image, as a multiple of encoding it: FIXME
+_TIMES = 3
 # Bytes of features of images that calibrate, and are not in the bank, that are kept.
 _KEPT_BYTES = 2**29
 
@@ -84,6 +87,20 @@ class NormalImages:
     def shown_stack(self):
         """Return the images that the encoder may be trained on."""
         return self.stack if self.all_are_shown else self.stack.take(self.shown)
+
+
+def foretell(images, pretrained, context):
+    """Say, by the time that one image takes to encode, how long all will take."""
+    dense = context.setting.make(join_encoders(pretrained))
+    start = time.perf_counter()
+    dense.encode(images.read([0]))
+    seconds = time.perf_counter() - start
+    n_patches = sum(map(len, dense.cells))
+    height, width = (context.setting.reduction * x for x in context.setting.image_size)
+    context.report.log(
+        f"{height} x {width} pixels, {n_patches:,} patches: encoding an image takes "
+        f"{seconds:.1f} s" + say_time_left(_TIMES * seconds, 1, 1 + len(images))
+    )
 
 
 def build_bank(normal, context):
