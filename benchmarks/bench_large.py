@@ -1,9 +1,8 @@
 """Small scratches on pictures of 12 megapixels: full resolution against default size.
 
-Pictures are mosaics of a category's training images, enlarged, turned over at random,
-with grain as a camera's. Some show one scratch, as long as --scratch says in pixels and
-a third as wide. Those that calibrate, those that are tested and their mosaics are of
-different images. Found and false alarms are at false_alarm_rate=0.05, which takes 19
+Pictures are training images of a category, enlarged and mirrored at their borders until
+they are large, with grain as a camera's. Some show one scratch, as long as --scratch says
+in pixels and a third as wide. Pictures to learn from and to test are of different images. Found and false alarms are at false_alarm_rate=0.05, which takes 19
 training pictures; memory is the peak of a process of its own, in which all was done.
 
 Example: python benchmarks/bench_large.py --data DATA --category mvtec/leather
@@ -97,20 +96,15 @@ def write(file, parts, args, length, seed):
 
 
 def draw_picture(files, size, enlarge, rng):
-    """Return a mosaic of images, with grain."""
-    canvas = np.zeros((*size, 3), dtype=np.float32)
-    top = 0
-    while top < size[0]:
-        left = 0
-        while left < size[1]:
-            image = Image.open(files[rng.randint(len(files))]).convert("RGB")
-            shape = [enlarge * x for x in image.size]
-            tile = np.asarray(image.resize(shape, Image.Resampling.BICUBIC))
-            tile = tile[:: rng.choice([-1, 1]), :: rng.choice([-1, 1])]
-            part = canvas[top : top + shape[1], left : left + shape[0]]
-            part[:] = tile[: part.shape[0], : part.shape[1]]
-            left += shape[0]
-        top += shape[1]
+    """Return an image, mirrored again and again at its borders, with grain."""
+    image = Image.open(files[rng.randint(len(files))]).convert("RGB")
+    shape = [enlarge * x for x in image.size]
+    tile = np.asarray(image.resize(shape, Image.Resampling.BICUBIC))
+    missing = [
+        max(want - have, 0) for want, have in zip(size, tile.shape, strict=False)
+    ]
+    canvas = np.pad(tile, [*((0, x) for x in missing), (0, 0)], mode="symmetric")
+    canvas = canvas[: size[0], : size[1]].astype(np.float32)
     canvas += GRAIN * rng.standard_normal(canvas.shape[:2])[:, :, None]
     return canvas.clip(0, 255).round().astype(np.uint8)
 

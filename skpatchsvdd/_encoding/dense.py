@@ -72,9 +72,13 @@ class DenseEncoder:
         self.patch_sizes = encoder.patch_sizes
         self.scale_weights = encoder.scale_weights
         # Scales by which images are compared: of "procedural", if they are there.
-        names = [x.name for x in encoder.members for _ in x.patch_sizes]
-        procedural = [i for i, name in enumerate(names) if name == "procedural"]
-        self.compared = procedural or list(range(len(names)))
+        members = [x for x in encoder.members for _ in x.patch_sizes]
+        procedural = [i for i, x in enumerate(members) if x.name == "procedural"]
+        self.compared = procedural or list(range(len(members)))
+        # Those at full resolution, and the pixels in four of their patches, about what
+        # a defect lights up that is no larger than one.
+        self.details = [i for i, x in enumerate(members) if x.sees_detail]
+        self.detail_pixels = sum(4 * self.patch_sizes[i] ** 2 for i in self.details)
         self.is_capturable = all(x.is_capturable for x in encoder.members)
         self.image_size = image_size
         self.center = center
@@ -84,8 +88,8 @@ class DenseEncoder:
         self.roi = roi
         self.reduction = reduction
         # By scale, how many patches a bank of no given size holds, or None.
-        self.most_rows = [x.most_rows for x in encoder.members for _ in x.patch_sizes]
-        self._tile_steps = [x.tile_step for x in encoder.members for _ in x.patch_sizes]
+        self.most_rows = [x.most_rows for x in members]
+        self._tile_steps = [x.tile_step for x in members]
         scales = list(zip(self.patch_sizes, strides, strict=True))
         self.grids = [grid_shape(image_size, *scale) for scale in scales]
         pairs = zip(self.grids, scales, strict=True)

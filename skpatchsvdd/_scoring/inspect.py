@@ -106,7 +106,9 @@ class DeviceBank:
         # How much distances count as they are, and relative to variation.
         self.weights = (1 - fitted.relative_weight, fitted.relative_weight)
         # Beside the product of the maps of all scales, to their weights.
-        self.comparison_weight = fitted.comparison_weight * sum(encoder.scale_weights)
+        weights = enumerate(encoder.scale_weights)
+        coarse = sum(x for i, x in weights if i not in encoder.details)
+        self.comparison_weight = fitted.comparison_weight * coarse
         # The score is the mean of no more than a quarter of what is looked at.
         n_pixels, self.roi = int(np.prod(encoder.image_size)), None
         if encoder.roi is not None:

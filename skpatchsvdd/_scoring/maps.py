@@ -11,6 +11,8 @@ from skpatchsvdd._images import enlarge_roi
 
 # Logits of damage of what is not looked at.
 _UNDAMAGED = -1.0
+# How much the coarse scales of large images, together, and their finest one count.
+_WEIGHTS = (1.0, 2.0)
 # By how much a pixel is raised, at least, that is like a known defect.
 _RAISED = 1.05
 
@@ -21,6 +23,10 @@ class Found(NamedTuple):
     distances: dict  # to the nearest normal patches
     variation: dict | None  # local normal variation
     near: dict | None  # to known defects, times their limits; see `Feedback.measure`
+
+    def take(self, scales):
+        """Return what was found at those of some scales that were compared."""
+        return Found(*(x and {i: x[i] for i in scales if i in x} for x in self))
 
 
 class Reading(NamedTuple):
@@ -53,6 +59,30 @@ def join(found, logits, encoded, bank):
 def read_distances(found, logits, bank):
     """Return a `Reading` of distances, and one of those that feedback raises, if any.
 
+    Of large images the coarse scales are read as if these were all, and the score of
+    the finest one, a power of which is a factor, comes from far fewer pixels: what is
+    too small for coarse scales would be lost in a mean over as many as theirs.
+    """
+    details = bank.encoder.details
+    coarse = found.take([i for i in bank.scales if i not in details])
+    readings = []
+    if coarse.distances:
+        readings.append(_read_scales(coarse, logits, bank, bank.score_pixels))
+    fine = found.take(details)
+    if fine.distances:
+        n_pixels = min(bank.encoder.detail_pixels, bank.score_pixels)
+        readings.append(_read_scales(fine, None, bank, n_pixels))
+    if len(readings) == 1:
+        return readings[0]
+    return [
+        Reading(*(geometric_mean(x, _WEIGHTS) for x in zip(*pair, strict=True)))
+        for pair in zip(*readings, strict=True)
+    ]
+
+
+def _read_scales(found, logits, bank, score_pixels):
+    """Return the readings of some scales.
+
     With variations there are two maps, of distances as they are and in units of local
     normal variation; a pixel, and the score of an image, is the geometric mean of
     both. With a comparison, pixels are multiplied by a power of the odds of damage, and
@@ -65,7 +95,7 @@ def read_distances(found, logits, bank):
         distances.append({i: raise_them(x, near[i]) for i, x in distances[0].items()})
     factors = [_make_maps(x, found.variation, bank) for x in distances]
     maps = [geometric_mean(x, bank.weights) for x in factors]
-    largest = [[mean_of_largest(y, bank.score_pixels) for y in x] for x in factors]
+    largest = [[mean_of_largest(y, score_pixels) for y in x] for x in factors]
     abnormality = [geometric_mean(x, bank.weights) for x in largest]
     if logits is not None:
         odds = [torch.exp(bank.comparison_weight * logits)]
@@ -74,7 +104,7 @@ def read_distances(found, logits, bank):
             is_raised = raised > _RAISED * maps[0]
             odds.append(torch.where(is_raised, odds[0].clamp(min=1), odds[0]))
         maps = [x * y for x, y in zip(maps, odds, strict=True)]
-        compared = [mean_of_largest(x, bank.score_pixels) for x in maps]
+        compared = [mean_of_largest(x, score_pixels) for x in maps]
         pairs = zip(abnormality, compared, strict=True)
         abnormality = [(x * y).sqrt() for x, y in pairs]
     return [Reading(*x) for x in zip(maps, abnormality, strict=True)]
