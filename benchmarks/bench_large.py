@@ -1,9 +1,10 @@
 """Small scratches on pictures of 12 megapixels: full resolution against default size.
 
 Pictures are training images of a category, enlarged and mirrored at their borders until
-they are large, with grain as a camera's. Some show one scratch, as long as --scratch says
-in pixels and a third as wide. Pictures to learn from and to test are of different images. Found and false alarms are at false_alarm_rate=0.05, which takes 19
-training pictures; memory is the peak of a process of its own, in which all was done.
+they are large, with grain as a camera's. Some show one scratch, as long as --scratch
+says in pixels and a third as wide. Pictures to learn from and to test are of different
+images. Found and false alarms are at false_alarm_rate=0.05, which takes 19 training
+pictures; memory is the peak of a process of its own, in which all was done.
 
 Example: python benchmarks/bench_large.py --data DATA --category mvtec/leather
 """

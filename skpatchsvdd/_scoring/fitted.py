@@ -28,8 +28,9 @@ from skpatchsvdd._options import Options
 from skpatchsvdd._scoring.inspect import FittedBank, encode_each, score_features
 from skpatchsvdd._utils import Report, draw_seed, say_time_left
 
-# How long fit takes an image, as a multiple of encoding it: FIXME
-_TIMES = 3
+# How long fit takes an image, as a multiple of encoding it, at full resolution: it is
+# encoded twice, its patches are chosen from, and searched (bench_large.py).
+_TIMES = 4
 # Bytes of features of images that calibrate, and are not in the bank, that are kept.
 _KEPT_BYTES = 2**29
 

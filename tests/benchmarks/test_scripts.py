@@ -449,6 +449,17 @@ def test_report_of_photographs(run, monkeypatch):
     assert figures["ratio"] > 0
 
 
+def test_large(run, category, monkeypatch):
+    monkeypatch.setattr("bench_large.run_alone", lambda call, *rest: call(*rest))
+    monkeypatch.setattr("skpatchsvdd._images.arrays.COARSE_PIXELS", 48 * 64)
+    monkeypatch.setattr("bench_large.REDUCED", 48 * 64)
+    few = "--size 144 192 --train 3 --good 1 --bad 2"
+    figures = run("bench_large", *category, few)
+    assert [row["setting"] for row in figures["rows"]] == ["default", "full"]
+    assert all(0 <= row["found"] <= 1 for row in figures["rows"])
+    assert all(row["s an image"] > 0 for row in figures["rows"])
+
+
 def test_embedding(run):
     figures = run("bench_embedding", "--size 80 --repeats 1 --device cpu")
     assert figures["largest_difference"] < 1e-4
