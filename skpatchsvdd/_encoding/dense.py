@@ -75,10 +75,10 @@ class DenseEncoder:
         members = [x for x in encoder.members for _ in x.patch_sizes]
         procedural = [i for i, x in enumerate(members) if x.name == "procedural"]
         self.compared = procedural or list(range(len(members)))
-        # Those at full resolution, and the pixels in four of their patches, about what
-        # a defect lights up that is no larger than one.
+        # Those at full resolution, and the pixels of one of their patches: what a
+        # defect lights up that is no larger.
         self.details = [i for i, x in enumerate(members) if x.sees_detail]
-        self.detail_pixels = sum(4 * self.patch_sizes[i] ** 2 for i in self.details)
+        self.detail_pixels = sum(self.patch_sizes[i] ** 2 for i in self.details)
         self.is_capturable = all(x.is_capturable for x in encoder.members)
         self.image_size = image_size
         self.center = center

@@ -70,7 +70,7 @@ def check_images(X, *, image_size=None, n_channels=1, reduction=1):
         if is_full:
             size, reduction = _find_reduction(size)
     else:
-        _check_memory([reduction * length for length in size], n_channels)
+        _check_memory(tuple(reduction * length for length in size), n_channels)
     return ImageStack(X, shapes, (*size, n_channels), reduction=reduction)
 
 

@@ -7,9 +7,8 @@ from settings import SEED
 
 from skpatchsvdd._encoding import ProceduralEncoder, grid_shape
 from skpatchsvdd._encoding.procedural import MARGIN, TILE_STEP
-from skpatchsvdd._encoding.scales import _STEPS as STEPS
 from skpatchsvdd._encoding.scales import _WIDTHS as WIDTHS
-from skpatchsvdd._encoding.scales import SCALES, take_patches, zoom_images
+from skpatchsvdd._encoding.scales import SCALES, STEPS, take_patches, zoom_images
 
 
 def resize_slowly(row, zoom):
