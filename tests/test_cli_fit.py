@@ -149,6 +149,19 @@ def test_large_images_are_resized_which_the_model_knows(
     assert (est.image_size, est.inspected_shape_) == (None, (68, 68, 3))
 
 
+def test_full_resolution_says_how_long_it_takes(good, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("skpatchsvdd._images.arrays.COARSE_PIXELS", 34 * 34)
+    path = tmp_path / "part.model"
+    assert fit(good, "-o", path, "--image-size", "full") == 0
+    printed = capsys.readouterr().out
+    told = printed.index("68 x 68 pixels, ")
+    assert "encoding an image takes" in printed[told:]
+    assert told < printed.index("encoding images")
+    est = load(path)
+    assert (est.image_size, est.inspected_shape_) == ("full", (34, 34, 3))
+    assert call("inspect", path, good, "-o", tmp_path / "out") == 0
+
+
 def test_images_of_several_sizes_cannot_keep_them(images, tmp_path, capsys):
     save_images(tmp_path / "good", [*images[:3], images[3][:60]])
     args = tmp_path / "good", "-o", tmp_path / "m", "--image-size", "original"
