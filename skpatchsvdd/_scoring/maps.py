@@ -11,8 +11,8 @@ from skpatchsvdd._images import enlarge_roi
 
 # Logits of damage of what is not looked at.
 _UNDAMAGED = -1.0
-# How much the coarse scales of large images, together, and their finest one count: the
-# finest one as much as four coarse ones, whose product varies about four times as much.
+# How much the coarse scales of large images, together, and their finest one count: that
+# one as much as the four others. This was not tuned.
 _WEIGHTS = (1.0, 4.0)
 # By how much a pixel is raised, at least, that is like a known defect.
 _RAISED = 1.05
