@@ -39,6 +39,7 @@ class DetailEncoder(ProceduralEncoder):
     margin, tile_step = 0, 1  # it cuts tiles of its own
     most_rows = MOST_ROWS
     tile = _TILE
+    shares = (1.0,)  # its weight beside the other scales is that of `maps`
 
     def __init__(self, n_channels, embedding_dim=LENGTH, reduction=2):
         super().__init__(n_channels, embedding_dim, reduction)
