@@ -359,6 +359,7 @@ def test_files(run):
     assert saved["MB"] == pytest.approx(pickled["MB"], rel=0.1)
 
 
+@pytest.mark.slow
 def test_camera(run):
     size = "--height 60 --width 80 --image-size 48x64"
     figures = run("bench_camera", "--fitted 2 --inspected 2", size)
