@@ -10,10 +10,8 @@ from skpatchsvdd._encoding.modules import make_module_encoder
 from skpatchsvdd._encoding.networks import HierarchicalEncoder
 from skpatchsvdd._encoding.procedural import ProceduralEncoder
 
-_NAMED = (HierarchicalEncoder, ProceduralEncoder)
-# All that model files may hold, and those that users may name.
-ENCODERS = {x.name: x for x in (*_NAMED, DetailEncoder)}
-_NAMES = [x.name for x in _NAMED]
+# All that model files may hold. Users name none that `image_size` asks for.
+ENCODERS = {x.name: x for x in (HierarchicalEncoder, ProceduralEncoder, DetailEncoder)}
 
 
 def check_encoder(encoder):
@@ -25,10 +23,11 @@ def check_encoder(encoder):
     is_one = isinstance(encoder, str | nn.Module) or not hasattr(encoder, "__iter__")
     given = (encoder,) if is_one else tuple(encoder)
     names = [x for x in given if not isinstance(x, nn.Module)]
-    if not given or not all(isinstance(x, str) and x in _NAMES for x in names):
+    known = [name for name, x in ENCODERS.items() if not x.sees_detail]
+    if not given or not all(isinstance(x, str) and x in known for x in names):
         raise ValueError(
             "encoder must be 'auto', one of "
-            f"{', '.join(map(repr, _NAMES))}, a torch.nn.Module, or a list of some "
+            f"{', '.join(map(repr, known))}, a torch.nn.Module, or a list of some "
             f"of these, got {encoder!r}. skpatchsvdd.encoders.Function makes a module "
             "of a function."
         )
