@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import ndtri, stdtr
+from scipy.special import ndtr, ndtri, stdtr
 
 from skpatchsvdd._utils import SuspectsFound, warn
 
@@ -16,9 +16,8 @@ MIN_IMAGES = 5
 IMPLAUSIBLE, STRANGE, DEFECTIVE = 0.006, 0.002, 1e-4
 # Scores of images that are all copies of each other are 0, and have no logarithm.
 _TINY, _NARROWEST = 1e-12, 0.1
-# The quantiles that tell how far the scores of normal images spread, the second of how
-# far they are from the median.
-_HIGH, _MIDDLE = 0.9, 0.5
+# The quantile that tells how far the scores of normal images spread.
+_HIGH = 0.9
 
 
 class Suspects(NamedTuple):
@@ -33,25 +32,28 @@ class Suspects(NamedTuple):
 def measure_plausibility(scores, normal):
     """Return p-values of scores among those of images most of which are normal.
 
-    By Student's t distribution of the logarithms of scores, about their median. The
-    deviation is the larger one of what a high quantile and what the median distance
-    from the median tell: so a few defective ones change little.
+    By a normal distribution of the logarithms of scores, of which the median and a
+    higher quantile are theirs: so a few defective ones change little.
     """
+    return ndtr(-_count_deviations(scores, normal))
+
+
+def _count_deviations(scores, normal):
     logs, normal = (np.log(np.maximum(-x, _TINY)) for x in (scores, normal))
     median, high = np.quantile(normal, [0.5, _HIGH])
-    away = np.quantile(abs(normal - median), _MIDDLE)
-    deviations = (high - median) / ndtri(_HIGH), away / ndtri((1 + _MIDDLE) / 2)
-    return stdtr(len(normal), (median - logs) / max(*deviations, _NARROWEST))
+    return (logs - median) / max((high - median) / ndtri(_HIGH), _NARROWEST)
 
 
 def readmit(scores, normal):
     """Return which of some scores are plausible, bool, one after the other.
 
-    The next one is that of the most normal image, and is judged by all before it.
+    The next one is that of the most normal image, and is judged by all before it. By
+    Student's t distribution: of a few images the deviation is known roughly.
     """
     is_plausible = np.zeros(len(scores), dtype=bool)
     for i in np.argsort(-scores, kind="stable"):
-        if measure_plausibility(scores[i : i + 1], normal)[0] < DEFECTIVE:
+        away = _count_deviations(scores[i : i + 1], normal)[0]
+        if stdtr(len(normal), -away) < DEFECTIVE:
             break
         is_plausible[i] = True
         normal = np.append(normal, scores[i])
