@@ -98,7 +98,14 @@ def test_defects_are_found_again_that_were_hidden(mixed, good):
 def test_nothing_is_set_aside_of_good_images(good):
     est = make(contamination="auto").fit(good, groups=None)
     assert not est.suspects_.is_set_aside.any()
-    plain = make().fit(good, groups=None)
+    assert len(est.training_scores_) == len(good)
+
+
+def test_nothing_changes_where_all_images_vouch_for_each_other(good):
+    alike = np.delete(good, 11, axis=0)  # without the one that joins in the end
+    est = make(contamination="auto").fit(alike, groups=None)
+    assert not est.suspects_.is_set_aside.any()
+    plain = make().fit(alike, groups=None)
     np.testing.assert_array_equal(est.training_scores_, plain.training_scores_)
 
 
