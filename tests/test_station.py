@@ -327,6 +327,15 @@ def test_people_go_from_the_overview_to_a_line_and_back(station, photos, tmp_pat
         assert "there is no model" in said
         assert tab.run("document.title") == "(1) Station"
         assert tab.run("document.documentElement.scrollWidth") == 390
+        for text, shown in (("A", ["a"]), ("c", []), ("", ["a", "b"])):
+            tab.press("/")
+            tab.run(
+                f"document.activeElement.value = '{text}'; "
+                "document.activeElement.dispatchEvent(new Event('input'))"
+            )
+            found = "[...document.querySelectorAll('#lines > li:not([hidden])')]"
+            assert tab.run(f"{found}.map(x => x.dataset.name)") == shown
+            assert tab.run("document.getElementById('empty').hidden") == bool(shown)
         tab.run("document.querySelector('#lines a').focus()")
         tab.press("Enter")
         tab.wait("document.querySelector('#alarms .card img')?.naturalWidth > 0")

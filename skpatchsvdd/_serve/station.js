@@ -59,9 +59,23 @@ function show() {
   });
   items.forEach((x, i) => { if (box.children[i] !== x) box.insertBefore(x, box.children[i] || null); });
   [...box.children].slice(items.length).forEach((x) => x.remove());
+  choose();
+}
+
+function choose() {
+  const text = $("by-name").value.trim().toLowerCase(), items = [...$("lines").children];
+  items.forEach((x) => { x.hidden = !x.dataset.name.toLowerCase().includes(text); });
+  $("empty").hidden = !text || items.some((x) => !x.hidden);
 }
 
 const countWaiting = () => state.lines.reduce((n, x) => n + (x.waiting || 0), 0);
 const PAGE = { path: "api/lines", show, name: () => "Station", waiting: countWaiting };
+$("by-name").oninput = choose;
+$("filter").onsubmit = (e) => e.preventDefault();
+addEventListener("keydown", (e) => {
+  if (e.key !== "/" || e.target === $("by-name")) return;
+  e.preventDefault();
+  $("by-name").focus();
+});
 follow();
 setInterval(tick, SECOND);
