@@ -91,10 +91,9 @@ from skpatchsvdd._scoring import (
 from skpatchsvdd._screening import (
     MIN_IMAGES,
     count_set_aside,
-    find_candidates,
+    find_defective,
     list_suspects,
     measure_plausibility,
-    readmit,
     warn_of_newcomers,
     warn_of_suspects,
 )
@@ -287,7 +286,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     suspects_ : named tuple
         The images of `fit` that were set aside, and those that look defective, the
         least plausible ones first: ``indices``, their places in X; ``p_values``, how
-        plausible they are, by the scores of the images that were learnt from;
+        plausible they are among the images that were learnt from;
         ``is_set_aside``; and ``files``, their paths or None.
     groups_ : ndarray of shape (n_images,) or None
         The group of each training image, if `fit` was given groups; None for corrected
@@ -588,11 +587,11 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         options = resolve_options(self.get_params(deep=False), device)
         pretrained, strides = self._make_pretrained(images, options, device)
         roi, rng = check_roi(self.roi, images), check_random_state(self.random_state)
-        everyone, calibrates = self._split(images, groups, defective, options, rng)
-        is_learnt = ~self._find_candidates(everyone, options, device, roi)
-        shown = everyone.shown[is_learnt[everyone.shown]]
-        everyone = replace(everyone, shown=shown)
-        normal = everyone.take(is_learnt)
+        everyone = self._identify(images, groups, defective)
+        is_aside, p_values = self._find_defective(everyone, options, device, roi)
+        is_learnt = ~is_aside
+        groups = None if groups is None else groups[is_learnt]
+        normal, calibrates = self._split(everyone.take(is_learnt), groups, options, rng)
         n_tasks = 2 + options.trains + (len(defective) > 0)  # encoding and scoring
         report = open_report(self, X, y, n_tasks)
         size, center = images.image_shape[:2], _center_of(normal, options.training)
@@ -609,19 +608,13 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         with self._kept_if_unfinished(training):
             training, fitted, scores = self._build(normal, training, context)
             context = replace(context, encoder=training.encoder)
-            p_values, is_plausible = self._judge(
-                everyone, is_learnt, fitted, scores, context
-            )
-            if is_plausible.any():  # by what has been learnt without them
-                is_learnt = is_learnt | is_plausible
-                normal = everyone.take(is_learnt)
-                training, fitted, scores = self._rebuild(normal, training, context)
-            suspects = list_suspects(p_values, ~is_learnt, places, images.files)
+            p_values[is_learnt] = measure_plausibility(scores, scores)
+            suspects = list_suspects(p_values, is_aside, places, images.files)
             calibration = Calibration(
                 plain=scores,
-                calibrates=calibrates[is_learnt],
+                calibrates=calibrates,
                 owners=normal.owners,
-                groups=None if groups is None else groups[is_learnt],
+                groups=groups,
                 rate=self.false_alarm_rate,
             )
             if finds_twins:
@@ -637,31 +630,16 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         report.end()
         return self
 
-    def _find_candidates(self, normal, options, device, roi):
-        """Return which images may be set aside, bool, (n_images,)."""
-        n_images = len(normal)
-        n_aside = None
+    def _find_defective(self, normal, options, device, roi):
+        """Return which images are set aside, bool, and p-values, (n_images,)."""
+        n_images, n_aside = len(normal), None
         if self.contamination != "auto":
             n_aside = count_set_aside(self.contamination, n_images)
         if n_aside == 0 or n_images < MIN_IMAGES:
-            return np.zeros(n_images, dtype=bool)
+            return np.zeros(n_images, dtype=bool), np.ones(n_images)
         normal = replace(normal, stack=normal.stack.reduce())
         with self._start_bar("looking for defective images", n_images):
-            return find_candidates(normal, options, device, roi, n_aside)
-
-    def _judge(self, everyone, is_learnt, fitted, scores, context):
-        """Return how plausible images are, and which are learnt from after all."""
-        p_values = np.empty(len(everyone))
-        p_values[is_learnt] = measure_plausibility(scores, scores)
-        is_plausible = np.zeros(len(everyone), dtype=bool)
-        candidates = np.flatnonzero(~is_learnt)
-        if len(candidates):
-            new = score_images(everyone.stack.take(candidates), context.load(fitted))
-            p_values[candidates] = measure_plausibility(new, scores)
-            # Of a mean image, those that are learnt from later would have no part.
-            if self.contamination == "auto" and context.setting.center.size == 1:
-                is_plausible[candidates] = readmit(new, scores)
-        return p_values, is_plausible
+            return find_defective(normal, options, device, roi, n_aside)
 
     @_fit_context(prefer_skip_nested_validation=True)
     @computes
@@ -1542,15 +1520,21 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         pretrained += make_detail(images, self.embedding_dim)
         return pretrained, strides + tuple(k for x in pretrained for k in x.strides)
 
-    def _split(self, images, groups, defective, options, rng):
-        """Return `NormalImages`, and which of them calibrate."""
+    def _identify(self, images, groups, defective):
+        """Return images as `NormalImages`, with their digests and owners."""
         with self._start_bar("reading images", len(images)) as progress:
             known = digest_images(images, progress)
         check_apart(defective, set(known))
+        numbers = np.arange(len(images))
+        owners = numbers if groups is None else number_owners(groups)
+        return NormalImages(images, known, owners, shown=numbers)
+
+    def _split(self, normal, groups, options, rng):
+        """Choose which images are trained on; return these, and which calibrate."""
         former = self._former_images()
-        is_seen = np.array([x in former for x in known])
+        is_seen = np.array([x in former for x in normal.known])
         owners, shown, calibrates = split_groups(groups, is_seen, options.trains, rng)
-        return NormalImages(images, known, owners, shown), calibrates
+        return replace(normal, owners=owners, shown=shown), calibrates
 
     def _former_training(self):
         """Return the training that a warm start goes on from, or None."""

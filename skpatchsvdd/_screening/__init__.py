@@ -1,6 +1,6 @@
 """Training images that look defective: found, although others look like them."""
 
-from skpatchsvdd._screening.screen import find_candidates
+from skpatchsvdd._screening.screen import find_defective
 from skpatchsvdd._screening.suspects import (
     MIN_IMAGES,
     STRANGE,
@@ -8,7 +8,6 @@ from skpatchsvdd._screening.suspects import (
     count_set_aside,
     list_suspects,
     measure_plausibility,
-    readmit,
     warn_of_newcomers,
     warn_of_suspects,
 )

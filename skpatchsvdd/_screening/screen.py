@@ -3,7 +3,7 @@
 Several defective images of one kind lend each other patches, so that each of them, left
 out alone, looks normal. Half of the images, those that have their like in many others,
 are the first set. Then it grows: an image joins if its score by the images of the set
-is plausible among theirs. What never joins was not vouched for by its own kind.
+is near theirs. What never joins was not vouched for by its own kind.
 """
 
 import numpy as np
@@ -13,7 +13,11 @@ from skpatchsvdd._bank import PatchSample, Variation
 from skpatchsvdd._comparison import compare
 from skpatchsvdd._encoding import DenseSetting, ProceduralEncoder
 from skpatchsvdd._scoring import DeviceBank, FittedBank, Found, read_distances
-from skpatchsvdd._screening.suspects import IMPLAUSIBLE, measure_plausibility
+from skpatchsvdd._screening.suspects import (
+    IMPLAUSIBLE,
+    count_deviations,
+    measure_plausibility,
+)
 from skpatchsvdd._training import whiten
 from skpatchsvdd._utils import as_columns, expand, halve_squares
 
@@ -26,13 +30,15 @@ _N_PATCHES = 400
 _LIKE, _N_LARGEST, _N_CHOICES = 1 / 4, 4, 5
 # Patches whose distances give local normal variation, and the largest distance.
 _N_SAMPLED, _FAR = 4096, 1e4
+# The deviations from the scores of the set up to which an image joins it.
+_FAR_AWAY = 2.5
 _MID_GREY = np.full((1, 1, 1), 0.5, dtype=np.float32)
 
 
-def find_candidates(normal, options, device, roi, n_candidates=None):
-    """Return which of `NormalImages` the others do not vouch for, bool, (n_images,).
+def find_defective(normal, options, device, roi, n_defective=None):
+    """Return which of `NormalImages` are to be set aside, bool, and p-values, (n,).
 
-    Or, with `n_candidates`, that many, the least plausible ones.
+    Those that the others do not vouch for; or `n_defective`, the least plausible ones.
     """
     n = len(normal)
     compared = np.linspace(0, n - 1, min(n, _N_COMPARED)).astype(int)
@@ -46,13 +52,13 @@ def find_candidates(normal, options, device, roi, n_candidates=None):
         stack = normal.stack.take(others)
         scores[others] = screen.score_others(stack, normal.owners[others], members)
     p_values = measure_plausibility(scores, known[members])
-    if n_candidates is None:
-        is_candidate = p_values < IMPLAUSIBLE
-        is_candidate[compared[members]] = False
+    if n_defective is None:
+        is_defective = p_values < IMPLAUSIBLE
+        is_defective[compared[members]] = False
     else:
-        is_candidate = np.zeros(n, dtype=bool)
-        is_candidate[np.argsort(p_values, kind="stable")[:n_candidates]] = True
-    return is_candidate
+        is_defective = np.zeros(n, dtype=bool)
+        is_defective[np.argsort(p_values, kind="stable")[:n_defective]] = True
+    return is_defective, p_values
 
 
 class Screen:
@@ -101,8 +107,8 @@ class Screen:
             scores = self._score_all(members)
             outside = np.setdiff1d(np.argsort(-scores), members, assume_unique=True)
             nearest = outside[: -(-len(outside) // 2)]  # the others may be like these
-            p_values = measure_plausibility(scores[nearest], scores[members])
-            joining = nearest[p_values >= IMPLAUSIBLE]
+            away = count_deviations(scores[nearest], scores[members])
+            joining = nearest[away <= _FAR_AWAY]
             if len(joining) == 0:
                 return members, scores
             members = np.sort(np.append(members, joining))

@@ -3,17 +3,15 @@
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import ndtr, ndtri, stdtr
+from scipy.special import ndtri, stdtr
 
 from skpatchsvdd._utils import SuspectsFound, warn
 
 # With fewer images nothing is implausible.
 MIN_IMAGES = 5
-# The p-values below which an image is not vouched for by others; below which one of
-# those learnt from is named, of a hundred normal ones a fifth of an image; and below
-# which it is set aside in the end, about four deviations: a good one that is not learnt
-# from makes for false alarms.
-IMPLAUSIBLE, STRANGE, DEFECTIVE = 0.006, 0.002, 1e-4
+# The p-values below which an image is not vouched for by others; and below which one of
+# those learnt from is named, of a hundred normal ones a fifth of an image.
+IMPLAUSIBLE, STRANGE = 0.006, 0.002
 # Scores of images that are all copies of each other are 0, and have no logarithm.
 _TINY, _NARROWEST = 1e-12, 0.1
 # The quantile that tells how far the scores of normal images spread.
@@ -32,32 +30,20 @@ class Suspects(NamedTuple):
 def measure_plausibility(scores, normal):
     """Return p-values of scores among those of images most of which are normal.
 
-    By a normal distribution of the logarithms of scores, of which the median and a
-    higher quantile are theirs: so a few defective ones change little.
+    By Student's t distribution, for of a few images the deviation is known roughly.
     """
-    return ndtr(-_count_deviations(scores, normal))
+    return stdtr(len(normal), -count_deviations(scores, normal))
 
 
-def _count_deviations(scores, normal):
+def count_deviations(scores, normal):
+    """Return how far scores are from the median of others, in deviations of these.
+
+    Of logarithms, and with a deviation that the median and a higher quantile tell, so
+    that a few defective images change little.
+    """
     logs, normal = (np.log(np.maximum(-x, _TINY)) for x in (scores, normal))
     median, high = np.quantile(normal, [0.5, _HIGH])
     return (logs - median) / max((high - median) / ndtri(_HIGH), _NARROWEST)
-
-
-def readmit(scores, normal):
-    """Return which of some scores are plausible, bool, one after the other.
-
-    The next one is that of the most normal image, and is judged by all before it. By
-    Student's t distribution: of a few images the deviation is known roughly.
-    """
-    is_plausible = np.zeros(len(scores), dtype=bool)
-    for i in np.argsort(-scores, kind="stable"):
-        away = _count_deviations(scores[i : i + 1], normal)[0]
-        if stdtr(len(normal), -away) < DEFECTIVE:
-            break
-        is_plausible[i] = True
-        normal = np.append(normal, scores[i])
-    return is_plausible
 
 
 def count_set_aside(contamination, n_images):
