@@ -66,7 +66,7 @@ def test_images_are_chosen_by_what_is_said_of_them(part):
         assert {x["name"] for x in line.get("/api/images?kind=scr")["images"]} == {
             "Bad.png"
         }
-        for query in ("only=odd", "from=x", "times=inf"):
+        for query in ("only=odd", "from=x", "times=inf", "until=nan"):
             assert line.ask(f"/api/images?{query}")[0] == 400
 
 

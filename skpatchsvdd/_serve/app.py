@@ -479,15 +479,13 @@ def _read_choice(request):
     if chosen.get("only", "abnormal") not in ONLY:
         raise HTTPException(400, f"only must be one of {', '.join(ONLY)}")
     for name in ("from", "until", "times"):
-        text = request.query_params.get(name)
-        try:
-            number = float(text or "nan")
-        except ValueError:
-            number = math.inf
-        if math.isinf(number):
-            raise HTTPException(400, f"{name} must be a number")
-        if text:
-            chosen[name] = number
+        if text := request.query_params.get(name):
+            try:
+                chosen[name] = float(text)
+            except ValueError:
+                chosen[name] = math.nan
+            if not math.isfinite(chosen[name]):
+                raise HTTPException(400, f"{name} must be a number")
     return chosen
 
 
