@@ -8,6 +8,8 @@ import sys
 import pytest
 import torch
 
+pytestmark = pytest.mark.slow
+
 COMMAND = """
 import os, sys
 from skpatchsvdd._cli import main

@@ -301,7 +301,7 @@ def test_tasks_in_a_pipeline(quick, few, spread):
     assert hooks["setup"] == hooks["teardown"] == 1
 
 
-@pytest.mark.parametrize("n_jobs", [1, 2])
+@pytest.mark.parametrize("n_jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_tasks_in_a_search(quick, few, spread, n_jobs):
     search = GridSearchCV(
         quick.set_params(n_jobs=1),

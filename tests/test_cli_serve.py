@@ -154,6 +154,7 @@ def test_a_picture_has_an_address_of_its_own_whatever_its_number(part, photos):
     assert shown[0]["pictures"] != shown[1]["pictures"]
 
 
+@pytest.mark.slow
 def test_a_killed_server_goes_on_and_loses_and_doubles_nothing(part, photos):
     model, folder = part
     images, damaged = photos
@@ -448,6 +449,7 @@ def test_what_cannot_be_learnt_is_refused_and_loses_nothing(part, photos):
         assert line.get("/api/state")["said"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
 def test_a_file_that_became_a_pipe_holds_up_nothing(part, photos):
     model, folder = part
@@ -539,6 +541,7 @@ class Hook(http.server.BaseHTTPRequestHandler):
         pass
 
 
+@pytest.mark.slow
 def test_alarms_are_passed_on_and_outlive_a_kill(part, photos):
     model, folder = part
     images, damaged = photos
@@ -1021,6 +1024,7 @@ def test_without_the_extra_the_error_names_it(model, monkeypatch, capsys):
     assert "pip install starlette uvicorn python-multipart prometheus_client" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [[], ["-o", "elsewhere"]])
 def test_two_servers_share_neither_a_model_nor_what_was_seen(
     part, options, tmp_path, monkeypatch, capsys
@@ -1108,6 +1112,7 @@ def slow_port(monkeypatch):
         yield port
 
 
+@pytest.mark.slow
 def test_a_client_that_hangs_up_is_no_fault(part, photos):
     head = b"POST /inspect HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999\r\n"
     with serve(part[0]) as line:

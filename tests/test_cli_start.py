@@ -38,6 +38,7 @@ def test_help_and_version_import_nothing_large(args):
     assert run_python(code) == ["done"]
 
 
+@pytest.mark.slow
 def test_names_are_there_though_they_are_imported_late():
     code = (
         "import sys, skpatchsvdd\n"

@@ -30,7 +30,10 @@ MODES = {
 }
 
 
-@pytest.fixture(scope="module", params=MODES)
+SLOW = pytest.param("set_grad_enabled", marks=pytest.mark.slow)
+
+
+@pytest.fixture(scope="module", params=["no_grad", SLOW, "inference_mode"])
 def mode(request):
     return MODES[request.param]
 

@@ -150,13 +150,13 @@ def raises_alarm(est, image):
 
 
 QUICK = [
-    ("module", "groups, roi, defects"),
     ("paper", "defects"),
     ("raw", "bank_size, defects, later"),
-    ("raw", "calibrate, defects, corrections"),
     ("raw", "calibrate, defects after"),
 ]
 SLOW = [
+    ("raw", "calibrate, defects, corrections"),
+    ("module", "groups, roi, defects"),
     ("module", "none"),
     ("module", "defects, corrections"),
     ("module", "groups, join, bank_size, defects"),

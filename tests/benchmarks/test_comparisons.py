@@ -58,6 +58,7 @@ def test_features_are_whitened_as_the_estimator_does():
         torch.testing.assert_close(distances, expected, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_images_are_compared_as_the_estimator_does(drawn):
     told = compare(ProceduralEncoder.make_pretrained(3, (160, 160)), drawn)
     for i in range(2):

@@ -115,6 +115,7 @@ def test_a_setting_is_chosen_by_the_other_categories():
     assert mean["det"] == pytest.approx(1.1 / 3)
 
 
+@pytest.mark.slow
 def test_judge(run, categories, tmp_path):
     saved = tmp_path / "probes.npz"
     options = "--max-iter 0 --n-train 5 --n-held-out 2 --n-copies 2 --n-test 2"
@@ -468,6 +469,7 @@ def test_embedding(run):
     assert figures["ratio"] == pytest.approx(ratio)
 
 
+@pytest.mark.slow
 def test_twins(run, categories, monkeypatch):
     monkeypatch.setattr("bench_twins.N_CALIBRATING", 2)
     monkeypatch.setattr("bench_twins.N_DRAWS", 2)

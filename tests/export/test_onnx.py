@@ -91,6 +91,7 @@ class TwoMaps(nn.Module):
         return x, self.second(x)
 
 
+@pytest.mark.slow
 def test_the_default_features_with_groups(normal, mixed, tmp_path):
     groups = [0, 0, 0, 1, 1, 2, 3, 3]
     est = fit(normal, encoder="procedural", groups=groups, false_alarm_rate=0.4)
