@@ -156,11 +156,12 @@ def test_pretrained_weights_that_are_missing_are_named(monkeypatch):
 
 
 @pytest.mark.slow
-def test_quality_by_lam(run, categories):
-    options = "--seeds 0 1 --lam 0.01 1 --dims 8 --max-iter 0 --n-train 4"
+def test_quality_by_lam_and_dim(run, categories):
+    options = "--seeds 0 1 --lam 0.01 1 --dims 8 4 --max-iter 0 --n-train 4"
     figures = run("bench_quality", *categories, "--settings default", options)
-    assert [row["setting"] for row in figures["means"]] == ["lam=0.01", "lam=1", "D=8"]
-    assert [row["fits"] for row in figures["means"]] == [2, 2, 2]
+    pairs = ["lam=0.01 D=8", "lam=0.01 D=4", "lam=1 D=8", "lam=1 D=4"]
+    assert [row["setting"] for row in figures["means"]] == pairs
+    assert [row["fits"] for row in figures["means"]] == [2] * 4
 
 
 @pytest.mark.slow
