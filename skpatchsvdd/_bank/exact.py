@@ -38,7 +38,7 @@ _PRODUCTS = 18_000
 _PAIRS, _QUERIES = 2**12, 2**13
 # The fraction of rows that sketches may leave. From about there on comparing all rows
 # is faster than looking at those.
-_MANY = 1 / 8
+_MANY = 1 / 32
 # Proposed distances are multiplied by this, which is more than a search may miss.
 _MORE = 1 + 1e-4
 
@@ -239,13 +239,18 @@ class ClusterSearch:
         x = found.queries.index_select(0, queries)
         short, own = self._sketches.shorten(x, clusters, runs)
         limits, _ = self._limit(found, clusters, queries, own, self._sketches.error)
-        places = []
-        for cluster, start, stop in runs:
+        places, done = [], 0
+        for i, (cluster, start, stop) in enumerate(runs):
+            if start < done:  # compared with those before
+                places.append(np.empty(0, dtype=int))
+                continue
             products = self._sketches.multiply(short[start:stop], cluster)
             self._leave_out(owner, cluster, products)
             place = find(products, limits[start:stop])
             if len(place) > _MANY * products.size:
-                place = self._compare(found, owner, cluster, queries[start:stop])
+                # Sketches tell little of this cluster: the rest does without them.
+                done = max(x for number, _, x in runs[i:] if number == cluster)
+                place = self._compare(found, owner, cluster, queries[start:done])
             places.append(place)
         self._offer(found, queries, runs, places)
 

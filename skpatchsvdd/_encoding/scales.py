@@ -23,7 +23,7 @@ class Scale(NamedTuple):
 # normal images' scores by them alone differ less, on most parts, and weights are the
 # inverse of their standard deviations, about.
 SCALES = {
-    12: Scale(stage=0, zoom=1.5, stride=8, weight=1.5),
+    8: Scale(stage=0, zoom=2.0, stride=8, weight=1.5),
     16: Scale(stage=1, zoom=1.5, stride=8, weight=1.1),
     32: Scale(stage=1, zoom=0.75, stride=16, weight=0.8),
     64: Scale(stage=2, zoom=0.75, stride=16, weight=0.6),
