@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from PIL import Image
 from settings import SEED
 
-from skpatchsvdd._cli.parser import make_parser
+from skpatchsvdd._cli.start import make_parser
 from skpatchsvdd._images import limited_pixels
 from skpatchsvdd._serve.server import serving
 from skpatchsvdd.datasets import make_textures

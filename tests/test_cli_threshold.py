@@ -144,7 +144,7 @@ def test_what_does_not_go_together_is_refused(photos, model, capsys, args, messa
         ("--at=-inf", "must be a score"),
         ("--at=-1 --undo", "not allowed with"),
         ("--defective x --false-alarm-rate 0.1", "not allowed with"),
-        ("--defective x --miss-cost 0", "must be above 0"),
+        ("--defective x --miss-cost 0", "must be a number above 0"),
     ],
 )
 def test_values_are_checked(capsys, args, message):

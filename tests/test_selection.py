@@ -124,7 +124,6 @@ def test_the_table_and_regions_are_those_of_inspect(part, tmp_path):
 
 def test_a_line_that_stands_still_says_since_when(part, monkeypatch):
     model, folder = part
-    monkeypatch.setattr(line_module, "_SPAN_SECONDS", 0.1)
     with serve_here(model, "--watch", folder) as line:
         assert line.wait_for(4)["standstill"] is None
         monkeypatch.setattr(line_module, "_LEAST_STILL", 0.5)

@@ -26,9 +26,9 @@ from skpatchsvdd._serve.sources import (
     VideoSource,
     find_kind,
     hide_secrets,
+    make_choice,
     make_source,
 )
-from skpatchsvdd._serve.when import make_choice
 from skpatchsvdd.datasets import make_textures
 
 pytestmark = pytest.mark.wide  # a line loads the model

@@ -13,10 +13,10 @@ from live import make_photos, put, serve_here
 
 from skpatchsvdd import load
 from skpatchsvdd._cli import main
-from skpatchsvdd._cli.parser import make_parser
+from skpatchsvdd._cli.start import make_parser
 from skpatchsvdd._serve.batcher import Batcher
+from skpatchsvdd._serve.station import Turns
 from skpatchsvdd._serve.station_file import read_lines
-from skpatchsvdd._serve.turns import Turns
 
 pytestmark = pytest.mark.wide  # a line loads the model
 needs_tomllib = pytest.mark.skipif(

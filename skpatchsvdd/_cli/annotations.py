@@ -48,10 +48,7 @@ class Image(NamedTuple):
 
 
 class Annotations:
-    """Collects what is found of each image, and writes it as files of some `formats`.
-
-    Those are the names of `values.EXPORTS`, "parquet" excepted.
-    """
+    """Collects what is found of each image, and writes it in some `formats`."""
 
     def __init__(self, est, folder, formats):
         self._est = est

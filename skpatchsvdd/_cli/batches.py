@@ -69,11 +69,7 @@ def cut_batches(files, est, size=None):
 
 
 def inspect_batch(batch, est, explain=False):
-    """Return the outcomes of a batch, with results or with reasons, in its order.
-
-    With `explain` results say what alarms were compared with; see `PatchSVDD.inspect`.
-    Where a model knows kinds of defects, they say which of them alarms resemble.
-    """
+    """Return the outcomes of a batch, with results or with reasons, in its order."""
     fitting = [outcome for outcome in batch if outcome.reason is None]
     found = iter(_inspect_fitting(fitting, est, explain) if fitting else [])
     return [next(found) if x.reason is None else x for x in batch]

@@ -1,12 +1,14 @@
 """The options of each command."""
 
 import argparse
+from functools import partial
 
 from skpatchsvdd._cli.values import (
+    EXPORTS,
+    KINDS,
     parse_contamination,
     parse_count,
-    parse_exports,
-    parse_kinds,
+    parse_names,
     parse_part,
     parse_port,
     parse_positive,
@@ -160,7 +162,7 @@ _INSPECT = (
         "what to write of each map, comma-separated: overlay, the default, a picture "
         "with outlines; npy, numbers; png, grey of 16 bits with the threshold at "
         "10000; mask, white where an image is abnormal",
-        parse_kinds,
+        partial(parse_names, KINDS),
         default=["overlay"],
     ),
     _flag("--no-maps", "write no maps"),
@@ -169,7 +171,7 @@ _INSPECT = (
         "what to write for other programs, comma-separated: coco, label-studio and "
         "cvat, files of polygons; masks, pictures in which regions are numbered; "
         "parquet, the table",
-        parse_exports,
+        partial(parse_names, EXPORTS),
         default=[],
     ),
     _flag("--no-report", "write no page"),
@@ -459,7 +461,7 @@ COMMANDS = {
     ),
     "threshold": (
         _texts(
-            "set the threshold of a model by a few labelled images, or as told",
+            "set the threshold of a model by a few labelled images, or to a score",
             "Set the threshold of a model by images of good and of defective parts, so "
             "that no defective one is missed, with the fewest alarms of good ones, or "
             "by what a miss and an alarm cost; or at a score, as the slider of a "

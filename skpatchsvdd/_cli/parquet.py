@@ -20,10 +20,7 @@ def import_parquet():
 
 
 def write_parquet(table):
-    """Write results.parquet beside results.csv: the same rows and columns.
-
-    Numbers are numbers, regions a list of boxes, and what is empty is null.
-    """
+    """Write results.parquet beside results.csv: the same rows and columns, typed."""
     arrow, parquet = import_parquet()
     with table.open(encoding="utf-8", newline="") as stream:
         rows = [_convert(row) for row in csv.DictReader(stream)]

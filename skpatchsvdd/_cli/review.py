@@ -75,9 +75,8 @@ def learn_review(args):
 def try_review(path, est, model, folder=None, others=(), verbose=1):
     """Let an estimator learn from the file of a review; return what that changes.
 
-    Nothing is learnt unless all of the review can be. `model` is the name of the
-    estimator's file, for messages, and `folder` where the reviewed images are, if not
-    where the review says; `others` are files of which it is of interest what changes.
+    Nothing is learnt unless all of the review can be. `folder` is where the images are,
+    if not where the review says; `others` are files whose changes are counted, too.
     """
     review = read_review(path)
     if review.model not in (None, fingerprint(est)):
@@ -126,8 +125,8 @@ def teach(est, reviewed, are_alarms):
     """Let an estimator learn what is said of some images; return if it is new.
 
     Defective ones that it has learnt from are forgotten first. Good ones that `fit` has
-    set aside join as if it had not; others are corrections, but for those learnt from
-    that raise no alarm.
+    set aside join as usual; others are corrections, unless they are learnt from and
+    right.
     """
     former = est._fitted
     _forget([x for x in reviewed if x.is_learnt and not x.is_good], est)
@@ -199,10 +198,7 @@ def _join(folder, image):
 
 
 def _look_up(reviewed, former, est):
-    """Return reviewed images with what an estimator has made of them before.
-
-    `former` are their paths where they were reviewed.
-    """
+    """Return reviewed images with what an estimator made of them, at `former` paths."""
     aside, learnt = find_set_aside(est), set(est.training_digests_)
     digests = digest_files([x.file for x in reviewed], est)
     return [

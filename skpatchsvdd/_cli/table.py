@@ -46,10 +46,9 @@ def writing(path):
 
 
 def as_cell(text):
-    r"""Return text as a spreadsheet and a terminal can show it, without obeying it.
+    """Return text as a spreadsheet and a terminal can show it, without obeying it.
 
-    What could steer a terminal is written out, as ``\x1b``. What begins as a formula
-    does gets an apostrophe before it, and so does what begins with one.
+    What begins as a formula does gets an apostrophe before it; so does an apostrophe.
     """
     text = printable(text)
     return f"'{text}" if text.startswith(_COMPUTED) else text
@@ -63,14 +62,13 @@ def as_text(cell):
 class Table:
     """A table to which rows are added, each flushed, so that none is lost or torn.
 
-    A former table stays until `begin` is called; then it `goes_on`, or a new one takes
-    its place. `n_rows` counts all rows, and `known` holds the states of the files that
-    have one; see `files.find_state`.
+    A former table stays until `begin` is called; then it `goes_on`, or is replaced.
+    `known` holds the states of the files that have a row; see `files.find_state`.
     """
 
     def __init__(self, path, goes_on):
         self._path = path
-        self._has_begun = False
+        self.has_begun = False
         self._length = self.n_rows = 0
         self.known = set()
         if goes_on and path.exists():
@@ -94,9 +92,9 @@ class Table:
 
     def begin(self):
         """Write the names of the columns, or drop what is not a whole row."""
-        if self._has_begun:
+        if self.has_begun:
             return
-        self._has_begun = True
+        self.has_begun = True
         with writing(self._path):
             if self._path.exists() and self._path.stat().st_size > self._length:
                 os.truncate(self._path, self._length)
@@ -137,10 +135,7 @@ def make_row(values):
 
 
 def _list_rows(stream):
-    """Yield where each whole row ends, and its last value, a state or None.
-
-    A row ends at the end of a line outside of quotes.
-    """
+    """Yield where each whole row ends, and its last value, a state or None."""
     position, is_quoted = 0, False
     for line in stream:
         position += len(line)

@@ -48,8 +48,7 @@ _HEADERS = {
 class Sessions:
     """Checks tokens, and keeps in memory which browsers are signed in, by a cookie.
 
-    It belongs to the event loop: nothing of it waits, and it needs no locks. A restart
-    ends all sessions.
+    It belongs to the event loop and needs no locks. A restart ends all sessions.
     """
 
     def __init__(self, token):
@@ -120,9 +119,8 @@ def _read_cookie(headers):
 class Guard:
     """ASGI middleware before all that is served.
 
-    Without a token only requests to names of this machine, or to `hosts`, are
-    answered: else any page could reach it by a name of its own that leads here. Writes
-    must come from this page, or from no page. A body has at most `max_bytes`.
+    Without a token only requests to names of this machine, or to `hosts`, are answered:
+    else any page could reach it by a name of its own that leads here.
     """
 
     def __init__(self, app, sessions, hosts, max_bytes):
@@ -185,11 +183,7 @@ def _split(host):
 
 
 def _is_own(headers, host):
-    """Whether a request that writes comes from this page, or from no page at all.
-
-    Browsers say so themselves, or at least, as over http from elsewhere, of which page
-    it is.
-    """
+    """Whether a request that writes comes from this page, or from no page at all."""
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     if site is not None:
         return site in ("same-origin", "none")

@@ -11,8 +11,7 @@ import numpy as np
 from PIL import Image
 
 from skpatchsvdd._cli import FolderWatcher, describe_cause, find_state, printable, tell
-from skpatchsvdd._serve.sources import Frame, hide_secrets
-from skpatchsvdd._serve.when import Trigger, make_choice
+from skpatchsvdd._serve.sources import Frame, Trigger, hide_secrets, make_choice
 from skpatchsvdd._utils import replaced_when_whole
 
 # Frames that wait to be inspected, at most: later ones are dropped.
@@ -57,9 +56,8 @@ class FrameArrivals:
     """Frames of a source, written into a folder and inspected as other files are.
 
     A thread reads the source, opens it again where it fails, and writes the frames that
-    are to be inspected, `when` says which; see `make_choice`. Those that come while
-    `_MOST_WAITING` others wait are dropped and counted. `find_channels` returns how
-    many channels the model takes; `list_old`, which files are no longer kept.
+    `when` chooses; see `make_choice`. Those that come while `_MOST_WAITING` others wait
+    are dropped and counted. `list_old` returns which files are no longer kept.
     """
 
     def __init__(self, source, when, folder, find_channels, list_old):

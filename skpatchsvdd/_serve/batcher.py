@@ -28,10 +28,8 @@ class BusyError(Exception):
 class Batcher:
     """Inspects images that requests wait for, as many at a time as there are.
 
-    `find_estimator` returns the fitted estimator of the moment; `size` is how many
-    images may wait; `decoders` are the threads that decode them. `turn` makes the
-    context in which a batch is inspected, see `Turns`, and `n_lines` is how many share
-    the memory for what waits.
+    `size` is how many images may wait. `turn` makes the context in which a batch is
+    inspected, see `Turns`; `n_lines` share the memory for what waits.
     """
 
     def __init__(self, find_estimator, size=64, turn=nullcontext, n_lines=1):

@@ -18,17 +18,17 @@ _LOG, _INTENDED = "history.jsonl", "intended.json"
 class History:
     """A folder beside a model, part.model.history: models, images, reviews, a log.
 
-    Models and images have the digests of their bytes as names, so that each is kept
-    once. The log has a line for each change: who, when, what, from and to which model.
-    A review is kept as the file that ``skpatchsvdd update --review`` reads, with the
-    images that it is about, so that it can be applied again. Only who holds the lock of
-    the log may change any of it.
+    Models and images are named by the digests of their bytes. The log has a line for
+    each change: who, when, what, from and to which model. Reviews can be applied again
+    by ``skpatchsvdd update --review``. Only who holds the lock of the log may change
+    it.
     """
 
     def __init__(self, model):
         self._model = Path(model)
         self.folder = self._model.with_name(f"{self._model.name}.history")
         self.log = self.folder / _LOG
+        self.images = self.folder / "images"  # that were reviewed
 
     def begin(self):
         """Keep the model as it is; note it if it is not what the log ends with."""
@@ -94,11 +94,6 @@ class History:
             shutil.copyfile(image["file"], partial)
             _put_on_disk(partial)
 
-    @property
-    def images(self):
-        """The folder of images that were reviewed."""
-        return self.folder / "images"
-
     def list_entries(self):
         """Return the log, the oldest first; a line that a kill has torn is left out."""
         lines = self.log.read_text("utf-8").splitlines() if self.log.exists() else []
@@ -118,8 +113,8 @@ class History:
         while (maker := made.pop(digest, None)) is not None:
             for entry in (maker, *known[digest]):
                 images, said = entry.get("images", ()), entry.get("said", ())
-                for image, own in zip(images, said, strict=True):
-                    learnt.setdefault(image, (own, entry["number"]))
+                for image, of_image in zip(images, said, strict=True):
+                    learnt.setdefault(image, (of_image, entry["number"]))
             digest = maker["from"]
         return learnt
 

@@ -60,8 +60,8 @@ _MOST_WAITING = 10_000
 class Store:
     """Images, their pictures, what people said of them, and signals not yet sent.
 
-    One connection is shared by all threads, one at a time. `n_pictures` is how many
-    images keep their pictures, the last ones; alarms that wait keep theirs.
+    All threads share one connection. The last `n_pictures` images keep their pictures,
+    and so do alarms that wait.
     """
 
     def __init__(self, path, n_pictures=5000):
@@ -89,7 +89,8 @@ class Store:
             raise sqlite3.DatabaseError(f"version {version}, expected {_VERSION}")
         self._base.executescript(_TABLES)
         self._base.execute(f"PRAGMA user_version={_VERSION}")
-        self._revision = self._value("SELECT IFNULL(MAX(revision), 0) FROM images")
+        # A number that grows with every change of an image.
+        self.revision = self._value("SELECT IFNULL(MAX(revision), 0) FROM images")
         counts = "SELECT verdict, COUNT(*) FROM images GROUP BY verdict"
         self._counts = Counter(dict(self._all(counts)))
 
@@ -133,23 +134,19 @@ class Store:
 
     def knows(self, state):
         """Whether a file of a state was taken in; see `_cli.find_state`."""
-        query = "SELECT 1 FROM images WHERE state = ?"
-        return self._value(query, f"{state:016x}") is not None
+        return bool(self._all("SELECT 1 FROM images WHERE state = ?", f"{state:016x}"))
 
     def add(self, image, pictures=None, event=None, targets=()):
-        """Take in an image, with its pictures and an event to send to some targets.
-
-        Returns its number, which the event gets, or None if its state is known.
-        """
+        """Take in an image; return its number, or None if its state is known."""
         if pictures is not None:
             image = image | {"pictures": _digest(pictures)}
         columns = [*image, "revision"]
         marks = ", ".join("?" * len(columns))
         with self._writing() as base:
-            self._revision += 1
+            self.revision += 1
             added = base.execute(
                 f"INSERT OR IGNORE INTO images ({', '.join(columns)}) VALUES ({marks})",
-                [*image.values(), self._revision],
+                [*image.values(), self.revision],
             )
             if added.rowcount == 0:
                 return None
@@ -222,10 +219,7 @@ class Store:
         return [os.fsdecode(file) for (file,) in rows]
 
     def list_changes(self, since, chosen=None, limit=200):
-        """Return images that are new or changed since a revision, the oldest first.
-
-        Each says whether it `is_chosen`; see `choose`.
-        """
+        """Return images that changed since a revision, and whether each `is_chosen`."""
         images = self._images("revision > ? ORDER BY revision LIMIT ?", since, limit)
         last = images[-1]["revision"] if images else since
         condition = f"revision > {since} AND revision <= {last}"
@@ -235,11 +229,6 @@ class Store:
     def list_said(self):
         """Return the images of which something was said that is not applied."""
         return self._images(f"{_IS_SAID} ORDER BY id")
-
-    @property
-    def revision(self):
-        """A number that grows with every change of an image."""
-        return self._revision
 
     def read_details(self, image):
         """Return the size, regions and so on of an image; nothing if they are gone."""
@@ -258,8 +247,7 @@ class Store:
         return self._value(
             f"SELECT {name} FROM pictures JOIN images ON image = id "
             "WHERE image = ? AND images.pictures = ?",
-            number,
-            digest,
+            *(number, digest),
         )
 
     def count(self):
@@ -281,9 +269,7 @@ class Store:
             "SELECT CAST((time - ?) / ? AS INTEGER), COUNT(*), "
             "SUM(verdict = 'abnormal'), AVG(score / threshold) FROM images "
             "WHERE time >= ? AND verdict != 'unreadable' GROUP BY 1",
-            start,
-            length,
-            start,
+            *(start, length, start),
         )
 
     def list_scores(self, since, model, limit):
@@ -291,9 +277,7 @@ class Store:
         rows = self._all(
             "SELECT score FROM images WHERE time >= ? AND model = ? AND score IS NOT "
             "NULL ORDER BY time DESC LIMIT ?",
-            since,
-            model,
-            limit,
+            *(since, model, limit),
         )
         return [score for (score,) in rows]
 
@@ -302,9 +286,9 @@ class Store:
         columns = ", ".join(f"{name} = ?" for name in values)
         done = base.execute(
             f"UPDATE images SET {columns}, revision = ? WHERE id = ? AND {condition}",
-            [*values.values(), self._revision + 1, number, *known],
+            [*values.values(), self.revision + 1, number, *known],
         )
-        self._revision += done.rowcount
+        self.revision += done.rowcount
         return done.rowcount
 
     def see(self, numbers, who):
