@@ -96,9 +96,7 @@ class Page:
     """Collects what an inspection finds, and writes a page about it.
 
     Only the last `limit` images are kept, or all if it is None. `model_offset` is the
-    model's own `offset_`, where the estimator was given another one, and `model` its
-    file, for the command line that the page shows. Of images that were chosen for how
-    they look, it `tells_drift` not.
+    model's own `offset_`, where the estimator was given another one.
     """
 
     def __init__(
@@ -133,12 +131,10 @@ class Page:
     def describe(self, X, results, labels=None, maps=None, pictures=None, masks=None):
         """Return what the page shows of each of some images, for `keep`.
 
-        `results` is what `inspect` says: with ``explain=True`` all that a page shows,
-        with ``names=True`` also which kinds of defects alarms resemble. `labels` are 1
-        for good images and -1 for defective ones, `maps` files with pictures of maps,
-        which the page refers to, `pictures` what `read_display` gives for X, where that
-        is at hand, and `masks` which pixels are truly defective, in the sizes that the
-        images came in. Each may be None.
+        `results` are of `inspect`, `labels` 1 or -1, `maps` files that the page refers
+        to, `pictures` what `read_display` gives for X, and `masks` which pixels are
+        truly defective, in the sizes that the images came in. Each but `results` may be
+        None.
         """
         matches = self._find_matches(X, results)
         least = self._est.calibration_scores_.min()
@@ -317,8 +313,7 @@ class Page:
 def _refer(described, page_folder, image_folder):
     """Return what is known of an image with links and a path instead of its files.
 
-    "file" and "picture" are absolute paths or None, and become links that lead from the
-    folder of the page. The path is below `image_folder`, which `_find_folder` gives.
+    Links lead from the folder of the page; the path is below `image_folder`.
     """
     links = {name: _link(described[name], page_folder) for name in ("file", "picture")}
     path = described["file"]

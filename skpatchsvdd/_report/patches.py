@@ -39,8 +39,8 @@ class PatchPairs:
     def show(self, matches, image, size):
         """Return pictures of patches, by scale, and what they were compared with.
 
-        `matches` are those of one region, which `check_files` has seen; the image,
-        (height, width, 3), is to look at, and came in `size`.
+        `matches` are of one region, which `check_files` has seen; the image came in
+        `size`.
         """
         pairs = zip(matches, self._est.patch_sizes_, strict=True)
         return [

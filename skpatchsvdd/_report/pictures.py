@@ -38,11 +38,9 @@ _QUICK = {"compress_level": 1, "compress_type": 2}
 def save_sheet(path, image, one_map, mask, regions, pairs=()):
     """Save what was found in an image as one picture.
 
-    The image, at most `OVERLAY_SIZE` pixels a side, with what is abnormal outlined and
-    numbered. Beside it, half as large, the same under its map, in the colours of the
-    legend below: nothing up to half the threshold, yellow at it, red from twice as much
-    on. Then the patches of `pairs`, as a page has them, each beside the nearest normal
-    one. The image is a path or an array; the map, in any size, counts thresholds.
+    The image, with what is abnormal outlined and numbered; beside it the same under its
+    map, in units of the threshold, and the patches of `pairs`, each beside the nearest
+    normal one.
     """
     from PIL import Image
 
@@ -234,10 +232,7 @@ def encode_mask(mask, size):
 
 
 def _thin_out(one_map, size):
-    """Return every few pixels of a map, its longest side no shorter than `size`.
-
-    A map is smooth: no pixel differs much from the next.
-    """
+    """Return every few pixels of a map, which is smooth, no shorter than `size`."""
     step = max(max(one_map.shape) // size, 1)
     return one_map[::step, ::step]
 

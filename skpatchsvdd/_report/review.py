@@ -29,8 +29,8 @@ _IMAGE_KEYS = {"file", "verdict", "kind", "boxes", "digest", "similar"}
 class ReviewedImage(NamedTuple):
     """What a review says of one image.
 
-    Boxes are top, left, bottom and right of where it is defective, in pixels of the
-    image; bottom and right are the first row and column outside.
+    Boxes are top, left, bottom and right of where it is defective, the latter two
+    outside.
     """
 
     file: str  # below the folder of the review, with strokes

@@ -30,9 +30,8 @@ def make_probes(images, n_damaged, rng):
     """Make copies of normal images: as they are, in another light, with a defect.
 
     Images (n, height, width, n_channels) are on the 0..1 scale, or on a wider one,
-    which is then taken for it; `n_damaged` copies of each get a defect. Returns float32
-    copies, and masks (n_copies, height, width), True where a defect can be seen: those
-    of the first 2 n copies are empty.
+    which is then taken for it. Returns float32 copies, and masks (n_copies, height,
+    width), True where a defect can be seen: those of the first 2 n copies are empty.
     """
     low, high = min(images.min(), 0), max(images.max(), 1)
     images = ((images - low) / (high - low)).astype(np.float32)
