@@ -153,9 +153,9 @@ def test_full_resolution_says_how_long_it_takes(good, tmp_path, monkeypatch, cap
     path = tmp_path / "part.model"
     assert fit(good, "-o", path, "--image-size", "full") == 0
     printed = capsys.readouterr().out
-    told = printed.index("68 x 68 pixels, ")
-    assert "encoding an image takes" in printed[told:]
-    assert told < printed.index("encoding images")
+    start = printed.index("68 x 68 pixels, ")
+    assert "encoding an image takes" in printed[start:]
+    assert start < printed.index("encoding images")
     est = load(path)
     assert (est.image_size, est.inspected_shape_) == ("full", (34, 34, 3))
     assert call("inspect", path, good, "-o", tmp_path / "out") == 0

@@ -4,8 +4,7 @@ import importlib
 
 from skpatchsvdd._cli.start import main
 
-# What the live page shares with the other commands: imported when it is asked for, as
-# `skpatchsvdd --help` has no need of it.
+# What the live page shares with other commands, imported when it is asked for.
 _SHARED = {
     "annotations": {"Annotations"},
     "batches": {"cut_batches", "inspect_batch", "is_of_machine"},

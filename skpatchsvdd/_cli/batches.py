@@ -28,8 +28,8 @@ class Outcome(NamedTuple):
     state: int | None  # before it was read; see `files.find_state`
     reason: str | None = None  # why it cannot be inspected
     note: str = ""  # in which way it differs from the training images
-    may_pass: bool = False  # that is no fault of the file: try again later
-    passes_soon: bool = False  # nor of its folder, but of the machine
+    may_pass: bool = False  # the fault is not the file's: try again later
+    passes_soon: bool = False  # nor its folder's, but the machine's
     results: Bunch | None = None  # what `PatchSVDD.inspect` says of it alone
 
     def fail(self, error):

@@ -54,9 +54,7 @@ def run(args):
     groups = {None: "auto", "none": None}.get(args.group_by, args.group_by)
     if groups not in ("auto", None):
         groups = group_files(files, groups)
-    rate, max_iter, roi = args.false_alarm_rate, args.max_iter, None
-    if args.roi is not None:  # a JPEG is neither quite black nor quite white
-        roi = read_display(args.roi).max(axis=2) > 127
+    rate, max_iter = args.false_alarm_rate, args.max_iter
     est = PatchSVDD(
         image_size=_choose_size(files, args.image_size),
         false_alarm_rate="auto" if rate is None else rate,
@@ -66,7 +64,8 @@ def run(args):
         encoder=encoder,
         device=args.device or "auto",
         random_state=args.random_state,
-        roi=roi,
+        # Half of white: a JPEG is neither quite black nor quite white.
+        roi=args.roi and read_display(args.roi).max(axis=2) > 127,
         verbose=1,
     )
     print(f"learning from {count(len(files), 'image')}: seconds, more for large images")

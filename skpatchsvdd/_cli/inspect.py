@@ -13,16 +13,14 @@ from skpatchsvdd._cli.files import (
     tell_others,
 )
 from skpatchsvdd._cli.models import choose_offset, load_model
-from skpatchsvdd._cli.parquet import import_parquet
 from skpatchsvdd._cli.record import Record
-from skpatchsvdd._cli.table import TABLE
+from skpatchsvdd._cli.table import TABLE, import_parquet
 from skpatchsvdd._cli.terminal import count, finish_first, tell
 from skpatchsvdd._cli.watch import FolderWatcher
 from skpatchsvdd._report import Page
 from skpatchsvdd._utils import hold_lock, say_time_left
 
-# Images that a page shows, the last ones: of a watched folder, whose page is written
-# again and again, and of others, as many as a browser can open.
+# The last images on a page; that of a watched folder is written again and again.
 _N_WATCHED, _N_SHOWN = 500, 5000
 # Seconds between two lines that say how many images are done.
 _SECONDS = 5.0

@@ -71,6 +71,7 @@ _ENCODER = _option(
     "was; by default the model holds all it needs",
 )
 _RUN = (_ENCODER, _MAX_PIXELS, _device("that of the model, mostly auto"))
+_CHANGE = (_NEW_MODEL, _DRY_RUN, *_RUN)  # of commands that change a model
 
 _FIT = (
     _images(" of good parts"),
@@ -208,7 +209,6 @@ _UPDATE = (
         "all others in it is counted, too",
         dest="folder",
     ),
-    _NEW_MODEL,
     _option(
         "--group NAME",
         "the group of all these images, for a model with groups; by default none",
@@ -218,17 +218,11 @@ _UPDATE = (
         "write also if some of the images look abnormal, or if fewer of the reviewed "
         "ones would be right",
     ),
-    _DRY_RUN,
-    *_RUN,
+    *_CHANGE,
     _STRICT,
 )
-_FORGET = (
-    _MODEL,
-    _argument("files", "images that the model was fitted to", nargs="+"),
-    _NEW_MODEL,
-    _DRY_RUN,
-    *_RUN,
-)
+_FILES = _argument("files", "images that the model was fitted to", nargs="+")
+_FORGET = (_MODEL, _FILES, *_CHANGE)
 _CALIBRATE = (
     _MODEL,
     _images(" of good parts; none with --training"),
@@ -250,10 +244,8 @@ _CALIBRATE = (
         "which images belong together, as for fit; by default none do",
         choices=("folder", "name"),
     ),
-    _NEW_MODEL,
     _flag("--yes", "write also if there are too few images for the false alarm rate"),
-    _DRY_RUN,
-    *_RUN,
+    *_CHANGE,
     _STRICT,
 )
 _THRESHOLD = (
@@ -286,9 +278,7 @@ _THRESHOLD = (
         "what a good image costs that raises an alarm; 1 by default",
         parse_positive,
     ),
-    _NEW_MODEL,
-    _DRY_RUN,
-    *_RUN,
+    *_CHANGE,
     _STRICT,
 )
 _EXPORT = (

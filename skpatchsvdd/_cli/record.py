@@ -6,8 +6,14 @@ import time
 from skpatchsvdd._cli.annotations import Annotations
 from skpatchsvdd._cli.files import find_state
 from skpatchsvdd._cli.maps import name_maps, remove_maps, save_maps
-from skpatchsvdd._cli.parquet import write_parquet
-from skpatchsvdd._cli.table import BOX, TABLE, OutputError, Table, is_table
+from skpatchsvdd._cli.table import (
+    BOX,
+    TABLE,
+    OutputError,
+    Table,
+    is_table,
+    write_parquet,
+)
 from skpatchsvdd._cli.terminal import (
     ABNORMAL,
     OK,
@@ -35,13 +41,10 @@ class Record:
     """
 
     def __init__(self, est, folder, kinds, page, goes_on, strict, exports=()):
-        self._est = est
-        self._folder = folder
-        self._kinds = kinds
-        self._page = page
+        self._est, self._folder = est, folder
+        self._kinds, self._page = kinds, page
         self.explains = page is not None  # what alarms were compared with
-        self._goes_on = goes_on
-        self._strict = strict
+        self._goes_on, self._strict = goes_on, strict
         formats = [x for x in exports if x != "parquet"]
         self._annotations = Annotations(est, folder, formats) if formats else None
         self._writes_parquet = "parquet" in exports
@@ -154,14 +157,13 @@ class Record:
         """Return an image to look at, or None if it is another one by now."""
         if self._page is None and "overlay" not in self._kinds:
             return None
-        image = None
         try:
             image = read_display(outcome.file, OVERLAY_SIZE)
+            if find_state(outcome.file) == outcome.state:
+                return image
         except Exception:  # half of another file makes decoders raise anything
             if find_state(outcome.file) == outcome.state:
                 raise
-        if find_state(outcome.file) == outcome.state:
-            return image
         tell(
             f"no picture of {outcome.file}: it was moved or written to after it was "
             "inspected. Its verdict is of what it was."

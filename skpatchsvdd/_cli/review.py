@@ -178,7 +178,7 @@ def _find_known(review, est, path, folder):
         )
     known, faults = [], []
     for image in review.images:
-        file = _join(folder, image)
+        file = os.path.join(folder, *image.file.split("/"))
         shape, fault = read_fitting(file, est)
         if fault := fault or _find_fault(image, file, shape):
             faults.append(fault)
@@ -189,16 +189,13 @@ def _find_known(review, est, path, folder):
     if faults:
         head = f"{path} cannot be applied to the images in {folder}:"
         raise ListedError(head, faults)
-    former = [_join(review.folder or folder, x) for x in review.images]
-    return _look_up(known, former, est)
+    former = review.folder or folder
+    paths = [os.path.join(former, *x.file.split("/")) for x in review.images]
+    return _look_up(known, paths, est)
 
 
-def _join(folder, image):
-    return os.path.join(folder, *image.file.split("/"))
-
-
-def _look_up(reviewed, former, est):
-    """Return reviewed images with what an estimator made of them, at `former` paths."""
+def _look_up(reviewed, paths, est):
+    """Return reviewed images with what an estimator made of them, by former paths."""
     aside, learnt = find_set_aside(est), set(est.training_digests_)
     digests = digest_files([x.file for x in reviewed], est)
     return [
@@ -207,7 +204,7 @@ def _look_up(reviewed, former, est):
             is_learnt=digest in learnt,
             was_set_aside=not aside.isdisjoint(map(os.path.abspath, (x.file, path))),
         )
-        for x, path, digest in zip(reviewed, former, digests, strict=True)
+        for x, path, digest in zip(reviewed, paths, digests, strict=True)
     ]
 
 
@@ -226,12 +223,10 @@ def _find_fault(image, file, shape):
 
 def _make_mask(boxes, size):
     """Return a mask that is True in boxes, or None without any."""
-    if not boxes:
-        return None
     mask = np.zeros(size, dtype=bool)
     for top, left, bottom, right in boxes:
         mask[top:bottom, left:right] = True
-    return mask
+    return mask if boxes else None
 
 
 def _tell_reviewed(changes):

@@ -18,8 +18,7 @@ _EXPECTED = ImportError, OSError, ValueError, RuntimeError, MemoryError, Arithme
 
 def main(argv=None):
     """Run the command line; return its exit status."""
-    # Threads that wait for each other leave the cores to other processes. torch, which
-    # reads it when it is loaded, is not here yet.
+    # Waiting threads leave the cores to others; torch, not loaded yet, reads it.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
         args = make_parser().parse_args(argv)

@@ -26,13 +26,12 @@ class ListedError(ValueError):
 
 def printable(text):
     r"""Return text in which what could steer a terminal is written out, as ``\n``."""
-    return "".join(map(_write_out, str(text)))
-
-
-def _write_out(character):
-    if character.isprintable() or unicodedata.category(character) == "Zs":
-        return character
-    return character.encode("unicode_escape").decode("ascii")
+    return "".join(
+        x
+        if x.isprintable() or unicodedata.category(x) == "Zs"
+        else x.encode("unicode_escape").decode("ascii")
+        for x in str(text)
+    )
 
 
 def say_p(p_value):
