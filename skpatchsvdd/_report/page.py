@@ -108,10 +108,8 @@ class Page:
         model=None,
         tells_drift=True,
     ):
-        self._est = estimator
-        self._title = title
-        self._model = model
-        self._tells_drift = tells_drift
+        self._est, self._title, self._model = estimator, title, model
+        self._tells_drift = tells_drift  # not of images chosen for how they look
         self._model_offset = estimator.offset_ if model_offset is None else model_offset
         self._images = deque(maxlen=limit)
         self._unreadable = {}
@@ -137,7 +135,10 @@ class Page:
         None.
         """
         matches = self._find_matches(X, results)
-        least = self._est.calibration_scores_.min()
+        known, groups = self._est.calibration_scores_, self._est.calibration_groups_
+        floor = f"{len(known)} normal images"
+        if groups is not None and (n := len(np.unique(groups))) < len(known):
+            floor += f" in {n} groups"
         self._pairs.check_files(matches.values())
 
         def describe(i):
@@ -146,8 +147,8 @@ class Page:
             described["label"] = None if labels is None else int(labels[i])
             drawn = maps[i] if maps else None
             described["picture"] = os.path.abspath(drawn) if drawn else None
-            if results.scores[i] < least:  # then p is at its least
-                described["p_floor"] = self._count_normal()
+            if results.scores[i] < known.min():  # then p is at its least
+                described["p_floor"] = floor
             if self._is_compared and np.any(results.masks[i]):
                 described["mask"] = encode_mask(results.masks[i], _IMAGE_SIZE)
             if masks is not None and np.any(masks[i]):
@@ -176,13 +177,6 @@ class Page:
             return {i: results.matches[i] for i in alarms}
         found = self._est.explain([X[i] for i in alarms]) if alarms else []
         return dict(zip(alarms, found, strict=True))
-
-    def _count_normal(self):
-        """Return how many normal images, and groups of them, p-values come from."""
-        n, groups = len(self._est.calibration_scores_), self._est.calibration_groups_
-        n_groups = n if groups is None else len(np.unique(groups))
-        text = f"{n} normal images"
-        return f"{text} in {n_groups} groups" if n_groups < n else text
 
     def _describe(self, x, image, i, results, matches):
         """Return what the page knows of an image."""
@@ -353,11 +347,11 @@ def _digest(file):
 
 
 def _fill_in(content):
-    """Return the page with what belongs into it, the data last: they may hold any."""
-    own = files("skpatchsvdd._report")
-    text = own.joinpath("page.html").read_text("utf-8")
+    """Return the page with all its parts; the data come last, as they may hold any."""
+    folder = files("skpatchsvdd._report")
+    text = folder.joinpath("page.html").read_text("utf-8")
     for place, kind in (("__STYLE__", "css"), ("__SCRIPT__", "js")):
-        parts = [own.joinpath(f"{x}.{kind}") for x in ("picture", "review")]
+        parts = [folder.joinpath(f"{x}.{kind}") for x in ("picture", "review")]
         text = text.replace(place, "".join(x.read_text("utf-8") for x in parts))
     data = json.dumps(content, separators=(",", ":")).replace("<", "\\u003c")
     return text.replace("__DATA__", data)

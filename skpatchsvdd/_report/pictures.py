@@ -19,8 +19,7 @@ N_REGIONS = 10
 # Colours of a map over its image: at the threshold, and from twice as much on.
 _AT_THRESHOLD, _FAR_ABOVE = (255, 200, 0), (255, 0, 0)
 _OPACITY = 0.65
-# An outline is light inside and dark outside, so that it shows on any ground; one pixel
-# of each for so many of the picture.
+# An outline is light inside, dark outside; a pixel of each for so many of a picture.
 _LIGHT, _DARK, _PIXELS_A_LINE = (255, 255, 255), (20, 20, 20), 500
 # On a sheet: the ground, the side that small images are enlarged to, pixels between the
 # parts, and sides of patches and of the legend.
@@ -30,8 +29,7 @@ _ROOM_FOR_NUMBERS = 160
 _LEAST_OUTLINED = 320  # longest side of a picture that a page outlines
 # The powers of two around the threshold between which the bytes of a page's maps lie.
 _LOWEST, _HIGHEST = -4, 4
-# Codes of unequal length and nothing else: pictures of photographs hold nothing twice,
-# and a search for it takes longer, for larger files.
+# Photographs hold nothing twice: a search for it takes longer, for larger files.
 _QUICK = {"compress_level": 1, "compress_type": 2}
 
 

@@ -18,11 +18,9 @@ _LENGTH, _THICKNESS = (0.08, 0.5), (0.004, 0.015)
 _SCRATCHES = 0.2  # the part of defects that are scratches
 # The part of defects that are faint, and how strong those are.
 _FAINT, _STRENGTH = 0.5, (0.15, 1.0)
-# A smaller mean change of the image is seen by nobody, and would be a wrong label; so
-# often a defect is drawn anew.
+# A smaller mean change would be a wrong label; so often a defect is drawn anew.
 _LEAST, _N_TRIES = 1e-5, 20
-# False alarms at which damaged images are to be found, as users mostly choose; and the
-# part of normal pixels that is told from none at all.
+# False alarms as users mostly choose, and the rarest rank of a normal pixel.
 _FALSE_ALARMS, _RAREST = 0.05, 1e-3
 
 
