@@ -9,18 +9,13 @@ import zipfile
 import pytest
 from browser import needs_browser, open_browser
 from commands import read_rows
-from live import make_photos, put, serve_here
+from live import put, serve_here
 
 from skpatchsvdd._cli import COLUMNS, main
 from skpatchsvdd._serve import line as line_module
 
 pytestmark = pytest.mark.wide  # a line loads the model
 FORMATS = ["coco", "label-studio", "cvat", "masks"]
-
-
-@pytest.fixture(scope="module")
-def photos():
-    return make_photos()
 
 
 @pytest.fixture

@@ -18,8 +18,7 @@ from skpatchsvdd._cli import describe_cause, tell
 # at most; twice as long each time.
 _PATIENCE = 30
 _FIRST_WAIT, _LONGEST_WAIT = 1, 300
-# A command that fails is run so often; an address is tried for as long as there are
-# alarms for it.
+# Runs of a command that fails; an address is tried as long as alarms wait.
 _MOST_RUNS = 5
 # Lines of JSON that wait until they are read.
 _MOST_LINES = 10_000

@@ -20,8 +20,7 @@ _MOST_WAITING = 8
 # again: at first, and at most; twice as long each time.
 _LOOK_SECONDS = 1.0
 _FIRST_WAIT, _LONGEST_WAIT = 1, 30
-# Seconds without a frame after which something must be wrong, and that a source has to
-# end.
+# Seconds without a frame that are too many, and that a source has to end.
 _SILENT_SECONDS, _LAST_SECONDS = 10, 7
 # Longest side of the picture of a source, and how well lossless files are compressed.
 _PICTURE_SIZE, _LEVEL = 640, 1
@@ -199,10 +198,8 @@ class FrameArrivals:
 
 
 def _check_image(image):
-    is_grey = np.ndim(image) == 2
-    if getattr(image, "dtype", None) != np.uint8 or not (
-        is_grey or (np.ndim(image) == 3 and image.shape[2] == 3)
-    ):
+    is_image = np.ndim(image) == 2 or np.shape(image)[2:] == (3,)
+    if getattr(image, "dtype", None) != np.uint8 or not is_image:
         raise ValueError(
             "the source must give arrays of bytes, of shape (height, width) or "
             "(height, width, 3)"

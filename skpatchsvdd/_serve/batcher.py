@@ -16,8 +16,7 @@ _N_DECODERS = min(max((os.cpu_count() or 1) // 4, 2), 8)
 # Images that are inspected together, at most, and at least: a single one is recorded as
 # a CUDA graph, so that fewer are faster one by one.
 _MOST, _LEAST = 16, 8
-# Seconds that the first image of a batch waits for those that are being decoded, at
-# most, and between two looks whether there still are any.
+# Seconds that a batch waits for images being decoded, and between two looks.
 _PATIENCE, _LOOK = 0.03, 0.002
 
 

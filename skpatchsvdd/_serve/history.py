@@ -20,8 +20,7 @@ class History:
 
     Models and images are named by the digests of their bytes. The log has a line for
     each change: who, when, what, from and to which model. Reviews can be applied again
-    by ``skpatchsvdd update --review``. Only who holds the lock of the log may change
-    it.
+    by ``skpatchsvdd update --review``. Only the holder of the log's lock may change it.
     """
 
     def __init__(self, model):
@@ -37,10 +36,11 @@ class History:
         last = entries[-1]["to"] if entries else None
         if digest != last:
             entry = {"what": "elsewhere" if entries else "begin", "who": None}
-            intended = self._read_intended()  # what a kill has kept from the log
-            if intended and (intended["from"], intended["to"]) == (last, digest):
-                entry = intended
-            self._append({**entry, "from": last, "to": digest})
+            with suppress(OSError, ValueError):  # what a kill has kept from the log
+                intended = json.loads((self.folder / _INTENDED).read_text("utf-8"))
+                if (intended["from"], intended["to"]) == (last, digest):
+                    entry = intended
+            self.append({**entry, "from": last, "to": digest})
         (self.folder / _INTENDED).unlink(missing_ok=True)
         return digest
 
@@ -70,13 +70,9 @@ class History:
                 name = self.find_model(digest).name
                 raise RefusedError(f"{name} is damaged: it is not used.")
             _put_on_disk(partial)
-        entry = self._append(entry)
+        entry = self.append(entry)
         (self.folder / _INTENDED).unlink()
         return entry
-
-    def note_known(self, who, digest, **more):
-        """Note that a model knows what it was to learn."""
-        self._append({"what": "known", "who": who, "from": digest, "to": digest} | more)
 
     def write_json(self, name, content, indent=None):
         """Write a file into the folder, as a whole; return its path."""
@@ -104,7 +100,7 @@ class History:
         return entries
 
     def find_learnt(self, digest):
-        """Return by image what was said when a model has learnt it, and its entry."""
+        """Return, by image, what a model has learnt of it, and by which entry."""
         made, known = self._find_makers(), defaultdict(list)
         for entry in self.list_entries():
             if entry["what"] == "known":
@@ -130,7 +126,7 @@ class History:
                 made.setdefault(entry["to"], entry)
         return made
 
-    def _append(self, entry):
+    def append(self, entry):
         """Add a line to the log, on the disk when this returns; return it."""
         head = {
             "number": len(self.list_entries()) + 1,
@@ -143,10 +139,6 @@ class History:
             stream.flush()
             os.fsync(stream.fileno())
         return head | entry
-
-    def _read_intended(self):
-        with suppress(OSError, ValueError):
-            return json.loads((self.folder / _INTENDED).read_text("utf-8"))
 
 
 def _put_on_disk(file):

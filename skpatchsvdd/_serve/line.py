@@ -28,8 +28,7 @@ from skpatchsvdd._report import OVERLAY_SIZE, Page, digest_file, draw_outlined
 from skpatchsvdd._serve.metrics import Metrics
 from skpatchsvdd.drift import drift_test
 
-# Longest side of the pictures of maps, and images that are inspected between two looks
-# at what people and requests want.
+# Longest side of pictures of maps, and images between two looks at requests.
 _PICTURE_SIZE, _AT_A_TIME = 640, 4
 # How often it is looked whether there is another model, where no folder is watched.
 _LOOK_SECONDS = 1.0
@@ -55,7 +54,7 @@ class Model(NamedTuple):
     page: Page
 
 
-def _kept(seconds):
+def _keep_for(seconds):
     """Let a method of `Line` keep what it returns, and make it anew after a while."""
 
     def decorate(method):
@@ -146,7 +145,7 @@ class Line:
                 return
 
     def keep_watching(self, arrivals, on_change):
-        """Watch as `watch` does, again and again, whatever it may fail of."""
+        """Watch as `watch` does, again and again, whatever makes it fail."""
         while not self._is_closed.is_set():
             try:
                 self.watch(arrivals, on_change)
@@ -242,7 +241,7 @@ class Line:
             self.alarms.wake()
 
     @property
-    @_kept(_SPAN_SECONDS)
+    @_keep_for(_SPAN_SECONDS)
     def standstill(self):
         """Since when no image has come, and how often they did; None if they do."""
         times = self.store.list_times(_N_LAST)
@@ -261,7 +260,7 @@ class Line:
                 outcomes = inspect_batch(batch, est)
             yield from outcomes
 
-    @_kept(_SPAN_SECONDS)
+    @_keep_for(_SPAN_SECONDS)
     def describe_span(self, span):
         """Return what is plotted of the last hour or day, and whether scores drift."""
         seconds, length = SPANS[span]
@@ -275,7 +274,7 @@ class Line:
         drift = self.find_drift(span)
         return {"start": start, "length": length, **counts, "drift": drift}
 
-    @_kept(_DRIFT_SECONDS)
+    @_keep_for(_DRIFT_SECONDS)
     def find_drift(self, span):
         """Return whether scores of the last hour or day differ from those of fit."""
         est, digest, _ = self.model
@@ -294,7 +293,7 @@ class Line:
 
 
 def _describe_event(image):
-    """Return what is told of an image elsewhere: its name, verdict and numbers."""
+    """Return what other programs learn of an image: its name, verdict and numbers."""
     names = ("verdict", "p_value", "score", "threshold", "kind", "reason", "model")
     return {
         "event": image["state"],

@@ -16,8 +16,7 @@ from skpatchsvdd._cli import import_named
 
 VIDEOS = {".mp4", ".avi", ".mkv", ".mov", ".webm", ".m4v", ".mpg", ".mpeg", ".wmv"}
 _OWN = r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*"
-# Milliseconds that a camera may take to answer, and to send the next picture; seconds
-# for the question why it does not.
+# Milliseconds to open a camera and to get a picture; seconds to ask what is wrong.
 _OPEN_MS, _READ_MS, _ASK_SECONDS = 15000, 5000, 2
 _PORTS = {"http": 80, "https": 443, "rtsp": 554, "rtsps": 322, "rtmp": 1935}
 # Seconds without motion after which a scene is still.
@@ -200,7 +199,8 @@ class _StillScene:
 
     def __call__(self, frame):
         cells = _shrink(frame.image)
-        if self._former is None or _has_moved(cells, self._former):
+        former = self._former
+        if former is None or np.mean(np.abs(cells - former) > _STEP) > _PART:
             self._former, self._since, self._is_taken = cells, frame.time, False
             return False
         if self._is_taken or frame.time - self._since < _STILL_SECONDS:
@@ -213,7 +213,3 @@ def _shrink(image):
     step = max(1, min(image.shape[:2]) // (4 * _CELLS))
     grey = Image.fromarray(np.ascontiguousarray(image[::step, ::step])).convert("L")
     return np.asarray(grey.resize((_CELLS, _CELLS), Image.Resampling.BOX), np.int16)
-
-
-def _has_moved(cells, former):
-    return np.mean(np.abs(cells - former) > _STEP) > _PART

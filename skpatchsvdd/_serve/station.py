@@ -57,7 +57,7 @@ class _Entry:
         self.due = self.wait = 0
 
     def close(self):
-        """Close what is open; what fails then is told, and the other lines go on."""
+        """Close what is open; a failure is printed, and the other lines go on."""
         self.app = None
         try:
             self.stack.close()
@@ -208,15 +208,15 @@ def _read_model(args, path, device, encoder):
 def _describe(name, entry):
     """Return what the overview shows of a line."""
     root = f"/lines/{name}"
-    shown = {"name": name, "url": f"{root}/", "reason": entry.reason}
+    described = {"name": name, "url": f"{root}/", "reason": entry.reason}
     if entry.parts is None:
-        return shown | {"state": "broken" if entry.reason else "opening"}
+        return described | {"state": "broken" if entry.reason else "opening"}
     line = entry.parts.line
     try:
         waiting, signals = line.store.count_waiting()
         hour = line.describe_span("hour")
         last = [show_image(x, root) for x in line.store.list_images(limit=1)]
-        return shown | {
+        return described | {
             "state": "broken" if line.trouble else "running",
             "reason": line.trouble,
             "standstill": line.standstill,
@@ -229,4 +229,5 @@ def _describe(name, entry):
             "last": last[0] if last else None,
         }
     except Exception as error:  # of its disk: the others are shown
-        return shown | {"state": "broken", "reason": printable(describe_cause(error))}
+        reason = printable(describe_cause(error))
+        return described | {"state": "broken", "reason": reason}

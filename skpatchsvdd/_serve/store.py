@@ -53,7 +53,7 @@ _CHOICES = {
     "until": "time < ?",
     "times": "score / threshold >= ?",
 }
-# Signals that wait, at most: of those of weeks ago nobody wants to hear.
+# Signals that wait, at most: those of weeks ago are of no use.
 _MOST_WAITING = 10_000
 
 
@@ -125,8 +125,10 @@ class Store:
 
     def _value(self, query, *values):
         """Return the first value of the first row, or None where there is none."""
-        rows = self._all(query, *values)
-        return rows[0][0] if rows else None
+        return next(iter(self._column(query, *values)), None)
+
+    def _column(self, query, *values):
+        return [row[0] for row in self._all(query, *values)]
 
     def _images(self, condition, *values):
         rows = self._all(f"{_SELECT} WHERE {condition}", *values)
@@ -206,17 +208,14 @@ class Store:
 
     def list_times(self, limit):
         """Return when the last images were judged, the newest first."""
-        rows = self._all("SELECT time FROM images ORDER BY id DESC LIMIT ?", limit)
-        return [time for (time,) in rows]
+        query = "SELECT time FROM images ORDER BY id DESC LIMIT ?"
+        return self._column(query, limit)
 
     def list_old_files(self, verdict, n_newest, limit=50):
         """Return files of a verdict that are older than the newest ones of it."""
-        rows = self._all(
-            "SELECT file FROM images WHERE verdict = ? ORDER BY id DESC LIMIT ? "
-            "OFFSET ?",
-            *(verdict, limit, n_newest),
-        )
-        return [os.fsdecode(file) for (file,) in rows]
+        condition = "verdict = ? ORDER BY id DESC LIMIT ? OFFSET ?"
+        query = f"SELECT file FROM images WHERE {condition}"
+        return [*map(os.fsdecode, self._column(query, verdict, limit, n_newest))]
 
     def list_changes(self, since, chosen=None, limit=200):
         """Return images that changed since a revision, and whether each `is_chosen`."""
@@ -274,12 +273,9 @@ class Store:
 
     def list_scores(self, since, model, limit):
         """Return the last scores by a model since a time."""
-        rows = self._all(
-            "SELECT score FROM images WHERE time >= ? AND model = ? AND score IS NOT "
-            "NULL ORDER BY time DESC LIMIT ?",
-            *(since, model, limit),
-        )
-        return [score for (score,) in rows]
+        condition = "time >= ? AND model = ? AND score IS NOT NULL"
+        query = f"SELECT score FROM images WHERE {condition} ORDER BY time DESC LIMIT ?"
+        return self._column(query, since, model, limit)
 
     def _update(self, base, number, condition, *known, **values):
         """Change an image, if a condition holds; return how many were changed."""
