@@ -90,6 +90,14 @@ def normal():
 
 
 @pytest.fixture(scope="session")
+def photos():
+    """What comes to a line: normal images of 48 x 48, and a damaged one."""
+    from live import make_photos  # which needs the extra serve
+
+    return make_photos()
+
+
+@pytest.fixture(scope="session")
 def mixed():
     """Four normal and four damaged images of 48 x 48."""
     return make_textures(8, image_size=48, anomaly_fraction=0.5, random_state=SEED + 1)

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from PIL import Image
 from settings import SEED
 
-from skpatchsvdd._cli.parser import make_parser
+from skpatchsvdd._cli.start import make_parser
 from skpatchsvdd._images import limited_pixels
 from skpatchsvdd._serve.server import serving
 from skpatchsvdd.datasets import make_textures
@@ -73,6 +73,15 @@ def running(server):
             thread.join(PATIENCE)
 
 
+def wait_until(condition, message=""):
+    """Wait until a function returns what is true; return that."""
+    end = time.monotonic() + PATIENCE
+    while not (found := condition()):
+        assert time.monotonic() < end, message
+        time.sleep(0.01)
+    return found
+
+
 def make_photos():
     """Make normal images of 48 x 48, grey, and one with a black square."""
     images = make_textures(6, image_size=48, random_state=SEED + 1).images[..., 0]
@@ -127,16 +136,20 @@ class Client:
         status, _, body = self.ask(path, json.dumps(content), **kind)
         return status, json.loads(body)
 
+    def refuses(self, path, words, **content):
+        """Check that what is posted is refused with some words."""
+        status, answer = self.post(path, **content)
+        assert (status, words in answer["error"]) == (409, True), answer
+
     def wait(self, condition):
         """Wait until a condition of the state holds; return the state."""
-        end = time.monotonic() + PATIENCE
-        while True:
-            state = self.get("/api/state")
-            if condition(state):
-                return state
-            assert time.monotonic() < end, state
+
+        def look():
             assert self.process is None or self.process.poll() is None
-            time.sleep(0.05)
+            state = self.get("/api/state")
+            return state if condition(state) else None
+
+        return wait_until(look)
 
     def wait_for(self, n_images):
         """Wait until so many images were inspected."""

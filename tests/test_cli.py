@@ -15,7 +15,7 @@ from settings import SEED
 from skpatchsvdd import PatchSVDD, load
 from skpatchsvdd._cli import fit, models
 from skpatchsvdd._cli.files import find_images
-from skpatchsvdd._cli.parser import make_parser
+from skpatchsvdd._cli.start import make_parser
 from skpatchsvdd.datasets import make_textures
 
 QUICK = ["--max-iter", "0", "--false-alarm-rate", "0.2"]
@@ -127,7 +127,7 @@ def test_what_a_mask_hides_is_not_inspected(photos, tmp_path):
     [
         ("inspect nowhere x -o y", "there is no model nowhere"),
         ("inspect NO_MODEL x -o y", "not a PatchSVDD model file"),
-        ("inspect GOOD x -o y", "good is no file, and so no model"),
+        ("inspect GOOD x -o y", "good is not a model file"),
         (
             "fit GOOD -o NEW",
             "error: NEW: it is a folder. Pass the name of a file in it",

@@ -11,7 +11,6 @@ from settings import SEED
 
 from skpatchsvdd import load
 from skpatchsvdd._cli import fit as fit_command
-from skpatchsvdd._cli.suspects import tell_suspects
 from skpatchsvdd._report import fingerprint
 from skpatchsvdd._screening import Suspects
 from skpatchsvdd._training import loop
@@ -154,9 +153,9 @@ def test_full_resolution_says_how_long_it_takes(good, tmp_path, monkeypatch, cap
     path = tmp_path / "part.model"
     assert fit(good, "-o", path, "--image-size", "full") == 0
     printed = capsys.readouterr().out
-    told = printed.index("68 x 68 pixels, ")
-    assert "encoding an image takes" in printed[told:]
-    assert told < printed.index("encoding images")
+    start = printed.index("68 x 68 pixels, ")
+    assert "encoding an image takes" in printed[start:]
+    assert start < printed.index("encoding images")
     est = load(path)
     assert (est.image_size, est.inspected_shape_) == ("full", (34, 34, 3))
     assert call("inspect", path, good, "-o", tmp_path / "out") == 0
@@ -290,7 +289,7 @@ def test_only_the_first_suspects_are_listed(capsys):
     files = [f"{i}.png" for i in range(n)]
     p_values, is_aside = np.full(n, 1e-3), np.arange(n) < 3
     suspects = Suspects(np.arange(n), p_values, is_aside, files)
-    tell_suspects(suspects, "part.model", None)
+    fit_command.tell_suspects(suspects, "part.model", None)
     out = capsys.readouterr().out
     assert "12 images may be defective, or unlike all others, of which 3 were" in out
     assert "  1.0e-03  set aside  2.png\n  1.0e-03  learnt     3.png\n" in out

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from skpatchsvdd._cli.parser import make_parser
+from skpatchsvdd._cli.start import make_parser
 
 COMMANDS = (
     *("fit", "inspect", "evaluate", "update", "forget", "calibrate", "threshold"),

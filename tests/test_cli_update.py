@@ -241,12 +241,6 @@ def test_two_changes_at_a_time_are_refused(photos, model, capsys, command):
     assert call(command, model, photos / "more") == 0
 
 
-def test_the_lock_of_a_dead_process_is_free(photos, model):
-    (model.parent / ".part.model.lock").write_text("process 1 on nowhere")
-    assert update(model, photos / "more") == 0
-    assert not (model.parent / ".part.model.lock").exists()
-
-
 def test_a_model_that_was_replaced_meanwhile_stays(photos, model, monkeypatch, capsys):
     partial_fit = PatchSVDD.partial_fit
 

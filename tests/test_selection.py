@@ -9,18 +9,13 @@ import zipfile
 import pytest
 from browser import needs_browser, open_browser
 from commands import read_rows
-from live import make_photos, put, serve_here
+from live import put, serve_here
 
 from skpatchsvdd._cli import COLUMNS, main
 from skpatchsvdd._serve import line as line_module
 
 pytestmark = pytest.mark.wide  # a line loads the model
 FORMATS = ["coco", "label-studio", "cvat", "masks"]
-
-
-@pytest.fixture(scope="module")
-def photos():
-    return make_photos()
 
 
 @pytest.fixture
@@ -124,7 +119,6 @@ def test_the_table_and_regions_are_those_of_inspect(part, tmp_path):
 
 def test_a_line_that_stands_still_says_since_when(part, monkeypatch):
     model, folder = part
-    monkeypatch.setattr(line_module, "_SPAN_SECONDS", 0.1)
     with serve_here(model, "--watch", folder) as line:
         assert line.wait_for(4)["standstill"] is None
         monkeypatch.setattr(line_module, "_LEAST_STILL", 0.5)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from live import make_photos, put, serve, serve_here, to_bytes
+from live import put, serve, serve_here, to_bytes, wait_until
 from PIL import Image
 from settings import SEED
 from test_station import are, wait_for
@@ -26,17 +26,12 @@ from skpatchsvdd._serve.sources import (
     VideoSource,
     find_kind,
     hide_secrets,
+    make_choice,
     make_source,
 )
-from skpatchsvdd._serve.when import make_choice
 from skpatchsvdd.datasets import make_textures
 
 pytestmark = pytest.mark.wide  # a line loads the model
-
-
-@pytest.fixture(scope="module")
-def photos():
-    return make_photos()
 
 
 def write_video(path, images, rate=10):
@@ -158,10 +153,10 @@ def test_frames_of_a_video_have_its_colours_and_times(tmp_path):
     np.testing.assert_allclose(np.diff([x.time for x in frames]), 0.1, atol=0.02)
 
 
-def test_what_cannot_be_opened_says_why(tmp_path, monkeypatch, capfd):
+def test_what_cannot_be_opened_says_why(photos, tmp_path, monkeypatch, capfd):
     pytest.importorskip("cv2")
     (tmp_path / "no.avi").write_text("no video")
-    with running_camera(make_photos()[0]) as port:
+    with running_camera(photos[0]) as port:
         cases = {
             str(tmp_path / "none.avi"): "is not there",
             str(tmp_path / "no.avi"): "is not a video",
@@ -253,13 +248,6 @@ class Burst(Source):
             yield Frame(np.full((16, 16, 3), i % 250, dtype=np.uint8), float(i))
         if not self.can_wait:
             raise OSError(f"{self.name} broke")
-
-
-def wait_until(condition):
-    end = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 @pytest.fixture
@@ -375,9 +363,7 @@ def test_a_video_is_inspected_and_alarms_are_kept(write_station, photos, tmp_pat
     write_video(tmp_path / "belt.avi", [*normal[:4], damaged, *normal[4:]])
     file = write_station("belt.avi", 'when = "frame"', "keep_good = 1")
     with serve_here(file) as line:
-        found = wait_for(line, lambda x: sum(x["cam"].get("counts", {}).values()) == 7)[
-            "cam"
-        ]
+        found = wait_for(line, lambda x: count_images(x["cam"]) == 7)["cam"]
         assert found["state"] == "running"
         source = line.get("/lines/cam/api/state")["source"]
         assert (source["taken"], source["dropped"]) == (7, 0)
@@ -418,7 +404,7 @@ def test_a_camera_is_cut_and_comes_back_and_keeps_its_secrets(
             Camera.is_cut = False
             wait_for(line, are("running", "cam"))
             line.ask("/lines/cam/trigger", b"")
-            wait_for(line, lambda x: sum(x["cam"]["counts"].values()) == 2)
+            wait_for(line, lambda x: count_images(x["cam"]) == 2)
             paths = ("/", "/lines/cam/", "/lines/cam/api/state", "/api/lines")
             metrics = line.ask("/lines/cam/metrics")[2].decode()
             assert 'skpatchsvdd_source_frames{outcome="taken"} 2.0' in metrics

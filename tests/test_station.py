@@ -9,14 +9,14 @@ from types import SimpleNamespace
 
 import pytest
 from browser import needs_browser, open_browser
-from live import make_photos, put, serve_here
+from live import put, serve_here, wait_until
 
 from skpatchsvdd import load
 from skpatchsvdd._cli import main
-from skpatchsvdd._cli.parser import make_parser
+from skpatchsvdd._cli.start import make_parser
 from skpatchsvdd._serve.batcher import Batcher
+from skpatchsvdd._serve.station import Turns
 from skpatchsvdd._serve.station_file import read_lines
-from skpatchsvdd._serve.turns import Turns
 
 pytestmark = pytest.mark.wide  # a line loads the model
 needs_tomllib = pytest.mark.skipif(
@@ -25,11 +25,6 @@ needs_tomllib = pytest.mark.skipif(
 
 
 TOKEN = "correct-horse-battery"
-
-
-@pytest.fixture(scope="module")
-def photos():
-    return make_photos()
 
 
 @pytest.fixture
@@ -54,13 +49,12 @@ def station(model, tmp_path):
 
 def wait_for(line, condition):
     """Wait until a condition of the lines, by name, holds; return them."""
-    end = time.monotonic() + 90
-    while True:
+
+    def look():
         found = {x["name"]: x for x in line.get("/api/lines")["lines"]}
-        if condition(found):
-            return found
-        assert time.monotonic() < end, found
-        time.sleep(0.05)
+        return found if condition(found) else None
+
+    return wait_until(look)
 
 
 def are(state, *names):
@@ -68,9 +62,8 @@ def are(state, *names):
 
 
 def test_each_line_has_its_page_and_all_are_on_the_overview(station, photos):
-    images, damaged = photos
-    put(station.folder / "a", "good.png", images[0])
-    put(station.folder / "b", "bad.png", damaged)
+    put(station.folder / "a", "good.png", photos[0][0])
+    put(station.folder / "b", "bad.png", photos[1])
     with serve_here(station.file) as line:
         found = wait_for(line, lambda x: all(y.get("last") for y in x.values()))
         assert list(found) == ["a", "b"]
@@ -109,9 +102,11 @@ def test_a_threshold_of_a_line_is_its_own(station, photos, model):
             line.get(f"/lines/{x}/api/state")["model"]["threshold"] for x in "abc"
         ]
         for name in "bc":
-            status, answer = line.post(f"/lines/{name}/api/threshold", threshold=-1)
-            assert status == 409
-            assert f"the line {name} has a threshold" in answer["error"]
+            line.refuses(
+                f"/lines/{name}/api/threshold",
+                f"the line {name} has a threshold",
+                threshold=-1,
+            )
         assert line.post("/lines/a/api/threshold", threshold=-1.0)[0] == 200
     assert offsets[0] == pytest.approx(float(est.offset_))
     assert offsets[1] == pytest.approx(float(est._offset_at(rate)))
@@ -168,17 +163,10 @@ def test_lines_come_change_and_go_while_others_run(station, photos, capfd):
         assert line.ask("/lines/b/api/state")[0] == 404
         assert line.get("/lines/a/api/state")["run"] == run  # it was not touched
         station.file.write_text("[lines.a]\nmodel = 3\n")
-        end = time.monotonic() + 30
-        while (trouble := line.get("/api/lines")["trouble"]) is None:
-            assert time.monotonic() < end
-            time.sleep(0.05)
+        trouble = wait_until(lambda: line.get("/api/lines")["trouble"])
         assert "line 'a': model must be the name of a model file" in trouble
-        status, answer = line.post("/api/reload")
-        assert status == 409
-        assert "line 'a': model" in answer["error"]
-        assert are("running", "a", "c")(
-            {x["name"]: x for x in line.get("/api/lines")["lines"]}
-        )
+        line.refuses("/api/reload", "line 'a': model")
+        wait_for(line, are("running", "a", "c"))
         station.write("b", "a")
         assert line.post("/api/reload") == (200, {"lines": ["b", "a"]})
         found = wait_for(line, are("running", "a", "b"))

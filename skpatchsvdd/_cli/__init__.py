@@ -4,35 +4,23 @@ import importlib
 
 from skpatchsvdd._cli.start import main
 
-# What the live page shares with the other commands: imported when it is asked for, as
-# `skpatchsvdd --help` has no need of it.
+# What the live page shares with other commands, imported when it is asked for.
 _SHARED = {
-    "Annotations": "annotations",
-    "COLUMNS": "table",
-    "EXPORTS": "values",
-    "FolderWatcher": "watch",
-    "ListedError": "terminal",
-    "RetrySchedule": "watch",
-    "as_cell": "table",
-    "check_exists": "models",
-    "choose_offset": "models",
-    "cut_batches": "batches",
-    "describe_cause": "terminal",
-    "encode_grey": "maps",
-    "find_misfit": "files",
-    "find_state": "files",
-    "inspect_batch": "batches",
-    "is_of_machine": "batches",
-    "load_model": "models",
-    "make_folder": "files",
-    "make_row": "table",
-    "printable": "terminal",
-    "tell": "terminal",
-    "try_review": "review",
+    "annotations": {"Annotations"},
+    "batches": {"cut_batches", "inspect_batch", "is_of_machine"},
+    "files": {"find_misfit", "find_state", "make_folder"},
+    "maps": {"encode_grey"},
+    "models": {"check_exists", "choose_offset", "import_named", "load_model"},
+    "review": {"try_review"},
+    "table": {"COLUMNS", "as_cell", "make_row"},
+    "terminal": {"ListedError", "describe_cause", "printable", "tell"},
+    "values": {"EXPORTS"},
+    "watch": {"FolderWatcher", "RetrySchedule"},
 }
 
 
 def __getattr__(name):
-    if name not in _SHARED:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_SHARED[name]}"), name)
+    for module, names in _SHARED.items():
+        if name in names:
+            return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -48,10 +48,7 @@ class Image(NamedTuple):
 
 
 class Annotations:
-    """Collects what is found of each image, and writes it as files of some `formats`.
-
-    Those are the names of `values.EXPORTS`, "parquet" excepted.
-    """
+    """Collects what is found of each image, and writes it in some `formats`."""
 
     def __init__(self, est, folder, formats):
         self._est = est
@@ -82,8 +79,8 @@ class Annotations:
             "cvat": ("cvat.xml", make_cvat),
             "masks": (f"{MASKS}/regions.csv", _make_list),
         }
-        for name in self._formats:
-            file, make = self._folder / writers[name][0], writers[name][1]
+        for name, make in map(writers.get, self._formats):
+            file = self._folder / name
             with writing(file), replaced_when_whole(file) as partial:
                 text = make(self._images, self._names)
                 partial.write_text(text, encoding="utf-8", newline="")
@@ -153,21 +150,19 @@ def make_coco(images, names):
         for i, (name, x) in enumerate(zip(_name_files(images), images, strict=True), 1)
     ]
     found = [(i, x) for i, image in enumerate(images, 1) for x in image.regions]
-    return json.dumps(
-        {
-            "info": {"description": f"found by skpatchsvdd {__version__}"},
-            "licenses": [],
-            "images": listed,
-            "annotations": [
-                {"id": i, "image_id": image, **_describe_coco(x, numbers)}
-                for i, (image, x) in enumerate(found, 1)
-            ],
-            "categories": [
-                {"id": i, "name": x, "supercategory": _ABNORMAL}
-                for x, i in numbers.items()
-            ],
-        }
-    )
+    content = {
+        "info": {"description": f"found by skpatchsvdd {__version__}"},
+        "licenses": [],
+        "images": listed,
+        "annotations": [
+            {"id": i, "image_id": image, **_describe_coco(x, numbers)}
+            for i, (image, x) in enumerate(found, 1)
+        ],
+        "categories": [
+            {"id": i, "name": x, "supercategory": _ABNORMAL} for x, i in numbers.items()
+        ],
+    }
+    return json.dumps(content)
 
 
 def _describe_coco(region, numbers):
@@ -239,8 +234,7 @@ def make_cvat(images, names):
         texts = {"name": "score", "mutable": "False", "input_type": "text"}
         for tag, text in {**texts, "default_value": "", "values": ""}.items():
             _add(attribute, tag, text)
-    pairs = zip(_name_files(images), images, strict=True)
-    for i, (name, image) in enumerate(pairs):
+    for i, (name, image) in enumerate(zip(_name_files(images), images, strict=True)):
         height, width = image.size
         element = _add(root, "image", id=i, name=name, width=width, height=height)
         for group, region in enumerate(image.regions, 1):
@@ -269,8 +263,6 @@ def _make_list(images, names):
     rows = [_MASK_COLUMNS]
     for x in images:
         for i, region in enumerate(x.regions, 1):
-            file, kind = as_cell(x.file), as_cell(region.kind)
-            value = min(i, _MOST)
-            row = (x.mask, value, file, kind, region.score, *region.box, region.area)
-            rows.append(row)
+            named = x.mask, min(i, _MOST), as_cell(x.file), as_cell(region.kind)
+            rows.append((*named, region.score, *region.box, region.area))
     return b"".join(map(make_row, rows)).decode("utf-8")

@@ -28,8 +28,8 @@ class Outcome(NamedTuple):
     state: int | None  # before it was read; see `files.find_state`
     reason: str | None = None  # why it cannot be inspected
     note: str = ""  # in which way it differs from the training images
-    may_pass: bool = False  # that is no fault of the file: try again later
-    passes_soon: bool = False  # nor of its folder, but of the machine
+    may_pass: bool = False  # the fault is not the file's: try again later
+    passes_soon: bool = False  # nor its folder's, but the machine's
     results: Bunch | None = None  # what `PatchSVDD.inspect` says of it alone
 
     def fail(self, error):
@@ -69,11 +69,7 @@ def cut_batches(files, est, size=None):
 
 
 def inspect_batch(batch, est, explain=False):
-    """Return the outcomes of a batch, with results or with reasons, in its order.
-
-    With `explain` results say what alarms were compared with; see `PatchSVDD.inspect`.
-    Where a model knows kinds of defects, they say which of them alarms resemble.
-    """
+    """Return the outcomes of a batch, with results or with reasons, in its order."""
     fitting = [outcome for outcome in batch if outcome.reason is None]
     found = iter(_inspect_fitting(fitting, est, explain) if fitting else [])
     return [next(found) if x.reason is None else x for x in batch]

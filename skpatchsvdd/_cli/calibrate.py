@@ -13,13 +13,12 @@ from skpatchsvdd._cli.learning import (
     tell_rate,
     tell_threshold,
 )
-from skpatchsvdd._cli.models import check_exists, load_model
+from skpatchsvdd._cli.models import load_model
 from skpatchsvdd._cli.terminal import count
 
 
 def run(args):
     """Set the threshold of a model by images, or as it was, and save it."""
-    check_exists(args.model)
     if args.training and args.images:
         raise ValueError(
             "pass images of good parts to calibrate on, or --training, which goes back "
@@ -51,9 +50,8 @@ def _calibrate(args):
     doubt = _tell_enough(est, len(files), groups)
     tell_threshold(est, offset)
     tell_rate(est)
-    scores = est.calibration_scores_
+    scores, n_images = est.calibration_scores_, count(len(files), "image")
     n_before, n_alarms = np.sum(before == -1), np.sum(scores < est.offset_)
-    n_images = count(len(files), "image")
     print(f"of these {n_images} {n_before} raised an alarm, {n_alarms} will")
     print("the least normal of them; a defect here would let others like it pass:")
     print_least_normal(scores, files)
@@ -62,10 +60,10 @@ def _calibrate(args):
 
 def _tell_enough(est, n_images, groups):
     """Say how many images there are, and are needed; return what is wrong, or None."""
-    n_given = n_images if groups is None else len(set(groups))
-    given = count(n_given, "image" if groups is None else "group")
-    given += "" if groups is None else " of images"
-    rate = est.false_alarm_rate
+    n_given, given, rate = n_images, count(n_images, "image"), est.false_alarm_rate
+    if groups is not None:
+        n_given = len(set(groups))
+        given = f"{count(n_given, 'group')} of images"
     if rate == "auto":
         print(f"{given} to calibrate on")
         return None

@@ -82,7 +82,7 @@ def _print_rows(rows):
 def draw(panels, output):
     """Draw a normal image and one of each defect, and below each its map."""
     plt = import_pyplot()
-    plt.switch_backend("Agg")  # which draws to files, where there is no screen, too
+    plt.switch_backend("Agg")  # which draws to files, also without a screen
     size = (2.1 * _N_SHOWN, 4.8 * len(panels))
     figure, axes = plt.subplots(
         2 * len(panels), _N_SHOWN, figsize=size, dpi=80, layout="constrained"
@@ -90,8 +90,8 @@ def draw(panels, output):
     for axis in axes.flat:
         axis.set_axis_off()
     for i, (kind, test, results, maps) in enumerate(panels):
-        _, shown = np.unique(test.defects, return_index=True)
-        for column, k in enumerate(sorted(shown)[:_N_SHOWN]):  # normal ones come first
+        _, firsts = np.unique(test.defects, return_index=True)
+        for column, k in enumerate(sorted(firsts)[:_N_SHOWN]):  # normal ones come first
             name = test.defects[k] if test.labels[k] == -1 else "good"
             upper, lower = axes[2 * i, column], axes[2 * i + 1, column]
             _draw_image(upper, test.images[k], results.masks[k], test.masks[k])
@@ -111,10 +111,8 @@ def draw(panels, output):
 def _draw_image(axis, image, found, mask):
     """Draw an image, and outlines of what was found and of what is there."""
     axis.imshow(image.squeeze(), cmap="gray", vmin=0, vmax=255)
-    for area, color, style, width in (
-        (mask, _TRUE, "dashed", 0.8),
-        (found, _FOUND, "solid", 1.6),
-    ):
+    looks = (mask, _TRUE, "dashed", 0.8), (found, _FOUND, "solid", 1.6)
+    for area, color, style, width in looks:
         if area.any() and not area.all():
             lines = {"colors": color, "linestyles": style, "linewidths": width}
             axis.contour(area, levels=[0.5], **lines)

@@ -16,19 +16,13 @@ from skpatchsvdd._report import Page
 from skpatchsvdd._utils import replaced_when_whole
 from skpatchsvdd._version import __version__
 from skpatchsvdd.datasets import load_mvtec_ad
-from skpatchsvdd.metrics import (
-    best_f1,
-    detection_auroc,
-    pro_score,
-    segmentation_auroc,
-)
+from skpatchsvdd.metrics import best_f1, detection_auroc, pro_score, segmentation_auroc
 
 # What -o writes besides the page; not the table of `inspect`, which it may lie beside.
 _FIGURES, _TABLE = "evaluation.json", "evaluation.csv"
 _COLUMNS = ("file", "defect", "verdict", "score", "p_value", "n_regions")
 _OF_PIXELS = ("precision", "recall", "f1")
-# Any name of a file can be written so; by the mark at its beginning spreadsheets know
-# that it is UTF-8.
+# Any file name can be written so, and spreadsheets know that it is UTF-8.
 _TEXT = {"encoding": "utf-8-sig", "errors": "backslashreplace"}
 
 
@@ -62,7 +56,7 @@ def run(args):
 def _load_test(folder, strict, est):
     """Load labelled images; those that cannot be read are named and passed over."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # what is skipped is told below
+        warnings.simplefilter("ignore", UserWarning)  # what is skipped is printed below
         test = load_mvtec_ad(folder, split="test", on_error="skip")
     tell_skipped([reason for _, reason in test.skipped], strict)
     for file in test.filenames:
@@ -79,18 +73,19 @@ def _load_test(folder, strict, est):
 def _measure(test, results, counts):
     """Return the figures of an evaluation by name, numbers that JSON can hold."""
     good, alarms = test.labels == 1, results.labels == -1
-    has_masks = counts is not None
+    of_pixels = dict.fromkeys(("pixel_auroc", "pro", "pixels"))
+    if counts is not None:
+        auroc = segmentation_auroc(test.masks, results.maps)
+        pro = pro_score(test.masks, results.maps)
+        of_pixels = {"pixel_auroc": float(auroc), "pro": float(pro)}
+        of_pixels["pixels"] = _describe_pixels(counts)
     return {
         "n_images": len(good),
         "n_defective": int(np.sum(~good)),
         "n_skipped": len(test.skipped),
         "image_auroc": float(detection_auroc(test.labels, results.scores)),
         "best_f1": float(best_f1(test.labels, results.scores)),
-        "pixel_auroc": float(segmentation_auroc(test.masks, results.maps))
-        if has_masks
-        else None,
-        "pro": float(pro_score(test.masks, results.maps)) if has_masks else None,
-        "pixels": _describe_pixels(counts) if has_masks else None,
+        **of_pixels,
         "false_alarms": {"found": int(alarms[good].sum()), "n_images": int(good.sum())},
         "defects": {
             kind: _measure_kind(test, results, counts, kind)

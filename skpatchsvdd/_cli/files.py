@@ -34,9 +34,8 @@ _DEFECTIVE_NAMES = {
 def find_images(sources, strict, est=None):
     """Return the paths of images in folders, each once, all of which can be read.
 
-    Those that are broken, or not of the shape that a model takes, are named and passed
-    over, or with `strict` are an error. Pictures that an inspection has drawn are no
-    images.
+    What is broken, or not of the shape that a model takes, is named and skipped, or
+    with `strict` an error.
     """
     files, unreadable, others = list_files(sources)
     fits, reasons = [], [reason for _, reason in unreadable]
@@ -66,8 +65,7 @@ def tell_skipped(reasons, strict):
 def list_files(sources):
     """List image files, each once, by their names alone, sorted within a folder.
 
-    Also what cannot be looked at, links to nothing among them, each with why, and the
-    files without the name of an image format.
+    Also what cannot be read, each with the reason, and files of other formats.
     """
     files, others, unreadable = find_all_files(sources)
     once = {}
@@ -142,8 +140,7 @@ def make_folder(path):
 def find_state(file, real_path=os.path.realpath):
     """Return a number for a file's name, size and time of change, or None if gone.
 
-    The name is that from the root on, links to folders followed: the same file has the
-    same state from wherever it is looked at.
+    It is the same from wherever the file is looked at: links to folders are followed.
     """
     folder, name = os.path.split(file)
     try:

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import numpy as np
 
-from skpatchsvdd._cli.files import check_layout, find_images
+from skpatchsvdd._cli.files import check_layout, find_images, make_folder
 from skpatchsvdd._cli.learning import (
+    call_on_files,
     group_files,
     print_least_normal,
     settings_of_run,
     tell_rate,
 )
 from skpatchsvdd._cli.models import check_folder, check_output, find_encoder
-from skpatchsvdd._cli.suspects import PAGE, tell_suspects, write_suspects
-from skpatchsvdd._cli.terminal import OK, count, print_files
+from skpatchsvdd._cli.terminal import OK, count, print_files, printable, say_p
 from skpatchsvdd._cli.values import FULL, ORIGINAL
 from skpatchsvdd._images import (
     COARSE_PIXELS,
@@ -26,6 +26,7 @@ from skpatchsvdd._images import (
     read_shape,
 )
 from skpatchsvdd._patch_svdd import PatchSVDD
+from skpatchsvdd._report import Page
 from skpatchsvdd._utils import (
     SuspectsFound,
     TrainingInterrupted,
@@ -37,6 +38,8 @@ from skpatchsvdd._utils import (
 # two cores inspect so many in seconds, and the 12 million of a camera in minutes.
 _COMMON_SIZE = 256
 _MOST_PIXELS = COARSE_PIXELS
+# The page of the images that may be defective, and how many of them are printed.
+_PAGE, _N_LISTED = "suspects.html", 10
 
 
 def run(args):
@@ -44,7 +47,7 @@ def run(args):
     start = time.perf_counter()
     check_output(args.output)
     if args.review:
-        check_folder(Path(args.review) / PAGE)
+        check_folder(Path(args.review) / _PAGE)
     check_layout(args.images)
     encoder = find_encoder(args.encoder)
     files = find_images(args.images, args.strict)
@@ -61,7 +64,8 @@ def run(args):
         encoder=encoder,
         device=args.device or "auto",
         random_state=args.random_state,
-        roi=_read_roi(args.roi),
+        # Half of white: a JPEG is neither quite black nor quite white.
+        roi=args.roi and read_display(args.roi).max(axis=2) > 127,
         verbose=1,
     )
     print(f"learning from {count(len(files), 'image')}: seconds, more for large images")
@@ -76,7 +80,7 @@ def run(args):
         tell_suspects(est.suspects_, args.output, args.review)
     if args.review:
         with settings_of_run(est, args.device):
-            write_suspects(est, args.output, args.review)
+            _write_suspects(est, args.output, args.review)
     return OK
 
 
@@ -114,11 +118,6 @@ def _limit_size(size):
         "looks at full resolution, too, and says how long that takes."
     )
     return height, width
-
-
-def _read_roi(file):
-    # Half of white: a JPEG is not quite black, nor quite white.
-    return None if file is None else read_display(file).max(axis=2) > 127
 
 
 def _fit_or_end(est, files, groups, output):
@@ -173,4 +172,50 @@ def _tell_twins(twins, files):
     print(
         "pass --group-by folder or name to say which belong together, or none if each "
         "shows a piece of its own"
+    )
+
+
+def tell_suspects(suspects, model, folder):
+    """List images that look defective, the least plausible ones first."""
+    n_aside = int(suspects.is_set_aside.sum())
+    print(
+        f"{count(len(suspects.files), 'image')} may be defective, or unlike all "
+        f"others, of which {n_aside} were set aside and not learnt from; with p-values:"
+    )
+    rows = list(zip(*suspects[1:], strict=True))
+    for p_value, is_set_aside, file in rows[:_N_LISTED]:
+        done = "set aside" if is_set_aside else "learnt"
+        print(f"  {say_p(p_value):>7}  {done:9}  {printable(file)}")
+    if len(rows) > _N_LISTED:
+        print(f"  and {len(rows) - _N_LISTED} more")
+    if folder is None:
+        print(
+            "look at them: --review FOLDER writes a page on which to say what they "
+            f"are, skpatchsvdd forget {printable(model)} takes out what is defective"
+        )
+
+
+def _write_suspects(est, model, folder):
+    """Write a page of the images that look defective, with outlines in all of them."""
+    suspects, offset = est.suspects_, est.offset_
+    if not suspects.files:
+        print(f"no image looks defective: there is no {_PAGE}")
+        return
+    scores = call_on_files(est.score_samples, suspects.files, "scoring images")
+    est.offset_ = max(offset, float(np.nextafter(scores.max(), np.inf)))
+    title = f"Images for {model} that may be defective"
+    page = Page(est, title, None, offset, str(model), tells_drift=False)
+    for file, p_value, is_set_aside in zip(
+        suspects.files, suspects.p_values, suspects.is_set_aside, strict=True
+    ):
+        done = "set aside" if is_set_aside else "learnt from"
+        described = page.describe([file], est.inspect([file], explain=True))
+        described[0]["note"] = f"{done}, p-value {say_p(p_value)}"
+        page.keep(described)
+    est.offset_ = offset
+    path = make_folder(folder) / _PAGE
+    page.write(path)
+    print(
+        f"open {printable(path)} in a browser, say which images are really defective, "
+        "and save the review, which skpatchsvdd update learns"
     )

@@ -13,13 +13,12 @@ from skpatchsvdd._cli.learning import (
     tell_rate,
     tell_threshold,
 )
-from skpatchsvdd._cli.models import check_exists, load_model
+from skpatchsvdd._cli.models import load_model
 from skpatchsvdd._cli.terminal import ListedError, count, print_files
 
 
 def run(args):
     """Take training images out of a model, and save it."""
-    check_exists(args.model)
     return change_model(args, _forget)
 
 

@@ -13,16 +13,14 @@ from skpatchsvdd._cli.files import (
     tell_others,
 )
 from skpatchsvdd._cli.models import choose_offset, load_model
-from skpatchsvdd._cli.parquet import import_parquet
 from skpatchsvdd._cli.record import Record
-from skpatchsvdd._cli.table import TABLE
+from skpatchsvdd._cli.table import TABLE, import_parquet
 from skpatchsvdd._cli.terminal import count, finish_first, tell
 from skpatchsvdd._cli.watch import FolderWatcher
 from skpatchsvdd._report import Page
 from skpatchsvdd._utils import hold_lock, say_time_left
 
-# Images that a page shows, the last ones: of a watched folder, whose page is written
-# again and again, and of others, as many as a browser can open.
+# The last images on a page; that of a watched folder is written again and again.
 _N_WATCHED, _N_SHOWN = 500, 5000
 # Seconds between two lines that say how many images are done.
 _SECONDS = 5.0
@@ -38,24 +36,19 @@ def run(args):
         )
     if "parquet" in args.export:
         import_parquet()  # before anything is inspected
-    check_data_set(
-        args.images or [args.watch],
-        "training images and masks would be inspected like any others",
-        ("test",),
-    )
+    harm = "training images and masks would be inspected like any others"
+    check_data_set(args.images or [args.watch], harm, ["test"])
     est = load_model(args.model, args.device, args.encoder)
     model_offset = est.offset_
     est.offset_ = _choose_offset(est, args)
     files, unreadable = (None, []) if args.watch else _list_files(args, est)
-    folder = make_folder(args.output)
-    page = None
+    folder, page = make_folder(args.output), None
     if not args.no_report:
         limit = _N_WATCHED if args.watch else _N_SHOWN
         title = f"Inspection by {Path(args.model).name}"
         page = Page(est, title, limit, model_offset, model=args.model)
     with hold_lock(folder / TABLE):
-        kinds = [] if args.no_maps else args.maps
-        goes_on = bool(args.watch)
+        kinds, goes_on = [] if args.no_maps else args.maps, bool(args.watch)
         record = Record(est, folder, kinds, page, goes_on, args.strict, args.export)
         for file, reason in unreadable:
             record.add(Outcome(file, None, reason))
@@ -92,7 +85,7 @@ def _watch(folder, est, record):
 
 def _inspect_once(files, est, record):
     """Inspect files; say how many are done, and how long the others will take."""
-    n_done, start, told = 0, time.monotonic(), -math.inf
+    n_done, start, last_line = 0, time.monotonic(), -math.inf
     n_images = count(len(files), "image")
     tell(f"inspecting {n_images}")
     # Of a first image alone it is soon known how long all will take.
@@ -100,8 +93,8 @@ def _inspect_once(files, est, record):
         for batch in cut_batches(part, est):
             _inspect_batch(batch, est, record)
             n_done, now = n_done + len(batch), time.monotonic()
-            if n_done < len(files) and now - told >= _SECONDS:
-                told = now
+            if n_done < len(files) and now - last_line >= _SECONDS:
+                last_line = now
                 left = say_time_left(now - start, n_done, len(files))
                 tell(f"{n_done:,} of {n_images} done{left}")
 

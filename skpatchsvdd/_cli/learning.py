@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import beta
 
-from skpatchsvdd._cli.models import back_up, check_output
+from skpatchsvdd._cli.models import back_up, check_exists, check_output
 from skpatchsvdd._cli.terminal import ABNORMAL, OK, printable
 from skpatchsvdd._images import list_digests
 from skpatchsvdd._utils import Report, hold_lock
@@ -22,10 +22,10 @@ _USUAL_RATE = 0.01
 
 def group_files(files, by):
     """Return the group of each file: its folder, or what its name has before a "_"."""
-    groups = [str(Path(file).parent) for file in files]
+    paths = [*map(Path, files)]
+    groups = [str(x.parent) for x in paths]
     if by == "name":
-        stems = (Path(file).stem for file in files)
-        stems = (x.rpartition("_")[0] or x for x in stems)
+        stems = (x.stem.rpartition("_")[0] or x.stem for x in paths)
         groups = list(map(os.path.join, groups, stems))
     n_groups = len(set(groups))
     if n_groups < 2:
@@ -63,10 +63,10 @@ def find_set_aside(est):
 def change_model(args, learn):
     """Learn, in memory, and save the model as a whole unless that is in doubt.
 
-    ``learn(args)`` gives the model, or None if nothing is new, and why not to save it
-    without being asked to, or None; it says what changes. `args` has `model`, `output`,
-    `yes` and `dry_run`. Returns the command's status.
+    ``learn(args)`` prints what changes. It returns the model, or None if nothing is
+    new, and the reason to save it only with --yes, or None.
     """
+    check_exists(args.model)
     if args.dry_run:
         _, doubt = learn(args)
         if doubt:
@@ -120,18 +120,15 @@ def print_least_normal(scores, files):
 
 def tell_threshold(est, former):
     """Say what the threshold of an estimator is, and what it was."""
-    print(
-        f"an image is abnormal below a score of {est.offset_:.4g}; it was {former:.4g}"
-    )
+    threshold = f"an image is abnormal below a score of {est.offset_:.4g}"
+    print(f"{threshold}; it was {former:.4g}")
 
 
 def tell_rate(est):
     """Say how many good images will raise an alarm, and what would make them fewer."""
     used = est._calibration.source
     rate = used.alarm_rate(est.offset_)
-    n_used, n_all = (
-        len(np.unique(x)) for x in (used.owners[used.calibrates], used.owners)
-    )
+    n_used = len(np.unique(used.owners[used.calibrates]))
     text = f"of new good images, about 1 in {round(1 / rate)} will raise an alarm"
     if est.fixed_threshold_ is not None:
         low, high = used.alarm_range(est.offset_)
@@ -141,6 +138,7 @@ def tell_rate(est):
     asked = _USUAL_RATE if est.false_alarm_rate == "auto" else est.false_alarm_rate
     if rate > asked * (1 + 1e-9):
         # Where some are trained on, as many more calibrate as there are more of all.
+        n_all = len(np.unique(used.owners))
         n_needed = math.ceil(count_needed(asked) * n_all / n_used)
         verb = "learn from" if used is est._calibration else "calibrate on"
         unit = "images" if used.groups is None else "groups of images"
@@ -151,11 +149,8 @@ def tell_rate(est):
 
 
 def describe_spread(k, n):
-    """Return how the rate of false alarms varies from model to model.
-
-    Of a threshold at the k-th lowest of n scores of normal images it is distributed as
-    Beta(k, n + 1 - k).
-    """
+    """Return how the rate of false alarms varies from model to model."""
+    # That of a threshold at the k-th lowest of n scores of normal images.
     low, high = beta.ppf([0.05, 0.95], k, n + 1 - k)
     return (
         f"that is the mean over many models; of nine in ten that learn from {n} images "

@@ -27,10 +27,7 @@ def in_thresholds(maps, est):
 
 
 def save_maps(files, results, est, image=None, pairs=()):
-    """Save what was found in one image, `results`, as `files` of some `KINDS`.
-
-    Only "overlay" shows the image, and beside it `pairs` of patches, as on a page.
-    """
+    """Save what was found in one image, `results`, as `files` of some `KINDS`."""
     for kind, file in files.items():
         with writing(file):
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -63,10 +60,7 @@ def encode_grey(one_map, est):
 
 
 def name_maps(folder, number, file, kinds):
-    """Return the maps of a file by their kind: number, and part of its name.
-
-    What could not be written, printed or parted in a table becomes an underscore.
-    """
+    """Return the maps of a file by their kind: its number, and what a name may hold."""
     name = _number(number, file)
     return {x: folder / MAPS / f"{name}{KINDS[x]}" for x in kinds}
 

@@ -1,6 +1,7 @@
 """Model files, and encoders that a user names, for the command line."""
 
 import importlib
+import operator
 import os
 import shutil
 import sys
@@ -28,35 +29,30 @@ def check_output(path):
 
 def check_folder(path):
     """Raise if nothing can be written where a file is to be; say what will be made."""
-    folder = next(x for x in path.absolute().parents if x.exists())
+    parents = path.absolute().parents
+    folder = next(x for x in parents if x.exists())
     if not folder.is_dir():
         raise NotADirectoryError(
             f"{path} cannot be written: {folder} is a file, not a folder."
         )
     if not os.access(folder, os.W_OK):
         raise PermissionError(f"{path} cannot be written: {folder} does not allow it.")
-    if folder != path.absolute().parent:
+    if folder != parents[0]:
         print(f"there is no folder {printable(path.parent)} yet: it will be made")
 
 
 def check_exists(path):
     """Raise if there is no model file."""
     path = Path(path)
-    if path.exists() and not path.is_file():
-        raise ValueError(
-            f"{path} is no file, and so no model. Pass one that fit wrote."
-        )
     if not path.exists():
-        raise FileNotFoundError(f"there is no model {path}.")
+        raise FileNotFoundError(f"there is no model {path}. Pass one that fit wrote.")
+    if not path.is_file():
+        raise ValueError(f"{path} is not a model file. Pass one that fit wrote.")
 
 
 def back_up(path):
-    """Copy a model file to one whose name ends in .bak; return its path.
-
-    The former backup becomes .bak2, that one .bak3, and so on; the last one goes.
-    """
-    endings = ["", *range(2, _N_BACKUPS + 1)]
-    backups = [Path(f"{path}.bak{x}") for x in endings]
+    """Copy a model file to .bak; return that. A former one becomes .bak2, and so on."""
+    backups = [Path(f"{path}.bak{x}") for x in ["", *range(2, _N_BACKUPS + 1)]]
     with replaced_when_whole(backups[0]) as partial:
         shutil.copyfile(path, partial)
         for newer, older in reversed([*pairwise(backups)]):
@@ -88,12 +84,7 @@ def choose_offset(est, rate=None, factor=None):
 
 
 def find_encoder(text):
-    """Return what --encoder names: a str, a torch.nn.Module, or a list of both.
-
-    `text`, parted by commas, has names of encoders, and "package.module:name" of what
-    is to be imported: a module, or what returns one when called without arguments.
-    None stays None.
-    """
+    """Return what --encoder names: a str, a torch.nn.Module, or a list of both."""
     if text is None:
         return None
     names, encoders = (*ENCODERS, "auto"), []
@@ -107,16 +98,20 @@ def find_encoder(text):
     return encoders[0] if len(encoders) == 1 else encoders
 
 
+def import_named(text):
+    """Import what a user names as package.module:name, also from the current folder."""
+    module, _, names = text.partition(":")
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # as python -m does
+    return operator.attrgetter(names)(importlib.import_module(module))
+
+
 def _import_encoder(text):
     """Import, and call if need be, what a user has named; say so."""
-    name, _, attribute = text.partition(":")
-    print(f"--encoder {printable(text)}: importing {printable(name)}, which runs it")
-    if "" not in sys.path and os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # as python -m has it
+    name = printable(text.partition(":")[0])
+    print(f"--encoder {printable(text)}: importing {name}, which runs it")
     try:
-        found = importlib.import_module(name)
-        for part in attribute.split("."):
-            found = getattr(found, part)
+        found = import_named(text)
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(
             f"--encoder {text} cannot be imported: {error}. Pass package.module:name, "

@@ -1,12 +1,14 @@
 """The options of each command."""
 
 import argparse
+from functools import partial
 
 from skpatchsvdd._cli.values import (
+    EXPORTS,
+    KINDS,
     parse_contamination,
     parse_count,
-    parse_exports,
-    parse_kinds,
+    parse_names,
     parse_part,
     parse_port,
     parse_positive,
@@ -69,6 +71,7 @@ _ENCODER = _option(
     "was; by default the model holds all it needs",
 )
 _RUN = (_ENCODER, _MAX_PIXELS, _device("that of the model, mostly auto"))
+_CHANGE = (_NEW_MODEL, _DRY_RUN, *_RUN)  # of commands that change a model
 
 _FIT = (
     _images(" of good parts"),
@@ -160,7 +163,7 @@ _INSPECT = (
         "what to write of each map, comma-separated: overlay, the default, a picture "
         "with outlines; npy, numbers; png, grey of 16 bits with the threshold at "
         "10000; mask, white where an image is abnormal",
-        parse_kinds,
+        partial(parse_names, KINDS),
         default=["overlay"],
     ),
     _flag("--no-maps", "write no maps"),
@@ -169,7 +172,7 @@ _INSPECT = (
         "what to write for other programs, comma-separated: coco, label-studio and "
         "cvat, files of polygons; masks, pictures in which regions are numbered; "
         "parquet, the table",
-        parse_exports,
+        partial(parse_names, EXPORTS),
         default=[],
     ),
     _flag("--no-report", "write no page"),
@@ -206,7 +209,6 @@ _UPDATE = (
         "all others in it is counted, too",
         dest="folder",
     ),
-    _NEW_MODEL,
     _option(
         "--group NAME",
         "the group of all these images, for a model with groups; by default none",
@@ -216,17 +218,11 @@ _UPDATE = (
         "write also if some of the images look abnormal, or if fewer of the reviewed "
         "ones would be right",
     ),
-    _DRY_RUN,
-    *_RUN,
+    *_CHANGE,
     _STRICT,
 )
-_FORGET = (
-    _MODEL,
-    _argument("files", "images that the model was fitted to", nargs="+"),
-    _NEW_MODEL,
-    _DRY_RUN,
-    *_RUN,
-)
+_FILES = _argument("files", "images that the model was fitted to", nargs="+")
+_FORGET = (_MODEL, _FILES, *_CHANGE)
 _CALIBRATE = (
     _MODEL,
     _images(" of good parts; none with --training"),
@@ -248,10 +244,8 @@ _CALIBRATE = (
         "which images belong together, as for fit; by default none do",
         choices=("folder", "name"),
     ),
-    _NEW_MODEL,
     _flag("--yes", "write also if there are too few images for the false alarm rate"),
-    _DRY_RUN,
-    *_RUN,
+    *_CHANGE,
     _STRICT,
 )
 _THRESHOLD = (
@@ -284,9 +278,7 @@ _THRESHOLD = (
         "what a good image costs that raises an alarm; 1 by default",
         parse_positive,
     ),
-    _NEW_MODEL,
-    _DRY_RUN,
-    *_RUN,
+    *_CHANGE,
     _STRICT,
 )
 _EXPORT = (
@@ -459,7 +451,7 @@ COMMANDS = {
     ),
     "threshold": (
         _texts(
-            "set the threshold of a model by a few labelled images, or as told",
+            "set the threshold of a model by a few labelled images, or to a score",
             "Set the threshold of a model by images of good and of defective parts, so "
             "that no defective one is missed, with the fewest alarms of good ones, or "
             "by what a miss and an alarm cost; or at a score, as the slider of a "

@@ -7,10 +7,9 @@ from scipy import ndimage
 def trace_polygons(mask):
     """Return polygons that cover the pixels of a mask, and nothing else.
 
-    Each is (n_corners, 2), the x and y of corners of pixels, clockwise as seen, from 0
-    to the width and height of the mask. No polygon has a hole or touches itself, and no
-    two overlap: pixels that touch at a corner alone are in two of them, and a part with
-    holes is cut along rows through these.
+    Each is (n_corners, 2), the x and y of corners of pixels, clockwise as seen. No
+    polygon has a hole or touches itself, and no two overlap: parts with holes are cut
+    along rows.
     """
     return [
         _trace(piece) + corner

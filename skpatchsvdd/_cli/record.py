@@ -6,13 +6,13 @@ import time
 from skpatchsvdd._cli.annotations import Annotations
 from skpatchsvdd._cli.files import find_state
 from skpatchsvdd._cli.maps import name_maps, remove_maps, save_maps
-from skpatchsvdd._cli.parquet import write_parquet
 from skpatchsvdd._cli.table import (
     BOX,
     TABLE,
     OutputError,
     Table,
     is_table,
+    write_parquet,
 )
 from skpatchsvdd._cli.terminal import (
     ABNORMAL,
@@ -36,22 +36,18 @@ _PAGE_SECONDS, _PAGE_REST = 5.0, 20
 class Record:
     """Takes in what is found of each file, and writes it to a folder.
 
-    `kinds` of maps, of `maps.KINDS`, are saved, and there is a `page` unless that is
-    None. The folder's former table `goes_on`, or is replaced. With `strict` a file that
-    cannot be inspected is an error. `exports` are some of `values.EXPORTS`.
+    `kinds` are of `maps.KINDS`, and `exports` of `values.EXPORTS`. The folder's former
+    table `goes_on`, or is replaced.
     """
 
     def __init__(self, est, folder, kinds, page, goes_on, strict, exports=()):
-        self._est = est
-        self._folder = folder
-        self._kinds = kinds
-        self._page = page
-        self._goes_on = goes_on
-        self._strict = strict
+        self._est, self._folder = est, folder
+        self._kinds, self._page = kinds, page
+        self.explains = page is not None  # what alarms were compared with
+        self._goes_on, self._strict = goes_on, strict
         formats = [x for x in exports if x != "parquet"]
         self._annotations = Annotations(est, folder, formats) if formats else None
         self._writes_parquet = "parquet" in exports
-        self._has_begun = False
         self.retries = RetrySchedule()
         self._n_taken = self._n_images = self._n_abnormal = 0
         self._unreadable = set()
@@ -81,9 +77,8 @@ class Record:
 
     def _begin(self):
         """Make room for rows and maps; what is left of others goes."""
-        if self._has_begun:
+        if self.table.has_begun:
             return
-        self._has_begun = True
         if is_table(self._folder / TABLE):
             remove_maps(self._folder, first=self.table.n_rows)
         self.table.begin()  # before there are maps, which are known by it
@@ -162,24 +157,18 @@ class Record:
         """Return an image to look at, or None if it is another one by now."""
         if self._page is None and "overlay" not in self._kinds:
             return None
-        image = None
         try:
             image = read_display(outcome.file, OVERLAY_SIZE)
+            if find_state(outcome.file) == outcome.state:
+                return image
         except Exception:  # half of another file makes decoders raise anything
             if find_state(outcome.file) == outcome.state:
                 raise
-        if find_state(outcome.file) == outcome.state:
-            return image
         tell(
             f"no picture of {outcome.file}: it was moved or written to after it was "
             "inspected. Its verdict is of what it was."
         )
         return None
-
-    @property
-    def explains(self):
-        """Whether it matters what alarms were compared with."""
-        return self._page is not None
 
     def write_page_now_and_then(self):
         """Write the page if something is new, unless that was done just now."""
@@ -200,7 +189,7 @@ class Record:
         """Write what was inspected for other programs, as was asked for."""
         if self._annotations is not None:
             self._annotations.write()
-        if self._writes_parquet and self._has_begun:
+        if self._writes_parquet and self.table.has_begun:
             write_parquet(self._folder / TABLE)
 
     def print_summary(self):

@@ -75,9 +75,8 @@ def learn_review(args):
 def try_review(path, est, model, folder=None, others=(), verbose=1):
     """Let an estimator learn from the file of a review; return what that changes.
 
-    Nothing is learnt unless all of the review can be. `model` is the name of the
-    estimator's file, for messages, and `folder` where the reviewed images are, if not
-    where the review says; `others` are files of which it is of interest what changes.
+    Nothing is learnt unless all of the review can be. `folder` is where the images are,
+    if not where the review says; `others` are files whose changes are counted, too.
     """
     review = read_review(path)
     if review.model not in (None, fingerprint(est)):
@@ -126,8 +125,8 @@ def teach(est, reviewed, are_alarms):
     """Let an estimator learn what is said of some images; return if it is new.
 
     Defective ones that it has learnt from are forgotten first. Good ones that `fit` has
-    set aside join as if it had not; others are corrections, but for those learnt from
-    that raise no alarm.
+    set aside join as usual; others are corrections, unless they are learnt from and
+    right.
     """
     former = est._fitted
     _forget([x for x in reviewed if x.is_learnt and not x.is_good], est)
@@ -179,7 +178,7 @@ def _find_known(review, est, path, folder):
         )
     known, faults = [], []
     for image in review.images:
-        file = _join(folder, image)
+        file = os.path.join(folder, *image.file.split("/"))
         shape, fault = read_fitting(file, est)
         if fault := fault or _find_fault(image, file, shape):
             faults.append(fault)
@@ -190,19 +189,13 @@ def _find_known(review, est, path, folder):
     if faults:
         head = f"{path} cannot be applied to the images in {folder}:"
         raise ListedError(head, faults)
-    former = [_join(review.folder or folder, x) for x in review.images]
-    return _look_up(known, former, est)
+    former = review.folder or folder
+    paths = [os.path.join(former, *x.file.split("/")) for x in review.images]
+    return _look_up(known, paths, est)
 
 
-def _join(folder, image):
-    return os.path.join(folder, *image.file.split("/"))
-
-
-def _look_up(reviewed, former, est):
-    """Return reviewed images with what an estimator has made of them before.
-
-    `former` are their paths where they were reviewed.
-    """
+def _look_up(reviewed, paths, est):
+    """Return reviewed images with what an estimator made of them, by former paths."""
     aside, learnt = find_set_aside(est), set(est.training_digests_)
     digests = digest_files([x.file for x in reviewed], est)
     return [
@@ -211,7 +204,7 @@ def _look_up(reviewed, former, est):
             is_learnt=digest in learnt,
             was_set_aside=not aside.isdisjoint(map(os.path.abspath, (x.file, path))),
         )
-        for x, path, digest in zip(reviewed, former, digests, strict=True)
+        for x, path, digest in zip(reviewed, paths, digests, strict=True)
     ]
 
 
@@ -230,12 +223,10 @@ def _find_fault(image, file, shape):
 
 def _make_mask(boxes, size):
     """Return a mask that is True in boxes, or None without any."""
-    if not boxes:
-        return None
     mask = np.zeros(size, dtype=bool)
     for top, left, bottom, right in boxes:
         mask[top:bottom, left:right] = True
-    return mask
+    return mask if boxes else None
 
 
 def _tell_reviewed(changes):

@@ -1,4 +1,4 @@
-"""The table of an inspection, results.csv: a row for each image, written at once."""
+"""The table of an inspection: results.csv, written row by row, and results.parquet."""
 
 import csv
 import errno
@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 
 from skpatchsvdd._cli.terminal import printable
+from skpatchsvdd._utils import replaced_when_whole
 
 TABLE = "results.csv"
 COLUMNS = (
@@ -46,31 +47,24 @@ def writing(path):
 
 
 def as_cell(text):
-    r"""Return text as a spreadsheet and a terminal can show it, without obeying it.
+    """Return text as a spreadsheet and a terminal can show it, without obeying it.
 
-    What could steer a terminal is written out, as ``\x1b``. What begins as a formula
-    does gets an apostrophe before it, and so does what begins with one.
+    What begins as a formula does gets an apostrophe before it; so does an apostrophe.
     """
     text = printable(text)
     return f"'{text}" if text.startswith(_COMPUTED) else text
 
 
-def as_text(cell):
-    """Return the text of a cell without the apostrophe of `as_cell`."""
-    return cell[1:] if cell.startswith("'") else cell
-
-
 class Table:
     """A table to which rows are added, each flushed, so that none is lost or torn.
 
-    A former table stays until `begin` is called; then it `goes_on`, or a new one takes
-    its place. `n_rows` counts all rows, and `known` holds the states of the files that
-    have one; see `files.find_state`.
+    A former table stays until `begin` is called; then it `goes_on`, or is replaced.
+    `known` holds the states of the files that have a row; see `files.find_state`.
     """
 
     def __init__(self, path, goes_on):
         self._path = path
-        self._has_begun = False
+        self.has_begun = False
         self._length = self.n_rows = 0
         self.known = set()
         if goes_on and path.exists():
@@ -94,9 +88,9 @@ class Table:
 
     def begin(self):
         """Write the names of the columns, or drop what is not a whole row."""
-        if self._has_begun:
+        if self.has_begun:
             return
-        self._has_begun = True
+        self.has_begun = True
         with writing(self._path):
             if self._path.exists() and self._path.stat().st_size > self._length:
                 os.truncate(self._path, self._length)
@@ -137,10 +131,7 @@ def make_row(values):
 
 
 def _list_rows(stream):
-    """Yield where each whole row ends, and its last value, a state or None.
-
-    A row ends at the end of a line outside of quotes.
-    """
+    """Yield where each whole row ends, and its last value, a state or None."""
     position, is_quoted = 0, False
     for line in stream:
         position += len(line)
@@ -151,3 +142,49 @@ def _list_rows(stream):
         with suppress(ValueError):  # of a file that was not there, or edited by hand
             state = int(line.rpartition(b",")[2].strip(b' "\r\n'), 16)
         yield position, state
+
+
+def import_parquet():
+    """Return pyarrow and its module of Parquet, or say how to install them."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        reason = "--export parquet needs pyarrow: pip install pyarrow"
+        raise ImportError(reason) from error
+    return pyarrow, pyarrow.parquet
+
+
+def write_parquet(table):
+    """Write results.parquet beside results.csv: the same rows and columns, typed."""
+    arrow, parquet = import_parquet()
+    with table.open(encoding="utf-8", newline="") as stream:
+        rows = [_convert(row) for row in csv.DictReader(stream)]
+    file = table.with_suffix(".parquet")
+    with writing(file), replaced_when_whole(file) as partial:
+        typed = arrow.Table.from_pylist(rows, schema=_make_schema(arrow))
+        parquet.write_table(typed, partial)
+
+
+def _make_schema(arrow):
+    box = arrow.struct([(name, arrow.int64()) for name in BOX])
+    types = dict.fromkeys(COLUMNS, arrow.string())
+    types |= dict.fromkeys(("score", "p_value", "kind_distance"), arrow.float64())
+    types |= {"n_regions": arrow.int64(), "regions": arrow.list_(box)}
+    types |= {"time": arrow.timestamp("s", "UTC"), "state": arrow.uint64()}
+    return arrow.schema(list(types.items()))
+
+
+def _convert(row):
+    """Return the values of a row of text; see the schema."""
+    # Without the apostrophe of `as_cell`.
+    values = {x: text.removeprefix("'") or None for x, text in row.items()}
+    for name in ("score", "p_value", "kind_distance"):
+        values[name] = float(row[name]) if row[name] else None
+    if row["verdict"] != "unreadable":
+        values["n_regions"] = int(row["n_regions"])
+        boxes = [x.split() for x in row["regions"].split(";") if x]
+        values["regions"] = [dict(zip(BOX, map(int, x), strict=True)) for x in boxes]
+    values["time"] = datetime.fromisoformat(row["time"].replace("Z", "+00:00"))
+    values["state"] = int(row["state"], 16) if row["state"] else None
+    return values

@@ -25,18 +25,13 @@ class ListedError(ValueError):
 
 
 def printable(text):
-    r"""Return text in which all that could steer a terminal is written out.
-
-    A newline in the name of a file becomes ``\n``, so that no name looks like a line
-    of its own; the bytes of a name that is no text become ``\udcXX``.
-    """
-    return "".join(map(_write_out, str(text)))
-
-
-def _write_out(character):
-    if character.isprintable() or unicodedata.category(character) == "Zs":
-        return character
-    return character.encode("unicode_escape").decode("ascii")
+    r"""Return text in which what could steer a terminal is written out, as ``\n``."""
+    return "".join(
+        x
+        if x.isprintable() or unicodedata.category(x) == "Zs"
+        else x.encode("unicode_escape").decode("ascii")
+        for x in str(text)
+    )
 
 
 def say_p(p_value):
@@ -90,8 +85,7 @@ def print_files(head, files):
 def finish_first():
     """Let a Ctrl-C in this block raise KeyboardInterrupt at its end, a second at once.
 
-    In other threads than the main one, and where Ctrl-C does something else already,
-    nothing is changed.
+    Only in the main thread, and where Ctrl-C does nothing else.
     """
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGINT) != signal.default_int_handler:

@@ -9,20 +9,19 @@ from skpatchsvdd._cli.learning import (
     tell_rate,
     tell_threshold,
 )
-from skpatchsvdd._cli.models import check_exists, load_model
+from skpatchsvdd._cli.models import load_model
 from skpatchsvdd._cli.terminal import count, print_files
 
 
 def run(args):
-    """Set the threshold of a model, by labelled images or as told, and save it."""
-    check_exists(args.model)
-    is_told = args.undo or (args.at, args.false_alarm_rate) != (None, None)
-    if args.defective is None and not is_told:
+    """Set the threshold of a model, by labelled images or to a value, and save it."""
+    is_given = args.undo or (args.at, args.false_alarm_rate) != (None, None)
+    if args.defective is None and not is_given:
         raise ValueError(
             "pass what sets the threshold: --defective and --good with labelled "
             "images, --at with a score, --false-alarm-rate, or --undo."
         )
-    if is_told and (args.good, args.miss_cost, args.alarm_cost) != (None, None, None):
+    if is_given and (args.good, args.miss_cost, args.alarm_cost) != (None, None, None):
         raise ValueError(
             "--good, --miss-cost and --alarm-cost go with --defective alone."
         )

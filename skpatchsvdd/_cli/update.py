@@ -12,13 +12,12 @@ from skpatchsvdd._cli.learning import (
     settings_of_run,
     tell_threshold,
 )
-from skpatchsvdd._cli.models import check_exists, load_model
+from skpatchsvdd._cli.models import load_model
 from skpatchsvdd._cli.review import learn_review
 
 
 def run(args):
     """Let images or a review join a model, and save it unless that is in doubt."""
-    check_exists(args.model)
     if args.review and args.images:
         raise ValueError("pass images, or --review, which names its own, not both.")
     if args.folder and not args.review:

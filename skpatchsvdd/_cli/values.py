@@ -53,23 +53,15 @@ def parse_rate(text):
 
 def parse_contamination(text):
     """Read "auto", or a fraction of at most one half, 0 included."""
-    if text == "auto":
-        return text
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value <= 0.5:
+    value = text if text == "auto" else _read_float(text)
+    if value != "auto" and not 0 <= value <= 0.5:
         raise _refuse("must be auto, or from 0 to 0.5, such as 0.05", text)
     return value
 
 
 def parse_score(text):
     """Read a finite score."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
+    value = _read_float(text)
     if not -math.inf < value <= 0:
         raise _refuse("must be a score, 0 or less, such as -1.5", text)
     return value
@@ -77,31 +69,27 @@ def parse_score(text):
 
 def parse_positive(text):
     """Read a finite number above 0."""
-    return _parse_number(text, math.inf, "must be above 0, such as 0.80")
+    return _parse_number(text, math.inf, "must be a number above 0, such as 0.80")
 
 
 def _parse_number(text, most, expected):
     """Read a finite number above 0 and at most `most`."""
-    try:
-        value = float(text)
-    except ValueError:
-        raise _refuse("must be a number", text) from None
+    value = _read_float(text)
     if not 0 < value <= most or value == math.inf:
         raise _refuse(expected, text)
     return value
 
 
-def parse_kinds(text):
-    """Read what to write of maps, one or more of `KINDS`."""
-    return _parse_names(text, KINDS)
+def _read_float(text):
+    """Return a number, or NaN where the text is not one."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
-def parse_exports(text):
-    """Read what to write for other programs, one or more of `EXPORTS`."""
-    return _parse_names(text, EXPORTS)
-
-
-def _parse_names(text, known):
+def parse_names(known, text):
+    """Read one or more of the `known` names, comma-separated, each once."""
     names = list(dict.fromkeys(text.split(",")))
     if not set(names) <= set(known):
         expected = f"must be one or more of {', '.join(known)}, comma-separated"

@@ -41,12 +41,9 @@ class RetrySchedule:
 class FolderWatcher:
     """Yields, look by look, the images in a folder that are to be inspected.
 
-    Those that are there at the start come first. A file is waited for as long as its
-    size or its time of change differ from one look to the next. What is yielded is to
-    be used up before the next look, and is empty where nothing has arrived.
-    `is_inspected` says whether a file of a state was inspected, see
-    `files.find_state`; `retries` is the schedule of those that have failed, which who
-    inspects them keeps.
+    A file is waited for as long as its size or its time of change differ from one look
+    to the next. What is yielded is to be used up before the next look. `is_inspected`
+    says whether a state was inspected; whoever inspects the files keeps `retries`.
     """
 
     def __init__(self, folder, is_inspected, retries, say=print):

@@ -5,8 +5,7 @@ from sklearn.utils import check_consistent_length
 
 from skpatchsvdd._plotting.axes import COLORS, OnAxes, read_learnt
 
-# A smoothed value is the mean over this fraction of all steps: single steps vanish, and
-# the course of a training stays.
+# Part of all steps that a smoothed value is the mean of: single steps vanish.
 _SMOOTHED = 1 / 20
 _STYLES = ("-", "--", ":")
 

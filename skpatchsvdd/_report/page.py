@@ -96,9 +96,7 @@ class Page:
     """Collects what an inspection finds, and writes a page about it.
 
     Only the last `limit` images are kept, or all if it is None. `model_offset` is the
-    model's own `offset_`, where the estimator was given another one, and `model` its
-    file, for the command line that the page shows. Of images that were chosen for how
-    they look, it `tells_drift` not.
+    model's own `offset_`, where the estimator was given another one.
     """
 
     def __init__(
@@ -110,10 +108,8 @@ class Page:
         model=None,
         tells_drift=True,
     ):
-        self._est = estimator
-        self._title = title
-        self._model = model
-        self._tells_drift = tells_drift
+        self._est, self._title, self._model = estimator, title, model
+        self._tells_drift = tells_drift  # not of images chosen for how they look
         self._model_offset = estimator.offset_ if model_offset is None else model_offset
         self._images = deque(maxlen=limit)
         self._unreadable = {}
@@ -133,15 +129,16 @@ class Page:
     def describe(self, X, results, labels=None, maps=None, pictures=None, masks=None):
         """Return what the page shows of each of some images, for `keep`.
 
-        `results` is what `inspect` says: with ``explain=True`` all that a page shows,
-        with ``names=True`` also which kinds of defects alarms resemble. `labels` are 1
-        for good images and -1 for defective ones, `maps` files with pictures of maps,
-        which the page refers to, `pictures` what `read_display` gives for X, where that
-        is at hand, and `masks` which pixels are truly defective, in the sizes that the
-        images came in. Each may be None.
+        `results` are of `inspect`, `labels` 1 or -1, `maps` files that the page refers
+        to, `pictures` what `read_display` gives for X, and `masks` which pixels are
+        truly defective, in the sizes that the images came in. Each but `results` may be
+        None.
         """
         matches = self._find_matches(X, results)
-        least = self._est.calibration_scores_.min()
+        known, groups = self._est.calibration_scores_, self._est.calibration_groups_
+        floor = f"{len(known)} normal images"
+        if groups is not None and (n := len(np.unique(groups))) < len(known):
+            floor += f" in {n} groups"
         self._pairs.check_files(matches.values())
 
         def describe(i):
@@ -150,8 +147,8 @@ class Page:
             described["label"] = None if labels is None else int(labels[i])
             drawn = maps[i] if maps else None
             described["picture"] = os.path.abspath(drawn) if drawn else None
-            if results.scores[i] < least:  # then p is at its least
-                described["p_floor"] = self._count_normal()
+            if results.scores[i] < known.min():  # then p is at its least
+                described["p_floor"] = floor
             if self._is_compared and np.any(results.masks[i]):
                 described["mask"] = encode_mask(results.masks[i], _IMAGE_SIZE)
             if masks is not None and np.any(masks[i]):
@@ -180,13 +177,6 @@ class Page:
             return {i: results.matches[i] for i in alarms}
         found = self._est.explain([X[i] for i in alarms]) if alarms else []
         return dict(zip(alarms, found, strict=True))
-
-    def _count_normal(self):
-        """Return how many normal images, and groups of them, p-values come from."""
-        n, groups = len(self._est.calibration_scores_), self._est.calibration_groups_
-        n_groups = n if groups is None else len(np.unique(groups))
-        text = f"{n} normal images"
-        return f"{text} in {n_groups} groups" if n_groups < n else text
 
     def _describe(self, x, image, i, results, matches):
         """Return what the page knows of an image."""
@@ -317,8 +307,7 @@ class Page:
 def _refer(described, page_folder, image_folder):
     """Return what is known of an image with links and a path instead of its files.
 
-    "file" and "picture" are absolute paths or None, and become links that lead from the
-    folder of the page. The path is below `image_folder`, which `_find_folder` gives.
+    Links lead from the folder of the page; the path is below `image_folder`.
     """
     links = {name: _link(described[name], page_folder) for name in ("file", "picture")}
     path = described["file"]
@@ -358,11 +347,11 @@ def _digest(file):
 
 
 def _fill_in(content):
-    """Return the page with what belongs into it, the data last: they may hold any."""
-    own = files("skpatchsvdd._report")
-    text = own.joinpath("page.html").read_text("utf-8")
+    """Return the page with all its parts; the data come last, as they may hold any."""
+    folder = files("skpatchsvdd._report")
+    text = folder.joinpath("page.html").read_text("utf-8")
     for place, kind in (("__STYLE__", "css"), ("__SCRIPT__", "js")):
-        parts = [own.joinpath(f"{x}.{kind}") for x in ("picture", "review")]
+        parts = [folder.joinpath(f"{x}.{kind}") for x in ("picture", "review")]
         text = text.replace(place, "".join(x.read_text("utf-8") for x in parts))
     data = json.dumps(content, separators=(",", ":")).replace("<", "\\u003c")
     return text.replace("__DATA__", data)

@@ -7,10 +7,10 @@ from pathlib import Path
 from skpatchsvdd._images import read_display, read_shape
 from skpatchsvdd._report.pictures import OVERLAY_SIZE, encode_picture
 
-# Longest side of the pictures of patches, and training images kept in memory: the same
-# one is near to many others.
+# Longest side of pictures of patches, and training images that stay in memory.
 _PATCH_SIZE = 96
 _N_KEPT = 16
+_SIDES = ("top", "bottom"), ("left", "right")
 # Why there is no picture of a training image.
 _WHY_NOT = {
     "changed": ": the file has changed since it was learnt from",
@@ -30,7 +30,7 @@ class PatchPairs:
 
     def check_files(self, matches):
         """Find out which training files of some matches are still what they were."""
-        numbers = {int(i) for own in matches for i in own["image"].flat}
+        numbers = {int(i) for x in matches for i in x["image"].flat}
         keys = [(i, _find_state(self._est.training_files_[i])) for i in sorted(numbers)]
         new = [key for key in keys if key not in self._status]
         status = self._est.check_training_files([i for i, _ in new])
@@ -39,8 +39,8 @@ class PatchPairs:
     def show(self, matches, image, size):
         """Return pictures of patches, by scale, and what they were compared with.
 
-        `matches` are those of one region, which `check_files` has seen; the image,
-        (height, width, 3), is to look at, and came in `size`.
+        `matches` are of one region, which `check_files` has seen; the image came in
+        `size`.
         """
         pairs = zip(matches, self._est.patch_sizes_, strict=True)
         return [
@@ -82,12 +82,9 @@ def _find_state(file):
 
 def _cut(image, size, match, prefix):
     """Return the picture of a box, given in pixels of the size an image came in."""
-    sides = (("top", "bottom"), ("left", "right"))
     parts = []
-    for (start, stop), own, came in zip(sides, image.shape, size, strict=False):
-        start, stop = (
-            round(int(match[f"{prefix}{name}"]) * own / came) for name in (start, stop)
-        )
-        start = min(start, own - 1)  # at least one pixel, also of a thin image
+    for names, n, n_came in zip(_SIDES, image.shape, size, strict=False):
+        start, stop = (round(int(match[prefix + x]) * n / n_came) for x in names)
+        start = min(start, n - 1)  # at least one pixel, also of a thin image
         parts.append(slice(start, max(stop, start + 1)))
     return encode_picture(image[tuple(parts)], _PATCH_SIZE)

@@ -19,8 +19,7 @@ N_REGIONS = 10
 # Colours of a map over its image: at the threshold, and from twice as much on.
 _AT_THRESHOLD, _FAR_ABOVE = (255, 200, 0), (255, 0, 0)
 _OPACITY = 0.65
-# An outline is light inside and dark outside, so that it shows on any ground; one pixel
-# of each for so many of the picture.
+# An outline is light inside, dark outside; a pixel of each for so many of a picture.
 _LIGHT, _DARK, _PIXELS_A_LINE = (255, 255, 255), (20, 20, 20), 500
 # On a sheet: the ground, the side that small images are enlarged to, pixels between the
 # parts, and sides of patches and of the legend.
@@ -30,19 +29,16 @@ _ROOM_FOR_NUMBERS = 160
 _LEAST_OUTLINED = 320  # longest side of a picture that a page outlines
 # The powers of two around the threshold between which the bytes of a page's maps lie.
 _LOWEST, _HIGHEST = -4, 4
-# Codes of unequal length and nothing else: pictures of photographs hold nothing twice,
-# and a search for it takes longer, for larger files.
+# Photographs hold nothing twice: a search for it takes longer, for larger files.
 _QUICK = {"compress_level": 1, "compress_type": 2}
 
 
 def save_sheet(path, image, one_map, mask, regions, pairs=()):
     """Save what was found in an image as one picture.
 
-    The image, at most `OVERLAY_SIZE` pixels a side, with what is abnormal outlined and
-    numbered. Beside it, half as large, the same under its map, in the colours of the
-    legend below: nothing up to half the threshold, yellow at it, red from twice as much
-    on. Then the patches of `pairs`, as a page has them, each beside the nearest normal
-    one. The image is a path or an array; the map, in any size, counts thresholds.
+    The image, with what is abnormal outlined and numbered; beside it the same under its
+    map, in units of the threshold, and the patches of `pairs`, each beside the nearest
+    normal one.
     """
     from PIL import Image
 
@@ -234,10 +230,7 @@ def encode_mask(mask, size):
 
 
 def _thin_out(one_map, size):
-    """Return every few pixels of a map, its longest side no shorter than `size`.
-
-    A map is smooth: no pixel differs much from the next.
-    """
+    """Return every few pixels of a map, which is smooth, no shorter than `size`."""
     step = max(max(one_map.shape) // size, 1)
     return one_map[::step, ::step]
 

@@ -14,8 +14,7 @@ from skpatchsvdd._utils import open_regular
 
 FORMAT, VERSION = "skpatchsvdd-review", 1
 GOOD, DEFECTIVE = "good", "defective"
-# Characters of the name of a kind of defects, at most: more is no name. And names that
-# mean something else wherever images are labelled by names, as numbers do.
+# Longest name of a kind of defects, and names that mean something else elsewhere.
 _LONGEST_KIND = 80
 _NO_KINDS = (*NORMAL_NAMES, UNKNOWN_KIND, "nan", "inf", "infinity")
 _DIGEST_BYTES = 16
@@ -29,8 +28,8 @@ _IMAGE_KEYS = {"file", "verdict", "kind", "boxes", "digest", "similar"}
 class ReviewedImage(NamedTuple):
     """What a review says of one image.
 
-    Boxes are top, left, bottom and right of where it is defective, in pixels of the
-    image; bottom and right are the first row and column outside.
+    Boxes are top, left, bottom and right of where it is defective, the latter two
+    outside.
     """
 
     file: str  # below the folder of the review, with strokes
@@ -207,27 +206,23 @@ def _check_kind(kind, file):
     _check_text(kind, f"the kind of {file}")
     if kind is None:
         return None
-    if not kind.isprintable() or len(kind) > _LONGEST_KIND or not _is_name(kind):
+    name = kind.strip()
+    is_name = any(map(str.isalpha, kind)) and name.lower() not in _NO_KINDS
+    is_number = re.fullmatch(r"[-+.\de]+", name, re.IGNORECASE)
+    is_short = kind.isprintable() and len(kind) <= _LONGEST_KIND
+    if not is_name or is_number or not is_short:
         raise ValueError(
             f"the kind of {file} must be a name with a letter, of at most "
             f"{_LONGEST_KIND} characters and none of {', '.join(_NO_KINDS)}, got "
             f"{kind[: _LONGEST_KIND + 1]!r}."
         )
-    return kind.strip()
-
-
-def _is_name(kind):
-    has_letter = any(x.isalpha() for x in kind)
-    is_number = re.fullmatch(r"[-+.\de]+", kind.strip(), re.IGNORECASE)
-    return has_letter and not is_number and kind.strip().lower() not in _NO_KINDS
+    return name
 
 
 def _check_boxes(boxes, file):
-    if boxes is None:
-        return []
-    if not isinstance(boxes, list):
+    if not isinstance(boxes, list | None):
         raise ValueError(f"the boxes of {file} must be a list, got {boxes!r}.")
-    return [_check_box(box, file) for box in boxes]
+    return [_check_box(box, file) for box in boxes or ()]
 
 
 def _check_box(box, file):

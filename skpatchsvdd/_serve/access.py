@@ -21,13 +21,11 @@ _OPEN = {"/health", "/login", "/static/live.css"}
 LOCAL = {"localhost", "127.0.0.1", "::1"}
 # Bytes of the form in which a token comes.
 _LOGIN_BYTES = 4096
-# Seconds that a client may take to send the next part of a request, and bytes a second
-# that all of them must have.
+# Most seconds between two parts of a request, and its fewest bytes a second.
 _PATIENCE, _SLOWEST = 20, 50_000
 # Seconds that a browser stays signed in, and browsers that are at a time.
 _SESSION_SECONDS, _MOST_SESSIONS = 7 * 86400, 1000
-# Wrong tokens within so many seconds, from one address and from all, after which no
-# other is looked at until these are over.
+# Most wrong tokens within so many seconds, from one address and from all.
 _SPAN, _MOST_WRONG, _MOST_OF_ALL = 60, 10, 100
 _HEADERS = {
     "Content-Security-Policy": (
@@ -37,8 +35,7 @@ _HEADERS = {
     ),
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    # With "no-referrer" browsers would say of the page's own form that it came from
-    # "null".
+    # With "no-referrer" the page's own form would come from "null".
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -48,8 +45,7 @@ _HEADERS = {
 class Sessions:
     """Checks tokens, and keeps in memory which browsers are signed in, by a cookie.
 
-    It belongs to the event loop: nothing of it waits, and it needs no locks. A restart
-    ends all sessions.
+    It belongs to the event loop and needs no locks. A restart ends all sessions.
     """
 
     def __init__(self, token):
@@ -120,9 +116,8 @@ def _read_cookie(headers):
 class Guard:
     """ASGI middleware before all that is served.
 
-    Without a token only requests to names of this machine, or to `hosts`, are
-    answered: else any page could reach it by a name of its own that leads here. Writes
-    must come from this page, or from no page. A body has at most `max_bytes`.
+    Without a token only requests to names of this machine, or to `hosts`, are answered:
+    else any page could reach it by a name of its own that leads here.
     """
 
     def __init__(self, app, sessions, hosts, max_bytes):
@@ -185,11 +180,7 @@ def _split(host):
 
 
 def _is_own(headers, host):
-    """Whether a request that writes comes from this page, or from no page at all.
-
-    Browsers say so themselves, or at least, as over http from elsewhere, of which page
-    it is.
-    """
+    """Whether a request that writes comes from this page, or from no page at all."""
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     if site is not None:
         return site in ("same-origin", "none")

@@ -18,8 +18,7 @@ from skpatchsvdd._cli import describe_cause, tell
 # at most; twice as long each time.
 _PATIENCE = 30
 _FIRST_WAIT, _LONGEST_WAIT = 1, 300
-# A command that fails is run so often; an address is tried for as long as there are
-# alarms for it.
+# Runs of a command that fails; an address is tried as long as alarms wait.
 _MOST_RUNS = 5
 # Lines of JSON that wait until they are read.
 _MOST_LINES = 10_000
@@ -29,9 +28,9 @@ COMMAND, WEBHOOK = "command", "webhook"
 
 
 class LinePrinter:
-    """Prints lines from a thread of its own, so that who does not read holds up nobody.
+    """Prints lines from its own thread, so that a slow reader holds up nothing.
 
-    `on_end` is called with what has ended it: there is nobody who could read.
+    `on_end` is called with the error that has ended it: nobody can read any more.
     """
 
     def __init__(self, on_end):
@@ -76,11 +75,10 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 class AlarmSender:
-    """Sends what the outbox of a store holds, in threads, until it is closed.
+    """Sends what the outbox of a store holds, until it is closed.
 
-    `command` is a list of arguments, run without a shell, which gets the alarm as JSON
-    on its standard input; `webhook` is an address that the same JSON is posted to.
-    Each has a thread: one that does not answer does not hold up the other.
+    `command`, run without a shell, gets the alarm as JSON on its standard input;
+    `webhook` is an address that it is posted to. Each has a thread of its own.
     """
 
     def __init__(self, store, command=None, webhook=None):

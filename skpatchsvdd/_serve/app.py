@@ -34,12 +34,7 @@ from skpatchsvdd._report import Notes, read_unchanged
 from skpatchsvdd._serve.access import Guard, Sessions
 from skpatchsvdd._serve.answers import HANDLERS, RefusedError
 from skpatchsvdd._serve.batcher import BusyError
-from skpatchsvdd._serve.downloads import (
-    FORMATS,
-    MOST_EXPORTED,
-    export,
-    write_table,
-)
+from skpatchsvdd._serve.downloads import FORMATS, MOST_EXPORTED, export, write_table
 from skpatchsvdd._serve.line import SPANS, describe_result, describe_threshold
 from skpatchsvdd._serve.openapi import OPENAPI
 from skpatchsvdd._serve.store import ONLY
@@ -81,12 +76,38 @@ def make_station_app(station, token=None, hosts=(), max_bytes=2**25):
 
 
 def _list_signing_in(sessions):
-    signing = _SigningIn(sessions)
+    """Return the routes of the form for the token, where sessions begin and end."""
+
+    async def log_in(request):
+        body = (await request.body()).decode("utf-8", "replace")
+        token = parse_qs(body).get("token", [""])[0].strip()
+        answer = RedirectResponse("/", 303)
+        if sessions is None:
+            return answer
+        try:
+            if not sessions.check(token, request.scope):
+                return _show_login("This is not the token.", 401)
+        except HTTPException as error:  # of too many wrong ones
+            return _show_login(f"There were {error.detail}.", error.status_code)
+        sessions.begin(request, answer)
+        return answer
+
+    async def log_out(request):
+        answer = RedirectResponse("/login", 303)
+        if sessions is not None:
+            sessions.end(request, answer)
+        return answer
+
     return [
         Route("/login", lambda _: _show_login()),
-        Route("/login", signing.log_in, methods=["POST"]),
-        Route("/logout", signing.log_out, methods=["POST"]),
+        Route("/login", log_in, methods=["POST"]),
+        Route("/logout", log_out, methods=["POST"]),
     ]
+
+
+def _show_login(message="", status=200):
+    page = _read_text("login.html").replace("<!-- message -->", message)
+    return HTMLResponse(page, status)
 
 
 def make_line_app(line, reviews, batcher, token=None, routes=()):
@@ -165,38 +186,6 @@ def _send_static(request):
 @functools.cache
 def _read_text(name, package="skpatchsvdd._serve"):
     return files(package).joinpath(name).read_text("utf-8")
-
-
-class _SigningIn:
-    """The form for the token, which begins and ends the session of a browser."""
-
-    def __init__(self, sessions):
-        self._sessions = sessions
-
-    async def log_in(self, request):
-        body = (await request.body()).decode("utf-8", "replace")
-        token = parse_qs(body).get("token", [""])[0].strip()
-        answer = RedirectResponse("/", 303)
-        if self._sessions is None:
-            return answer
-        try:
-            if not self._sessions.check(token, request.scope):
-                return _show_login("This is not the token.", 401)
-        except HTTPException as error:  # of too many wrong ones
-            return _show_login(f"There were {error.detail}.", error.status_code)
-        self._sessions.begin(request, answer)
-        return answer
-
-    async def log_out(self, request):
-        answer = RedirectResponse("/login", 303)
-        if self._sessions is not None:
-            self._sessions.end(request, answer)
-        return answer
-
-
-def _show_login(message="", status=200):
-    page = _read_text("login.html").replace("<!-- message -->", message)
-    return HTMLResponse(page, status)
 
 
 class _Requests:
@@ -437,9 +426,8 @@ class _Page:
         return self._reviews.restore(digest, _read_who(content))
 
     def set_threshold(self, content):
-        given = {
-            x: content[x] for x in ("threshold", "false_alarm_rate") if x in content
-        }
+        names = "threshold", "false_alarm_rate"
+        given = {x: content[x] for x in names if x in content}
         if len(given) != 1:
             raise HTTPException(
                 400,
@@ -455,10 +443,7 @@ def _root(request):
 
 
 def show_image(image, root=""):
-    """Return what the page may know of an image: no path but its name.
-
-    The address of its pictures names what they show, so that browsers may keep them.
-    """
+    """Return what the page may know of an image: no path but its name."""
     name = printable(os.path.basename(image["file"]))
     pictures = image["pictures"] and f"{root}/images/{image['id']}/{image['pictures']}"
     known = {x: image[x] for x in image if x not in ("file", "digest", "state")}

@@ -11,8 +11,7 @@ import numpy as np
 from PIL import Image
 
 from skpatchsvdd._cli import FolderWatcher, describe_cause, find_state, printable, tell
-from skpatchsvdd._serve.sources import Frame, hide_secrets
-from skpatchsvdd._serve.when import Trigger, make_choice
+from skpatchsvdd._serve.sources import Frame, Trigger, hide_secrets, make_choice
 from skpatchsvdd._utils import replaced_when_whole
 
 # Frames that wait to be inspected, at most: later ones are dropped.
@@ -21,8 +20,7 @@ _MOST_WAITING = 8
 # again: at first, and at most; twice as long each time.
 _LOOK_SECONDS = 1.0
 _FIRST_WAIT, _LONGEST_WAIT = 1, 30
-# Seconds without a frame after which something must be wrong, and that a source has to
-# end.
+# Seconds without a frame that are too many, and that a source has to end.
 _SILENT_SECONDS, _LAST_SECONDS = 10, 7
 # Longest side of the picture of a source, and how well lossless files are compressed.
 _PICTURE_SIZE, _LEVEL = 640, 1
@@ -57,9 +55,8 @@ class FrameArrivals:
     """Frames of a source, written into a folder and inspected as other files are.
 
     A thread reads the source, opens it again where it fails, and writes the frames that
-    are to be inspected, `when` says which; see `make_choice`. Those that come while
-    `_MOST_WAITING` others wait are dropped and counted. `find_channels` returns how
-    many channels the model takes; `list_old`, which files are no longer kept.
+    `when` chooses; see `make_choice`. Those that come while `_MOST_WAITING` others wait
+    are dropped and counted. `list_old` returns which files are no longer kept.
     """
 
     def __init__(self, source, when, folder, find_channels, list_old):
@@ -201,10 +198,8 @@ class FrameArrivals:
 
 
 def _check_image(image):
-    is_grey = np.ndim(image) == 2
-    if getattr(image, "dtype", None) != np.uint8 or not (
-        is_grey or (np.ndim(image) == 3 and image.shape[2] == 3)
-    ):
+    is_image = np.ndim(image) == 2 or np.shape(image)[2:] == (3,)
+    if getattr(image, "dtype", None) != np.uint8 or not is_image:
         raise ValueError(
             "the source must give arrays of bytes, of shape (height, width) or "
             "(height, width, 3)"

@@ -16,8 +16,7 @@ _N_DECODERS = min(max((os.cpu_count() or 1) // 4, 2), 8)
 # Images that are inspected together, at most, and at least: a single one is recorded as
 # a CUDA graph, so that fewer are faster one by one.
 _MOST, _LEAST = 16, 8
-# Seconds that the first image of a batch waits for those that are being decoded, at
-# most, and between two looks whether there still are any.
+# Seconds that a batch waits for images being decoded, and between two looks.
 _PATIENCE, _LOOK = 0.03, 0.002
 
 
@@ -28,10 +27,8 @@ class BusyError(Exception):
 class Batcher:
     """Inspects images that requests wait for, as many at a time as there are.
 
-    `find_estimator` returns the fitted estimator of the moment; `size` is how many
-    images may wait; `decoders` are the threads that decode them. `turn` makes the
-    context in which a batch is inspected, see `Turns`, and `n_lines` is how many share
-    the memory for what waits.
+    `size` is how many images may wait. `turn` makes the context in which a batch is
+    inspected, see `Turns`; `n_lines` share the memory for what waits.
     """
 
     def __init__(self, find_estimator, size=64, turn=nullcontext, n_lines=1):

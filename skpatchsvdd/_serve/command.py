@@ -59,8 +59,7 @@ def _listen(host, port):
             f"nothing can listen at {host}, port {port}: {error.strerror or error}. "
             "Pass another --host or --port, or end what uses it."
         ) from error
-    # Inherited by connections, for which asyncio sets it only where it is told the
-    # protocol: an answer in two parts would take 40 ms longer.
+    # Inherited by connections: an answer in two parts would take 40 ms longer.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening
 

@@ -24,7 +24,7 @@ class Connection(H11Protocol):
             others = [x for x in self.connections if x is not self and x.stage < 2]
             given_up = min(others, key=lambda x: (x.stage, x.since), default=self)
             given_up.transport.abort()
-            self.connections.discard(given_up)  # now, not when it is told
+            self.connections.discard(given_up)  # now, not when its end is noticed
             if given_up is self:
                 return
         self._watch_head()

@@ -61,8 +61,7 @@ def _describe(image, details):
 def export(images, line, kind):
     """Return a zip file of what `inspect --export` writes of some images.
 
-    Those whose files are still there, inspected again by the model of the moment; of
-    the others a list says why not.
+    Their files are inspected again; of those that have gone or changed there is a list.
     """
     if len(images) > MOST_EXPORTED:
         raise RefusedError(

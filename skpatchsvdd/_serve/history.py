@@ -18,17 +18,16 @@ _LOG, _INTENDED = "history.jsonl", "intended.json"
 class History:
     """A folder beside a model, part.model.history: models, images, reviews, a log.
 
-    Models and images have the digests of their bytes as names, so that each is kept
-    once. The log has a line for each change: who, when, what, from and to which model.
-    A review is kept as the file that ``skpatchsvdd update --review`` reads, with the
-    images that it is about, so that it can be applied again. Only who holds the lock of
-    the log may change any of it.
+    Models and images are named by the digests of their bytes. The log has a line for
+    each change: who, when, what, from and to which model. Reviews can be applied again
+    by ``skpatchsvdd update --review``. Only the holder of the log's lock may change it.
     """
 
     def __init__(self, model):
         self._model = Path(model)
         self.folder = self._model.with_name(f"{self._model.name}.history")
         self.log = self.folder / _LOG
+        self.images = self.folder / "images"  # that were reviewed
 
     def begin(self):
         """Keep the model as it is; note it if it is not what the log ends with."""
@@ -37,10 +36,11 @@ class History:
         last = entries[-1]["to"] if entries else None
         if digest != last:
             entry = {"what": "elsewhere" if entries else "begin", "who": None}
-            intended = self._read_intended()  # what a kill has kept from the log
-            if intended and (intended["from"], intended["to"]) == (last, digest):
-                entry = intended
-            self._append({**entry, "from": last, "to": digest})
+            with suppress(OSError, ValueError):  # what a kill has kept from the log
+                intended = json.loads((self.folder / _INTENDED).read_text("utf-8"))
+                if (intended["from"], intended["to"]) == (last, digest):
+                    entry = intended
+            self.append({**entry, "from": last, "to": digest})
         (self.folder / _INTENDED).unlink(missing_ok=True)
         return digest
 
@@ -70,13 +70,9 @@ class History:
                 name = self.find_model(digest).name
                 raise RefusedError(f"{name} is damaged: it is not used.")
             _put_on_disk(partial)
-        entry = self._append(entry)
+        entry = self.append(entry)
         (self.folder / _INTENDED).unlink()
         return entry
-
-    def note_known(self, who, digest, **more):
-        """Note that a model knows what it was to learn."""
-        self._append({"what": "known", "who": who, "from": digest, "to": digest} | more)
 
     def write_json(self, name, content, indent=None):
         """Write a file into the folder, as a whole; return its path."""
@@ -94,11 +90,6 @@ class History:
             shutil.copyfile(image["file"], partial)
             _put_on_disk(partial)
 
-    @property
-    def images(self):
-        """The folder of images that were reviewed."""
-        return self.folder / "images"
-
     def list_entries(self):
         """Return the log, the oldest first; a line that a kill has torn is left out."""
         lines = self.log.read_text("utf-8").splitlines() if self.log.exists() else []
@@ -109,7 +100,7 @@ class History:
         return entries
 
     def find_learnt(self, digest):
-        """Return by image what was said when a model has learnt it, and its entry."""
+        """Return, by image, what a model has learnt of it, and by which entry."""
         made, known = self._find_makers(), defaultdict(list)
         for entry in self.list_entries():
             if entry["what"] == "known":
@@ -118,8 +109,8 @@ class History:
         while (maker := made.pop(digest, None)) is not None:
             for entry in (maker, *known[digest]):
                 images, said = entry.get("images", ()), entry.get("said", ())
-                for image, own in zip(images, said, strict=True):
-                    learnt.setdefault(image, (own, entry["number"]))
+                for image, of_image in zip(images, said, strict=True):
+                    learnt.setdefault(image, (of_image, entry["number"]))
             digest = maker["from"]
         return learnt
 
@@ -135,7 +126,7 @@ class History:
                 made.setdefault(entry["to"], entry)
         return made
 
-    def _append(self, entry):
+    def append(self, entry):
         """Add a line to the log, on the disk when this returns; return it."""
         head = {
             "number": len(self.list_entries()) + 1,
@@ -148,10 +139,6 @@ class History:
             stream.flush()
             os.fsync(stream.fileno())
         return head | entry
-
-    def _read_intended(self):
-        with suppress(OSError, ValueError):
-            return json.loads((self.folder / _INTENDED).read_text("utf-8"))
 
 
 def _put_on_disk(file):

@@ -1,6 +1,7 @@
 """A line: the model of the moment, and what it says of images that arrive."""
 
 import base64
+import functools
 import json
 import os
 import sqlite3
@@ -27,8 +28,7 @@ from skpatchsvdd._report import OVERLAY_SIZE, Page, digest_file, draw_outlined
 from skpatchsvdd._serve.metrics import Metrics
 from skpatchsvdd.drift import drift_test
 
-# Longest side of the pictures of maps, and images that are inspected between two looks
-# at what people and requests want.
+# Longest side of pictures of maps, and images between two looks at requests.
 _PICTURE_SIZE, _AT_A_TIME = 640, 4
 # How often it is looked whether there is another model, where no folder is watched.
 _LOOK_SECONDS = 1.0
@@ -54,13 +54,29 @@ class Model(NamedTuple):
     page: Page
 
 
+def _keep_for(seconds):
+    """Let a method of `Line` keep what it returns, and make it anew after a while."""
+
+    def decorate(method):
+        @functools.wraps(method)
+        def keeping(self, *args):
+            key = method.__name__, *args
+            made, until = self._kept.get(key, (None, 0.0))
+            if time.monotonic() >= until:
+                made = method(self, *args)
+                self._kept[key] = made, time.monotonic() + seconds
+            return made
+
+        return keeping
+
+    return decorate
+
+
 class Line:
     """Inspects what arrives with the model of the moment, and keeps it.
 
-    `read_model(path, device, encoder)` returns the estimator of a file, and `turn`
-    makes the context in which images are inspected; see `Turns`. `say`, if it is set,
-    is called with a line of JSON for each image, which has `name`, if that is set. All
-    methods can be called from any thread; the model is replaced as a whole.
+    `turn` makes the context in which images are inspected; see `Turns`. `say`, if it is
+    set, gets a line of JSON for each image. All methods can be called from any thread.
     """
 
     def __init__(
@@ -88,7 +104,7 @@ class Line:
     def load(self):
         """Use the model that is in the file now; a batch at hand keeps the former."""
         with self._loading:
-            stat, digest = _find_stat(self.path), None
+            stat, digest = find_stat(self.path), None
             while digest != (digest := digest_file(self.path)):  # as it was loaded
                 est = self._read_model(self.path, self._device, self.encoder)
             self.model = Model(est, digest, Page(est, "", limit=0))
@@ -96,7 +112,7 @@ class Line:
 
     def _refresh(self, on_change):
         """Load the model again if another program has replaced its file."""
-        stat = _find_stat(self.path)
+        stat = find_stat(self.path)
         if stat is None or stat == self._stat:
             return
         try:
@@ -105,15 +121,14 @@ class Line:
         except Exception as error:
             reason = describe_cause(error)
             tell(f"{self.path} has been replaced, and is not used: {reason}")
-            self._stat = _find_stat(self.path)
+            self._stat = find_stat(self.path)
         else:
             tell(f"{self.path} has been replaced: it is used from now on")
 
     def watch(self, arrivals, on_change):
         """Inspect what arrives, if anything can, until `close` is called.
 
-        `arrivals` are a `FolderArrivals` or a `FrameArrivals`. `on_change` is called
-        when the model's file has been replaced.
+        `on_change` is called when the model's file has been replaced.
         """
         self.arrivals = arrivals
         if arrivals is None:
@@ -130,7 +145,7 @@ class Line:
                 return
 
     def keep_watching(self, arrivals, on_change):
-        """Watch as `watch` does, again and again, whatever it may fail of."""
+        """Watch as `watch` does, again and again, whatever makes it fail."""
         while not self._is_closed.is_set():
             try:
                 self.watch(arrivals, on_change)
@@ -225,20 +240,10 @@ class Line:
         if targets:
             self.alarms.wake()
 
-    def _keep(self, key, seconds, make):
-        """Return what is kept under a key, made anew after some seconds."""
-        made, until = self._kept.get(key, (None, 0.0))
-        if time.monotonic() >= until:
-            made = make()
-            self._kept[key] = made, time.monotonic() + seconds
-        return made
-
     @property
+    @_keep_for(_SPAN_SECONDS)
     def standstill(self):
         """Since when no image has come, and how often they did; None if they do."""
-        return self._keep("still", _SPAN_SECONDS, self._find_standstill)
-
-    def _find_standstill(self):
         times = self.store.list_times(_N_LAST)
         source = self.arrivals.describe() if self.arrivals else {"has_ended": True}
         if len(times) < 2 or (source and source["has_ended"]):
@@ -255,12 +260,9 @@ class Line:
                 outcomes = inspect_batch(batch, est)
             yield from outcomes
 
+    @_keep_for(_SPAN_SECONDS)
     def describe_span(self, span):
         """Return what is plotted of the last hour or day, and whether scores drift."""
-        key = "span", span
-        return self._keep(key, _SPAN_SECONDS, lambda: self._describe_span(span))
-
-    def _describe_span(self, span):
         seconds, length = SPANS[span]
         start = (time.time() - seconds) // length * length + length
         n = seconds // length
@@ -272,12 +274,9 @@ class Line:
         drift = self.find_drift(span)
         return {"start": start, "length": length, **counts, "drift": drift}
 
+    @_keep_for(_DRIFT_SECONDS)
     def find_drift(self, span):
         """Return whether scores of the last hour or day differ from those of fit."""
-        key = "drift", span
-        return self._keep(key, _DRIFT_SECONDS, lambda: self._find_drift(span))
-
-    def _find_drift(self, span):
         est, digest, _ = self.model
         since = time.time() - SPANS[span][0]
         scores = np.array(self.store.list_scores(since, digest, _N_DRIFT))
@@ -294,7 +293,7 @@ class Line:
 
 
 def _describe_event(image):
-    """Return what is told of an image elsewhere: its name, verdict and numbers."""
+    """Return what other programs learn of an image: its name, verdict and numbers."""
     names = ("verdict", "p_value", "score", "threshold", "kind", "reason", "model")
     return {
         "event": image["state"],
@@ -347,7 +346,8 @@ def _draw(outcome, model):
     return (thumb, overlay, text), details["digest"]
 
 
-def _find_stat(path):
+def find_stat(path):
+    """Return what is another for a file that was replaced, or None if it is gone."""
     try:
         found = os.stat(path)
     except OSError:

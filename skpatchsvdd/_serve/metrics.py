@@ -18,24 +18,17 @@ class Metrics:
     """Counters of a line, from any thread, and what else is true when it is asked."""
 
     def __init__(self):
-        self._registry = CollectorRegistry()
-        self.watched = Counter(
-            *("skpatchsvdd_watched_images", "Images of the folder.", ["verdict"]),
-            registry=self._registry,
-        )
-        self.requested = Counter(
-            *("skpatchsvdd_requested_images", "Images of requests.", ["outcome"]),
-            registry=self._registry,
-        )
+        registry = self._registry = CollectorRegistry()
+        watched = "skpatchsvdd_watched_images", "Images of the folder.", ["verdict"]
+        self.watched = Counter(*watched, registry=registry)
+        requested = "skpatchsvdd_requested_images", "Images of requests.", ["outcome"]
+        self.requested = Counter(*requested, registry=registry)
         for verdict in (*_VERDICTS, "unreadable"):
             self.watched.labels(verdict)  # which is 0 until there is one
         for outcome in (*_VERDICTS, "refused", "busy"):
             self.requested.labels(outcome)
-        self._seconds = Histogram(
-            *("skpatchsvdd_image_seconds", "Seconds that an image took."),
-            registry=self._registry,
-            buckets=_SECONDS,
-        )
+        seconds = "skpatchsvdd_image_seconds", "Seconds that an image took."
+        self._seconds = Histogram(*seconds, registry=registry, buckets=_SECONDS)
 
     def measure(self, seconds, n_images):
         """Count how long images took together, each as long as the others."""

@@ -13,6 +13,7 @@ def _answer(text, kind="application/json", schema=None):
 
 
 _NUMBER, _TEXT = {"type": "number"}, {"type": "string"}
+_WHY_NOT = _answer("Why not.", schema=_describe({"error": _TEXT}))
 _BINARY = _TEXT | {"format": "binary"}
 _BOX = _describe(
     {x: {"type": "integer"} for x in ("top", "left", "bottom", "right", "area")}
@@ -46,7 +47,7 @@ _INSPECT = {
             "What is said of each image.",
             schema=_describe({"images": {"type": "array", "items": _IMAGE}}),
         ),
-        "default": _answer("Why not.", schema=_describe({"error": _TEXT})),
+        "default": _WHY_NOT,
     },
 }
 _RANGE = {"type": "array", "items": _NUMBER}
@@ -68,7 +69,7 @@ _THRESHOLD = {
     "requestBody": {"content": {"application/json": {"schema": _CHANGE}}},
     "responses": {
         "200": _answer("The entry of the history.", schema=_CHANGED),
-        "default": _answer("Why not.", schema=_describe({"error": _TEXT})),
+        "default": _WHY_NOT,
     },
 }
 _HEALTH = {"security": [{}], "responses": {"200": _answer("The server answers.")}}
@@ -87,14 +88,14 @@ _EXPORT = {
     "parameters": [_FORMAT | {"schema": {"enum": FORMATS}}, *_CHOICE],
     "responses": {
         "200": _answer("What inspect --export writes.", "application/zip", _BINARY),
-        "default": _answer("Why not.", schema=_describe({"error": _TEXT})),
+        "default": _WHY_NOT,
     },
 }
 _TRIGGER = {
     "summary": "Inspect the next picture of a source that waits for this",
     "responses": {
         "202": _answer("It will be.", schema=_describe({"triggered": {}})),
-        "default": _answer("Why not.", schema=_describe({"error": _TEXT})),
+        "default": _WHY_NOT,
     },
 }
 OPENAPI = {

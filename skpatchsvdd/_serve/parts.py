@@ -1,6 +1,5 @@
 """The parts of a line, which are started and ended together."""
 
-import itertools
 import threading
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
@@ -30,10 +29,7 @@ class Parts(NamedTuple):
 
 @contextmanager
 def opened_line(args, say=None, read_model=load_model, turn=nullcontext, n_lines=1):
-    """Open all parts of a line but its watch, see `watching`; yield the `Parts`.
-
-    `args` are options of the command serve; for the others see `Line` and `Batcher`.
-    """
+    """Open all parts of a line but its watch, see `watching`; yield the `Parts`."""
     with ExitStack() as stack:
         folder, history = _open_folders(args, stack)
         store = Store(folder / _STORE, args.keep)
@@ -73,10 +69,9 @@ def make_arrivals(args, line):
 
     def list_old():
         """List frames that are no longer kept; alarms are as long as their pictures."""
-        n_newest = {"normal": args.keep_good, "abnormal": args.keep}
-        n_newest["unreadable"] = args.keep_good
-        old = [line.store.list_old_files(*x) for x in n_newest.items()]
-        return itertools.chain.from_iterable(old)
+        n_newest = {"normal": args.keep_good, "unreadable": args.keep_good}
+        n_newest["abnormal"] = args.keep
+        return [y for x in n_newest.items() for y in line.store.list_old_files(*x)]
 
     return FrameArrivals(
         make_source(args.source),

@@ -65,7 +65,7 @@ class ReviewQueue:
 
     def note_change(self):
         """Note that the model's file was replaced by another program."""
-        with self._changing:  # not before it is noted who has
+        with self._changing:  # not before a change by this program is noted
             self._note_model()
 
     def say(self, number, said, who):
@@ -181,14 +181,9 @@ class ReviewQueue:
     def _list_others(self, reviewed):
         """Return the files of the last images that are there and not reviewed."""
         recent = self._store.list_images(limit=_N_OTHERS + len(reviewed))
-        others = [
-            x["file"]
-            for x in recent
-            if x["id"] not in reviewed
-            and x["verdict"] != "unreadable"
-            and os.path.exists(x["file"])
-        ]
-        return others[:_N_OTHERS]
+        others = [x for x in recent if x["id"] not in reviewed]
+        files = [x["file"] for x in others if x["verdict"] != "unreadable"]
+        return [*filter(os.path.exists, files)][:_N_OTHERS]
 
     def _note_known(self, said, digest, who):
         """Note that the model knows all that was said, unless that has changed."""
@@ -197,7 +192,8 @@ class ReviewQueue:
             now = self._store.list_said()
             same = [x for x in now if former.get(x["id"]) == x["said"]]
             if same and digest == self._line.model.digest:
-                self.history.note_known(who, digest, **_name_said(same))
+                entry = {"what": "known", "who": who, "from": digest, "to": digest}
+                self.history.append(entry | _name_said(same))
                 self._note_model()
 
     def describe_trial(self):

@@ -37,13 +37,20 @@ def serving(args, token=None):
             printer = LinePrinter(lambda error: end(f"nobody reads --json: {error}"))
             stack.callback(printer.close)
             say = printer.say
-        open_lines = _open_station if is_station(args) else _open_one
-        server.config.app = open_lines(args, token, say, end, stack)
+        guarded = token, args.allow_host, round(args.max_megabytes * 1e6)
+        if is_station(args):
+            station = Station(args, say, token)
+            stack.callback(station.close)
+            station.start(end)
+            server.config.app = make_station_app(station, *guarded)
+        else:
+            parts = _open_one(args, say, end, stack)
+            server.config.app = make_app(*parts, *guarded)
         yield server
 
 
-def _open_one(args, token, say, end, stack):
-    """Open the line of one model; return what answers."""
+def _open_one(args, say, end, stack):
+    """Open the line of one model; return its parts."""
     parts = stack.enter_context(opened_line(args, say))
 
     def watch(*of_line):
@@ -54,33 +61,17 @@ def _open_one(args, token, say, end, stack):
 
     arrivals = None if args.watch is None else FolderArrivals(args.watch)
     stack.enter_context(watching(watch, parts, arrivals))
-    return make_app(*parts, token, args.allow_host, _count_bytes(args))
+    return parts
 
 
-def _open_station(args, token, say, end, stack):
-    """Open many lines; return what answers."""
-    station = Station(args, say, token)
-    stack.callback(station.close)
-    station.start(end)
-    return make_station_app(station, token, args.allow_host, _count_bytes(args))
-
-
-def _count_bytes(args):
-    return round(args.max_megabytes * 1e6)
-
-
-def _silence():
-    """Let libraries print nothing of malformed requests: their answers say it."""
+def _make_server(args):
+    """Make a server, which is given later what answers."""
+    # Libraries print nothing of malformed requests: their answers say it.
     logging.getLogger("python_multipart").setLevel(logging.CRITICAL)
     with suppress(ImportError, OSError, AttributeError):  # where it cannot be reached
         from PIL import _imaging
 
         ctypes.CDLL(_imaging.__file__).TIFFSetErrorHandler(None)
-
-
-def _make_server(args):
-    """Make a server, which is given later what answers."""
-    _silence()
     config = uvicorn.Config(
         None,
         http=Connection,

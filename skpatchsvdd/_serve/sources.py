@@ -1,23 +1,29 @@
-"""Where pictures come from, if not from a folder: cameras, videos, and users' own."""
+"""Frames of cameras, videos and sources of users, and which of them are inspected."""
 
-import importlib
 import os
 import re
 import socket
-import sys
+import threading
 import time
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import numpy as np
+from PIL import Image
+
+from skpatchsvdd._cli import import_named
 
 VIDEOS = {".mp4", ".avi", ".mkv", ".mov", ".webm", ".m4v", ".mpg", ".mpeg", ".wmv"}
 _OWN = r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*"
-# Milliseconds that a camera may take to answer, and to send the next picture; seconds
-# for the question why it does not.
+# Milliseconds to open a camera and to get a picture; seconds to ask what is wrong.
 _OPEN_MS, _READ_MS, _ASK_SECONDS = 15000, 5000, 2
 _PORTS = {"http": 80, "https": 443, "rtsp": 554, "rtsps": 322, "rtmp": 1935}
+# Seconds without motion after which a scene is still.
+_STILL_SECONDS = 0.5
+# Motion: of so many grey cells along a side, this part differs by this much of 255.
+_CELLS, _PART, _STEP = 64, 0.01, 8
+WORDS = "frame", "still", "trigger"
 
 
 class Frame(NamedTuple):
@@ -136,13 +142,74 @@ def make_source(source):
     """Return the `Source` that a text means; package.module:name is one of a user."""
     if find_kind(source) != "own":
         return VideoSource(source)
-    module, _, name = source.partition(":")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # as python -m has it
     try:
-        found = getattr(importlib.import_module(module), name)()
+        found = import_named(source)()
     except (ImportError, AttributeError) as error:
         raise ImportError(f"source {source} cannot be imported: {error}") from error
     if not hasattr(found, "frames"):
         raise TypeError(f"source {source} must return an object that has frames()")
     return found
+
+
+def make_choice(when):
+    """Return what says of each frame, in their order, whether it is inspected.
+
+    `when` is "frame" for every one, a number of seconds, "still" for the first of each
+    scene that stands still, or "trigger" for the next one after `pull`.
+    """
+    if when == "trigger":
+        return Trigger()
+    if when == "still":
+        return _StillScene()
+    return (lambda frame: True) if when == "frame" else _EverySeconds(when)
+
+
+class Trigger:
+    """Chooses the next frame after each call of `pull`, from any thread."""
+
+    def __init__(self):
+        self._is_pulled = threading.Event()
+
+    def pull(self):
+        """Choose the next frame."""
+        self._is_pulled.set()
+
+    def __call__(self, frame):
+        if not self._is_pulled.is_set():
+            return False
+        self._is_pulled.clear()
+        return True
+
+
+class _EverySeconds:
+    def __init__(self, seconds):
+        self._seconds, self._last = seconds, None
+
+    def __call__(self, frame):
+        last = self._last
+        if last is not None and 0 <= frame.time - last < self._seconds:
+            return False
+        self._last = frame.time
+        return True
+
+
+class _StillScene:
+    def __init__(self):
+        self._former, self._since, self._is_taken = None, 0.0, False
+
+    def __call__(self, frame):
+        cells = _shrink(frame.image)
+        former = self._former
+        if former is None or np.mean(np.abs(cells - former) > _STEP) > _PART:
+            self._former, self._since, self._is_taken = cells, frame.time, False
+            return False
+        if self._is_taken or frame.time - self._since < _STILL_SECONDS:
+            return False
+        self._is_taken = True
+        return True
+
+
+def _shrink(image):
+    step = max(1, min(image.shape[:2]) // (4 * _CELLS))
+    grey = Image.fromarray(np.ascontiguousarray(image[::step, ::step])).convert("L")
+    return np.asarray(grey.resize((_CELLS, _CELLS), Image.Resampling.BOX), np.int16)

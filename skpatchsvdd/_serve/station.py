@@ -4,20 +4,48 @@ import functools
 import os
 import threading
 import time
-from contextlib import ExitStack
+from collections import deque
+from contextlib import ExitStack, contextmanager
 
 from skpatchsvdd._cli import choose_offset, describe_cause, load_model, printable, tell
 from skpatchsvdd._serve.answers import RefusedError, make_error
 from skpatchsvdd._serve.app import make_line_app, show_image
+from skpatchsvdd._serve.line import find_stat
 from skpatchsvdd._serve.parts import make_arrivals, opened_line, watching
 from skpatchsvdd._serve.station_file import read_lines
-from skpatchsvdd._serve.turns import Turns
 from skpatchsvdd._version import __version__
 
 # Seconds between two looks at the file of the station, and until a line that could not
 # be opened is tried again: at first, and at most; twice as long each time.
 _LOOK_SECONDS = 1.0
 _FIRST_WAIT, _LONGEST_WAIT = 2, 60
+
+
+class Turns:
+    """Lets one block of code run at a time, in the order in which they have come.
+
+    A line asks for each batch, and so waits for one batch of each other line at most.
+    """
+
+    def __init__(self):
+        self._lock, self._waiting = threading.Lock(), deque()
+
+    @contextmanager
+    def take(self):
+        """Wait for a turn, which ends with the block."""
+        turn = threading.Event()
+        with self._lock:
+            self._waiting.append(turn)
+            if self._waiting[0] is turn:
+                turn.set()
+        turn.wait()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._waiting.popleft()
+                if self._waiting:
+                    self._waiting[0].set()
 
 
 class _Entry:
@@ -29,7 +57,7 @@ class _Entry:
         self.due = self.wait = 0
 
     def close(self):
-        """Close what is open; what fails then is told, and the other lines go on."""
+        """Close what is open; a failure is printed, and the other lines go on."""
         self.app = None
         try:
             self.stack.close()
@@ -40,10 +68,8 @@ class _Entry:
 class Station:
     """Lines in one process, which compute in turn and share pretrained weights.
 
-    The file that names them is read again when it changes: lines are added, removed and
-    opened again where something of theirs is new, and the others run on. A line that
-    cannot be opened is broken, and tried again. `say` gets lines of JSON; pages say how
-    to sign out if there is a `token`.
+    When the file that names them changes, lines are added, removed and opened again,
+    and others run on. A line that cannot be opened is broken, and tried again.
     """
 
     def __init__(self, args, say=None, token=None):
@@ -72,10 +98,10 @@ class Station:
         self._is_closed = True
         self._wake.set()
         self._thread.join()
-        opened = [x for x in self._entries.values() if x.parts is not None]
-        for entry in opened:  # all of them at once, which then wait together
-            entry.parts.line.close()
-        for entry in opened:
+        for entry in self._entries.values():  # all at once: they then wait together
+            if entry.parts is not None:
+                entry.parts.line.close()
+        for entry in self._entries.values():
             entry.close()
 
     def reload(self):
@@ -89,19 +115,12 @@ class Station:
         return {"lines": list(self._wanted)}
 
     def _find_stat(self):
-        if self._args.line:
-            return None
-        try:
-            found = os.stat(self._args.model)
-        except OSError:
-            return None
-        return found.st_ino, found.st_mtime_ns, found.st_size
+        return None if self._args.line else find_stat(self._args.model)
 
     def _keep_up(self):
         """Bring the lines to what is wanted, again and again."""
         while not self._is_closed:
-            stat = self._find_stat()
-            if stat != self._stat:
+            if self._stat != (stat := self._find_stat()):
                 self._stat = stat
                 self._read_again()
             self._arrange()
@@ -122,20 +141,19 @@ class Station:
 
     def _arrange(self):
         """Close the lines that are no longer wanted as they are, and note new ones."""
-        wanted, entries = self._wanted, {}
-        for name, args in wanted.items():
-            entry = self._entries.get(name)
+        former, entries = self._entries, {}
+        for name, args in self._wanted.items():
+            entry = former.get(name)
             is_same = entry is not None and entry.args == args
             entries[name] = entry if is_same else _Entry(args)
-        former, self._entries = self._entries, entries  # in the order of the file
+        self._entries = entries  # in the order of the file
         for name, entry in former.items():
             if entries.get(name) is not entry:
                 entry.close()
 
     def _open(self, entry):
-        args = entry.args
+        args, n_lines = entry.args, len(self._entries)
         read_model = functools.partial(_read_model, args)
-        n_lines = len(self._entries)
         opened = opened_line(args, self._say, read_model, self._turns.take, n_lines)
         try:
             if not os.path.isfile(args.model):
@@ -145,9 +163,9 @@ class Station:
                 parts.line.name = args.line
                 given = args.threshold, args.false_alarm_rate
                 parts.line.has_own_threshold = given != (None, None)
-                watch = parts.line.keep_watching
                 arrivals = make_arrivals(args, parts.line)
-                stack.enter_context(watching(watch, parts, arrivals))
+                watch = watching(parts.line.keep_watching, parts, arrivals)
+                stack.enter_context(watch)
                 entry.stack = stack.pop_all()
         except Exception as error:  # whatever is wrong with a model, a disk, a library
             entry.wait = min(2 * entry.wait or _FIRST_WAIT, _LONGEST_WAIT)
@@ -190,15 +208,15 @@ def _read_model(args, path, device, encoder):
 def _describe(name, entry):
     """Return what the overview shows of a line."""
     root = f"/lines/{name}"
-    shown = {"name": name, "url": f"{root}/", "reason": entry.reason}
+    described = {"name": name, "url": f"{root}/", "reason": entry.reason}
     if entry.parts is None:
-        return shown | {"state": "broken" if entry.reason else "opening"}
+        return described | {"state": "broken" if entry.reason else "opening"}
     line = entry.parts.line
     try:
         waiting, signals = line.store.count_waiting()
         hour = line.describe_span("hour")
         last = [show_image(x, root) for x in line.store.list_images(limit=1)]
-        return shown | {
+        return described | {
             "state": "broken" if line.trouble else "running",
             "reason": line.trouble,
             "standstill": line.standstill,
@@ -211,4 +229,5 @@ def _describe(name, entry):
             "last": last[0] if last else None,
         }
     except Exception as error:  # of its disk: the others are shown
-        return shown | {"state": "broken", "reason": printable(describe_cause(error))}
+        reason = printable(describe_cause(error))
+        return described | {"state": "broken", "reason": reason}

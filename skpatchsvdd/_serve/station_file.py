@@ -4,11 +4,11 @@ import argparse
 import os
 import re
 import shutil
+import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from skpatchsvdd._serve.sources import find_kind
-from skpatchsvdd._serve.when import WORDS
+from skpatchsvdd._serve.sources import WORDS, find_kind
 
 _NAME = r"[A-Za-z0-9_-]{1,40}"
 
@@ -17,16 +17,8 @@ def _is_text(x):
     return isinstance(x, str) and bool(x.strip())
 
 
-def _is_number(x):
-    return isinstance(x, int | float) and not isinstance(x, bool) and x > 0
-
-
-def _is_finite(x):
-    return _is_number(x) and x < float("inf")
-
-
-def _is_count(x):
-    return isinstance(x, int) and _is_number(x)
+def _is_number(x, most=sys.float_info.max, kind=int | float):
+    return isinstance(x, kind) and not isinstance(x, bool) and 0 < x <= most
 
 
 def _is_command(x):
@@ -40,7 +32,7 @@ def is_address(x):
     return found.scheme in ("http", "https") and bool(found.hostname)
 
 
-_COUNT = _is_count, "a whole number above 0"
+_COUNT = lambda x: _is_number(x, kind=int), "a whole number above 0"
 # What a line can have: whether a value is one, and what it must be.
 _KEYS = {
     "model": (_is_text, "the name of a model file"),
@@ -49,18 +41,15 @@ _KEYS = {
         "a folder, a video, or the index or address of a camera",
     ),
     "when": (
-        lambda x: x in WORDS or _is_finite(x),
+        lambda x: x in WORDS or _is_number(x),
         f"{', '.join(WORDS)}, or a number of seconds above 0",
     ),
     "keep_good": _COUNT,
     "false_alarm_rate": (
-        lambda x: _is_number(x) and x <= 0.5,
+        lambda x: _is_number(x, 0.5),
         "a number above 0 and at most 0.5, such as 0.01",
     ),
-    "threshold": (
-        _is_finite,
-        "a number above 0, which the model's threshold is multiplied by",
-    ),
+    "threshold": (_is_number, "a number above 0, which the model's is multiplied by"),
     "output": (_is_text, "the name of a folder"),
     "on_alarm": (
         _is_command,
@@ -85,20 +74,19 @@ def is_station(args):
 def read_lines(args):
     """Return the options of each line, by its name; an error names line and key."""
     if args.line:
-        where, tables = "--line", _parse_lines(args.line)
-        folder = Path()
+        where, folder, tables = "--line", Path(), _parse_lines(args.line)
     else:
         where, folder = args.model, Path(args.model).parent
         tables = _read_file(args.model)
     lines = {}
     for name, table in tables.items():
         _check_line(where, name, table)
-        own = {x: None for x in _KEYS} | _DEFAULTS | table
+        values = dict.fromkeys(_KEYS) | _DEFAULTS | table
         for key in _PATHS:
-            if own[key] is not None:
-                own[key] = str(folder / own[key])
-        own["source"] = _find_source(own["source"], folder)
-        given = {x: y for x, y in own.items() if y is not None or x not in args}
+            if values[key] is not None:
+                values[key] = str(folder / values[key])
+        values["source"] = _find_source(values["source"], folder)
+        given = {x: y for x, y in values.items() if y is not None or x not in args}
         lines[name] = argparse.Namespace(**vars(args) | given | {"line": name})
     _check_apart(where, lines)
     return lines

@@ -53,15 +53,15 @@ _CHOICES = {
     "until": "time < ?",
     "times": "score / threshold >= ?",
 }
-# Signals that wait, at most: of those of weeks ago nobody wants to hear.
+# Signals that wait, at most: those of weeks ago are of no use.
 _MOST_WAITING = 10_000
 
 
 class Store:
     """Images, their pictures, what people said of them, and signals not yet sent.
 
-    One connection is shared by all threads, one at a time. `n_pictures` is how many
-    images keep their pictures, the last ones; alarms that wait keep theirs.
+    All threads share one connection. The last `n_pictures` images keep their pictures,
+    and so do alarms that wait.
     """
 
     def __init__(self, path, n_pictures=5000):
@@ -89,7 +89,8 @@ class Store:
             raise sqlite3.DatabaseError(f"version {version}, expected {_VERSION}")
         self._base.executescript(_TABLES)
         self._base.execute(f"PRAGMA user_version={_VERSION}")
-        self._revision = self._value("SELECT IFNULL(MAX(revision), 0) FROM images")
+        # A number that grows with every change of an image.
+        self.revision = self._value("SELECT IFNULL(MAX(revision), 0) FROM images")
         counts = "SELECT verdict, COUNT(*) FROM images GROUP BY verdict"
         self._counts = Counter(dict(self._all(counts)))
 
@@ -124,8 +125,10 @@ class Store:
 
     def _value(self, query, *values):
         """Return the first value of the first row, or None where there is none."""
-        rows = self._all(query, *values)
-        return rows[0][0] if rows else None
+        return next(iter(self._column(query, *values)), None)
+
+    def _column(self, query, *values):
+        return [row[0] for row in self._all(query, *values)]
 
     def _images(self, condition, *values):
         rows = self._all(f"{_SELECT} WHERE {condition}", *values)
@@ -133,23 +136,19 @@ class Store:
 
     def knows(self, state):
         """Whether a file of a state was taken in; see `_cli.find_state`."""
-        query = "SELECT 1 FROM images WHERE state = ?"
-        return self._value(query, f"{state:016x}") is not None
+        return bool(self._all("SELECT 1 FROM images WHERE state = ?", f"{state:016x}"))
 
     def add(self, image, pictures=None, event=None, targets=()):
-        """Take in an image, with its pictures and an event to send to some targets.
-
-        Returns its number, which the event gets, or None if its state is known.
-        """
+        """Take in an image; return its number, or None if its state is known."""
         if pictures is not None:
             image = image | {"pictures": _digest(pictures)}
         columns = [*image, "revision"]
         marks = ", ".join("?" * len(columns))
         with self._writing() as base:
-            self._revision += 1
+            self.revision += 1
             added = base.execute(
                 f"INSERT OR IGNORE INTO images ({', '.join(columns)}) VALUES ({marks})",
-                [*image.values(), self._revision],
+                [*image.values(), self.revision],
             )
             if added.rowcount == 0:
                 return None
@@ -209,23 +208,17 @@ class Store:
 
     def list_times(self, limit):
         """Return when the last images were judged, the newest first."""
-        rows = self._all("SELECT time FROM images ORDER BY id DESC LIMIT ?", limit)
-        return [time for (time,) in rows]
+        query = "SELECT time FROM images ORDER BY id DESC LIMIT ?"
+        return self._column(query, limit)
 
     def list_old_files(self, verdict, n_newest, limit=50):
         """Return files of a verdict that are older than the newest ones of it."""
-        rows = self._all(
-            "SELECT file FROM images WHERE verdict = ? ORDER BY id DESC LIMIT ? "
-            "OFFSET ?",
-            *(verdict, limit, n_newest),
-        )
-        return [os.fsdecode(file) for (file,) in rows]
+        condition = "verdict = ? ORDER BY id DESC LIMIT ? OFFSET ?"
+        query = f"SELECT file FROM images WHERE {condition}"
+        return [*map(os.fsdecode, self._column(query, verdict, limit, n_newest))]
 
     def list_changes(self, since, chosen=None, limit=200):
-        """Return images that are new or changed since a revision, the oldest first.
-
-        Each says whether it `is_chosen`; see `choose`.
-        """
+        """Return images that changed since a revision, and whether each `is_chosen`."""
         images = self._images("revision > ? ORDER BY revision LIMIT ?", since, limit)
         last = images[-1]["revision"] if images else since
         condition = f"revision > {since} AND revision <= {last}"
@@ -235,11 +228,6 @@ class Store:
     def list_said(self):
         """Return the images of which something was said that is not applied."""
         return self._images(f"{_IS_SAID} ORDER BY id")
-
-    @property
-    def revision(self):
-        """A number that grows with every change of an image."""
-        return self._revision
 
     def read_details(self, image):
         """Return the size, regions and so on of an image; nothing if they are gone."""
@@ -258,8 +246,7 @@ class Store:
         return self._value(
             f"SELECT {name} FROM pictures JOIN images ON image = id "
             "WHERE image = ? AND images.pictures = ?",
-            number,
-            digest,
+            *(number, digest),
         )
 
     def count(self):
@@ -281,30 +268,23 @@ class Store:
             "SELECT CAST((time - ?) / ? AS INTEGER), COUNT(*), "
             "SUM(verdict = 'abnormal'), AVG(score / threshold) FROM images "
             "WHERE time >= ? AND verdict != 'unreadable' GROUP BY 1",
-            start,
-            length,
-            start,
+            *(start, length, start),
         )
 
     def list_scores(self, since, model, limit):
         """Return the last scores by a model since a time."""
-        rows = self._all(
-            "SELECT score FROM images WHERE time >= ? AND model = ? AND score IS NOT "
-            "NULL ORDER BY time DESC LIMIT ?",
-            since,
-            model,
-            limit,
-        )
-        return [score for (score,) in rows]
+        condition = "time >= ? AND model = ? AND score IS NOT NULL"
+        query = f"SELECT score FROM images WHERE {condition} ORDER BY time DESC LIMIT ?"
+        return self._column(query, since, model, limit)
 
     def _update(self, base, number, condition, *known, **values):
         """Change an image, if a condition holds; return how many were changed."""
         columns = ", ".join(f"{name} = ?" for name in values)
         done = base.execute(
             f"UPDATE images SET {columns}, revision = ? WHERE id = ? AND {condition}",
-            [*values.values(), self._revision + 1, number, *known],
+            [*values.values(), self.revision + 1, number, *known],
         )
-        self._revision += done.rowcount
+        self.revision += done.rowcount
         return done.rowcount
 
     def see(self, numbers, who):

@@ -3,8 +3,7 @@
 import numpy as np
 from scipy import ndimage
 
-# Smallest change of a pixel, on the 0..1 scale, that is visible: about eight grey
-# levels of 255. Masks reach to the soft edges of defects.
+# Smallest visible change of a pixel on the 0..1 scale, about eight levels of 255.
 VISIBLE = 0.03
 
 

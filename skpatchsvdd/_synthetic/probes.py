@@ -18,11 +18,9 @@ _LENGTH, _THICKNESS = (0.08, 0.5), (0.004, 0.015)
 _SCRATCHES = 0.2  # the part of defects that are scratches
 # The part of defects that are faint, and how strong those are.
 _FAINT, _STRENGTH = 0.5, (0.15, 1.0)
-# A smaller mean change of the image is seen by nobody, and would be a wrong label; so
-# often a defect is drawn anew.
+# A smaller mean change would be a wrong label; so often a defect is drawn anew.
 _LEAST, _N_TRIES = 1e-5, 20
-# False alarms at which damaged images are to be found, as users mostly choose; and the
-# part of normal pixels that is told from none at all.
+# False alarms as users mostly choose, and the rarest rank of a normal pixel.
 _FALSE_ALARMS, _RAREST = 0.05, 1e-3
 
 
@@ -30,9 +28,8 @@ def make_probes(images, n_damaged, rng):
     """Make copies of normal images: as they are, in another light, with a defect.
 
     Images (n, height, width, n_channels) are on the 0..1 scale, or on a wider one,
-    which is then taken for it; `n_damaged` copies of each get a defect. Returns float32
-    copies, and masks (n_copies, height, width), True where a defect can be seen: those
-    of the first 2 n copies are empty.
+    which is then taken for it. Returns float32 copies, and masks (n_copies, height,
+    width), True where a defect can be seen: those of the first 2 n copies are empty.
     """
     low, high = min(images.min(), 0), max(images.max(), 1)
     images = ((images - low) / (high - low)).astype(np.float32)
