@@ -72,9 +72,7 @@ def test_good_images_score_as_plain_arrays(tiny_fitted, tiny, name, make, plain)
 
 DOUBTFUL = [
     ("floats of bytes", lambda X: X * 1.0, UserWarning, "up to .* as they are.*Divide"),
-    ("above 255", lambda X: X * 100.0, UserWarning, "X holds floats up to 25500"),
     ("negative", lambda X: X - 300.0, UserWarning, "X holds floats from -300 to -45"),
-    ("12 bits", lambda X: np.uint16(X) * 16, UserWarning, "16-bit integers up to"),
     ("identical", lambda X: X[[0, 0, 0]], UserWarning, "X holds 2 copies"),
     ("constant", lambda X: X[[0, 0, 0]] * 0, ConvergenceWarning, "score the same"),
 ]

@@ -1,7 +1,6 @@
 """What maps and scores are: as the plain way has them, and of each image alone."""
 
 import copy
-import warnings
 
 import joblib
 import numpy as np
@@ -125,13 +124,6 @@ def test_usual_distances_are_those_to_other_images(quick, normal):
         bank = np.delete(features, i, axis=0).reshape(-1, features.shape[2])
         expected = nearest_distances(features[i], bank)
         np.testing.assert_allclose(np.sort(distances[i]), np.sort(expected), rtol=1e-3)
-
-
-def test_identical_images_have_finite_scores(quick, normal, mixed):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        est = quick.fit(normal[:1].repeat(4, axis=0))
-    assert np.isfinite(est.score_samples(mixed.images)).all()
 
 
 def test_scores_do_not_depend_on_the_other_images(fitted, normal, mixed):
