@@ -35,8 +35,8 @@ def set_learnt(estimator, learnt, former=None):
 def describe_learnt(encoder, fitted, calibration, name="false_alarm_rate", **others):
     """Return what an estimator has learnt, as the attributes that it will have, a dict.
 
-    `name` is that of the parameter in warnings; without one, there are none. `others`
-    are attributes that `fit` alone sets.
+    `name` is that of the parameter in warnings, None for no warnings. `others` are
+    attributes that `fit` alone sets.
     """
     names, variations = encoder.scale_names, fitted.variations
     by_scale = functools.partial(zip, names, strict=True)
@@ -88,10 +88,8 @@ def _list_facts(estimator):
         "abnormal": f"below a score of {estimator.offset_:.4g}",
         "false alarms": f"about 1 in {round(1 / rate):,} new normal images",
     }
-    kinds = Counter(estimator.defect_kinds_.tolist())
-    if kinds:
-        pairs = sorted(kinds.items())
-        facts["known defects"] = ", ".join(f"{n:,} of {kind}" for kind, n in pairs)
+    if kinds := sorted(Counter(estimator.defect_kinds_.tolist()).items()):
+        facts["known defects"] = ", ".join(f"{n:,} of {kind}" for kind, n in kinds)
     return facts
 
 
@@ -103,10 +101,9 @@ def take_snapshot(estimator):
 
 
 def on_snapshot(method):
-    """Decorate a method that inspects images with what has been learnt.
+    """Decorate a method that computes with the estimator as the call finds it.
 
-    It computes, see `compute`, with the estimator as it is when the call begins,
-    whatever `fit` or `partial_fit` do to it meanwhile in another thread.
+    Whatever `fit` or `partial_fit` do to it meanwhile in another thread.
     """
 
     @functools.wraps(method)

@@ -23,8 +23,6 @@ _DENSE = {
 }
 _PAPER = {"max_iter": 12000, "batch_size": 64, "learning_rate": 1e-4, "lam": 1e-3}
 _PAPER |= {"damage_weight": 0.0, **PAPER_INSPECTION}
-
-
 # An embedding of pretrained features is trained alike on all devices.
 _EMBEDDING = {"max_iter": 200, "batch_size": 512, "learning_rate": 1e-3}
 _EMBEDDING |= {"damage_weight": 3.0}
@@ -38,10 +36,9 @@ _DENSE_STEPS = {
 class Options:
     """Parameters of the estimator with what "auto" means filled in.
 
-    What they mean is in the docstrings of `PatchSVDD`, `Training` and `Inspection`;
-    `training` is the `method` of the `Training`. Two can still be "auto":
-    `position_weight`, which depends on the features of training images, and
-    `neighbors`, which then means "exact".
+    See `PatchSVDD`, `Training` and `Inspection`; `training` is the `method`. Still
+    "auto" can be `position_weight`, which depends on the features of training images,
+    and `neighbors`, which then means "exact".
     """
 
     lam: float

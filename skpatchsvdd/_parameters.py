@@ -44,24 +44,20 @@ class Training(_Settings):
         3K/4 to K - 1 pixels apart; of "procedural" some lie nearer, see
         :ref:`embedding`. It needs many more steps, and collapses on some images. The
         :ref:`user guide <paper_training>` lists what differs from the authors' code.
-
     damage_weight : "auto" or float, default="auto"
         Weight of the term that, in dense training, pushes patches with synthetic
         defects away from all patches without them. 0 leaves it out: no defects are
         drawn, and a step takes less time. "auto" is 3 for the embedding of
         "procedural", and 1 for other encoders.
-
     batch_size : "auto" or int, default="auto"
         Of "procedural", pairs of patches per step for each scale; of other encoders,
         crops per step; with ``method="paper"``, pairs for each loss and scale. "auto"
         is 512 pairs, 16 crops on a GPU and 6 on a CPU, or 64 pairs.
-
     learning_rate : "auto" or float, default="auto"
         Step size of Adam. In dense training this is its peak: it rises over the first
         twentieth of the steps and falls to 0 along half a cosine. With
         ``method="paper"`` it is constant. "auto" is 1e-3; 1.5e-3 for "hierarchical" on
         a CPU, which takes fewer steps; 1e-4 with ``method="paper"``.
-
     validation_fraction : float in (0, 1), default=0.1
         Fraction of the images held out for early stopping, at least 2; of more than 100
         a random 100 are looked at. They are in the bank nevertheless.
@@ -117,7 +113,6 @@ class Inspection(_Settings):
         pixels, that the encoder sees. 1 leaves images as they are, as the paper does; 0
         removes all of them, and with them every smooth change of light, but also the
         colour of large even areas. "auto" is 0.3.
-
     position_weight : "auto" or float, default="auto"
         How much the position of a patch counts in the search for its nearest neighbour:
         the distance between opposite edges of an image, in units of the median distance
@@ -127,7 +122,6 @@ class Inspection(_Settings):
         aligned, as pictures of parts in a mount are, and the weight is 20; if for a
         quarter or less, as in pictures of materials, it is 0; and it is interpolated
         linearly in between.
-
     relative_weight : "auto" or float in [0, 1], default="auto"
         How much distances count relative to local normal variation. There are two maps:
         D, of distances as they are, and R, of distances divided by those that normal
@@ -135,7 +129,6 @@ class Inspection(_Settings):
         weight w, a pixel of the anomaly map is D\ :sup:`1-w` R\ :sup:`w`, and so is the
         score of an image, from the scores of both. A large weight suits parts
         whose edges never look the same twice, 0 is the paper's, D alone. "auto" is 1/3.
-
     comparison_weight : "auto" or float, default="auto"
         How much the comparison counts that was learnt on procedural images: a network
         that sees how patches compare with normal ones, and the image, and gives logits
@@ -144,7 +137,6 @@ class Inspection(_Settings):
         without it and that of this map, and masks are where l > 0. 0 leaves it out, as
         the paper does. "auto" is 0.07 with features learnt on procedural images, on
         whose distances it was trained, and 0 with other encoders alone.
-
     score_pixels : "auto" or int, default="auto"
         How many of the largest pixels of a map the score of an image is the mean of; no
         more than a quarter of the image. 1 is the maximum, as in the paper. "auto" is
@@ -186,8 +178,7 @@ class Inspection(_Settings):
         self.score_pixels = score_pixels
 
 
-# The paper's inspection: images as they are, positions that do not count, distances as
-# they are, and the largest pixel alone.
+# See `Inspection`.
 PAPER_INSPECTION = {
     "light": 1.0,
     "position_weight": 0.0,

@@ -18,7 +18,6 @@ from sklearn.utils.validation import check_is_fitted
 from skpatchsvdd._calibration import (
     Calibration,
     are_tied,
-    bound_rate,
     check_costs,
     check_groups,
     check_more_groups,
@@ -27,7 +26,6 @@ from skpatchsvdd._calibration import (
     find_twins,
     number_owners,
     split_groups,
-    tune_threshold,
     warn_of_collapse,
     warn_of_twins,
 )
@@ -47,9 +45,11 @@ from skpatchsvdd._feedback import (
     check_apart,
     check_forgotten,
     find_update,
+    hold_out,
     keep_feedback,
     name_masks,
     take_defective,
+    warn_of_contradictions,
 )
 from skpatchsvdd._images import (
     FULL,
@@ -74,7 +74,6 @@ from skpatchsvdd._scoring import (
     build_bank,
     check_copies,
     drop_images,
-    encode_images,
     explain,
     find_added,
     foretell,
@@ -128,23 +127,21 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     r"""Patch SVDD: detect and locate anomalies in images, learnt from normal images.
 
     A network that comes with the package, pretrained on procedural images and on no
-    photograph, turns patches into features. An embedding of these features is trained
-    without labels on the images of `fit`: patches a pixel or two apart are pulled
-    together, while a classifier must recognise, from the embedded features of two
-    patches that overlap in part, in which direction one lies from the other [1]_:
+    photograph, turns patches into features. `fit` trains an embedding of these without
+    labels: patches a pixel or two apart are pulled together, while a classifier must
+    recognise, from the embedded features of two patches that overlap in part, in which
+    direction one lies from the other [1]_:
 
     .. math:: L = \lambda \, L_{SVDD'} + L_{SSL}.
 
-    By default a third term pushes patches with synthetic defects away from patches
-    without them.
+    By default a third term pushes patches with synthetic defects away from the others.
 
-    The features of all patches of the training images form a memory bank. The score of
-    a patch of a new image is the distance to its nearest neighbour in the bank, the
-    score of a pixel is the mean over the patches that cover it, and an image is as
-    abnormal as its most abnormal pixels. By default distances count twice, as they are
-    and relative to the local normal variation: an edge, which never looks the same
-    twice, may lie farther from its like than an even ground. Where the training images
-    show the same things in the same positions, the position of a patch counts too.
+    The features of all training patches form a memory bank. The score of a patch of a
+    new image is the distance to its nearest neighbour in the bank, the score of a pixel
+    is the mean over the patches that cover it, and an image is as abnormal as its most
+    abnormal pixels. By default distances count both as they are and relative to the
+    local normal variation: an edge never looks the same twice, and may lie farther from
+    its like than an even ground. In aligned images the position of a patch counts too.
 
     Read more in the :ref:`user guide <user_guide>`.
 
@@ -158,50 +155,47 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         labels.
     embedding_dim : int, default=64
         The paper's D, the length of an embedded feature. At most 64 with
-        ``encoder="procedural"``, whose features have 64 numbers; a smaller one keeps
-        the axes along which those of X vary most. Beside other encoders they are not
-        embedded.
+        ``encoder="procedural"``, where a smaller one keeps the axes along which the
+        features of X vary most. Beside other encoders these are not embedded.
     encoder : str, torch.nn.Module or list of both, default="auto"
-        What makes features of patches: a name, a network of your own, or a list of
-        some. "procedural" is a network that has seen nothing but procedural images, for
-        patches of 12 to 64 pixels; alone, its features are embedded by a training on
-        X, see :ref:`embedding`. "hierarchical" is the paper's, trained on X from
-        random weights: it builds the feature of a patch from those of its quarters. A
-        module maps images, (n, channels, height, width) in 0..1, to a feature map or a
-        list of them, each of which is a scale; `fit` works with a frozen copy, see
-        :ref:`pretrained`. "auto" is "procedural", and with ``training="paper"``
-        "hierarchical".
+        What makes features of patches. "procedural" is the network pretrained on
+        procedural images, for patches of 12 to 64 pixels; alone, its features are
+        embedded by a training on X, see :ref:`embedding`. "hierarchical" is the
+        paper's, trained on X from random weights: it builds the feature of a patch from
+        those of its quarters. A module of your own maps images, (n, channels, height,
+        width) in 0..1, to a feature map or a list of them, each of which is a scale;
+        `fit` works with a frozen copy, see :ref:`pretrained`. "auto" is "procedural",
+        and with ``training="paper"`` "hierarchical".
     training : {"dense", "paper"} or Training, default="dense"
         How the encoder is trained. "dense" encodes crops of images as whole maps, in
         two views under different light, one with synthetic defects. "paper" is the
         paper's training, on pairs of patches; it needs many more steps. A
-        :class:`~skpatchsvdd.Training` sets the loss, sizes of steps and batches, and
-        more.
+        :class:`~skpatchsvdd.Training` sets the loss, the sizes of steps and batches,
+        and more.
     patch_size : {32, 64, 128}, default=64
-        K, the size of the largest patches of "hierarchical". All smaller scales down to
-        32 are inspected too. "procedural" has sizes of its own: 12, 16, 32 and 64, of
-        which those that fit into the images are inspected.
+        K, the size of the largest patches of "hierarchical"; all smaller scales down to
+        32 are inspected too. "procedural" has 12, 16, 32 and 64, of which those that
+        fit into the images are inspected.
     strides : tuple of int, default=None
-        Pixels from one patch to the next, one value for each scale, smallest scale
-        first. None is 4, 16, 16 for the scales 32, 64, 128. "procedural" has its
-        own, 8, 8, 16, 16 for the scales 12, 16, 32, 64, and takes None alone.
+        Pixels from one patch to the next, for each scale, smallest scale first. None is
+        4, 16, 16 for the scales 32, 64, 128. "procedural" takes None alone, which is
+        8, 8, 16, 16 for the scales 12, 16, 32, 64.
     image_size : int, (int, int) or "full", default=None
-        Size (height, width) to which every image is resized, with anti-aliasing, before
-        anything else. None keeps the size: a photograph of 4000 x 3000 takes a CPU
-        minutes, one of 576 x 768 seconds. "full", for photographs with small defects,
-        looks at both: at each image reduced to about as many pixels, in which
-        `inspected_shape_` and masks are counted, and at small patches of all of its
-        pixels, see :ref:`full`.
+        Size (height, width) to which every image is resized first, with anti-aliasing.
+        None keeps the size: a photograph of 4000 x 3000 takes a CPU minutes, one of
+        576 x 768 seconds. "full", for photographs with small defects, looks at both: at
+        each image reduced to about as many pixels, in which `inspected_shape_` and
+        masks are counted, and at small patches of all of its pixels, see :ref:`full`.
     roi : array-like of shape (height, width), default=None
         A mask, one for all images, of the size in which they come in, or of
         `image_size`. Pixels where it is 0, and those that resizing would mix with them,
         are not seen: patches that hold no others are neither trained on nor compared,
         and the anomaly map is 0 there. None looks at all pixels.
     max_iter : "auto" or int, default="auto"
-        Optimisation steps. 0 trains nothing: the features of "procedural", alone, are
-        then half whitened by those of X, see :ref:`embedding`, and "hierarchical" keeps
-        its random weights. "auto" is 200 with "procedural"; with "hierarchical" 1000 on
-        a GPU and 240 on a CPU; 12000 with ``training="paper"``, whose authors take
+        Optimisation steps. With 0 the features of "procedural", alone, are half
+        whitened by those of X, see :ref:`embedding`, and "hierarchical" keeps its
+        random weights. "auto" is 200 with "procedural"; with "hierarchical" 1000 on a
+        GPU and 240 on a CPU; 12000 with ``training="paper"``, whose authors take
         ``300 * 100 * n_images / 64`` steps.
     early_stopping : bool, default=False
         Whether to hold out a tenth of the images, or the `validation_fraction` of a
@@ -215,15 +209,14 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         `fit` that was interrupted after its training, and builds a new bank.
     bank_size : int, float in (0, 1] or None, default=None
         Number or fraction of the normal patches of each scale that are kept, for a
-        faster search and a smaller file. Those kept cover all others: always the one
-        farthest from those chosen so far is next (greedy k-centre). They are chosen in
-        ten folds of the images, and a training image is scored without its fold. None
-        keeps everything up to 1 GiB a scale, which is four million patches, and a
-        covering part beyond.
+        faster search and a smaller file. The next one kept is always the one farthest
+        from those kept so far (greedy k-centre). They are chosen in ten folds of the
+        images, and a training image is scored without its fold. None keeps everything
+        up to 1 GiB a scale, which is four million patches, and a covering part beyond.
     neighbors : {"auto", "exact", "pynndescent"}, default="auto"
         How the nearest normal patch is found; scores and maps are the same. "exact",
         which "auto" is, skips clusters of patches that cannot hold it. "pynndescent"
-        asks that package for a near one first, on a CPU. It compiles for about a minute
+        first asks that package for a near one, on a CPU. It compiles for about a minute
         in each process, and has not been found to save time, see
         :ref:`memory_and_speed`.
     inspection : {"default", "paper"} or Inspection, default="default"
@@ -284,17 +277,16 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         `groups`; with them, those of the groups that the encoder was not trained on;
         none after `calibrate`.
     suspects_ : named tuple
-        The images of `fit` that were set aside, and those that look defective, the
-        least plausible ones first: ``indices``, their places in X; ``p_values``, how
-        plausible they are among the images that were learnt from;
-        ``is_set_aside``; and ``files``, their paths or None.
+        The images of `fit` that were set aside, and those that look defective, least
+        plausible first: ``indices`` in X; ``p_values``, how plausible they are among
+        the images that were learnt from; ``is_set_aside``; ``files``, paths or None.
     groups_ : ndarray of shape (n_images,) or None
         The group of each training image, if `fit` was given groups; None for corrected
         images, which have no label.
     twins_ : ndarray of int of shape (n_images,) or None
         A label of each training image, the same for those that look like pictures of
         one piece, which are left out together. None if `fit` has found none, or was
-        told of groups.
+        given groups.
     calibration_scores_ : ndarray of shape (n_calibrating,)
         The scores that `offset_` and `p_values` are computed from:
         ``training_scores_[calibrates_]``, or those of the images of `calibrate`.
@@ -318,9 +310,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     patch_sizes_, strides_ : tuple of int
         The scales inspected, those of the trained encoder first, and their strides.
     scales_ : tuple of int or str
-        What each scale is called: its patch size. Where sizes may be those of other
-        scales, the encoder, too, says which: "procedural.32", if it stands beside
-        "hierarchical", and "module0.map0", "module0.map1" and so on for a module.
+        The name of each scale: its patch size, or, where several encoders may have that
+        size, with the encoder: "procedural.32", beside "hierarchical", and
+        "module0.map0", "module0.map1" and so on for a module.
     bank_size_ : dict of int or str to int
         Number of normal patches kept, by scale.
     defect_kinds_ : ndarray of str of shape (n_defective,)
@@ -352,9 +344,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     -----
     Images that the estimator was fitted on are recognised, to the last bit, and scored
     without their own patches in the bank and, with ``training="paper"``, without their
-    own part in the mean image. So the scores and maps of training images are
-    meaningful, and ``fit(X).predict(X)`` equals ``fit_predict(X)``. The encoder has
-    seen them all the same.
+    own part in the mean image: their scores and maps are meaningful, although the
+    encoder has seen them, and ``fit(X).predict(X)`` equals ``fit_predict(X)``.
 
     Patches begin at the top left. Where the image size less the patch size is no
     multiple of the stride, the last rows and columns, fewer than a stride, are not
@@ -372,10 +363,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     --------
     >>> from skpatchsvdd import PatchSVDD
     >>> from skpatchsvdd.datasets import make_textures
-    >>> train = make_textures(n_samples=8, image_size=64, random_state=0)
-    >>> test = make_textures(
-    ...     n_samples=6, image_size=64, anomaly_fraction=0.5, random_state=1
-    ... )
+    >>> train = make_textures(8, image_size=64, random_state=0)
+    >>> test = make_textures(6, image_size=64, anomaly_fraction=0.5, random_state=1)
     >>> est = PatchSVDD(patch_size=32, max_iter=2, random_state=0)
     >>> est.fit(train.images).score_samples(test.images).shape
     (6,)
@@ -487,8 +476,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         params = super().get_params(deep=deep)
         for name, make in _MAKERS.items() if deep else ():
             with suppress(ValueError):  # of a name that `fit` will refuse
-                own = make(params[name]).get_params()
-                params |= {f"{name}__{key}": value for key, value in own.items()}
+                nested = make(params[name]).get_params()
+                params |= {f"{name}__{key}": x for key, x in nested.items()}
         return params
 
     def set_params(self, **params) -> "PatchSVDD":
@@ -527,12 +516,12 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     def fit(self, X, y=None, groups="auto", masks=None) -> "PatchSVDD":
         """Learn from normal images what normal patches look like.
 
-        The estimator changes only when all is done: a call that fails leaves its scores
-        as they were. An interrupt (Ctrl-C) during training ends the training early,
-        with a warning, and `fit` goes on with the weights so far; at any other time it
-        ends `fit`. If it ends while the bank is built, the trained weights are kept
-        aside, and a warning says so: ``set_params(warm_start=True, max_iter=0).fit(X)``
-        goes on from them, also from a pickle; the next successful `fit` drops them.
+        The estimator changes only when all is done: a call that fails leaves it as it
+        was. An interrupt (Ctrl-C) during training ends the training early, with a
+        warning, and `fit` goes on with the weights so far; at any other time it ends
+        `fit`. If that is while the bank is built, a warning says that the trained
+        weights are kept: ``set_params(warm_start=True, max_iter=0).fit(X)`` goes on
+        from them, also from a pickle; the next successful `fit` drops them.
 
         Parameters
         ----------
@@ -546,20 +535,20 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             Labels, 1 for normal and -1 for abnormal images, or masks. Or names: "good",
             "normal" and "ok" mean normal images, any other name is that of a kind of
             defects. The patches of abnormal images, and of those whose mask has a pixel
-            that is not 0, become known defects, and whatever resembles those more than
-            normal patches do is raised, see the :ref:`user guide <feedback>`. Those
-            with a mask also fill half of the synthetic defects that training draws.
-            Other values, such as 0 and 1, which mean normal to some and abnormal to
-            others, are an error. None calls all images normal that have no mask.
+            that is not 0, become known defects, and the scores of what resembles these
+            more than normal patches do are raised, see the :ref:`user guide
+            <feedback>`. Those with a mask also fill half of the synthetic defects of
+            training. Other values are an error, such as 0 and 1, which mean normal to
+            some and abnormal to others. None calls all images without a mask normal.
         groups : "auto", array-like of shape (n_images,) or None, default="auto"
             Which images belong together, as tiles of one sheet, frames of one video or
             pictures of one lot do: a number or a name for each, at least two different
-            ones. Half of the groups, a random choice, are set aside while the encoder
-            is trained, all without training. Their images are scored without any patch
-            of their own group in the bank, and `offset_` and `p_values` come from these
-            scores alone; each group counts the same. All images join the bank. "auto"
-            looks for images that show the same piece, if there are four or more: where
-            a tenth of them or more do, they are groups when scores are computed, though
+            ones. A random half of the groups, or all without training, are set aside
+            while the encoder is trained. Their images are scored without any patch of
+            their group in the bank, and `offset_` and `p_values` come from these scores
+            alone; each group counts the same. All images join the bank. "auto" looks
+            for images that show the same piece, if there are four or more: where a
+            tenth of them or more do, they are groups when scores are computed, though
             the encoder is trained on all; a warning names them, and `twins_` has them.
             None takes each image by itself.
         masks : array-like of shape (n_images, height, width) or list, default=None
@@ -638,7 +627,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         if n_aside == 0 or n_images < MIN_IMAGES:
             return np.zeros(n_images, dtype=bool), np.ones(n_images)
         normal = replace(normal, stack=normal.stack.reduce())
-        with self._start_bar("looking for defective images", n_images):
+        with self._report().side_progress("looking for defective images", n_images):
             return find_defective(normal, options, device, roi, n_aside)
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -649,19 +638,18 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         """Learn more images, without training.
 
         Normal images that look different from those of `fit`, as another batch of
-        material does; defects that were missed; and normal images that raised a false
-        alarm, see the :ref:`user guide <feedback>`. The encoder stays as it is: where
-        much has changed, `fit` again. Of the parameters only `bank_size`,
-        `false_alarm_rate`, `neighbors`, `device`, `n_jobs`, `random_state` and
-        `verbose` are looked at. Nothing changes until all is done: other threads may
-        score meanwhile, but not fit.
+        material does; missed defects; and normal images that raised a false alarm, see
+        the :ref:`user guide <feedback>`. The encoder stays as it is: where much has
+        changed, `fit` again. Of the parameters only `bank_size`, `false_alarm_rate`,
+        `neighbors`, `device`, `n_jobs`, `random_state` and `verbose` are used. Nothing
+        changes until all is done: other threads may score meanwhile, but not fit.
 
         Parameters
         ----------
         X : array-like of shape (n_images, height, width[, n_channels])
             Images of the shape of those of `fit`. Those that are memorized are left
-            out. A known defect that is now called normal is none any more. The reverse
-            is an error: `forget` the image first, which takes it out of the bank.
+            out. A known defect that is now called normal is forgotten. The reverse is
+            an error: `forget` the image first, which takes it out of the bank.
         y : array-like of shape (n_images,) or (n_images, height, width), default=None
             As for `fit`: normal images join the bank, the others the known defects.
         groups : array-like of shape (n_images,), default=None
@@ -672,21 +660,21 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             As for `fit`.
         corrections : bool or "similar", default=False
             Whether the normal images were chosen for their scores, as those that raised
-            a false alarm. With True the same pictures raise none again: their scores
-            are 0, and they join neither the bank nor `training_scores_`. With "similar"
-            they join both, each as a group of its own without a label, so that what
-            looks like them is normal, too. In neither case do they calibrate.
+            a false alarm. With True the same pictures raise none again: they score 0,
+            and join neither the bank nor `training_scores_`. With "similar" they join
+            both, each as a group of its own without a label, so that what looks like
+            them is normal, too. In neither case do they calibrate.
 
         Returns
         -------
         self : PatchSVDD
-            The estimator: `bank_size_`, `training_scores_`, to which the scores of the
-            new images are appended, `calibrates_`, `groups_`, `twins_`, `offset_`,
+            With other `bank_size_`, `training_scores_`, to which the scores of the new
+            images are appended, `calibrates_`, `groups_`, `twins_`, `offset_`,
             `calibration_scores_`, `calibration_groups_`, `defect_kinds_` and
-            `defect_bank_size_` have changed. Where the bank or a known defect has
-            changed, former images are scored again; of a reduced bank, the scores of
-            training images change as the distances of their kept patches do. One that
-            is not fitted yet is fitted; with `corrections` that is an error.
+            `defect_bank_size_`. Where the bank or a known defect has changed, former
+            images are scored again; of a reduced bank, their scores change as the
+            distances of their kept patches do. An estimator that is not fitted yet is
+            fitted; with `corrections` that is an error.
         """
         if not (isinstance(corrections, bool) or corrections == "similar"):
             raise ValueError(
@@ -709,19 +697,21 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             groups = None  # they join none
         elif len(labels.normal):
             groups = check_more_groups(groups, now.groups_, len(images))
-        known = now._calibration.change_rate(now.false_alarm_rate)
-        groups = groups if known.groups is not None else None
-        update = find_update(images, labels, groups, now._fitted, known, corrections)
+        calibration = now._calibration.change_rate(now.false_alarm_rate)
+        groups = None if calibration.groups is None else groups
+        update = find_update(
+            images, labels, groups, now._fitted, calibration, corrections
+        )
         if not update:
             return self
         n_tasks = (len(update.normal) > 0) + (len(update.defective) > 0)
         report = open_report(self, X, y, n_tasks)
-        context = now._make_context(fallback_device(now.device), report)
+        context = now._make_context(report)
         if len(update.normal) and not corrections:
-            now._check_newcomers(update.normal.stack, known)
-        fitted, calibration = apply_update(now._fitted, known, update, context)
+            now._check_newcomers(update.normal.stack, calibration)
+        fitted, calibration = apply_update(now._fitted, calibration, update, context)
         check_scores(calibration.plain)
-        self._set_learnt(fitted, calibration, now)
+        self._set_learnt(now, fitted, calibration)
         report.end()
         return self
 
@@ -755,20 +745,15 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         check_is_fitted(self)
         self._validate_params()
         now = take_snapshot(self)
-        former = now._fitted.change(feedback=None)
-        is_dropped = check_forgotten(indices, former, now._calibration)
+        is_dropped = check_forgotten(indices, now._fitted, now._calibration)
         if not is_dropped.any():
             return self
-        report = Report(type(self).__name__, self.verbose)
-        context = now._make_context(fallback_device(now.device), report)
-        fitted = drop_images(former, is_dropped, context)
+        context = now._make_context(now._report())
+        fitted = drop_images(now._fitted, is_dropped, context)
         calibration = now._calibration.drop(is_dropped)
         calibration = calibration.change_rate(now.false_alarm_rate)
-        feedback = now._fitted.feedback
-        fitted, calibration = keep_feedback(
-            feedback, former, fitted, calibration, context
-        )
-        self._set_learnt(fitted, calibration, now)
+        learnt = keep_feedback(now._fitted, fitted, calibration, context)
+        self._set_learnt(now, *learnt)
         return self
 
     @computes
@@ -796,7 +781,15 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         check_is_fitted(self)
         self._validate_params()
         now = take_snapshot(self)
-        _check_are_estimators(others)
+        if not isinstance(others, list | tuple) or not all(
+            isinstance(x, PatchSVDD) for x in others
+        ):
+            raise TypeError(
+                "others must be a list of estimators, copies of this one that "
+                f"partial_fit has added images to, got {reprlib.repr(others)}."
+            )
+        for other in others:
+            check_is_fitted(other)
         check_copies(now, others)
         banks = [x._fitted for x in others]
         added = find_added(now._fitted, banks)
@@ -804,15 +797,11 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             return self
         calibration = now._calibration.change_rate(now.false_alarm_rate)
         calibration = calibration.join([x._calibration for x in others], added)
-        report = Report(type(self).__name__, self.verbose)
-        context = now._make_context(fallback_device(now.device), report)
+        context = now._make_context(now._report())
         former = now._fitted.change(feedback=None)
         fitted = join_fitted(former, banks, added, calibration, context)
-        feedback = now._fitted.feedback
-        fitted, calibration = keep_feedback(
-            feedback, former, fitted, calibration, context
-        )
-        self._set_learnt(fitted, calibration, now)
+        learnt = keep_feedback(now._fitted, fitted, calibration, context)
+        self._set_learnt(now, *learnt)
         return self
 
     @computes
@@ -838,12 +827,18 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         self : PatchSVDD
             The estimator: `offset_`, `calibrates_`, `calibration_scores_` and
             `calibration_groups_` have changed. A threshold that labels or people have
-            fixed is no more.
+            fixed is given up.
         """
         check_is_fitted(self)
         self._validate_params()
         now = take_snapshot(self)
-        held_out = None if X is None else now._calibrate_on(X, groups)
+        held_out = None
+        if X is not None:
+            images = now._check_scored_images(X).hold()
+            groups = check_groups(groups, len(images))
+            held_out = hold_out(
+                images, groups, now._fitted, now._on_device(), now._report()
+            )
         self._go_by_rate(now, now._calibration.change(held_out=held_out))
         return self
 
@@ -851,13 +846,12 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     def tune_threshold(self, X, y, *, miss_cost=np.inf, alarm_cost=1.0) -> Bunch:
         """Set the threshold by a few labelled images, which are not learnt from.
 
-        By default so that none of the defective ones is missed, with the fewest alarms
-        of good ones; with a finite `miss_cost`, so that
-        ``miss_cost * misses + alarm_cost * alarms`` is least. Of thresholds that are as
-        good it is the one nearest to that of `false_alarm_rate`, a hundredth of a
-        labelled score away from that score where there is room. The threshold then
-        stays as it is when `partial_fit` and `join` learn more, until `fix_threshold`,
-        `calibrate` or `fit` sets another.
+        By default so that no defective one is missed, with the fewest alarms of good
+        ones; with a finite `miss_cost`, so that ``miss_cost * misses + alarm_cost *
+        alarms`` is least. Of thresholds that are as good it is the one nearest to that
+        of `false_alarm_rate`, a hundredth of a labelled score away from that score
+        where there is room. It stays when `partial_fit` and `join` learn more, until
+        `fix_threshold`, `calibrate` or `fit` sets another.
 
         Parameters
         ----------
@@ -873,13 +867,13 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         Returns
         -------
         facts : Bunch
-            With `threshold`, which `offset_` is now; the `scores` of the images;
-            `n_good`, of which `n_alarms` score below it, and `n_defective`, of which
-            `n_misses` do not; `alarm_range` and `miss_range`, in which the rates of
-            both lie among images like these, 95% ranges by the binomial distribution;
-            and `false_alarm_rate`, the fraction of new normal images that will raise an
-            alarm, by the images that calibrate, and `false_alarm_range`, its range. A
-            warning says which labels contradict each other.
+            With `threshold`, the new `offset_`; the `scores` of the images; `n_good`,
+            of which `n_alarms` score below it, and `n_defective`, of which `n_misses`
+            do not; `alarm_range` and `miss_range`, the 95% ranges of the rates of both
+            among images like these, by the binomial distribution; and, by the images
+            that calibrate, `false_alarm_rate`, the fraction of new normal images that
+            will raise an alarm, and its `false_alarm_range`. A warning says which
+            labels contradict each other.
         """
         check_is_fitted(self)
         check_costs(miss_cost, alarm_cost)
@@ -892,28 +886,13 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
                 "normal images alone, call calibrate."
             )
         scores = score_images(images, now._on_device())
-        now._tell_contradictions(images, labels, scores)
+        warn_of_contradictions(images, labels, scores, now._fitted)
         good, defective = scores[labels.normal], scores[labels.defective]
-        known = now._calibration
-        own = known.offset(known.rate, name=None)
-        offset = tune_threshold(good, defective, own, miss_cost, alarm_cost)
-        self._set_learnt(now._fitted, known.change(fixed=offset), now)
-        n_alarms, n_misses = (
-            int((good < offset).sum()),
-            int((defective >= offset).sum()),
+        calibration, facts = now._calibration.tune(
+            good, defective, miss_cost, alarm_cost
         )
-        return Bunch(
-            threshold=offset,
-            scores=scores,
-            n_good=len(good),
-            n_defective=len(defective),
-            n_alarms=n_alarms,
-            n_misses=n_misses,
-            alarm_range=bound_rate(n_alarms, len(good)),
-            miss_range=bound_rate(n_misses, len(defective)),
-            false_alarm_rate=known.alarm_rate(offset),
-            false_alarm_range=known.alarm_range(offset),
-        )
+        self._set_learnt(now, now._fitted, calibration)
+        return Bunch(scores=scores, **facts)
 
     def fix_threshold(self, score) -> "PatchSVDD":
         """Set the threshold to a score that a person chose, or undo that.
@@ -944,7 +923,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
                 f"None, got {score!r}."
             )
         calibration = now._calibration.change(fixed=float(score))
-        self._set_learnt(now._fitted, calibration, now)
+        self._set_learnt(now, now._fitted, calibration)
         return self
 
     def _go_by_rate(self, now, calibration):
@@ -954,70 +933,12 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         if fitted.feedback is not None:
             feedback = fitted.feedback.change(levels=calibration.levels)
             fitted = fitted.change(feedback=feedback)
-        self._set_learnt(fitted, calibration, now)
+        self._set_learnt(now, fitted, calibration)
 
-    def _tell_contradictions(self, images, labels, scores):
-        """Warn if labels contradict each other, or what was learnt before."""
-        feedback, digests = self._fitted.feedback or Feedback(), list_digests(images)
-        names = [file or f"image {i} of X" for i, file in enumerate(images.files)]
-        good, defective = labels.normal, labels.defective
-        known_good = {*self._fitted.known, *feedback.corrected}
-        for chosen, opposite, what in (
-            (good, {digests[i] for i in defective}, "good, and defective as well"),
-            (good, set(feedback.kinds), "good, and known as defective"),
-            (defective, known_good, "defective, and known as good"),
-        ):
-            if found := [names[i] for i in chosen if digests[i] in opposite]:
-                more = f", with {len(found) - 1} more," if len(found) > 1 else ""
-                warn(f"{found[0]}{more} is labelled {what}. Correct what is wrong.")
-        odd = good[scores[good] <= scores[defective].max()]
-        if len(odd):
-            best, worst = (
-                defective[scores[defective].argmax()],
-                odd[scores[odd].argmin()],
-            )
-            warn(
-                f"labels contradict each other: {names[best]} is defective and scores "
-                f"{scores[best]:.4g}, and {len(odd)} of {len(good)} good images score "
-                f"no higher, {names[worst]} only {scores[worst]:.4g}. No threshold is "
-                "right about all. Look at both; if the labels are right, let the model "
-                "learn from them by partial_fit."
-            )
-
-    def _set_learnt(self, fitted, calibration, former):
+    def _set_learnt(self, former, fitted, calibration):
         """Set what goes on from a former state, a snapshot that must still be it."""
         learnt = describe_learnt(former.encoder_, fitted, calibration)
         set_learnt(self, learnt, former)
-
-    def _calibrate_on(self, X, groups):
-        """Return the calibration of images that are not learnt from."""
-        images = self._check_scored_images(X).hold()
-        groups = check_groups(groups, len(images))
-        feedback = self._fitted.feedback or Feedback()
-        digests = list_digests(images)
-        for i, digest in enumerate(digests):
-            is_defective = digest in feedback.kinds
-            if digest in self._fitted.known or is_defective:
-                is_what = "defective" if is_defective else "a training image"
-                raise ValueError(
-                    f"{images.files[i] or f'image {i} of X'} is known as {is_what}, "
-                    "and tells nothing of new normal images. Leave it out."
-                )
-        with self._start_bar("scoring images", len(images)) as progress:
-            (plain, raised), encoded = encode_images(
-                images, digests, self._on_device(), progress
-            )
-        check_scores(-plain)
-        n = len(images)
-        return Calibration(
-            plain=-plain,
-            calibrates=np.ones(n, dtype=bool),
-            owners=np.arange(n) if groups is None else number_owners(groups),
-            groups=groups,
-            rate=self.false_alarm_rate,
-            raised=None if feedback.defects is None else -raised,
-            images=encoded,
-        )
 
     @computes
     def fit_predict(self, X, y=None, groups="auto", masks=None) -> np.ndarray:
@@ -1117,12 +1038,12 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         -------
         p_values : ndarray of shape (n_images,)
             (1 + the number of training images that score no higher) / (1 + their
-            number), each scored against a bank that does not hold it. Raising an alarm
-            at ``p_values(X) <= a`` calls a fraction of about a of new normal images
-            abnormal, for any a, if they are taken as the training images were. With
-            `groups`, (1 + the sum over the calibrating groups of the fraction of their
-            images that score no higher) / (1 + the number of these groups), which
-            promises the same for images of new groups.
+            number), each scored against a bank that does not hold it. An alarm at
+            ``p_values(X) <= a`` calls about a fraction a of new normal images abnormal,
+            for any a, if they are taken as the training images were. With `groups`, (1
+            + the sum over the calibrating groups of the fraction of their images that
+            score no higher) / (1 + the number of these groups): the same promise, for
+            images of new groups.
         """
         check_is_fitted(self)
         return self._calibration.p_values(self.score_samples(X))
@@ -1199,12 +1120,12 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         Returns
         -------
         regions : list of structured ndarray, each of shape (n_regions,)
-            One for each image, empty for normal ones; the highest peak comes first.
-            The fields: `top`, `left`, `bottom` and `right`, the box in pixels of the
-            image that came in, without its last row and column; `area`, the number of
-            pixels; `row` and `col`, the pixel with the highest value of the anomaly
-            map; `peak` and `mean`, that value and the mean. Of resized images, boxes
-            and areas are rounded to whole pixels of the inspection.
+            One for each image, empty for normal ones, highest peak first. The fields:
+            `top`, `left`, `bottom` and `right`, the box in pixels of the image that
+            came in, `bottom` and `right` exclusive; `area`, the number of pixels; `row`
+            and `col`, the pixel with the highest value of the anomaly map; `peak` and
+            `mean`, that value and the mean. Of resized images, boxes and areas are
+            rounded to whole pixels of the inspection.
         """
         images, seen, offset = self._look(X, false_alarm_rate)
         return self._resize_regions([x.regions(offset) for x in seen], images)
@@ -1230,12 +1151,11 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             With the attributes `scores`, `p_values`, `labels`, `maps`, `masks` and
             `regions`: what `score_samples`, `p_values`, `predict`, `anomaly_map`,
             `predict_mask` and `predict_regions` return; `maps` and `masks` are lists.
-            With `explain` also `matches`: for each image an array as of the method
-            `explain`, with the row of its highest region, or none if it is normal. With
-            `names` also `names`, what `name_regions` returns. With `as_frame` also
-            `frame`, a DataFrame with a row for each image, and `regions` is one with a
-            row for each region, whose column `image` is the row of its image; see
-            :ref:`frames`.
+            With `explain` also `matches`, as the method `explain` returns, with the
+            row of the highest region, or none for a normal image. With `names` also
+            `names`, what `name_regions` returns. With `as_frame` also `frame`, a
+            DataFrame with a row for each image, and `regions` has one for each region,
+            whose column `image` is the row of its image; see :ref:`frames`.
         """
         if as_frame:
             import_pandas()  # before anything is computed
@@ -1247,7 +1167,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         more = {}
         if explain:
             abnormal = np.flatnonzero(labels == -1)
-            highest = [own[:1] for own in regions]
+            highest = [x[:1] for x in regions]
             more["matches"] = self._explain(images, abnormal, seen, highest)
         if names:
             more["names"] = self._name(images, seen, offset)
@@ -1284,10 +1204,10 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             their highest pixel, or, of a normal image, its highest pixel alone; in its
             columns the `patch_sizes_`. Of the patches over that pixel it is the one
             farthest from all normal ones. The fields: `top`, `left`, `bottom` and
-            `right`, its box in the image that came in; `distance`, that to the nearest
-            normal patch; `image`, the number of the training image of that, in the
-            order of `training_scores_` and `training_files_`; and `image_top`,
-            `image_left`, `image_bottom` and `image_right`, its box there.
+            `right`, its box in the image that came in; the `distance` to the nearest
+            normal patch; `image`, the index of that one's training image in
+            `training_scores_` and `training_files_`; and `image_top`, `image_left`,
+            `image_bottom` and `image_right`, its box there.
         """
         images, seen, offset = self._look(X, false_alarm_rate, holds=True)
         seen = list(seen)
@@ -1313,10 +1233,10 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         -------
         names : list of structured ndarray, each of shape (n_regions,)
             One for each image, in its rows the regions of `predict_regions`. The
-            fields: `kind`, a name that y gave to `fit` or `partial_fit`, "defect" for
-            those labelled -1, or "unknown"; and `distance`, how far the region is from
-            the nearest known defect, see the :ref:`user guide <feedback>`: infinite if
-            none are known, and from 1 on "unknown".
+            fields: `kind`, a name in the y of `fit` or `partial_fit`, "defect" for
+            those labelled -1, or "unknown"; and `distance` to the nearest known defect,
+            see the :ref:`user guide <feedback>`: infinite if none is known, and from 1
+            on "unknown".
         """
         return self._name(*self._look(X, false_alarm_rate, holds=True))
 
@@ -1384,7 +1304,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     def _resize_regions(self, regions, images):
         size = self.inspected_shape_[:2]
         pairs = zip(regions, images.sizes, strict=True)
-        return [resize_regions(own, size, image_size) for own, image_size in pairs]
+        return [resize_regions(x, size, image_size) for x, image_size in pairs]
 
     @on_snapshot
     def anomaly_map(self, X, scale=None) -> np.ndarray | list:
@@ -1522,12 +1442,12 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
 
     def _identify(self, images, groups, defective):
         """Return images as `NormalImages`, with their digests and owners."""
-        with self._start_bar("reading images", len(images)) as progress:
-            known = digest_images(images, progress)
-        check_apart(defective, set(known))
+        with self._report().side_progress("reading images", len(images)) as progress:
+            digests = digest_images(images, progress)
+        check_apart(defective, set(digests))
         numbers = np.arange(len(images))
         owners = numbers if groups is None else number_owners(groups)
-        return NormalImages(images, known, owners, shown=numbers)
+        return NormalImages(images, digests, owners, shown=numbers)
 
     def _split(self, normal, groups, options, rng):
         """Choose which images are trained on; return these, and which calibrate."""
@@ -1600,8 +1520,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     def _rebuild(self, normal, training, context):
         """Build the bank again, and score again."""
         # Callbacks have seen the tasks they were told of, and hear nothing of this.
-        quiet = replace(context, report=Report(type(self).__name__, self.verbose))
-        return self._build(normal, training, quiet)
+        return self._build(normal, training, replace(context, report=self._report()))
 
     def _part_twins(self, normal, training, fitted, calibration, context):
         """Score images without those that show the same piece, if there are any."""
@@ -1614,12 +1533,13 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         _, fitted, scores = self._rebuild(normal, training, context)
         return fitted, calibration.change(owners=twins, plain=scores)
 
-    def _start_bar(self, label, total):
-        """Return a bar of a step that callbacks are not told of."""
-        return Report(type(self).__name__, self.verbose).side_progress(label, total)
+    def _report(self):
+        """Return a report that callbacks do not hear."""
+        return Report(type(self).__name__, self.verbose)
 
-    def _make_context(self, device, report):
+    def _make_context(self, report):
         """Return how a fitted estimator learns more, without training."""
+        device = fallback_device(self.device)
         return FitContext(
             self._fitted.setting._replace(device=device),
             resolve_options(self.get_params(deep=False), device),
@@ -1646,13 +1566,12 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         check_is_fitted(self)
         images = self._check_any_images(X)
         if images.image_shape != self.inspected_shape_:
-            way_out = "Pass images of that shape"
             *size, n_channels = self.inspected_shape_
-            if images.image_shape[2] == n_channels:
-                way_out += "; fit with image_size would resize height and width"
-            way_out += "."
+            way_out = "Pass images of that shape."
             if images.image_shape == (n_channels, *size):
                 way_out = "Channels must be last: pass np.moveaxis(X, 1, -1)."
+            elif images.image_shape[2] == n_channels:
+                way_out += " An image_size in fit would have resized them."
             raise ValueError(
                 f"X has images of shape {tuple(images.image_shape)}, but "
                 f"{type(self).__name__} was fitted on images of shape "
@@ -1705,10 +1624,10 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
 
     def _repr_mimebundle_(self, **kwargs):
         """Return what notebooks show, by its type; see `_repr_html_`."""
-        shown = super()._repr_mimebundle_(**kwargs)
-        if "text/html" in shown:
-            shown["text/html"] = show_learnt(self, shown["text/html"])
-        return shown
+        bundle = super()._repr_mimebundle_(**kwargs)
+        if "text/html" in bundle:
+            bundle["text/html"] = show_learnt(self, bundle["text/html"])
+        return bundle
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -1763,18 +1682,6 @@ def _center_of(normal, training):
     if training == "paper":
         return normal.shown_stack().mean_image()
     return np.full((1, 1, 1), _MID_GREY, dtype=np.float32)
-
-
-def _check_are_estimators(others):
-    if not isinstance(others, list | tuple) or not all(
-        isinstance(x, PatchSVDD) for x in others
-    ):
-        raise TypeError(
-            "others must be a list of estimators, copies of this one that "
-            f"partial_fit has added images to, got {reprlib.repr(others)}."
-        )
-    for other in others:
-        check_is_fitted(other)
 
 
 def _labels(decision):

@@ -179,23 +179,20 @@ def _differences(kept, new, scores, groups):
 def _distribution(scores, weights, values):
     """Return the weight of the scores up to each value."""
     order = np.argsort(scores)
-    sums = np.concatenate(
-        [[0], np.cumsum(np.broadcast_to(weights, len(scores))[order])]
-    )
+    weights = np.broadcast_to(weights, len(scores))[order]
+    sums = np.append(0.0, np.cumsum(weights))
     return sums[np.searchsorted(scores[order], values, side="right")]
 
 
 def _verdict(p_value, level, is_low, scores, new, kept):
     """Say what was found, for those who look at a page as for those who call this."""
-    n_aside = len(new) - len(kept)
-    worst, were, they = f"{n_aside} most abnormal", "were", "they"
-    if n_aside == 1:
-        worst, were, they = "most abnormal", "was", "it"
-    aside = (
-        f" The {worst} of the {len(new)} images {were} left out of this, as {they} may "
-        "be defective."
-    )
-    aside = aside if n_aside else ""
+    n_aside, aside = len(new) - len(kept), ""
+    if n_aside:
+        worst, were, they = f"{n_aside} most abnormal", "were", "they"
+        if n_aside == 1:
+            worst, were, they = "most abnormal", "was", "it"
+        aside = f" The {worst} of the {len(new)} images {were} left out of this"
+        aside += f", as {they} may be defective."
     if p_value > level:
         return f"No sign of drift, p = {p_value:.2g}.{aside}"
     more = "abnormal" if is_low else "normal"

@@ -6,6 +6,9 @@ is here makes such modules of models that give something else. Models and weight
 yours: nothing is downloaded.
 """
 
+from contextlib import ExitStack, suppress
+from functools import partial
+
 import numpy as np
 import torch
 from torch import nn
@@ -91,37 +94,29 @@ class Stages(nn.Module):
         super().__init__()
         self.module = module
         self.names = [names] if isinstance(names, str) else list(names)
-        known = dict(module.named_modules())
-        missing = [x for x in self.names if x not in known or x == ""]
+        layers = [name for name, _ in module.named_modules() if name]
+        missing = [x for x in self.names if x not in layers]
         if missing or not self.names:
             raise ValueError(
                 f"names must be layers of {type(module).__name__}, such as "
-                f"{[x for x in known if x][:8]}, got {names!r}."
+                f"{layers[:8]}, got {names!r}."
             )
 
     def forward(self, images):
         """Return the outputs of the layers, in the order of their names."""
         found = {}
 
-        def keep(name, output):
+        def keep(name, _module, _input, output):
             found.setdefault(name, output)
             if len(found) == len(set(self.names)):
                 raise _AllFoundError
 
-        with _HOOKING:
-            handles = [
-                self.module.get_submodule(name).register_forward_hook(
-                    lambda _module, _input, output, name=name: keep(name, output)
-                )
-                for name in self.names
-            ]
-            try:
-                self.module(images)
-            except _AllFoundError:
-                pass
-            finally:
-                for handle in handles:
-                    handle.remove()
+        with _HOOKING, ExitStack() as stack, suppress(_AllFoundError):
+            for name in self.names:
+                layer = self.module.get_submodule(name)
+                handle = layer.register_forward_hook(partial(keep, name))
+                stack.callback(handle.remove)
+            self.module(images)
         missing = [x for x in self.names if x not in found]
         if missing:
             raise ValueError(f"layers {missing} are not called by the model.")

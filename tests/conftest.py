@@ -106,14 +106,7 @@ def mixed():
 @pytest.fixture
 def quick():
     """An estimator that fits in a fraction of a second."""
-    return PatchSVDD(
-        encoder="hierarchical",
-        patch_size=32,
-        embedding_dim=8,
-        max_iter=2,
-        training=Training(batch_size=4),
-        random_state=SEED,
-    )
+    return make_quick()
 
 
 @pytest.fixture
@@ -122,27 +115,19 @@ def untrained():
     return make_untrained()
 
 
+def make_quick():
+    return make_untrained().set_params(max_iter=2, training=Training(batch_size=4))
+
+
 def make_untrained():
-    return PatchSVDD(
-        encoder="hierarchical",
-        patch_size=32,
-        embedding_dim=8,
-        max_iter=0,
-        random_state=SEED,
-    )
+    options = {"patch_size": 32, "embedding_dim": 8, "max_iter": 0}
+    return PatchSVDD(encoder="hierarchical", random_state=SEED, **options)
 
 
 @pytest.fixture(scope="module")
 def fitted(normal):
     """A fitted estimator. Tests must not change it."""
-    return PatchSVDD(
-        encoder="hierarchical",
-        patch_size=32,
-        embedding_dim=8,
-        max_iter=2,
-        training=Training(batch_size=4),
-        random_state=SEED,
-    ).fit(normal)
+    return make_quick().fit(normal)
 
 
 @pytest.fixture(scope="module")
@@ -163,8 +148,7 @@ def tiny():
 @pytest.fixture(scope="module")
 def tiny_fitted(tiny):
     """A fitted estimator that scores in no time. Tests must not change it."""
-    params = {"patch_size": 32, "embedding_dim": 4, "max_iter": 0, "device": "cpu"}
-    return PatchSVDD(encoder="hierarchical", random_state=SEED, **params).fit(tiny)
+    return make_untrained().set_params(embedding_dim=4, device="cpu").fit(tiny)
 
 
 @pytest.fixture

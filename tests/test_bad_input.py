@@ -14,8 +14,6 @@ from scipy.sparse import csr_array
 from sklearn.base import clone
 from unchanged import check_stays_unfitted, refused, unchanged
 
-from skpatchsvdd import PatchSVDD
-
 EVERYWHERE = ("fit", "partial_fit", "score_samples")
 nan, inf = float("nan"), float("inf")
 
@@ -53,9 +51,7 @@ BAD_IMAGES = [
     Bad("set", lambda X: {1, 2}, "X must be an array of images.* got set"),
     Bad("generator", lambda X: (x for x in X), "X must be.* or a list.* got generator"),
     Bad("object", lambda X: object(), "X must be an array of images.* got object"),
-    Bad(
-        "scalar", lambda X: np.array(5.0), "X must be an array of images.* got ndarray"
-    ),
+    Bad("scalar", lambda X: np.array(5.0), "X must be an array of im.* got ndarray"),
     Bad("function", lambda X: len, "X must be an array of images"),
     Bad("one path", lambda X: "a.png", r"X is 'a\.png'\. Pass a list of paths"),
     Bad("one pillow image", lambda X: pillow(X)[0], r"X is <PIL.*Pass a list of"),
@@ -120,9 +116,7 @@ BAD_IMAGES = [
     Bad("row in a list", lambda X: [X[0], X[1, 0, 0]], "image 1 has 1 dimensions"),
     Bad("number in a list", lambda X: [X[0], 3], "image 1 has 0 dimensions"),
     Bad("none in a list", lambda X: [X[0], None], "image 1 is None.*Pass a list"),
-    Bad(
-        "path in a list", lambda X: [X[0], "a.png"], r"image 1 is 'a\.png', not an arr"
-    ),
+    Bad("path in a list", lambda X: [X[0], "a.png"], r"image 1 is 'a\.png', not an"),
     Bad("image among paths", lambda X: ["a.png", X[0]], "image 1 is array.*is a path"),
     Bad("nan among paths", lambda X: objects("a.png", nan), "image 1 is nan.*missing"),
     Bad("objects of sizes", lambda X: objects(X[0], X[0, 1:]), "image 1 has size 33"),
@@ -135,15 +129,11 @@ BAD_IMAGES = [
     Bad("bf16 in a list", lambda X: [torch.eye(9).bfloat16()], "image 0 is", TypeError),
     Bad("pillow channels", lambda X: [*pillow(X), *pillow(X, "L")], "image 4 has 1 ch"),
     # Images that another method would take
-    Bad(
-        "too few", lambda X: X[:1], r"X has 1 sample.*at least two normal", methods=FIT
-    ),
+    Bad("too few", lambda X: X[:1], "X has 1 sample.*at least two n", methods=FIT),
     Bad("short", lambda X: X[:, :9], "height 9 is smaller.*patch_size=32", methods=FIT),
-    Bad("thin", lambda X: X[:, :, :9], "width 9 is smaller.*Pass larger", methods=FIT),
+    Bad("thin", lambda X: X[:, :, :9], r"width 9 is smaller.*resized\.$", methods=FIT),
     Bad("other size", lambda X: X[:, 1:], r"X has images of.*fitted on", methods=SCORE),
-    Bad(
-        "grey", lambda X: X[..., 0], r"\(34, 34, 1\), but PatchSVDD was", methods=SCORE
-    ),
+    Bad("grey", lambda X: X[..., 0], r"\(34, 34, 1\), but PatchSVDD", methods=SCORE),
     Bad("more channels", lambda X: X[..., [0, 1, 2, 0]], "fitted on", methods=SCORE),
 ]
 
@@ -183,16 +173,8 @@ BAD_LABELS = [
     ("complex labels", np.ones(4) + 1j, "y must hold"),
     ("date labels", np.zeros(4, dtype="M8[s]"), "y must hold"),
     ("hidden labels", np.ma.masked_equal([1, 1, 1, -1], -1), "y is a masked array"),
-    (
-        "columns",
-        np.ones((4, 2)),
-        r"y must be labels of shape.*elements of shape \(2,\)",
-    ),
-    (
-        "nan in a mask",
-        [np.full((34, 34), nan)] * 4,
-        "mask of image 0 contains NaN",
-    ),
+    ("columns", np.ones((4, 2)), r"y must be labels of.*elements of shape \(2,\)"),
+    ("nan in a mask", [np.full((34, 34), nan)] * 4, "mask of image 0 contains NaN"),
     ("mask with channels", np.ones((4, 34, 34, 3)), "y must be labels.*or masks"),
     ("labels and masks", [1, 1, 1, np.ones((34, 34))], "y must be labels.*or masks"),
     ("fewer labels", [1, 1, 1], "X and y have inconsistent numbers.*3 for 4 images"),
@@ -226,6 +208,7 @@ BAD_GROUPS = [
     ("too few", [1, 2], "groups must hold one label for each.*2 labels for 4 images"),
     ("one group", ["a"] * 4, "groups holds one group, a, and.*images of more groups"),
     ("missing", [nan, 1, 2, 3], "groups must hold.*missing value. Pass a label"),
+    ("none", [1, 2, 3, None], "groups must hold.*missing value. Pass a label"),
     ("two columns", np.ones((4, 2)), "groups must hold a label"),
     ("ragged", [[1], [1, 2], 3, 4], "groups must hold a label"),
     ("dict", {1: 2, 2: 3}, "groups must hold a label"),
@@ -238,10 +221,3 @@ def test_bad_groups(tiny_fitted, tiny, name, groups, match):
     with refused(est, X, match):
         est.fit(X, groups=groups)
     check_stays_unfitted(est, X, groups=groups)
-
-
-def test_too_large_a_patch_names_one_that_fits(normal):
-    with pytest.raises(ValueError, match=r"height 48 .*patch_size=64.*patch_size=32\."):
-        PatchSVDD(encoder="hierarchical").fit(normal)
-    with pytest.raises(ValueError, match=r"have them resized\.$"):
-        PatchSVDD(encoder="hierarchical").fit(normal[:, :20])

@@ -17,10 +17,7 @@ nan, inf = float("nan"), float("inf")
 # Parameters: a value, and what the message says besides the name.
 BAD_PARAMETERS = [
     *(("lam", x, r"\[0.0, inf\) or None") for x in (-1, nan, inf, "x", [1], 1j)),
-    *(
-        ("embedding_dim", x, r"int in the range \[1, inf\)")
-        for x in (0, 1.5, "4", None)
-    ),
+    *(("embedding_dim", x, r"\[1, inf\)") for x in (0, 1.5, "4", None)),
     *(("patch_size", x, "among {32, 64, 128}") for x in (16, "32", 32.0, None, (32,))),
     ("patch_size", 64, "image height 34 is smaller than.*or patch_size=32"),
     *(("image_size", x, "an array-like or None. Got") for x in (0, -3, 1.5, "large")),
@@ -41,10 +38,7 @@ BAD_PARAMETERS = [
     ("n_jobs", 0, "has no meaning. Pass None, -1 or a positive"),
     ("n_jobs", 10**6, "threads are more than can be started. Pass -1"),
     *(("n_jobs", x, "an instance of 'int' or None") for x in (1.5, "x")),
-    *(
-        ("training__batch_size", x, r"int in the range \[1, inf\)")
-        for x in (0, 1.5, "x")
-    ),
+    *(("training__batch_size", x, r"\[1, inf\)") for x in (0, 1.5, "x")),
     *(("training__learning_rate", x, r"\(0.0, inf\)") for x in (0, -1, nan, inf, "x")),
     *(("early_stopping", x, "instance of 'bool'") for x in ("yes", None, 2)),
     *(("training__validation_fraction", x, r"\(0.0, 1.0\)") for x in (0, 1, nan, "x")),
@@ -66,18 +60,11 @@ BAD_PARAMETERS = [
     ("roi", np.full((34, 34), "a"), "has dtype <U1"),
     ("roi", np.ma.masked_equal(np.eye(34), 0), "is a masked array that hides"),
     *(("training", x, "must be one of 'dense', 'paper', or") for x in ("x", None, 5)),
-    *(
-        ("inspection", x, "must be one of 'default', 'pa")
-        for x in ("x", None, Training())
-    ),
+    *(("inspection", x, "one of 'default', 'paper'") for x in ("x", None, Training())),
     ("training__method", "x", "must be a str among"),
     # Impossible together, or with these images
     ("encoder", "x", "encoder must be 'auto', one of"),
-    (
-        {"early_stopping": True, "max_iter": 1},
-        None,
-        "sets 2 of 2 images aside.*smaller",
-    ),
+    ({"early_stopping": True, "max_iter": 1}, None, "sets 2 of 2 images aside.*small"),
     ({"warm_start": True, "embedding_dim": 8}, None, "cannot go on.*warm_start=False"),
 ]
 
@@ -95,18 +82,15 @@ def test_bad_parameters(tiny_fitted, tiny, name, value, match, monkeypatch):
     with pytest.raises(ValueError, match=f"(?s){match}") as caught:
         changed.fit(X)
     owner, _, parameter = next(iter(params)).rpartition("__")
-    shown = f"{owner.capitalize()}({parameter}=...)" if owner else parameter
-    assert shown in str(caught.value)
+    name = f"{owner.capitalize()}({parameter}=...)" if owner else parameter
+    assert name in str(caught.value)
     assert (pickle.dumps(est), pickle.dumps(vars(changed))) == (before, given)
     if "warm_start" not in params:
         check_stays_unfitted(clone(est).set_params(**params), X)
 
 
 BAD_CALLS = [
-    (
-        lambda est, X: est.predict_mask(X, false_alarm_rate=2),
-        r"false_alarm_rate must be in \(0, 0.5\]",
-    ),
+    (lambda est, X: est.predict_mask(X, 0), r"rate must be in \(0, 0.5\], got 0"),
     (lambda est, X: est.predict_regions(X, false_alarm_rate="x"), "false_alarm_rate"),
     (lambda est, X: est.explain(X, false_alarm_rate=nan), "false_alarm_rate must be"),
     (lambda est, X: est.anomaly_map(X, scale=64), r"scale must be one of \(32"),
@@ -116,6 +100,7 @@ BAD_CALLS = [
     (lambda est, X: est.check_drift(X, level="x"), "level must be in"),
     (lambda est, X: est.set_params(stride=3), "Invalid parameter 'stride'"),
     (lambda est, X: est.partial_fit(X, groups=X[:, 0, 0, 0]), "fit was not"),
+    (lambda est, X: est.partial_fit(X, corrections="alike"), "True, False or 'similar"),
 ]
 
 

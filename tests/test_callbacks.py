@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from settings import SEED
+from conftest import make_untrained
 from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV, KFold
@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from trainings import interrupt
 
-from skpatchsvdd import PatchSVDD, Training, _patch_svdd
+from skpatchsvdd import Training, _patch_svdd
 from skpatchsvdd._scoring import fitted as fitted_bank
 from skpatchsvdd._training import loop
 from skpatchsvdd._utils import open_report
@@ -84,15 +84,9 @@ def few(normal):
 @pytest.fixture
 def quick():
     """An estimator that fits to few images in no time."""
-    return PatchSVDD(
-        encoder="hierarchical",
-        patch_size=32,
-        embedding_dim=4,
-        max_iter=2,
-        training=Training(method="paper", batch_size=1),
-        device="cpu",
-        random_state=SEED,
-    )
+    training = Training(method="paper", batch_size=1)
+    options = {"max_iter": 2, "training": training, "device": "cpu"}
+    return make_untrained().set_params(embedding_dim=4, **options)
 
 
 @pytest.fixture
@@ -105,16 +99,9 @@ def spread(tmp_path):
     return SpreadRecorder(tmp_path / "calls")
 
 
-FIT = [
-    "begin fit",
-    "begin training",
-    "end training",
-    "begin encoding images",
-    "end encoding images",
-    "begin scoring images",
-    "end scoring images",
-    "end fit",
-]
+TASKS = ("training", "encoding images", "scoring images")
+PARTS = [f"{hook} {task}" for task in TASKS for hook in ("begin", "end")]
+FIT = ["begin fit", *PARTS, "end fit"]
 
 
 def count_parts(calls):

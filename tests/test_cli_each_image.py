@@ -14,7 +14,7 @@ from settings import SEED
 from skpatchsvdd import PatchSVDD, _patch_svdd
 from skpatchsvdd._cli import batches, record
 from skpatchsvdd._cli.table import Table
-from skpatchsvdd._images import ImageStack, display, stack
+from skpatchsvdd._images import ImageStack, arrays, stack
 from skpatchsvdd._report import Page, patches
 from skpatchsvdd.datasets import make_textures
 
@@ -87,7 +87,7 @@ STEPS = {
     "regions": (PatchSVDD, "_resize_regions"),
     "naming": (PatchSVDD, "_name"),
     "matches": (PatchSVDD, "_explain"),
-    "picture": (display, "read_small"),
+    "picture": (arrays, "read_small"),
     "map": (record, "save_maps"),
     "patches": (patches, "_cut"),
     "page": (Page, "_describe"),

@@ -20,9 +20,8 @@ def images(rng):
 @pytest.mark.parametrize("wrap", [lambda x: x, lambda x: make_pipeline(identity(), x)])
 def test_decisions_come_from_folds_of_normal_images(untrained, images, wrap):
     cv = NormalOnlyKFold(3)
-    found = cross_val_predict(
-        wrap(untrained), images, Y, cv=cv, method="decision_function"
-    )
+    options = {"cv": cv, "method": "decision_function"}
+    found = cross_val_predict(wrap(untrained), images, Y, **options)
     for train, test in cv.split(images, Y):
         expected = untrained.fit(images[train]).decision_function(images[test])
         np.testing.assert_allclose(found[test], expected, rtol=1e-5)
@@ -35,9 +34,8 @@ def identity():
 
 
 def test_other_folds_are_refused_with_advice_that_applies(untrained, images):
-    with pytest.raises(
-        ValueError, match=r"got 0\..*cross_val_predict.*NormalOnlyKFold"
-    ):
+    message = r"got 0\..*cross_val_predict.*NormalOnlyKFold"
+    with pytest.raises(ValueError, match=message):
         cross_val_predict(untrained, images, Y, cv=3, method="decision_function")
 
 

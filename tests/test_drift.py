@@ -44,22 +44,18 @@ def test_more_defects_than_allowed_are_drift():
     assert not drift_test(rng.normal(size=150), new, defect_fraction=0.6).drifted
 
 
-@pytest.mark.parametrize(
-    ("shift", "change"), [(-2, "more abnormal"), (2, "more normal")]
-)
+@pytest.mark.parametrize(("shift", "change"), [(-2, "abnormal"), (2, "normal")])
 def test_a_shift_is_drift(shift, change):
     rng = np.random.default_rng(4)
     result = drift_test(rng.normal(size=150), rng.normal(size=40) + shift)
     assert result.drifted
     assert result.p_value < 0.01
     assert result.statistic > 0.4
-    assert change in result.verdict
+    assert f"more {change} than" in result.verdict
 
 
-@pytest.mark.parametrize(
-    ("n_low", "looks_first"), [(63, True), (41, False), (0, False)]
-)
-def test_many_alarms_are_to_be_looked_at_before_any_joins(n_low, looks_first):
+@pytest.mark.parametrize(("n_low", "is_first"), [(63, True), (41, False), (0, False)])
+def test_many_alarms_are_to_be_looked_at_before_any_joins(n_low, is_first):
     """Half of 83 images may be defective; the others are a little lower."""
     rng = np.random.default_rng(4)
     scores = rng.normal(size=150)
@@ -69,7 +65,7 @@ def test_many_alarms_are_to_be_looked_at_before_any_joins(n_low, looks_first):
     assert result.drifted
     first = "63 of 83 look more abnormal than all images that set the threshold: "
     first += "look at these first"
-    assert (first in result.verdict) == looks_first
+    assert (first in result.verdict) == is_first
     assert "The 41 most abnormal of the 83 images were left out" in result.verdict
     assert "skpatchsvdd update" in result.verdict
     assert "skpatchsvdd calibrate" in result.verdict

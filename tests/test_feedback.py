@@ -268,9 +268,9 @@ def test_regions_are_named(est, dark, bright):
     for images, kind in ((dark[0][3:], "dark"), (bright[0][3:], "bright")):
         names = est.name_regions(images)
         regions = est.predict_regions(images)
-        assert [len(own) for own in names] == [len(own) for own in regions]
-        assert all(own["kind"][0] == kind for own in names)
-        assert all(own["distance"][0] < 1 for own in names)
+        assert [len(found) for found in names] == [len(found) for found in regions]
+        assert all(found["kind"][0] == kind for found in names)
+        assert all(found["distance"][0] < 1 for found in names)
 
 
 def test_unknown_regions_are_called_so(est, plain, dark, bright, normal):
@@ -282,18 +282,17 @@ def test_unknown_regions_are_called_so(est, plain, dark, bright, normal):
     (names,) = est.name_regions(stripes)
     assert names["kind"][0] == "unknown"
     assert names["distance"][0] >= 1
-    assert all(len(own) == 0 for own in est.name_regions(normal))
+    assert all(len(found) == 0 for found in est.name_regions(normal))
 
 
 def test_unlike_defects_do_not_have_the_name_of_the_only_kind(est, dark, others):
     places = [(8 * (i % 5), 16) for i in range(len(others))]
     est.partial_fit(dark[0][:3], ["dark"] * 3, masks=dark[1][:3])
-    unlike = [
-        mark(others, level, places)[0][3:] for level in ([255, 0, 0], [0, 0, 255])
-    ]
+    colours = [255, 0, 0], [0, 0, 255]
+    unlike = [mark(others, level, places)[0][3:] for level in colours]
     names = est.name_regions(np.concatenate(unlike))
-    assert sum(own["kind"][0] == "dark" for own in names) <= 1  # of 10
-    assert all(own["kind"][0] == "dark" for own in est.name_regions(dark[0][3:]))
+    assert sum(found["kind"][0] == "dark" for found in names) <= 1  # of 10
+    assert all(found["kind"][0] == "dark" for found in est.name_regions(dark[0][3:]))
 
 
 @pytest.fixture(scope="module")
@@ -340,7 +339,7 @@ def test_a_region_in_a_border_that_patches_do_not_reach_is_named(unreached, is_s
 
 
 @pytest.mark.parametrize("name", ["unknown", "", "1", "-1", "nan"])
-def test_names_that_are_none(est, dark, name):
+def test_names_that_are_refused(est, dark, name):
     with pytest.raises(ValueError, match="y must"):
         est.partial_fit(dark[0][:1], [name])
 
@@ -368,9 +367,7 @@ def test_bad_masks_are_refused(est, dark, method, kind):
 
 
 def test_a_mask_on_a_good_image_is_refused(est, dark):
-    with pytest.raises(
-        ValueError, match="y calls image 1 normal, but its mask has 144"
-    ):
+    with pytest.raises(ValueError, match=r"y calls image 1 normal.*has 144"):
         est.partial_fit(dark[0][:2], [-1, 1], masks=dark[1][:2])
     with pytest.raises(ValueError, match="y calls image 0 normal"):
         est.partial_fit(dark[0][:2], ["good", "dark"], masks=dark[1][:2])
@@ -423,8 +420,8 @@ def test_what_is_known_is_saved(taught, dark, bright, tmp_path, how):
     np.testing.assert_array_equal(loaded.defect_kinds_, taught.defect_kinds_)
     assert loaded.defect_bank_size_ == taught.defect_bank_size_
     names = loaded.name_regions(dark[0])
-    for own, other in zip(names, taught.name_regions(dark[0]), strict=True):
-        np.testing.assert_array_equal(own, other)
+    for found, other in zip(names, taught.name_regions(dark[0]), strict=True):
+        np.testing.assert_array_equal(found, other)
     loaded.partial_fit(dark[0][2:3], ["dark"], masks=dark[1][2:3])
     assert len(loaded.defect_kinds_) == 3
 
@@ -517,10 +514,3 @@ def test_similar_corrections_make_a_look_normal_and_do_not_calibrate(normal, gro
     again = est.score_samples(odd)
     est.partial_fit(odd[:1], corrections="similar")  # nothing new
     np.testing.assert_array_equal(est.score_samples(odd), again)
-
-
-def test_corrections_of_another_kind_are_refused(est, bright):
-    with pytest.raises(
-        ValueError, match="corrections must be True, False or 'similar'"
-    ):
-        est.partial_fit(bright[0], corrections="alike")

@@ -24,10 +24,8 @@ QUICK = {
 
 
 def test_learnt_attributes(normal):
-    est = PatchSVDD(
-        encoder="hierarchical", patch_size=128, strides=(16, 16, 32), **QUICK
-    )
-    est.set_params(training=Training(batch_size=1))
+    est = PatchSVDD(encoder="hierarchical", patch_size=128, **QUICK)
+    est.set_params(strides=(16, 16, 32), training=Training(batch_size=1))
     est.fit(make_textures(3, image_size=130, random_state=SEED).images)
     assert est.n_features_in_ == 130 * 130 * 3
     assert est.bank_size_ == {32: 3 * 49, 64: 3 * 25, 128: 3}
@@ -60,13 +58,14 @@ def test_the_paper_s_training_subtracts_the_mean_image(quick, normal):
     assert quick._on_device().encoder.light == 1
 
 
+@pytest.mark.parametrize("n_steps", [0, 3])
 def test_an_interrupted_training_leaves_a_usable_estimator(
-    quick, normal, mixed, monkeypatch
+    quick, normal, mixed, monkeypatch, n_steps
 ):
-    interrupt(monkeypatch, 3)
-    with pytest.warns(UserWarning, match="interrupted after 3 of 50 steps"):
+    interrupt(monkeypatch, n_steps)
+    with pytest.warns(UserWarning, match=f"interrupted after {n_steps} of 50 steps"):
         quick.set_params(max_iter=50).fit(normal)
-    assert quick.n_iter_ == quick.best_iter_ == 3
+    assert quick.n_iter_ == quick.best_iter_ == n_steps
     assert len(np.unique(quick.score_samples(mixed.images))) == len(mixed.images)
 
 
@@ -118,10 +117,8 @@ def test_early_stopping_needs_images_to_spare(quick, normal):
 def test_a_failed_training_falls_back_to_the_best_weights(
     quick, normal, monkeypatch, scores, best
 ):
-    answers = iter(scores)
-    monkeypatch.setattr(
-        validation.DefectCheck, "__call__", lambda self, encoder: next(answers)
-    )
+    answer = iter(scores).__next__
+    monkeypatch.setattr(validation.DefectCheck, "__call__", lambda *args: answer())
     quick.set_params(max_iter=50, training__batch_size=1)
     failed = pytest.warns(ConvergenceWarning, match=r"has failed.*best weights")
     with nullcontext() if best == 50 else failed:  # a drop within noise is none

@@ -57,9 +57,9 @@ def test_frames_need_pandas(fitted, normal, monkeypatch):
 
 def test_notebooks_show_what_is_fitted(taught):
     est, _ = taught
-    shown = est._repr_mimebundle_()
-    assert shown["text/plain"] == repr(est)
-    for html in (shown["text/html"], est._repr_html_()):
+    bundle = est._repr_mimebundle_()
+    assert bundle["text/plain"] == repr(est)
+    for html in (bundle["text/html"], est._repr_html_()):
         table = html.partition("class='skpatchsvdd-fitted'")[2]
         facts = dict(re.findall(r"<th[^>]*>(.*?)</th><td[^>]*>(.*?)</td>", table))
         assert facts == {

@@ -29,14 +29,10 @@ GOOD = [
     ("objects", lambda X: objects(*X), None),
     ("column of images", Table, None),
     ("buffer", memoryview, None),
-    ("copy in columns", np.asfortranarray, None),
     ("reversed twice", lambda X: X[..., ::-1].copy()[..., ::-1], None),
-    ("upside down", lambda X: X[:, ::-1], lambda X: X[:, ::-1].copy()),
     ("transposed", lambda X: X.swapaxes(1, 2), lambda X: X.swapaxes(1, 2).copy()),
     ("every other", lambda X: X[::2], lambda X: X[[0, 2]]),
-    ("repeated", lambda X: np.broadcast_to(X[1], X.shape), lambda X: X[[1, 1, 1, 1]]),
     ("part of a larger array", padded, None),
-    ("read-only", read_only, None),
     ("subclass", lambda X: X.view(np.recarray), None),
     ("nothing hidden", np.ma.array, None),
     ("no value hidden", lambda X: np.ma.masked_greater(X, 255), None),
@@ -76,9 +72,7 @@ def test_good_images_score_as_plain_arrays(tiny_fitted, tiny, name, make, plain)
 
 DOUBTFUL = [
     ("floats of bytes", lambda X: X * 1.0, UserWarning, "up to .* as they are.*Divide"),
-    ("above 255", lambda X: X * 100.0, UserWarning, "X holds floats up to 25500"),
     ("negative", lambda X: X - 300.0, UserWarning, "X holds floats from -300 to -45"),
-    ("12 bits", lambda X: np.uint16(X) * 16, UserWarning, "16-bit integers up to"),
     ("identical", lambda X: X[[0, 0, 0]], UserWarning, "X holds 2 copies"),
     ("constant", lambda X: X[[0, 0, 0]] * 0, ConvergenceWarning, "score the same"),
 ]

@@ -2,7 +2,6 @@
 
 import copy
 import pickle
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -14,28 +13,9 @@ from skpatchsvdd import PatchSVDD
 from skpatchsvdd.datasets import make_textures
 
 
-@contextmanager
-def without_gradients():
-    torch.set_grad_enabled(False)
-    try:
-        yield
-    finally:
-        torch.set_grad_enabled(True)
-
-
-MODES = {
-    "no_grad": torch.no_grad,
-    "set_grad_enabled": without_gradients,
-    "inference_mode": torch.inference_mode,
-}
-
-
-SLOW = pytest.param("set_grad_enabled", marks=pytest.mark.slow)
-
-
-@pytest.fixture(scope="module", params=["no_grad", SLOW, "inference_mode"])
+@pytest.fixture(scope="module", params=["no_grad", "inference_mode"])
 def mode(request):
-    return MODES[request.param]
+    return getattr(torch, request.param)
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,7 @@ from settings import SEED
 from sklearn.base import clone
 from sklearn.utils._param_validation import InvalidParameterError
 
-from skpatchsvdd import Inspection, PatchSVDD
-from skpatchsvdd._feedback import updates
+from skpatchsvdd import PatchSVDD
 from skpatchsvdd.datasets import make_textures
 
 QUICK = {"encoder": "hierarchical", "embedding_dim": 8, "patch_size": 32}
@@ -49,11 +48,8 @@ def test_images_known_to_be_abnormal_do_not_join(images):
 
 @pytest.mark.parametrize("training", ["dense", "paper"])
 def test_more_images_are_scored_without_themselves(images, training):
-    est = PatchSVDD(
-        training=training,
-        inspection=Inspection(relative_weight=0),
-        **QUICK,
-    ).fit(images[:8])
+    est = PatchSVDD(training=training, **QUICK)
+    est.set_params(inspection__relative_weight=0).fit(images[:8])
     before = est.score_samples(images[8:])
     est.partial_fit(images[8:9])
     np.testing.assert_allclose(est.training_scores_[8], before[0], rtol=1e-5)
@@ -88,34 +84,9 @@ def test_known_images_and_copies_are_left_out(images):
     assert len(est.training_scores_) == 10
 
 
-def test_a_call_that_fails_changes_nothing(images, monkeypatch):
-    est = PatchSVDD(**QUICK).fit(images[:8])
-    before = est.score_samples(images[8:])
-    with pytest.raises(ValueError, match="was fitted on images of shape"):
-        est.partial_fit(images[:, :40])
-
-    def fail(*args):
-        raise MemoryError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(updates, "score_memorized", fail)
-        with pytest.raises(MemoryError):
-            est.partial_fit(images[8:])
-    assert est.bank_size_ == {32: 8 * 81}
-    assert len(est.training_scores_) == 8
-    np.testing.assert_array_equal(est.score_samples(images[8:]), before)
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
-    [
-        ("bank_size", -5),
-        ("bank_size", 0.0),
-        ("false_alarm_rate", 3),
-        ("false_alarm_rate", "foo"),
-        ("neighbors", "foo"),
-        ("verbose", "x"),
-    ],
+    [("bank_size", -5), ("false_alarm_rate", 3), ("neighbors", "x"), ("verbose", "x")],
 )
 @pytest.mark.parametrize("method", ["partial_fit", "join"])
 def test_parameters_are_checked_again(images, method, name, value):

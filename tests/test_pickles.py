@@ -30,13 +30,6 @@ def test_joblib_keeps_the_scores(quick, normal, mixed, tmp_path, neighbors, mmap
     assert repr(loaded) == repr(quick)
 
 
-def test_deepcopy_keeps_the_scores(fitted, mixed):
-    np.testing.assert_array_equal(
-        copy.deepcopy(fitted).score_samples(mixed.images),
-        fitted.score_samples(mixed.images),
-    )
-
-
 def test_model_file_loads_in_a_process_that_has_no_cuda(fitted, mixed, tmp_path):
     joblib.dump((fitted, mixed.images), tmp_path / "model.joblib")
     code = (

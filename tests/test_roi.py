@@ -149,18 +149,3 @@ def test_more_images_are_masked_too(images, roi):
     est.partial_fit(images[4:])
     whole = PatchSVDD(roi=roi, **QUICK).fit(images)
     assert est.bank_size_ == whole.bank_size_
-
-
-@pytest.mark.parametrize(
-    ("roi", "words"),
-    [
-        (np.ones((20, 96)), "20 x 96 pixels, but images have 96 x 96"),
-        (np.ones((96, 96, 3)), "shape \\(96, 96, 3\\)"),
-        (np.zeros((96, 96)), "nothing would be inspected"),
-        (np.where(np.eye(96), 1, np.nan), "NaN"),
-        (np.full((96, 96), "a"), "dtype"),
-    ],
-)
-def test_wrong_masks_are_refused(images, roi, words):
-    with pytest.raises(ValueError, match=words):
-        PatchSVDD(roi=roi, **QUICK).fit(images)

@@ -47,9 +47,8 @@ class RowPatchSVDD(PatchSVDD):
 
     def score_samples(self, X):
         check_is_fitted(self)
-        return super().score_samples(
-            self._to_images(validate_data(self, X, reset=False))
-        )
+        X = validate_data(self, X, reset=False)
+        return super().score_samples(self._to_images(X))
 
     def _to_images(self, X):
         # As small as patches of 32, or of 16, let them be.
@@ -64,15 +63,8 @@ class RowPatchSVDD(PatchSVDD):
 
 
 def make_row_estimator(**parameters):
-    given = {"max_iter": 2} | parameters
-    return RowPatchSVDD(
-        patch_size=32,
-        false_alarm_rate=0.1,
-        n_jobs=1,
-        device="cpu",
-        random_state=SEED,
-        **given,
-    )
+    given = {"patch_size": 32, "false_alarm_rate": 0.1, "max_iter": 2} | parameters
+    return RowPatchSVDD(n_jobs=1, device="cpu", random_state=SEED, **given)
 
 
 # One that trains an encoder from random weights.

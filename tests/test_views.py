@@ -3,6 +3,7 @@
 import matplotlib
 import numpy as np
 import pytest
+from inputs import read_only
 
 from skpatchsvdd import PatchSVDD, Training
 from skpatchsvdd._images import check_images
@@ -13,12 +14,6 @@ from skpatchsvdd.plotting import AnomalyMapDisplay
 matplotlib.use("Agg")
 
 PARAMS = {"patch_size": 32, "embedding_dim": 8, "random_state": 0}
-
-
-def read_only(X):
-    X = X.copy()
-    X.flags.writeable = False
-    return X
 
 
 VIEWS = {
@@ -45,9 +40,8 @@ def images(normal):
 
 @pytest.fixture(scope="module")
 def model(normal):
-    return PatchSVDD(encoder="hierarchical", max_iter=0, **PARAMS).fit(
-        normal[4:, :40, :40]
-    )
+    est = PatchSVDD(encoder="hierarchical", max_iter=0, **PARAMS)
+    return est.fit(normal[4:, :40, :40])
 
 
 @pytest.fixture(params=HARD_VIEWS, scope="module")
@@ -72,14 +66,6 @@ def test_a_mapped_view_is_read_batch_by_batch(images, tmp_path, monkeypatch):
     assert copied == []
     np.testing.assert_allclose(next(batches)[1], images[:2, ..., ::-1] / 255, rtol=1e-6)
     assert copied == [2]
-
-
-@pytest.mark.parametrize("form", [np.asarray, list], ids=["array", "list"])
-def test_swapped_floats_that_are_not_finite_are_refused(images, form):
-    X = (images / 255).astype(">f4")
-    X[1, 2, 3, 0] = np.nan
-    with pytest.raises(ValueError, match="contains NaN"):
-        check_images(form(X))
 
 
 @pytest.mark.parametrize("name", VIEWS)

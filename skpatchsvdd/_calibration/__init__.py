@@ -10,11 +10,11 @@ from skpatchsvdd._calibration.groups import (
 )
 from skpatchsvdd._calibration.threshold import (
     are_tied,
+    check_costs,
     check_scores,
     count_abnormality,
     p_values_from_scores,
     threshold_from_scores,
     warn_of_collapse,
 )
-from skpatchsvdd._calibration.tuning import bound_rate, check_costs, tune_threshold
 from skpatchsvdd._calibration.twins import find_twins, warn_of_twins

@@ -1,16 +1,17 @@
 """The one owner of the scores that thresholds and p-values come from."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from skpatchsvdd._calibration.groups import append_labels, number_owners
 from skpatchsvdd._calibration.threshold import (
+    bound_rate,
     count_scores,
     p_values_from_scores,
     threshold_from_scores,
+    tune_threshold,
 )
-from skpatchsvdd._calibration.tuning import bound_rate
 from skpatchsvdd._scoring import EncodedImages
 from skpatchsvdd._utils import Saved
 
@@ -39,22 +40,8 @@ class Calibration(Saved):
     held_out: "Calibration | None" = None
     fixed: float | None = None  # the threshold that people chose, instead of `rate`
 
-    def __post_init__(self):
-        parts = (self.plain, self.calibrates, self.owners, self.groups, self.raised)
-        lengths = {len(x) for x in parts if x is not None}
-        if len(lengths) > 1:
-            raise ValueError(
-                "plain, calibrates, owners, groups and raised must have one length, "
-                f"got {sorted(lengths)}"
-            )
-
     def __len__(self):
         return len(self.plain)
-
-    @classmethod
-    def saved_names(cls):
-        """Return the names of what is saved: all that it is made of."""
-        return tuple(x.name for x in fields(cls))
 
     @property
     def are_grouped(self):
@@ -70,12 +57,11 @@ class Calibration(Saved):
     def levels(self):
         """The level below which known defects raise scores, (n_images + 1,).
 
-        For images that are known it is minus the threshold of plain scores, the k-th
-        highest of n; the last one, that of new images, is the next one, k + 1. The
-        (k + 1)-th of all n + 1, with a new image, is between both, and does not depend
-        on which of them is new: by it, the scores that count would be exchangeable. So
-        new images count no more than that, known ones no less, and the rate of false
-        alarms holds.
+        Of known images it is minus the threshold of plain scores, the k-th highest of
+        n; of new ones, the last one, it is the next, k + 1. The (k + 1)-th of all n + 1
+        lies between both, and does not depend on which image is new: with it, scores
+        would be exchangeable. So new images count no more than that, known ones no
+        less, and the rate of false alarms holds.
         """
         levels = np.full(len(self) + 1, -self.source._threshold())
         levels[-1] = -self.source._threshold(n_more=1)
@@ -117,10 +103,9 @@ class Calibration(Saved):
         return threshold_from_scores(plain, self.rate, self.used_owners, None, n_more)
 
     def offset(self, rate=None, name="false_alarm_rate"):
-        """Return the score below which an image is called abnormal.
+        """Return the threshold: that of a rate, if one is given, or the fixed one.
 
-        The fixed one, or that of a rate, if one is given. `name` is that of the
-        parameter in warnings; without one, there is none.
+        `name` is that of the parameter in warnings; without one, there is none.
         """
         if rate is None and self.fixed is not None:
             return self.fixed
@@ -138,30 +123,48 @@ class Calibration(Saved):
         return float(self.p_values(np.array([below]))[0])
 
     def alarm_range(self, offset):
-        """Return in which range that fraction lies, if scores did not choose `offset`.
+        """Return the range of that fraction, by how many calibrating images are below.
 
-        By how many of the images that calibrate score below it; groups count as one.
+        If scores did not choose `offset`. A group counts as one image.
         """
         owners = self.used_owners
         n = len(self.used_scores if owners is None else np.unique(owners))
         return bound_rate(max(self.alarm_rate(offset) * (n + 1) - 1, 0), n)
 
-    def change(self, **changes):
-        """Return one with other values of some parameters."""
-        return replace(self, **changes)
+    def tune(self, good, defective, miss_cost, alarm_cost):
+        """Return one with a threshold fixed by labelled scores, and facts about it."""
+        former = self.offset(self.rate, name=None)
+        offset = tune_threshold(good, defective, former, miss_cost, alarm_cost)
+        n_alarms, n_misses = (
+            int((good < offset).sum()),
+            int((defective >= offset).sum()),
+        )
+        facts = dict(
+            threshold=offset,
+            n_good=len(good),
+            n_defective=len(defective),
+            n_alarms=n_alarms,
+            n_misses=n_misses,
+            alarm_range=bound_rate(n_alarms, len(good)),
+            miss_range=bound_rate(n_misses, len(defective)),
+            false_alarm_rate=self.alarm_rate(offset),
+            false_alarm_range=self.alarm_range(offset),
+        )
+        return self.change(fixed=offset), facts
 
     def change_rate(self, rate):
         """Return one with another rate of false alarms."""
+        return self._change_all(rate=rate)
+
+    def _change_all(self, **changes):
+        """Return one with other values, also of the calibration that counts."""
         held_out = self.held_out
         if held_out is not None:
-            held_out = held_out.change(rate=rate)
-        return self.change(rate=rate, held_out=held_out)
+            changes["held_out"] = held_out.change(**changes)
+        return self.change(**changes)
 
     def number(self, groups):
-        """Return the numbers of groups of more images, by their labels.
-
-        A label that is known continues its group.
-        """
+        """Return the numbers of the groups of more images; known labels go on."""
         return number_owners(groups, self.groups, self.owners)
 
     def number_new(self, n_images):
@@ -185,10 +188,7 @@ class Calibration(Saved):
 
     def forget_raised(self):
         """Return the calibration without what known defects made of its scores."""
-        held_out = self.held_out
-        if held_out is not None:
-            held_out = held_out.change(raised=None)
-        return self.change(raised=None, held_out=held_out)
+        return self._change_all(raised=None)
 
     def take(self, indices):
         """Return the calibration of some images that the bank does not hold."""

@@ -16,8 +16,7 @@ def check_groups(groups, n_images):
     """Return one label of a group for each image, as an array; None stays None."""
     if groups is None:
         return None
-    no_list = isinstance(groups, str | Mapping | Set) or not hasattr(groups, "__len__")
-    labels = None if no_list else _as_column(groups)
+    labels = _as_column(groups)
     if np.ndim(labels) != 1:
         raise ValueError(
             "groups must hold a label, such as a number or a name, for each image, "
@@ -39,6 +38,8 @@ def check_groups(groups, n_images):
 
 def _as_column(groups):
     """Return labels as an array, with one axis if there is one label for each image."""
+    if isinstance(groups, str | Mapping | Set) or not hasattr(groups, "__len__"):
+        return None
     try:
         labels = np.asarray(groups)
     except ValueError:  # lists of unequal length
@@ -97,9 +98,9 @@ def _write(label):
 
 
 def append_labels(former, new, n_new):
-    """Return labels of images, and those of more, if former ones have any.
+    """Return former and new labels of images, None of those without one.
 
-    As they are where their type can hold both. None is the label of images without one.
+    As they are where their type can hold both; None if former ones have no labels.
     """
     if former is None:
         return None

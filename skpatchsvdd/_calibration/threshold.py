@@ -1,7 +1,11 @@
-"""From the scores of normal images to thresholds and p-values."""
+"""From scores of normal or labelled images to thresholds, p-values and rates."""
+
+import math
+from numbers import Real
 
 import numpy as np
 import torch
+from scipy.stats import beta
 from sklearn.exceptions import ConvergenceWarning
 
 from skpatchsvdd._utils import warn
@@ -14,6 +18,12 @@ _DIGITS = 9
 # How far above its level what resembles a known defect is raised at most, as a fraction
 # of the level: what nobody has seen yet would be missed below a higher threshold.
 _RISE = 0.25
+# How far a threshold stays away from a labelled score, as a fraction of it, where there
+# is room: another picture of the same piece, or another processor, scores it a little
+# differently.
+_MARGIN = 0.01
+# Of a hundred ranges of rates, so many hold the true one.
+_CONFIDENCE = 0.95
 
 
 def check_scores(scores):
@@ -81,8 +91,8 @@ def threshold_from_scores(
     groups, it is the k-th lowest of n scores, with the largest k for which k / (n + 1)
     is at most `false_alarm_rate`. "auto" is the lowest score.
 
-    `name` is that of the parameter in warnings; without one, there is none. `n_more` is
-    how many groups more may be called abnormal.
+    `name` is that of the parameter in warnings; without one, there is none. `n_more`
+    more groups may be called abnormal.
     """
     order, sums, n_groups = _sum_fractions(scores, groups)
     allowed = 0
@@ -127,10 +137,7 @@ def p_values_from_scores(scores, new, groups=None):
 
 
 def _sum_fractions(scores, groups):
-    """Return scores in order, sums of fractions of groups up to each, and G.
-
-    ``sums[k]`` is that of the k lowest scores.
-    """
+    """Return scores in order, sums of fractions of groups of the k lowest, and G."""
     groups = np.arange(len(scores)) if groups is None else groups
     _, inverse, sizes = np.unique(groups, return_inverse=True, return_counts=True)
     order = np.argsort(scores, kind="stable")
@@ -148,3 +155,45 @@ def _warn_of_few(false_alarm_rate, name, n_groups, are_groups):
         f"on, got {n_groups}. The threshold is their lowest score: up to about one in "
         f"{n_groups + 1} {whose} will be called abnormal.{more}",
     )
+
+
+def check_costs(miss_cost, alarm_cost):
+    """Raise if the cost of a miss, or that of an alarm, is not a number above 0."""
+    for name, cost in (("miss_cost", miss_cost), ("alarm_cost", alarm_cost)):
+        is_free = name == "miss_cost" and cost == math.inf
+        is_number = isinstance(cost, Real) and not isinstance(cost, bool)
+        if not is_free and not (is_number and 0 < cost < math.inf):
+            more = ", or infinity, with which none is missed" * (name == "miss_cost")
+            raise ValueError(f"{name} must be a number above 0{more}, got {cost!r}.")
+
+
+def tune_threshold(good, defective, former, miss_cost, alarm_cost):
+    """Choose the score below which images are abnormal, by scores of labelled ones.
+
+    The threshold with the least sum of costs; with an infinite `miss_cost`, the one
+    with the fewest alarms of those with the fewest misses. Of thresholds that cost the
+    same it is the one nearest to the `former` one, which needs no labels.
+    """
+    if miss_cost == math.inf:
+        miss_cost, alarm_cost = len(good) + 1, 1
+    labelled = np.unique([*good, *defective])
+    ends = np.array([2 * min(former, labelled[0]), *labelled, 0.0])
+    room = np.minimum(np.diff(ends) / 2, _MARGIN * -np.array([ends[:-1], ends[1:]]))
+    # The point nearest to `former` between each two neighbours.
+    offsets = np.clip(former, ends[:-1] + room[0], ends[1:] - room[1])
+    n_misses = (defective >= offsets[:, None]).sum(axis=1)
+    n_alarms = (good < offsets[:, None]).sum(axis=1)
+    costs = miss_cost * n_misses + alarm_cost * n_alarms
+    cheapest = offsets[np.isclose(costs, costs.min(), rtol=1e-9, atol=0)]
+    return float(cheapest[np.abs(cheapest - former).argmin()])
+
+
+def bound_rate(n_events, n):
+    """Return the lowest and highest rate that go with a number of events among n.
+
+    The range of Clopper and Pearson, by the binomial distribution.
+    """
+    low, high = (1 - _CONFIDENCE) / 2, (1 + _CONFIDENCE) / 2
+    least = beta.ppf(low, n_events, n - n_events + 1) if n_events > 0 else 0.0
+    most = beta.ppf(high, n_events + 1, n - n_events) if n_events < n else 1.0
+    return float(least), float(most)

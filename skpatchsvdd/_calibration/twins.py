@@ -82,22 +82,22 @@ def _compare(bank, n_images, n_each, device):
     rows = torch.tensor(bank.rows[order], device=device)
     columns, half_squares = as_columns(rows), halve_squares(rows)
     rng, queries = np.random.RandomState(0), []
-    for own in np.split(np.arange(len(owners)), counts.cumsum()[:-1]):
+    for patches in np.split(np.arange(len(owners)), counts.cumsum()[:-1]):
         # A small bank may keep few patches of an image, or none: then it has no twins.
-        own = own if len(own) else np.arange(1)
-        queries.append(rng.choice(own, n_each, replace=len(own) < n_each))
+        patches = patches if len(patches) else np.arange(1)
+        queries.append(rng.choice(patches, n_each, replace=len(patches) < n_each))
     owners, found = torch.from_numpy(owners).to(device), []
     n_nearest = min(_N_NEAREST, (counts > 0).sum() - 1)
     size = max(_PRODUCTS // len(rows), 1)
-    for some in torch.from_numpy(np.concatenate(queries)).to(device).split(size):
-        halves = expand(half_squares, rows[some], columns) + half_squares[some][:, None]
+    for part in torch.from_numpy(np.concatenate(queries)).to(device).split(size):
+        halves = expand(half_squares, rows[part], columns) + half_squares[part][:, None]
         if (counts == counts[0]).all():
-            by_image = halves.view(len(some), n_images, -1).amin(dim=2)
+            by_image = halves.view(len(part), n_images, -1).amin(dim=2)
         else:
-            by_image = halves.new_full((len(some), n_images), torch.inf)
-            index = owners.expand(len(some), -1)
+            by_image = halves.new_full((len(part), n_images), torch.inf)
+            index = owners.expand(len(part), -1)
             by_image.scatter_reduce_(1, index, halves, "amin")
-        by_image.scatter_(1, owners[some][:, None], torch.inf)
+        by_image.scatter_(1, owners[part][:, None], torch.inf)
         found.append(by_image.topk(n_nearest, dim=1, largest=False))
     halves, nearest = (torch.cat(x).cpu().numpy() for x in zip(*found, strict=True))
     shape = n_images, n_each, n_nearest
@@ -132,10 +132,10 @@ def warn_of_twins(labels):
     """Say which images show the same piece, and what was done about it."""
     sizes = np.bincount(labels)
     sets = [np.flatnonzero(labels == x).tolist() for x in np.flatnonzero(sizes > 1)]
-    shown = "; ".join(" and ".join(map(str, own)) for own in sets[:3])
+    names = "; ".join(" and ".join(map(str, places)) for places in sets[:3])
     more = f"; and {len(sets) - 3} more sets" if len(sets) > 3 else ""
     warn(
-        f"some images look like several pictures of one piece: {shown}{more} (by their "
+        f"some images look like several pictures of one piece: {names}{more} (by their "
         "places in X). Each is scored without the others of its set, and each set "
         "counts once, so that the threshold holds for new pieces. Pass groups to say "
         "which images belong together, or groups=None if none do.",

@@ -22,8 +22,8 @@ class OneImage(nn.Module):
         self._bank = bank
         self._offset = offset
         size = bank.encoder.image_size
-        self._shrink = _Resize(input_size, size)
-        self._enlarge = _Resize(size, input_size)
+        self._shrink = _make_resize(input_size, size)
+        self._enlarge = _make_resize(size, input_size)
         roi = bank.encoder.roi
         self._roi = None
         if roi is not None and tuple(size) != tuple(input_size):
@@ -34,15 +34,16 @@ class OneImage(nn.Module):
 
     def forward(self, image):
         """Inspect an image, (height, width, n_channels)."""
-        pixels = self._shrink(pixels_to_float(image[None]), channels_last=True)
-        (one_map,), (score,), *logits = inspect_new(pixels, self._bank)
+        pixels = self._shrink(pixels_to_float(image[None]).permute(0, 3, 1, 2))
+        found = inspect_new(pixels.permute(0, 2, 3, 1), self._bank)
+        (one_map,), (score,), *logits = found
         score = score.double()
         p_value = self._p_values[(self._scores <= score).sum()]
         verdict = torch.where(score >= self._offset, 1, -1)
         one_map = self._show(one_map)
         mask = one_map > -self._offset
-        for (own,) in logits:
-            is_damaged = (self._show(own) > 0) & (one_map > DAMAGED * -self._offset)
+        for (damage,) in logits:
+            is_damaged = (self._show(damage) > 0) & (one_map > DAMAGED * -self._offset)
             mask = is_damaged | (mask & ~is_damaged.any())
         numbers = torch.arange(one_map.numel()).view(one_map.shape)
         mask = mask | ((numbers == one_map.argmax()) & ~mask.any())
@@ -54,22 +55,12 @@ class OneImage(nn.Module):
         return values if self._roi is None else torch.where(self._roi, values, 0.0)
 
 
-class _Resize:
-    """Resizing with anti-aliasing: as it is linear, two products of matrices."""
-
-    def __init__(self, old, new):
-        self._matrices = None
-        if tuple(old) != tuple(new):
-            pairs = zip(old, new, strict=True)
-            self._matrices = [_resize_axis(*pair) for pair in pairs]
-
-    def __call__(self, x, channels_last=False):
-        if self._matrices is None:
-            return x
-        down, across = self._matrices
-        if channels_last:
-            return (down @ x.permute(0, 3, 1, 2) @ across.T).permute(0, 2, 3, 1)
-        return down @ x @ across.T
+def _make_resize(old, new):
+    """Return resizing with anti-aliasing: as it is linear, two products of matrices."""
+    if tuple(old) == tuple(new):
+        return lambda x: x
+    down, across = (_resize_axis(*pair) for pair in zip(old, new, strict=True))
+    return lambda x: down @ x @ across.T
 
 
 def _resize_axis(old, new):

@@ -75,13 +75,13 @@ def _import_onnx():
 def _choose_input_size(est, input_size):
     """Return the size of the images that come in: one for all."""
     size = tuple(est.inspected_shape_[:2])
-    known = sorted({tuple(map(int, x)) for x in est._fitted.sizes})
+    sizes = sorted({tuple(map(int, x)) for x in est._fitted.sizes})
     if input_size is None:
         if est.image_size is None:
             return size
-        if len(known) == 1:
-            return known[0]
-        names = ", ".join(f"{h} x {w}" for h, w in known[:3])
+        if len(sizes) == 1:
+            return sizes[0]
+        names = ", ".join(f"{h} x {w}" for h, w in sizes[:3])
         raise ValueError(
             "the training images came in several sizes, and a file takes images of "
             f"one: pass input_size=(height, width), such as one of {names}."
@@ -183,8 +183,12 @@ def _repeat(one, shape, facts):
         for name, kind in (("map", TensorProto.FLOAT), ("mask", TensorProto.BOOL))
     ]
     images = helper.make_tensor_value_info("images", TensorProto.UINT8, ["n", *shape])
+    for output in one.graph.output:  # names that no other results have
+        name = f"one_{output.name}"
+        one.graph.node.append(helper.make_node("Identity", [output.name], [name]))
+        output.name = name
     scan = helper.make_node(
-        "Scan", ["images"], list(_OUTPUTS), body=_rename(one.graph), num_scan_inputs=1
+        "Scan", ["images"], list(_OUTPUTS), body=one.graph, num_scan_inputs=1
     )
     model = helper.make_model(
         helper.make_graph([scan], "inspection", [images], outputs),
@@ -195,14 +199,3 @@ def _repeat(one, shape, facts):
     )
     helper.set_model_props(model, {k: json.dumps(v) for k, v in facts.items()})
     return model
-
-
-def _rename(graph):
-    """Give the results of the graph of one image names that no others have."""
-    from onnx import helper
-
-    for output in graph.output:
-        own = f"one_{output.name}"
-        graph.node.append(helper.make_node("Identity", [output.name], [own]))
-        output.name = own
-    return graph

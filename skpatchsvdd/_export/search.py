@@ -104,9 +104,9 @@ class GraphIndex:
     def _begin(self, x):
         """Return half squares that a row is below, for certain, (n,)."""
         x = x - self._origin
-        own = halve_squares(x)
-        half_squares = expand(self._half_squares, x, self._first).amin(dim=1) + own
-        largest = 2 * (own + self._half_squares.max())
+        of_x = halve_squares(x)
+        half_squares = expand(self._half_squares, x, self._first).amin(dim=1) + of_x
+        largest = 2 * (of_x + self._half_squares.max())
         return half_squares.clamp(min=0) + 4 * self._bounds.error * largest
 
 

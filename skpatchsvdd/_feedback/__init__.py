@@ -9,6 +9,8 @@ from skpatchsvdd._feedback.updates import (
     check_apart,
     check_forgotten,
     find_update,
+    hold_out,
     keep_feedback,
     take_defective,
+    warn_of_contradictions,
 )

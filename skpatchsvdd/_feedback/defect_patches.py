@@ -1,5 +1,6 @@
 """From defective images to the bank of known defects: which patches, and how many."""
 
+import itertools
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -93,7 +94,7 @@ def drop_defects(defects, known):
             )
         )
     lists = defects.known, defects.kinds, defects.files
-    lists = ([x for x, stay in zip(own, stays, strict=True) if stay] for own in lists)
+    lists = (list(itertools.compress(values, stays)) for values in lists)
     return KnownDefects(banks, *lists) if stays.any() else None
 
 
@@ -107,10 +108,9 @@ def rename_defects(defects, kinds):
 
 def _measure(kept, lists, fitted, context):
     context.report.log("measuring how near normal patches come to known defects")
-    pairs = zip(kept, fitted.indexes, strict=True)
     banks = [
-        measure_limits(*own, index, fitted.owners, context.device)
-        for own, index in pairs
+        measure_limits(*rows_and_places, index, fitted.owners, context.device)
+        for rows_and_places, index in zip(kept, fitted.indexes, strict=True)
     ]
     return KnownDefects(banks, *lists)
 
@@ -167,12 +167,12 @@ def choose_patches(mask, grid, patch_size, stride):
     labels, n_regions = ndimage.label(mask, structure=_TOUCHING)
     chosen = np.zeros(grid, dtype=bool)
     for region in range(1, n_regions + 1):
-        own = labels == region
-        covered = _cover(own, grid, patch_size, stride)
+        pixels = labels == region
+        covered = _cover(pixels, grid, patch_size, stride)
         if covered.max() > 0:
             chosen |= covered >= _COVERED * covered.max()
         else:  # in a border that no patch reaches
-            nearest = find_covering(torch.from_numpy(own), patch_size, stride)
+            nearest = find_covering(torch.from_numpy(pixels), patch_size, stride)
             chosen |= nearest.numpy()
     return chosen
 

@@ -1,6 +1,6 @@
 """What people have said of images: how it changes distances, and what counts."""
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -52,12 +52,3 @@ class Feedback(Saved):
     apply = staticmethod(raise_distances)
 
     count = staticmethod(count_abnormality)
-
-    def change(self, **changes):
-        """Return one with other values of some parameters."""
-        return replace(self, **changes)
-
-    @classmethod
-    def saved_names(cls):
-        """Return the names of what is saved: all that it is made of."""
-        return tuple(x.name for x in fields(cls))

@@ -11,7 +11,7 @@ usual on both sides, and by how much follows from the normal images alone.
 """
 
 import itertools
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -68,20 +68,15 @@ class KnownDefects(Saved):
     files: list  # their paths, or None
     _on_device: dict = field(default_factory=dict, init=False, repr=False)
 
-    @classmethod
-    def saved_names(cls):
-        """Return the names of what is saved: all that it is made of."""
-        return tuple(x.name for x in fields(cls) if x.init)
-
     def _unsaved(self):
         return {"_on_device": {}}
 
     def measure(self, scale, features, left_out):
         """Return how far patches of a scale are from known defects, times the limits.
 
-        A patch is raised if it is farther than that from all normal patches. `features`
-        are float32, (n_images, n_patches, n_features), on any device; of each image the
-        owner `left_out`, or -1, has no part in the limits. Returns (n_images,
+        A patch is raised if it is farther than that from all normal patches. Takes
+        `features`, float32, (n_images, n_patches, n_features), on any device, and for
+        each image the owner, or -1, that has no part in the limits. Returns (n_images,
         n_patches).
         """
         key = scale, features.device
@@ -133,13 +128,13 @@ class _DefectSearch:
     def _measure_image(self, features, weights):
         """Return the least product of distance and limit, (n_patches,)."""
         found = []
-        for some in features.split(max(_PRODUCTS // len(weights), 1)):
-            centered = some - self._origin
+        for part in features.split(max(_PRODUCTS // len(weights), 1)):
+            centered = part - self._origin
             halves = expand(self._half_squares, centered, self._columns)
             halves = (halves + halve_squares(centered)[:, None]).clamp(min=0)
             nearest = (halves * weights).argmin(dim=1)
             # By the difference: an expanded square of what is near is a rounding error.
-            squares = (some - self._rows[nearest]).square().sum(dim=1)
+            squares = (part - self._rows[nearest]).square().sum(dim=1)
             found.append((squares * weights[nearest]).sqrt())
         return torch.cat(found)
 
@@ -153,9 +148,8 @@ class _DefectSearch:
 def measure_limits(rows, places, index, owners, device):
     """Measure how near normal patches come to known defects, as a `DefectBank`.
 
-    At one scale, whose normal patches are in the index, those of images of `owners`. Of
-    a bank of limited size these are the patches that it keeps, among which the least
-    usual ones are.
+    At one scale, whose index holds the normal patches of images of `owners`, or those
+    that a reduced bank keeps, the least usual ones among them.
     """
     bank, on_device = index.view_bank(), torch.from_numpy(rows).to(device)
     images, counts = np.unique(bank.places[:, 0], return_counts=True)
@@ -163,18 +157,18 @@ def measure_limits(rows, places, index, owners, device):
     by_image = np.argsort(bank.places[:, 0], kind="stable")
     parts = np.split(by_image, counts.cumsum()[:-1])
     for first, last in _find_runs(counts):
-        some = torch.from_numpy(bank.rows[np.stack(parts[first:last])]).to(device)
+        features = torch.from_numpy(bank.rows[np.stack(parts[first:last])]).to(device)
         chosen = images[first:last]
-        distances = index.query(some, owners[chosen].tolist())
-        for image, *own in zip(chosen, some, distances, strict=True):
-            ratios[image] = _find_ratios(*own, on_device).cpu().numpy()
+        distances = index.query(features, owners[chosen].tolist())
+        for image, *patches in zip(chosen, features, distances, strict=True):
+            ratios[image] = _find_ratios(*patches, on_device).cpu().numpy()
     of_owner = np.zeros((max(owners.max() + 1, 2), len(rows)), dtype=np.float32)
     np.maximum.at(of_owner, owners, ratios)
     order = np.argsort(of_owner, axis=0)
     holders = order[-1]
     limits = np.take_along_axis(of_owner, order[[-1, -2]], axis=0)
-    is_own = owners[:, None] == holders
-    others = np.maximum(np.where(is_own, limits[1], limits[0]), _LEAST)
+    is_holder = owners[:, None] == holders
+    others = np.maximum(np.where(is_holder, limits[1], limits[0]), _LEAST)
     peaks = (ratios / others).max(axis=1)
     return DefectBank(rows, places, limits, holders, peaks, owners)
 
@@ -191,9 +185,10 @@ def _find_ratios(features, distances, rows):
     """Return the largest ratio of some patches to each row, (n_rows,)."""
     largest = torch.zeros(len(rows), device=rows.device)
     size = max(_PRODUCTS // len(rows), 1)
-    for some, own in zip(features.split(size), distances.split(size), strict=True):
-        away = torch.cdist(some, rows, compute_mode="donot_use_mm_for_euclid_dist")
-        ratios = own[:, None] / away.clamp(min=1e-12)
-        ratios = ratios.masked_fill(own[:, None] == 0, 0.0)
+    pairs = zip(features.split(size), distances[:, None].split(size), strict=True)
+    for patches, from_normal in pairs:
+        away = torch.cdist(patches, rows, compute_mode="donot_use_mm_for_euclid_dist")
+        ratios = from_normal / away.clamp(min=1e-12)
+        ratios = ratios.masked_fill(from_normal == 0, 0.0)
         largest = torch.maximum(largest, ratios.amax(dim=0))
     return largest

@@ -23,33 +23,32 @@ _CHANCE, _FALL = 0.9, -0.1
 def name_masks(images, masks, normal, defects):
     """Say which kind of known defects parts of images resemble.
 
-    The distance to a kind is that of a patch of the part to a patch of that kind, in
-    units of the distance to the nearest normal patch, the smaller one of both: what is
-    near to a known defect because that is hardly abnormal, or far from everything, does
-    not resemble it. It is the least of all pairs, the geometric mean over the scales,
-    in units of what unlike defects reach by chance.
+    The distance to a kind is the least one of a patch of the part to a patch of that
+    kind, in units of the smaller of their distances to normal patches: what is near to
+    a known defect because that is hardly abnormal, or far from everything, does not
+    resemble it. Of all scales it is the geometric mean, in units of what unlike defects
+    reach by chance.
 
     `masks` holds, for each image, those of its parts, at the size of inspection, and
-    `normal` is the `DeviceBank`. Returns, for each image, an array of its parts, with
-    the fields `kind`, that of the smallest distance if that is below 1, or "unknown",
-    and `distance`, the smallest one; infinite if nothing is known.
+    `normal` is the `DeviceBank`. Returns, for each image, an array of its parts, as
+    `PatchSVDD.name_regions` does.
     """
     counts = Counter([] if defects is None else defects.kinds)
     kinds = sorted(counts)
     length = max(map(len, [*kinds, UNKNOWN_KIND]))
     dtype = np.dtype([("kind", f"U{length}"), ("distance", np.float64)])
     nothing = np.array((UNKNOWN_KIND, np.inf), dtype)
-    names = [np.repeat(nothing, len(own)) for own in masks]
-    chosen = [i for i, own in enumerate(masks) if len(own)]
+    names = [np.repeat(nothing, len(parts)) for parts in masks]
+    chosen = [i for i, parts in enumerate(masks) if len(parts)]
     if not kinds or not chosen:
         return names
     chance = np.log([_CHANCE * counts[kind] ** _FALL for kind in kinds])
-    known = [_Known(i, normal, defects, kinds) for i in range(len(defects.banks))]
+    scales = [_Scale(i, normal, defects, kinds) for i in range(len(defects.banks))]
     encoded = encode_each(images.take(chosen), normal)
     for i, image in zip(chosen, encoded, strict=True):
         (owner,) = image.owners
         for row, mask in zip(names[i], masks[i], strict=True):
-            pairs = zip(known, image.features, strict=True)
+            pairs = zip(scales, image.features, strict=True)
             logs = [scale.compare(mask, x, owner) for scale, (x,) in pairs]
             logs = np.mean(logs, axis=0) - chance
             best = int(logs.argmin())
@@ -59,7 +58,7 @@ def name_masks(images, masks, normal, defects):
     return names
 
 
-class _Known:
+class _Scale:
     """Known defects of one scale, by kind, and how far they are from what is normal."""
 
     def __init__(self, scale, normal, defects, kinds):
@@ -86,5 +85,5 @@ class _Known:
         normal = self._find_normal(patches, owner)[:, None]
         ratios = away / torch.minimum(normal, self._normal)
         ratios = ratios.amin(dim=0).cpu().numpy()
-        smallest = [ratios[own].min(initial=np.inf) for own in self._groups]
+        smallest = [ratios[rows].min(initial=np.inf) for rows in self._groups]
         return np.log(np.clip(smallest, _LEAST, 1 / _LEAST))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from skpatchsvdd._calibration import Calibration, check_scores, number_owners
 from skpatchsvdd._feedback.defect_patches import (
     DefectiveImages,
     drop_defects,
@@ -18,11 +19,13 @@ from skpatchsvdd._feedback.known_defects import MOST_RAISED
 from skpatchsvdd._images import list_digests
 from skpatchsvdd._scoring import (
     NormalImages,
+    encode_images,
     extend_bank,
     score_encoded,
     score_memorized,
     score_rows,
 )
+from skpatchsvdd._utils import warn
 
 
 @dataclass(frozen=True)
@@ -45,9 +48,8 @@ class Update:
 def find_update(images, labels, groups, fitted, calibration, corrections):
     """Find out what images tell that a `FittedBank` and its `Calibration` do not know.
 
-    `labels` say which of them are defective; the groups of these do not matter.
-    `corrections` says whether normal images were chosen for their scores; "similar"
-    ones join the bank, each as a group without a label, and do not calibrate.
+    `labels` say which of them are defective; the groups of these do not matter. For
+    `corrections` see `PatchSVDD.partial_fit`.
     """
     feedback = fitted.feedback or Feedback()
     stack = images.take(labels.normal).hold()
@@ -88,10 +90,7 @@ def take_defective(images, labels):
 
 
 def check_apart(defective, normal, learnt=()):
-    """Raise if a defective image is known as a normal one, by its digest.
-
-    Among the `normal` ones of the same call, or those `learnt` by calls before.
-    """
+    """Raise if a defective image is among normal ones, of this call or `learnt`."""
     for i, digest in enumerate(defective.known):
         name = defective.stack.files[i] or f"defective image {i}"
         if digest in normal:
@@ -143,6 +142,31 @@ def check_forgotten(indices, fitted, calibration):
     return is_dropped
 
 
+def hold_out(images, groups, fitted, bank, report):
+    """Return the `Calibration` of images that are not learnt from, or raise."""
+    kinds = (fitted.feedback or Feedback()).kinds
+    digests = list_digests(images)
+    for i, digest in enumerate(digests):
+        if digest in fitted.known or digest in kinds:
+            is_what = "defective" if digest in kinds else "a training image"
+            raise ValueError(
+                f"{images.files[i] or f'image {i} of X'} is known as {is_what}, and "
+                "tells nothing of new normal images. Leave it out."
+            )
+    with report.side_progress("scoring images", len(images)) as progress:
+        abnormal, encoded = encode_images(images, digests, bank, progress)
+    plain, raised = -abnormal
+    check_scores(plain)
+    return Calibration(
+        plain=plain,
+        calibrates=np.ones(len(images), dtype=bool),
+        owners=number_owners([None] * len(images) if groups is None else groups),
+        groups=groups,
+        raised=raised if kinds else None,
+        images=encoded,
+    )
+
+
 def add_defects(defective, fitted, calibration, context):
     """Return a new bank and its calibration that `DefectiveImages` have joined."""
     if len(defective) == 0:
@@ -187,22 +211,48 @@ def _drop_held_out(calibration, defective):
     return calibration.change(held_out=held_out.take(stays) if stays else None)
 
 
-def keep_feedback(feedback, former, fitted, calibration, context):
-    """Return a bank and its calibration with the feedback that a former one had."""
-    feedback = feedback or Feedback()
+def keep_feedback(former, fitted, calibration, context):
+    """Return a bank and its calibration with the feedback that a former one has."""
+    feedback, former = former.feedback or Feedback(), former.change(feedback=None)
     if feedback.defects is not None:
         defects = measure_again(feedback.defects, fitted, context)
         feedback = feedback.change(defects=defects)
     return apply_feedback(former, fitted, calibration, feedback, context)
 
 
-def apply_feedback(former, fitted, calibration, feedback, context):
-    """Return a bank with some feedback, and the calibration that goes with it.
+def warn_of_contradictions(images, labels, scores, fitted):
+    """Warn if labels contradict each other, or what was learnt before."""
+    feedback, digests = fitted.feedback or Feedback(), list_digests(images)
+    names = [file or f"image {i} of X" for i, file in enumerate(images.files)]
+    good, defective = labels.normal, labels.defective
+    known_good = {*fitted.known, *feedback.corrected}
+    for chosen, opposite, what in (
+        (good, {digests[i] for i in defective}, "good, and defective as well"),
+        (good, set(feedback.kinds), "good, and known as defective"),
+        (defective, known_good, "defective, and known as good"),
+    ):
+        if found := [names[i] for i in chosen if digests[i] in opposite]:
+            more = f", with {len(found) - 1} more," if len(found) > 1 else ""
+            warn(f"{found[0]}{more} is labelled {what}. Correct what is wrong.")
+    best = defective[scores[defective].argmax()]
+    above = good[scores[good] <= scores[best]]
+    if len(above):
+        worst = above[scores[above].argmin()]
+        warn(
+            f"labels contradict each other: {names[best]} is defective and scores "
+            f"{scores[best]:.4g}, and {len(above)} of {len(good)} good images score no "
+            f"higher, {names[worst]} only {scores[worst]:.4g}. No threshold is right "
+            "about all. Look at both; if the labels are right, let the model learn "
+            "from them by partial_fit."
+        )
 
-    Given the bank without any; plain scores are those of a `former` one. Where another
-    bank, or a known defect, may have changed them, all scores are found anew: those of
-    images all of whose patches the bank holds, and of images that calibrate from
-    outside of it.
+
+def apply_feedback(former, fitted, calibration, feedback, context):
+    """Return a bank with feedback, and the calibration that goes with it.
+
+    Takes the bank without any, and plain scores of a `former` one. Where another bank,
+    or a known defect, may have changed them, all scores are found anew: of images all
+    of whose patches the bank holds, and of those that calibrate from outside of it.
     """
     if fitted is former and feedback.defects is None:
         calibration = calibration.forget_raised()
@@ -229,7 +279,7 @@ def apply_feedback(former, fitted, calibration, feedback, context):
     return fitted.change(feedback=feedback), calibration
 
 
-def _score_again(known, abnormal, raised, most, feedback):
+def _score_again(calibration, abnormal, raised, most, feedback):
     """Return a calibration with new scores, NaN for images that were not scored.
 
     Of these no more is known than by how much they may be raised at `most`: their
@@ -237,12 +287,12 @@ def _score_again(known, abnormal, raised, most, feedback):
     """
     is_found = ~np.isnan(abnormal)
     # To the last bit what it was, if nothing but a rounding has changed it.
-    is_same = ~is_found | np.isclose(-abnormal, known.plain, rtol=1e-5)
-    plain = np.where(is_same, known.plain, -abnormal)
+    is_same = ~is_found | np.isclose(-abnormal, calibration.plain, rtol=1e-5)
+    plain = np.where(is_same, calibration.plain, -abnormal)
     if feedback.defects is None:
-        return known.change(plain=plain, raised=None)
+        return calibration.change(plain=plain, raised=None)
     scores = np.where(is_found, -raised, plain * most)
-    return known.change(plain=plain, raised=np.minimum(scores, plain))
+    return calibration.change(plain=plain, raised=np.minimum(scores, plain))
 
 
 def _leave_out_of_mean(found, former, fitted, calibration, context):

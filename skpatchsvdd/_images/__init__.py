@@ -8,8 +8,8 @@ from skpatchsvdd._images.arrays import (
     check_image_size,
     check_images,
     list_images,
+    read_display,
 )
-from skpatchsvdd._images.display import read_display
 from skpatchsvdd._images.files import (
     ChangedFileError,
     ImageFileError,

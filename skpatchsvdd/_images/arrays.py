@@ -1,4 +1,4 @@
-"""Images in any accepted form: read as arrays or paths, checked and stacked."""
+"""Images in any accepted form: read, checked and stacked, or made to look at."""
 
 import math
 import reprlib
@@ -15,6 +15,7 @@ from skpatchsvdd._images.files import (
     read_image,
     read_pillow_image,
     read_shape,
+    read_small,
 )
 from skpatchsvdd._images.stack import ImageStack, is_path
 from skpatchsvdd._utils import (
@@ -88,16 +89,15 @@ def check_image_size(image_size):
         image_size = (image_size, image_size)
     is_list = isinstance(image_size, list | tuple | np.ndarray)
     is_pair = is_list and getattr(image_size, "ndim", 1) == 1 and len(image_size) == 2
-    if not is_pair or not all(map(_is_positive_integer, image_size)):
+    if not is_pair or not all(
+        isinstance(x, Integral) and not isinstance(x, bool) and x > 0
+        for x in image_size
+    ):
         raise ValueError(
             "image_size must be None, a positive integer or a pair (height, width) of "
             f"positive integers, got {image_size!r}."
         )
     return tuple(int(length) for length in image_size)
-
-
-def _is_positive_integer(x):
-    return isinstance(x, Integral) and not isinstance(x, bool) and x > 0
 
 
 def list_images(X):
@@ -111,10 +111,9 @@ def list_images(X):
 def as_images(X):
     """Return whatever holds images as one array, or as a list of arrays or of paths.
 
-    Every function that takes images begins with this one, so that all take the same:
-    an array or what can be made one, a tensor, a table of numbers; a list, a column or
-    a table of one column with single images or with paths of files. What comes as it
-    is, is not copied; files are not looked at.
+    Every function that takes images begins with this one: an array or what can be made
+    one, a tensor, a table of numbers; a list, a column or a table of one column with
+    single images or paths of files. Nothing is copied without need, no file looked at.
     """
     if X is None or isinstance(X, Number | Mapping | Set | Iterator):
         raise _not_images(X)
@@ -261,8 +260,8 @@ def _make_numeric(x, name):
     try:
         return check_array(x, dtype="numeric", input_name=name, **options)
     except (TypeError, ValueError) as error:
-        known = TypeError if isinstance(error, TypeError) else ValueError
-        raise known(
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(
             f"{name} cannot be read as an array of numbers: {_end(error)} Pass images "
             "as arrays, or a list of paths of image files."
         ) from error
@@ -434,3 +433,32 @@ def _check_memory(size, n_channels):
             f"while they are inspected, and there are {there / 2**30:,.1f} GiB of "
             "memory. Pass a smaller image_size."
         )
+
+
+def read_display(image, size=None):
+    """Return an image, or that of a path, as bytes to look at: (height, width, 3).
+
+    If its longest side is more than `size` it is made smaller, and a file decoded at a
+    part of its size where the format can. None keeps all pixels.
+    """
+    if is_path(image):
+        image = read_image(image) if size is None else read_small(image, size)
+    image = as_array(image, "the image")
+    image = image if image.ndim == 3 else image[:, :, None]
+    if image.shape[2] not in (1, 3):  # the first of more channels, or of two
+        image = image[:, :, :3] if image.shape[2] > 3 else image[:, :, :1]
+    if image.dtype != np.uint8:
+        top = np.float32(65535 if image.dtype.kind == "u" else 1)
+        image = (np.clip(image / top, 0, 1) * 255).astype(np.uint8)
+    if size is not None and max(image.shape[:2]) > size:
+        image = _shrink(image, size)
+    return np.broadcast_to(image, (*image.shape[:2], 3))
+
+
+def _shrink(image, size):
+    from PIL import Image
+
+    pixels = image[:, :, 0] if image.shape[2] == 1 else image
+    picture = Image.fromarray(np.ascontiguousarray(pixels))
+    picture.thumbnail((size, size))
+    return np.asarray(picture).reshape(picture.height, picture.width, -1)

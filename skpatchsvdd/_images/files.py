@@ -47,10 +47,9 @@ def read_image(file, max_pixels=None, size=None):
 
     uint8, uint16 for files of 16 bits, or float32 for files of floats. Turned upright
     as EXIF says; other colours become RGB, and alpha is left out. At most `max_pixels`
-    are decoded, None is `find_max_pixels()`. If the image will be resized to a `size`
-    (height, width), a JPEG of more pixels than allowed is decoded at a half, a fourth
-    or an eighth of its own size, if that is much more. No other is: what is found in an
-    image depends on all of its pixels.
+    are decoded, None is `find_max_pixels()`. A JPEG of more pixels that will be resized
+    to a `size` (height, width), much less, is decoded at a half, a fourth or an eighth
+    of its own size. No other is: what is found in an image depends on all its pixels.
     """
     limit = find_max_pixels() if max_pixels is None else max_pixels
     with _named(file), _open(file) as opened:

@@ -13,19 +13,17 @@ _N_NAMED = 20
 
 
 def find_files(folder):
-    """Find the image files in a folder and all folders below it.
+    """Find the image files in a folder and all folders below it, but hidden ones.
 
-    What is hidden, by a name that begins with a dot, is passed over. Returns the files,
-    sorted, pipes and devices of such names among them, which cannot be read; files that
-    are no images by name; and pairs of str of what cannot be looked at, links to
-    nothing among them, and why.
+    Returns the files, sorted, pipes and devices of such names among them; files that
+    are no images by name; and what cannot be looked at, pairs of a path and a reason.
     """
     files, others, lost, errors = [], [], [], []
     for parent, folders, names in os.walk(folder, onerror=errors.append):
-        folders[:] = [name for name in folders if not _is_hidden(name)]
+        folders[:] = [name for name in folders if not name.startswith(".")]
         for name in names:
             file = Path(parent, name)
-            if _is_hidden(name):
+            if name.startswith("."):
                 continue
             is_image = file.suffix.lower() in ENDINGS
             if os.path.isfile(file):  # False also of what may not be looked at
@@ -53,8 +51,8 @@ def find_all_files(sources):
             found = [], [], [(str(path), reason)]
         else:
             raise FileNotFoundError(f"there is no file or folder {path}.")
-        for own, more in zip((files, others, unreadable), found, strict=True):
-            own += more
+        for part, more in zip((files, others, unreadable), found, strict=True):
+            part += more
     if not files and not unreadable:
         endings = ", ".join(sorted(ENDINGS))
         names = ", ".join(map(str, sources[:_N_NAMED]))
@@ -76,10 +74,6 @@ def _find_reason(file):
     except OSError as error:
         return f"{file} cannot be looked at: {error.strerror}."
     return None
-
-
-def _is_hidden(name):
-    return name.startswith(".")
 
 
 def _tell(error):

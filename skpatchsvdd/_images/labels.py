@@ -151,8 +151,8 @@ class Defects(NamedTuple):
 def check_defects(y, masks, images):
     """Return the `Defects` of a stack: which images are defective, how and where.
 
-    For y see `find_kinds`. If it holds masks, they are what `masks` would be; None
-    calls those images defective that have a mask which is not empty.
+    For y see `find_kinds`. Masks in it are what `masks` would be. If it is None, images
+    with a mask that is not empty are defective.
     """
     kinds = find_kinds(y, len(images))
     if masks is None:
@@ -190,8 +190,8 @@ def _check_masks(masks, images):
     return [
         None
         if mask is None
-        else _read_mask(mask, f"the mask of image {i}", {tuple(own), size})
-        for i, (mask, own) in enumerate(zip(masks, images.sizes, strict=True))
+        else _read_mask(mask, f"the mask of image {i}", {tuple(came_in), size})
+        for i, (mask, came_in) in enumerate(zip(masks, images.sizes, strict=True))
     ]
 
 
@@ -262,8 +262,6 @@ def check_roi(roi, images):
 
 def enlarge_roi(roi, size):
     """Return a mask at another size, by the nearest pixel of each."""
-    rows, cols = (
-        ((np.arange(new) + 0.5) * old / new).astype(int)
-        for new, old in zip(size, roi.shape, strict=True)
-    )
-    return roi[np.ix_(rows, cols)]
+    pairs = zip(size, roi.shape, strict=True)
+    places = [((np.arange(n) + 0.5) * old / n).astype(int) for n, old in pairs]
+    return roi[np.ix_(*places)]

@@ -90,8 +90,7 @@ class ImageStack:
         if self.roi is not None:
             grey = np.array(128 if pixels.dtype == np.uint8 else 0.5, pixels.dtype)
             pixels = np.where(self.roi[:, :, None], pixels, grey)
-        # X may be any view: with negative strides, which torch refuses, or in another
-        # order of memory, in which a network would round differently.
+        # torch refuses negative strides, and rounds otherwise in another memory order.
         return np.ascontiguousarray(pixels[(slice(None), *self.window)])
 
     def _load(self, chosen):
@@ -105,7 +104,10 @@ class ImageStack:
         images = {} if self.kept is None else self.kept
         new = [i for i in dict.fromkeys(indices) if i not in images]
         images.update(zip(new, self._load_singly(new), strict=True))
-        return _stack_pixels([images[i] for i in indices])
+        chosen = [images[i] for i in indices]
+        if len({image.dtype for image in chosen}) > 1:
+            chosen = [pixels_to_float(image) for image in chosen]
+        return np.stack(chosen)
 
     def _load_singly(self, indices):
         sizes = {self.shapes[i][:2] for i in indices}
@@ -144,7 +146,7 @@ class ImageStack:
     def hold(self):
         """Return a stack that keeps what had to be decoded or resized, if it is little.
 
-        For those who read all images several times; others would keep them in vain.
+        For images that are read several times.
         """
         are_decoded = is_path(self.items[0])
         are_resized = any(size != self._read_shape[:2] for size in self.sizes)
@@ -170,8 +172,8 @@ class ImageStack:
     def batches(self, batch_size, is_ahead=False):
         """Yield (start, images of shape (n, height, width, n_channels)).
 
-        At most so many at a time, and about as many each time. With `is_ahead` files
-        are read while something else, as a GPU, works on those before.
+        At most, and about, so many each time. With `is_ahead` files are read while
+        something else, as a GPU, works on those before.
         """
         n_batches = max(-(-len(self) // batch_size), 1)
         batch_size = max(-(-len(self) // n_batches), 1)
@@ -187,13 +189,6 @@ class ImageStack:
         for _, images in self.batches(16):
             total += pixels_to_float(images).sum(axis=0, dtype=np.float64)
         return (total / len(self)).astype(np.float32)
-
-
-def _stack_pixels(images):
-    """Stack arrays of one shape, as bytes if all of them are, or as floats."""
-    if len({image.dtype for image in images}) > 1:
-        images = [pixels_to_float(image) for image in images]
-    return np.stack(images)
 
 
 def stack_images(pixels):

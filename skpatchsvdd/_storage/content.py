@@ -43,10 +43,10 @@ def check_content(path, parameters, learnt):
 
 def _is_encoder_right(parameters, learnt):
     encoder = learnt["encoder_"]
-    known = (*ENCODERS.values(), ModuleEncoder)
+    single = (*ENCODERS.values(), ModuleEncoder)
     return (
-        type(encoder) in (*known, JointEncoder)
-        and all(type(x) in known for x in encoder.members)
+        type(encoder) in (*single, JointEncoder)
+        and all(type(x) in single for x in encoder.members)
         and len({x.config[0] for x in encoder.members}) == 1
         and len(set(encoder.scale_names)) == len(encoder.patch_sizes) > 0
         and learnt["patch_sizes_"] == encoder.patch_sizes
@@ -131,10 +131,7 @@ def _is_bank_right(parameters, learnt):
         and fitted.comparison_weight >= 0
         and (fitted.pictures is not None) == (fitted.comparison_weight > 0)
         and (fitted.pictures is None or fitted.variations is not None)
-        and (
-            fitted.pictures is None
-            or _are_pictures_right(fitted.pictures, n_known, learnt)
-        )
+        and _are_pictures_right(fitted.pictures, n_known, learnt)
         and _are_positive([fitted.score_pixels])
         and all(_is_number(unit) and unit >= 0 for unit in fitted.units)
         and _are_indices(fitted.owners, n_known)
@@ -145,9 +142,9 @@ def _is_bank_right(parameters, learnt):
 
 
 def _are_pictures_right(pictures, n_images, learnt):
-    """Whether there is a picture of half the size of each image."""
+    """Whether there is a picture of half the size of each image, or none at all."""
     height, width = learnt["inspected_shape_"][:2]
-    return (
+    return pictures is None or (
         pictures.dtype == np.uint8
         and pictures.shape[0] == n_images
         and pictures.shape[1] in (1, 3)
@@ -250,61 +247,61 @@ def _get_exact(index):
 
 
 def _is_calibration_right(parameters, learnt):
-    known = learnt["_calibration"]
+    calibration = learnt["_calibration"]
+    held_out, fixed = calibration.held_out, calibration.fixed
     return (
-        len(known) == len(learnt["_fitted"].known)
-        and _are_scores_right(known)
-        and (known.held_out is None or _is_held_out_right(known.held_out, learnt))
-        and known.source.calibrates.any()
-        and (known.fixed is None or (_is_number(known.fixed) and known.fixed <= 0))
+        len(calibration) == len(learnt["_fitted"].known)
+        and _are_scores_right(calibration)
+        and (held_out is None or _is_held_out_right(held_out, learnt))
+        and calibration.source.calibrates.any()
+        and (fixed is None or (_is_number(fixed) and fixed <= 0))
         and type(learnt["offset_"]) in (int, float)  # users may set it to infinity
         and not math.isnan(learnt["offset_"])
     )
 
 
-def _are_scores_right(known):
-    scores = [x for x in (known.plain, known.raised) if x is not None]
-    rate = known.rate
+def _are_scores_right(calibration):
+    rate, calibrates = calibration.rate, calibration.calibrates
+    scores = [x for x in (calibration.plain, calibration.raised) if x is not None]
+    parts = [*scores, calibrates, calibration.owners, calibration.groups]
     return (
-        isinstance(known, Calibration)
-        and len({len(x) for x in (*scores, known.calibrates, known.owners)}) == 1
-        and _are_indices(known.owners, len(known))
-        and (known.groups is None or len(known.groups) == len(known))
+        isinstance(calibration, Calibration)
+        and len({len(x) for x in parts if x is not None}) == 1
+        and _are_indices(calibration.owners, len(calibration))
         and all(x.dtype == np.float64 for x in scores)
-        and known.calibrates.dtype == bool
+        and calibrates.dtype == bool
         and (rate == "auto" or (type(rate) is float and 0 < rate <= 0.5))
-        and (known.held_out is None or known.held_out.held_out is None)
+        and (calibration.held_out is None or calibration.held_out.held_out is None)
     )
 
 
-def _is_held_out_right(known, learnt):
+def _is_held_out_right(calibration, learnt):
     """Whether images that the bank does not hold have features like those there."""
-    fitted, encoded = learnt["_fitted"], known.images
+    fitted, encoded = learnt["_fitted"], calibration.images
     rows, pictures = encoded.rows, encoded.pictures
     return (
-        _are_scores_right(known)
+        _are_scores_right(calibration)
         and isinstance(encoded, EncodedImages)
-        and len(encoded.known) == len(known)
+        and len(encoded.known) == len(calibration)
         and isinstance(encoded.known, list)
         and all(isinstance(x, bytes) for x in encoded.known)
         and len(rows[0]) <= len(encoded.known)
         and len(rows) == len(fitted.indexes)
         and all(
-            _are_floats(x, (len(rows[0]), n_patches, width))
-            for x, n_patches, width in zip(
-                rows, _count_patches(learnt), _list_widths(fitted), strict=True
-            )
+            _are_floats(x, (len(rows[0]), *shape))
+            for x, shape in zip(rows, _list_shapes(learnt), strict=True)
         )
         and (pictures is None) == (fitted.pictures is None)
-        and (pictures is None or _are_pictures_right(pictures, len(rows[0]), learnt))
+        and _are_pictures_right(pictures, len(rows[0]), learnt)
     )
 
 
-def _count_patches(learnt):
-    """Return how many patches images have at each scale, those that roi looks at."""
-    size, roi = learnt["inspected_shape_"][:2], learnt["_fitted"].setting.roi
+def _list_shapes(learnt):
+    """Return how many patches in roi an image has at each scale, and their length."""
+    size, fitted = learnt["inspected_shape_"][:2], learnt["_fitted"]
     scales = zip(learnt["patch_sizes_"], learnt["strides_"], strict=True)
-    return [len(find_cells(roi, grid_shape(size, *x), *x)) for x in scales]
+    cells = [find_cells(fitted.setting.roi, grid_shape(size, *x), *x) for x in scales]
+    return zip(map(len, cells), _list_widths(fitted), strict=True)
 
 
 def _are_positive(numbers):
@@ -326,7 +323,6 @@ def _are_floats(array, shape):
     return array.dtype == np.float32 and array.shape == shape
 
 
-# In this order: each relies on those before it.
 def _are_suspects_right(parameters, learnt):
     suspects = learnt["suspects_"]
     n, p_values = len(suspects.indices), suspects.p_values
@@ -342,6 +338,7 @@ def _are_suspects_right(parameters, learnt):
     )
 
 
+# In this order: each relies on those before it.
 _CHECKS = {
     "suspects": _are_suspects_right,
     "encoder": _is_encoder_right,

@@ -254,6 +254,7 @@ def are_usable(array):
 def _check_index(index):
     """Check that the parts of an index fit each other."""
     n_rows, n_features = index.rows.shape
+    centers, starts = index.centers, index.starts
     is_right = (
         index.rows.dtype == np.float32
         and index.owners.shape == (n_rows,)
@@ -261,17 +262,14 @@ def _check_index(index):
         and n_rows > 0
         and type(index._seed) is int
         and 0 <= index._seed < 2**63
-    )
-    if index.centers is not None:
-        starts = index.starts
-        is_right = (
-            is_right
-            and index.centers.shape == (len(starts) - 1, n_features)
-            and index.centers.dtype == np.float32
-            and starts.dtype == np.int64
-            and starts[0] == 0
-            and starts[-1] == n_rows
+    ) and (
+        centers is None
+        or (
+            centers.shape == (len(starts) - 1, n_features)
+            and (centers.dtype, starts.dtype) == (np.float32, np.int64)
+            and (starts[0], starts[-1]) == (0, n_rows)
             and (np.diff(starts) >= 0).all()
         )
+    )
     if not is_right:
         raise ValueError("section 'bank' is invalid")

@@ -49,10 +49,9 @@ def computes(method):
 
 @safe_after_fork
 def compute(method, estimator, args, kwargs):
-    """Call a method of an estimator that computes with torch.
+    """Call a method with `n_jobs` threads and torch's normal mode.
 
-    It uses `n_jobs` threads, in torch's normal mode whatever that of the caller is, and
-    where a GPU's memory runs out it says what to do.
+    Where a GPU's memory runs out, the error says what to do.
     """
     try:
         with torch_threads(estimator.n_jobs), sleeping_teams(), normal_mode():
@@ -69,19 +68,12 @@ def compute(method, estimator, args, kwargs):
 
 
 def normal_mode():
-    """Context in which torch computes gradients, whatever the mode of the caller is.
-
-    Training needs them, and tensors that are made in inference mode can be used in no
-    other one.
-    """
+    """Context in which tensors can be trained, whatever the mode of the caller is."""
     return torch.inference_mode(False)
 
 
 def check_device(name):
-    """Return the torch device that a `device` parameter means on this machine.
-
-    "auto" is CUDA where there is a GPU and the CPU elsewhere.
-    """
+    """Return the torch device that a `device` parameter means on this machine."""
     device, is_there = _find_device(name)
     if not is_there:
         raise ValueError(
@@ -168,9 +160,8 @@ def halve_without_memory(call, size):
 def exact_convolutions(device=None):
     """Context in which convolutions are plain float32 and repeat to the last bit.
 
-    cuDNN would otherwise round inputs to TF32, and features of one image would differ
-    by a thousandth between a GPU and a CPU. Its settings are those of the process: they
-    are left alone if `device` is a CPU.
+    With cuDNN's TF32, features would differ by a thousandth between a GPU and a CPU.
+    Its settings are those of the process, and stay as they are if `device` is a CPU.
     """
     is_cpu = device is not None and device.type == "cpu"
     return nullcontext() if is_cpu else _EXACT_CUDNN
@@ -239,10 +230,9 @@ def _is_faster_in_bf16(device):
 def cpu_has_amx():
     """Whether convolutions of a CPU use AMX, by what the processor says of itself.
 
-    With AMX, bf16 trains in half the time of float32. Nothing is measured here, so that
-    a machine always decides the same. All others train in float32: bf16 in AVX-512 and
-    on ARM has not been shown to be faster, and without hardware for it, it can be a
-    thousand times slower. So do versions of torch that do not tell.
+    With AMX, bf16 trains in half the time of float32; in AVX-512 and on ARM it has not
+    been shown to be faster, and without hardware for it, it can be a thousand times
+    slower. Nothing is measured here, so that a machine always decides the same.
     """
     limits = [os.environ.get(name, "").upper() for name in _ISA_LIMITS]
     if not all(limit in _NO_LIMITS or "AMX" in limit for limit in limits):
@@ -287,8 +277,8 @@ def expand(half_squares, x, columns):
     .. math:: \tfrac12 \| x - y \|^2 - \tfrac12 \| x \|^2
         = \tfrac12 \| y \|^2 - x \cdot y
 
-    `halve_squares` gives those of y, `as_columns` its points. Products are as wrong as
-    rounding makes them; see ``_bank.clusters.product_error``.
+    `halve_squares` gives those of y, `as_columns` its points. For the rounding error
+    see ``_bank.clusters.product_error``.
     """
     # (m,), (n, n_features) and (n_features, m) to (n, m)
     return torch.addmm(half_squares, x, columns, alpha=-1)

@@ -79,9 +79,8 @@ def replaced_when_whole(path):
 def hold_lock(path):
     """Hold the lock of a file that is to be changed, or raise if another does.
 
-    The lock is a hidden file beside it, in a folder that exists, which names the
-    process and is free again when that ends, however it does. Where there are no such
-    locks, as on Windows, nothing is held.
+    The lock is a hidden file beside it, which names the process and is free again when
+    that ends, however it does. Where there are no locks, as on Windows, none is held.
     """
     path = check_file_name(path)
     lock = path.with_name(f".{path.name}.lock")

@@ -155,11 +155,10 @@ class TrainingLog:
 
 
 def open_report(estimator, X, y, n_tasks):
-    """Return the `Report` of a call that fits; the callbacks, if any, hear it too.
+    """Return the `Report` of a call that fits, of `n_tasks` bars at most.
 
-    The estimator's method is decorated with `_fit_context`, which takes the callbacks
-    down. There will be `n_tasks` bars at most. The report's `end` is called when the
-    estimator is fitted, not if it fails.
+    The callbacks, if any, hear it too; `_fit_context`, which decorates the method,
+    takes them down. `end` is called when the estimator is fitted, not if it fails.
     """
     if hasattr(estimator, "_skl_callbacks"):
         return CallbackReport(estimator, X, y, n_tasks)

@@ -10,6 +10,7 @@ import math
 import mmap
 import os
 import zlib
+from dataclasses import fields, replace
 from typing import ClassVar
 
 import numpy as np
@@ -28,10 +29,10 @@ _TEXT = "__metadata__"
 
 
 class Saved:
-    """Base of objects that are saved by the attributes that `_saved` names.
+    """Base of objects of which pickles, copies and model files hold the same.
 
-    The same in pickles, copies and model files. All else, such as what lives on a
-    device, is not saved.
+    The attributes that `_saved` names, or the fields of a dataclass that it is made of;
+    not what lives on a device.
     """
 
     _saved: ClassVar[tuple[str, ...]] = ()
@@ -39,7 +40,11 @@ class Saved:
     @classmethod
     def saved_names(cls):
         """Return the names of what is saved."""
-        return cls._saved
+        return cls._saved or tuple(x.name for x in fields(cls) if x.init)
+
+    def change(self, **changes):
+        """Return a dataclass with other values of some fields."""
+        return replace(self, **changes)
 
     def _unsaved(self):
         """Return what is not saved, by attribute, as it is before any use."""
@@ -89,10 +94,9 @@ def write_tensors(path, arrays, text):
 
 
 def read_tensors(path, mmap=False):
-    """Read arrays and text, as dicts by name, that `write_tensors` has written.
+    """Read arrays and text, as dicts by name, or raise a ValueError.
 
-    A ValueError says what is wrong with them. `mmap` maps large arrays into memory, for
-    reading only, instead of loading them.
+    `mmap` maps large arrays into memory, read-only, instead of loading them.
     """
     with open(path, "rb") as stream:
         n_bytes = os.fstat(stream.fileno()).st_size
@@ -204,10 +208,9 @@ def map_file(stream):
 
 
 def check_mapped(array, name):
-    """Raise if the file of a mapped array is no longer what it was.
+    """Raise if an array is mapped from a file that is no longer what it was.
 
-    Reading what has been cut off would end the process (SIGBUS). That the file was
-    written to since is known of those of `map_file`. Arrays that are not mapped pass.
+    Reading what has been cut off would end the process (SIGBUS).
     """
     while isinstance(array.base, np.ndarray):
         array = array.base
@@ -242,11 +245,7 @@ def _was_written(mapped):
 
 
 def as_writable(array):
-    """Return a view of an array that numpy lets be written to, for torch.
-
-    torch warns of arrays that are for reading only, as those of a mapped file are, and
-    a filter for that warning would be one for all threads. Nothing may write to it.
-    """
+    """Return a writable view, as torch warns of others. Nothing may write to it."""
     return array if array.flags.writeable else np.asarray(_Writable(array))
 
 

@@ -38,9 +38,8 @@ def make_lock():
 def safe_after_fork(function):
     """Let a new thread run a function that computes, if the process was forked.
 
-    The threads that OpenMP has started do not exist in a forked process, and a thread
-    that has worked with them before the fork would wait for them forever. A new thread
-    gets its own.
+    A thread that has worked with those of OpenMP before the fork would wait forever for
+    them, which do not exist any more. A new one gets its own.
     """
 
     @functools.wraps(function)
@@ -79,13 +78,12 @@ def count_threads(n_jobs):
 def sleeping_teams():
     """Let threads of OpenMP that wait for each other sleep where cores are wanted.
 
-    A fit has thousands of small steps that torch shares among threads. Those of GNU's
-    libgomp spin for milliseconds after each, which takes the core from the thread that
-    they wait for if other processes want the cores, too. Where a process has more
-    threads than cores they sleep, almost at once: so it gets more here, which do
-    nothing. Waking costs time, too: on an idle machine they may spin.
-    OMP_WAIT_POLICY=passive means that they sleep always, but only before torch is
-    loaded.
+    GNU's libgomp lets threads spin for milliseconds after each of the thousands of
+    small steps of a fit, and so takes the core from the thread that they wait for if
+    other processes want the cores, too. Where a process has more threads than cores
+    they sleep almost at once: so it gets more here, which do nothing. On an idle
+    machine they may spin, as waking takes time. OMP_WAIT_POLICY=passive does the same,
+    but only if it is set before torch is loaded.
     """
     n_threads = torch.get_num_threads()
     with ExitStack() as stack:
@@ -140,8 +138,8 @@ def torch_threads(n_jobs):
 def _set_threads_here(n_threads):
     """Set the number of torch's threads for calls of this thread alone.
 
-    torch sets it for this thread and for all that will be started. So a second thread,
-    which has just been started and knows what is right for those, sets it back.
+    torch sets it for this thread and all that will be started. A second thread, which
+    has just been started and knows the number for those, sets it back.
     """
     if n_threads == torch.get_num_threads():
         return
@@ -154,9 +152,8 @@ def _set_threads_here(n_threads):
 def map_in_threads(function, items, n_most=None, uses_torch=False):
     """Return what a function gives for each item, by as many threads as torch uses.
 
-    By `n_most` at most: only what leaves Python for a while, as decoders of images do,
-    runs beside what is in Python, and more threads than that hinder each other. With
-    `uses_torch` each has torch to itself: otherwise it would start as many again.
+    By `n_most` at most, as threads that are in Python for long hinder each other. With
+    `uses_torch`, torch uses one thread in each, instead of as many again.
     """
     n_threads = getattr(_PREFETCHING, "n_threads", None) or torch.get_num_threads()
     n_threads = min(n_most or len(items), n_threads, len(items))

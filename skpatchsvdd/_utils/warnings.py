@@ -35,7 +35,9 @@ class SuspectsFound(UserWarning):
 def warn(message, category=UserWarning):
     """Warn about the first line outside of this package and scikit-learn."""
     frame, level = sys._getframe(1), 2
-    while frame.f_back and _package_of(frame) in _BETWEEN:
+    while frame.f_back:
+        if frame.f_globals.get("__name__", "").partition(".")[0] not in _BETWEEN:
+            break
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)
 
@@ -43,8 +45,7 @@ def warn(message, category=UserWarning):
 def check_array(*args, **kwargs):
     """Call scikit-learn's check, one thread at a time.
 
-    It sets warning filters and puts back what it has found, which are those of all
-    threads: two at once could leave its own behind.
+    It changes warning filters, which are those of all threads, and sets them back.
     """
     with _CHECKING:
         return sklearn.utils.check_array(*args, **kwargs)
@@ -64,7 +65,3 @@ def check_finite_scores(scores, name):
             f"{name} must hold finite scores of at least one image, got {scores!r}."
         )
     return scores
-
-
-def _package_of(frame):
-    return frame.f_globals.get("__name__", "").partition(".")[0]

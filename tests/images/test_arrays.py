@@ -42,11 +42,10 @@ def test_sixteen_bits_and_booleans_are_scaled():
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_floats_are_taken_as_they_are(rng, dtype):
     X = rng.random((2, 5, 5)).astype(dtype)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        pixels = check_images(X).pixels
+    pixels = check_images(X).pixels
     assert pixels.dtype == np.float32
     np.testing.assert_array_equal(pixels[..., 0], X.astype(np.float32))
+    assert warnings_of(X) == []
 
 
 def test_resizing_is_anti_aliased():
@@ -98,6 +97,8 @@ def test_copies_are_named_by_their_index(tiny):
         digests = digest_images(images)
     assert "normal image 2 is the same as normal image 0," in str(caught[0].message)
     assert len(set(digests)) == 3
+    with pytest.warns(UserWarning, match=r"7 copies.*image 5 is .*, and 2 more\."):
+        digest_images(check_images(np.repeat(tiny[:1], 8, axis=0)))
 
 
 def test_copies_are_named_by_their_file(tiny, tmp_path):
@@ -106,13 +107,6 @@ def test_copies_are_named_by_their_file(tiny, tmp_path):
         Image.fromarray(tiny[i]).save(file)
     with pytest.warns(UserWarning, match=f"{files[2]} is the same as {files[0]}"):
         digest_images(check_images(files))
-
-
-def test_many_copies_are_counted(tiny):
-    with pytest.warns(
-        UserWarning, match=r"7 copies.*normal image 5 is .*, and 2 more\."
-    ):
-        digest_images(check_images(np.repeat(tiny[:1], 8, axis=0)))
 
 
 @pytest.fixture
@@ -142,17 +136,12 @@ def read(monkeypatch):
     return read
 
 
-def test_files_and_mapped_arrays_are_read_batch_by_batch(files, read, tmp_path):
+def test_files_are_read_batch_by_batch(files, read):
     paths, X = files
     batches = check_images(paths).batches(2)
     assert read == []
     np.testing.assert_array_equal(next(batches)[1], X[:2])
     assert read == paths[:2]
-    np.save(tmp_path / "x.npy", X.astype(float) / 255)
-    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
-    start, last = list(check_images(mapped).batches(2))[1]
-    assert start == 2
-    np.testing.assert_allclose(last, X[2:] / np.float32(255), rtol=1e-6)
 
 
 def test_files_read_ahead_are_the_same(files):
@@ -228,14 +217,59 @@ def test_files_of_unequal_size_need_image_size(files, tmp_path):
 def test_files_on_another_scale_are_warned_about(tmp_path, highest, dtype, message):
     pixels = np.linspace(0, highest, 20 * 30).reshape(20, 30).astype(dtype)
     Image.fromarray(pixels).save(tmp_path / "x.tiff")
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        check_images([tmp_path / "x.tiff"] * 20)
-    assert len(caught) == (message is not None)
-    assert all(message in str(w.message) for w in caught)
+    found = warnings_of([tmp_path / "x.tiff"] * 20)
+    assert len(found) == (message is not None)
+    assert all(message in text for text in found)
 
 
 def test_files_of_floats_on_no_scale_are_refused(tmp_path):
     Image.fromarray(np.full((20, 30), 1e7, dtype=np.float32)).save(tmp_path / "x.tiff")
     with pytest.raises(ValueError, match=r"x\.tiff holds floats from 1e\+07 to 1e\+07"):
         check_images([tmp_path / "x.tiff"])
+
+
+# What each type of numbers means, and a word where it cannot mean that.
+
+
+def warnings_of(X):
+    """Return what is said about the scale of images."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        check_images(X)
+    return [str(w.message) for w in caught]
+
+
+@pytest.mark.parametrize("dtype", ["<u2", ">u2"])
+@pytest.mark.parametrize("highest", [1, 100, 255])
+def test_bytes_in_sixteen_bits_are_warned_about(dtype, highest):
+    X = np.linspace(0, highest, 128).reshape(2, 8, 8).astype(dtype)
+    tensor = torch.from_numpy(X.astype(np.uint16))
+    for given in (X, list(X), np.asfortranarray(X), tensor):
+        [message] = warnings_of(given)
+        assert f"16-bit integers up to {highest}, which are taken for" in message
+        assert "Pass X.astype(np.uint8) if white is 255" in message
+
+
+@pytest.mark.parametrize("white", [0, 5000, 65535])
+def test_what_is_black_or_has_sixteen_bits_is_not(white):
+    assert warnings_of(np.full((2, 8, 8), white, dtype=np.uint16)) == []
+
+
+def test_standardized_images_are_warned_about():
+    X = np.random.default_rng(0).normal(size=(2, 16, 16))
+    [message] = warnings_of(X)
+    assert "0 is black and 1 is white. If they were standardized" in message
+    assert warnings_of(np.clip(X, -0.05, 1.05)) == []  # as after resizing
+
+
+def test_one_bright_image_is_enough():
+    X = np.full((3, 8, 8), 200, dtype=np.uint16)
+    X[1, 2, 3] = 60000
+    assert warnings_of(X) == warnings_of(list(X)) == []
+
+
+@pytest.mark.parametrize("dtype", [np.uint16, np.float32])
+def test_bytes_among_other_types_hide_nothing(dtype):
+    X = np.full((2, 8, 8), 200, dtype=np.uint8)
+    [message] = warnings_of([X[0], X[1].astype(dtype)])
+    assert "200, which are taken" in message

@@ -22,9 +22,7 @@ def test_sizes_beyond_memory_are_refused_before_any_work(little, image_size):
     message = r"image_size=\(.*GiB each.*there are 16\.0 GiB.*a smaller image_size"
     for given in (X, list(X)):
         with pytest.raises(ValueError, match=message):
-            PatchSVDD(encoder="hierarchical", image_size=image_size, max_iter=0).fit(
-                given
-            )
+            PatchSVDD(image_size=image_size, max_iter=0).fit(given)
 
 
 def test_files_are_refused_before_they_are_read(little, tmp_path, monkeypatch):

@@ -90,11 +90,11 @@ def test_loaders_take_a_limit(large):
 
 def test_files_are_looked_at_smaller_than_they_are(large):
     for name in ("a.png", "b.jpg"):
-        shown = read_display(large / name, 100)
-        assert shown.shape == (75, 100, 3)
-        assert shown.dtype == np.uint8
+        small = read_display(large / name, 100)
+        assert small.shape == (75, 100, 3)
+        assert small.dtype == np.uint8
         whole = read_display(large / name)
-        assert abs(shown.mean() - whole.mean()) < 3
+        assert abs(small.mean() - whole.mean()) < 3
     grey = np.zeros((300, 30), dtype=np.uint16)
     assert read_display(grey, 100).shape == (100, 10, 3)
 
