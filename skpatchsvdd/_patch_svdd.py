@@ -159,7 +159,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         features of X vary most. Beside other encoders these are not embedded.
     encoder : str, torch.nn.Module or list of both, default="auto"
         What makes features of patches. "procedural" is the network pretrained on
-        procedural images, for patches of 12 to 64 pixels; alone, its features are
+        procedural images, for patches of 8 to 64 pixels; alone, its features are
         embedded by a training on X, see :ref:`embedding`. "hierarchical" is the
         paper's, trained on X from random weights: it builds the feature of a patch from
         those of its quarters. A module of your own maps images, (n, channels, height,
@@ -174,12 +174,12 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         and more.
     patch_size : {32, 64, 128}, default=64
         K, the size of the largest patches of "hierarchical"; all smaller scales down to
-        32 are inspected too. "procedural" has 12, 16, 32 and 64, of which those that
+        32 are inspected too. "procedural" has 8, 16, 32 and 64, of which those that
         fit into the images are inspected.
     strides : tuple of int, default=None
         Pixels from one patch to the next, for each scale, smallest scale first. None is
         4, 16, 16 for the scales 32, 64, 128. "procedural" takes None alone, which is
-        8, 8, 16, 16 for the scales 12, 16, 32, 64.
+        8, 8, 16, 16 for the scales 8, 16, 32, 64.
     image_size : int, (int, int) or "full", default=None
         Size (height, width) to which every image is resized first, with anti-aliasing.
         None keeps the size: a photograph of 4000 x 3000 takes a CPU minutes, one of
@@ -595,21 +595,21 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             normal.shown_stack(), context, former, pretrained, defective
         )
         with self._kept_if_unfinished(training):
-            training, fitted, scores = self._build(normal, training, context)
+            training, fitted, scores, owners = self._build(
+                normal, training, context, finds_twins
+            )
             context = replace(context, encoder=training.encoder)
+            if not np.array_equal(owners, normal.owners):
+                warn_of_twins(owners)
             p_values[is_learnt] = measure_plausibility(scores, scores)
             suspects = list_suspects(p_values, is_aside, places, images.files)
             calibration = Calibration(
                 plain=scores,
                 calibrates=calibrates,
-                owners=normal.owners,
+                owners=owners,
                 groups=groups,
                 rate=self.false_alarm_rate,
             )
-            if finds_twins:
-                fitted, calibration = self._part_twins(
-                    normal, training, fitted, calibration, context
-                )
             check_scores(calibration.plain)
             fitted, calibration = add_defects(defective, fitted, calibration, context)
             fitted = fitted.change(seen=self._list_seen(training, normal, defective))
@@ -1499,39 +1499,33 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             **describe_training(training),
         )
 
-    def _build(self, normal, training, context):
+    def _build(self, normal, training, context, finds_twins):
         """Build the bank and score all images, each without its own patches.
 
-        A training whose final weights score all images the same has collapsed: it is
-        undone. Returns the training, the bank and the scores.
+        With `finds_twins`, also without those that show the same piece. A training
+        whose final weights score all images the same has collapsed: it is undone.
+        Returns the training, the bank, the scores, and who is left out with each image.
         """
         context = replace(context, encoder=training.encoder)
-        fitted = build_bank(normal, context)
+        fitted, owners = build_bank(normal, context), normal.owners
+        twins = None
+        if finds_twins:
+            middle = fitted.indexes[len(fitted.indexes) // 2]
+            twins = find_twins(middle.view_bank(), len(normal), context.device)
+        # Callbacks have seen the tasks they were told of, and hear nothing of others.
+        silent = replace(context, report=self._report())
+        if twins is not None:
+            owners = twins
+            fitted = build_bank(replace(normal, owners=twins), silent)
         label = "scoring images, each without its own patches"
         with context.report.progress(label, len(normal)) as progress:
             scores = score_memorized(normal.stack, context.load(fitted), progress)
         # Where every image has a copy, all of them find it, at a distance of 0.
         is_collapsed = are_tied(scores) and min(Counter(normal.known).values()) == 1
         if not training.curve or not is_collapsed or training.watch.kept == 0:
-            return training, fitted, scores
+            return training, fitted, scores, owners
         warn_of_collapse(context.options.training)
-        return self._rebuild(normal, undo_training(training), context)
-
-    def _rebuild(self, normal, training, context):
-        """Build the bank again, and score again."""
-        # Callbacks have seen the tasks they were told of, and hear nothing of this.
-        return self._build(normal, training, replace(context, report=self._report()))
-
-    def _part_twins(self, normal, training, fitted, calibration, context):
-        """Score images without those that show the same piece, if there are any."""
-        middle = fitted.indexes[len(fitted.indexes) // 2]
-        twins = find_twins(middle.view_bank(), len(normal), context.device)
-        if twins is None:
-            return fitted, calibration
-        warn_of_twins(twins)
-        normal = replace(normal, owners=twins)
-        _, fitted, scores = self._rebuild(normal, training, context)
-        return fitted, calibration.change(owners=twins, plain=scores)
+        return self._build(normal, undo_training(training), silent, finds_twins)
 
     def _report(self):
         """Return a report that callbacks do not hear."""

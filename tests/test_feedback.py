@@ -317,9 +317,9 @@ def test_a_mask_in_a_border_that_patches_do_not_reach_is_learnt(unreached, choos
     _, masks = mark(images[:1], 0, [(row, row)], size=79 - row)
     marked, offset = images[:1].copy(), est.offset_
     marked[masks] = np.minimum(marked[masks], 235) + 20
-    assert est.score_samples(marked) > 1.2 * offset
+    assert est.score_samples(marked) > 0.2 * offset
     est.partial_fit(marked, ["corner"], masks=masks)
-    assert est.score_samples(marked) < 1.05 * offset
+    assert est.score_samples(marked) < 0.7 * offset
 
 
 @pytest.mark.parametrize("is_same", [False, True])

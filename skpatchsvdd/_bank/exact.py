@@ -272,7 +272,9 @@ class ClusterSearch:
         """Make products with an owner's rows infinite; -1 is nobody."""
         if owner >= 0:
             part = slice(*self._starts[cluster : cluster + 2])
-            products[:, self._owners[part] == owner] = np.inf
+            columns = np.flatnonzero(self._owners[part] == owner)
+            if len(columns):
+                products[:, columns] = np.inf
 
     def _limit(self, found, clusters, queries, own, error):
         """Return what products must fall below, and their errors, (n_queries, 1)."""

@@ -24,13 +24,14 @@ def draw_pairs(n_crops, n_each, crop_size, patch_size, stride, draws):
 
     Returns crop, row and column of both ends, (n_pairs, 3) each, and the index of their
     direction, (n_pairs,). Along each axis that the direction changes, the second lies
-    3K/4 to K - 1 pixels away, rounded down to strides, or as far as the crop allows, so
-    that both overlap. A crop that holds a single patch gives pairs of it with itself.
+    3K/4 to K - 1 pixels away, rounded down to strides, so that both overlap, or a
+    stride where patches lie side by side, or as far as the crop allows. A crop that
+    holds a single patch gives pairs of it with itself.
     """
     n_pairs = n_crops * n_each
     n_cells = (crop_size - patch_size) // stride + 1
-    high = min(-(-patch_size // stride), n_cells)
-    low = 3 * patch_size // 4 // stride
+    high = min(max(-(-patch_size // stride), 2), n_cells)
+    low = max(3 * patch_size // 4 // stride, 1)
     if low >= high:
         low = high // 2
     direction = draws.integers(0, len(DIRECTIONS), (n_pairs,))
