@@ -136,12 +136,13 @@ def spread_scores(scores, patch_size, stride, image_size):
 
     From scores of patches, (n, rows, cols), to maps, (n, height, width). Pixels that no
     patch covers take the value of the nearest covered pixel, so the largest value is
-    always that of a covered one.
+    always that of a covered one. Between the middles of patches that lie side by side,
+    scores are interpolated: means would be blocks.
     """
     # A patch covers a rectangle, so the mean over patches is a mean over rows followed
     # by one over columns: two small matrix products.
     down, across = (
-        _mean_matrix(length, patch_size, stride, scores.device) for length in image_size
+        _spread_axis(length, patch_size, stride, scores.device) for length in image_size
     )
     n = len(scores)
     # Expanded, so that every image has its own product and no other's shape matters.
@@ -152,7 +153,7 @@ def spread_scores(scores, patch_size, stride, image_size):
 def find_covering(pixels, patch_size, stride):
     """Return the patches, (rows, cols), that pixels, (height, width), come from."""
     down, across = (
-        _mean_matrix(length, patch_size, stride, pixels.device)
+        _spread_axis(length, patch_size, stride, pixels.device)
         for length in pixels.shape
     )
     return down.T @ pixels.to(down.dtype) @ across > 0
@@ -204,13 +205,18 @@ def resize_map(one_map, size, roi=None):
 
 # Never dropped: a CUDA graph reads where it was when that was recorded.
 @functools.cache
-def _mean_matrix(length, patch_size, stride, device):
-    """Weight of each patch in each pixel's mean along an axis, (length, n_patches)."""
+def _spread_axis(length, patch_size, stride, device):
+    """Weight of each patch in each pixel's score along an axis, (length, n_patches)."""
     starts = np.arange(0, length - patch_size + 1, stride)
-    offsets = np.arange(length)[:, None] - starts  # (length, n_patches)
+    pixels = np.arange(length)
+    if stride == patch_size:
+        middles = starts + (patch_size - 1) / 2
+        weights = [np.interp(pixels, middles, one) for one in np.eye(len(starts))]
+        return torch.from_numpy(np.stack(weights, axis=1).astype(np.float32)).to(device)
+    offsets = pixels[:, None] - starts  # (length, n_patches)
     covers = (offsets >= 0) & (offsets < patch_size)
     covered = np.flatnonzero(covers.any(axis=1))
-    nearest = np.abs(np.arange(length)[:, None] - covered).argmin(axis=1)
+    nearest = np.abs(pixels[:, None] - covered).argmin(axis=1)
     covers = covers[covered[nearest]]
     means = (covers / covers.sum(axis=1, keepdims=True)).astype(np.float32)
     return torch.from_numpy(means).to(device)
