@@ -583,14 +583,18 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         normal, calibrates = self._split(everyone.take(is_learnt), groups, options, rng)
         n_tasks = 2 + options.trains + (len(defective) > 0)  # encoding and scoring
         report = open_report(self, X, y, n_tasks)
-        size, center = images.image_shape[:2], _center_of(normal, options.training)
         setting = DenseSetting(
-            size, center, options.light, strides, device, roi, images.reduction
+            images.image_shape[:2],
+            _center_of(normal, options.training),
+            options.light,
+            strides,
+            device,
+            roi,
+            images.reduction,
         )
         context = FitContext(setting, options, rng, report)
         if images.reduction > 1:
             foretell(images, pretrained, context)
-
         training = train_encoder(
             normal.shown_stack(), context, former, pretrained, defective
         )
@@ -599,8 +603,6 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
                 normal, training, context, finds_twins
             )
             context = replace(context, encoder=training.encoder)
-            if not np.array_equal(owners, normal.owners):
-                warn_of_twins(owners)
             p_values[is_learnt] = measure_plausibility(scores, scores)
             suspects = list_suspects(p_values, is_aside, places, images.files)
             calibration = Calibration(
@@ -610,7 +612,6 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
                 groups=groups,
                 rate=self.false_alarm_rate,
             )
-            check_scores(calibration.plain)
             fitted, calibration = add_defects(defective, fitted, calibration, context)
             fitted = fitted.change(seen=self._list_seen(training, normal, defective))
             learnt = self._describe_fit(fitted, calibration, training, images, suspects)
@@ -1523,6 +1524,9 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         # Where every image has a copy, all of them find it, at a distance of 0.
         is_collapsed = are_tied(scores) and min(Counter(normal.known).values()) == 1
         if not training.curve or not is_collapsed or training.watch.kept == 0:
+            if twins is not None:
+                warn_of_twins(twins)
+            check_scores(scores)
             return training, fitted, scores, owners
         warn_of_collapse(context.options.training)
         return self._build(normal, undo_training(training), silent, finds_twins)
