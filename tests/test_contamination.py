@@ -351,3 +351,14 @@ def test_newcomers_that_look_defective_are_named(good):
     with pytest.warns(SuspectsFound, match="image 1 of X"):
         est.partial_fit(new)
     assert len(est.training_scores_) == 14
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_two_pictures_of_a_defective_piece_do_not_hide_each_other(seed):
+    X = make_textures(18, image_size=64, random_state=seed).images
+    X[17, 20:44, 20:44] = 0
+    brighter = np.clip(X[17:].astype(int) + 4, 0, 255).astype(np.uint8)
+    X = np.concatenate([X, brighter])
+    with pytest.warns(SuspectsFound, match="2 of the images"):
+        est = PatchSVDD(max_iter=0, device="cpu", random_state=0).fit(X)
+    assert sorted(est.suspects_.indices) == [17, 18]
