@@ -119,16 +119,16 @@ class Inspection(_Settings):
         from a normal patch to the nearest patch of another image. 0 compares features
         alone, as the paper does. "auto" looks at where nearest neighbours lie: if for
         three quarters of the patches they lie in the same position, the images are
-        aligned, as pictures of parts in a mount are, and the weight is 20; if for a
+        aligned, as pictures of parts in a mount are, and the weight is 10; if for a
         quarter or less, as in pictures of materials, it is 0; and it is interpolated
         linearly in between.
     relative_weight : "auto" or float in [0, 1], default="auto"
         How much distances count relative to local normal variation. There are two maps:
         D, of distances as they are, and R, of distances divided by those that normal
         patches which look alike have to normal patches of other images. With the
-        weight w, a pixel of the anomaly map is D\ :sup:`1-w` R\ :sup:`w`, and so is the
-        score of an image, from the scores of both. A large weight suits parts
-        whose edges never look the same twice, 0 is the paper's, D alone. "auto" is 1/3.
+        weight w, a pixel of the anomaly map is D\ :sup:`1-w` R\ :sup:`w`. The score
+        of an image comes from R alone, whatever w is; with w = 0, the paper's, there
+        is D alone. "auto" is 1/3.
     comparison_weight : "auto" or float, default="auto"
         How much the comparison counts that was learnt on procedural images: a network
         that sees how patches compare with normal ones, and the image, and gives logits

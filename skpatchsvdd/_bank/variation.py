@@ -25,6 +25,9 @@ _CPU_PRODUCTS, _OTHER_PRODUCTS = 2**18, 2**27
 # Exponents are no less than this beside the largest: what has them weighs nothing, and
 # smaller results would be denormal, which take a CPU many times as long.
 _LEAST = -60.0
+# The quantile of the distances of normal patches that tells how large variation is
+# where images are least alike, from where the highest pixels of most of them come.
+_LARGE = 0.85
 # Half a squared distance from which nothing weighs, in units of the kernel's width.
 _FAR = 1e30
 
@@ -133,6 +136,11 @@ class Variation(Saved):
             if typical > 0:
                 return float(typical)
         return 1.0
+
+    @property
+    def large(self):
+        """The variation of normal patches that vary much: a distance, about."""
+        return float(np.quantile(self.distances, _LARGE)) + self.typical
 
     def make_plain(self):
         """Return a function of patches (n, n_features) that gives what `measure` does.

@@ -11,7 +11,7 @@ from skpatchsvdd._utils import expand, halve_squares
 # How much positions count where images show the same things in the same positions, and
 # the fractions of normal patches with a neighbour in the same position from which on
 # they begin to count, and count fully.
-_FULL_WEIGHT, _BEGIN, _FULL = 20.0, 0.25, 0.75
+_FULL_WEIGHT, _BEGIN, _FULL = 10.0, 0.25, 0.75
 # Two positions are the same if they are no further apart than this many pixels, or than
 # one stride.
 _SAME = 16
@@ -31,7 +31,7 @@ def find_unit(features, cells, stride, position_weight, rng):
 
     Features are those of two normal images at least, (n_images, rows, cols, D), of
     which patches with the numbers `cells` count. `position_weight` is the unit,
-    compared with the typical distance of features; "auto" is 20 where the images show
+    compared with the typical distance of features; "auto" is 10 where the images show
     the same things in the same positions, and 0 where they do not.
     """
     if position_weight == 0:

@@ -73,7 +73,8 @@ class _GraphVariation:
     """Local normal variation, compared with all rows, in place of `Variation`."""
 
     def __init__(self, variation):
-        self._regress, self.typical = variation.make_plain(), variation.typical
+        self._regress = variation.make_plain()
+        self.typical, self.large = variation.typical, variation.large
 
     def measure(self, features, left_out):
         return self._regress(features.flatten(0, 1)).view(features.shape[:2])

@@ -338,9 +338,8 @@ def _follow_rows(calibration, former, fitted, context):
         mean = sums.sum() / counts.sum()
         logs.append(np.where(counts > 0, sums / np.maximum(counts, 1), mean))
     weights = np.array(context.load(fitted).encoder.scale_weights)
-    factors = np.exp((1 - fitted.relative_weight) * (weights @ np.array(logs)))
     plain = calibration.plain.copy()
-    plain[:n_former] *= factors
+    plain[:n_former] *= np.exp(weights @ np.array(logs))
     return calibration.change(plain=plain)
 
 

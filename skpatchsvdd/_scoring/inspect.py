@@ -103,6 +103,7 @@ class DeviceBank:
         self.units = fitted.units
         self.variations = fitted.variations
         self.typical = fitted.variations and [x.typical for x in fitted.variations]
+        self.large = fitted.variations and [x.large for x in fitted.variations]
         # How much distances count as they are, and relative to variation.
         self.weights = (1 - fitted.relative_weight, fitted.relative_weight)
         # Beside the product of the maps of all scales, to their weights.

@@ -85,10 +85,11 @@ def _read_scales(found, logits, bank, score_pixels):
     """Return the readings of some scales.
 
     With variations there are two maps, of distances as they are and in units of local
-    normal variation; a pixel, and the score of an image, is the geometric mean of
-    both. With a comparison, pixels are multiplied by a power of the odds of damage, and
-    the score is the geometric mean of those without it and with it: it tells small
-    damage apart from what varies, and knows less of large changes.
+    normal variation; a pixel is the geometric mean of both, and the score of an image
+    comes from the second alone, if that counts. With a comparison, pixels are
+    multiplied by a power of the odds of damage, and the score is the geometric mean of
+    those without it and with it: it tells small damage apart from what varies, and
+    knows less of large changes.
     """
     distances = [found.distances]
     if found.near is not None:
@@ -96,26 +97,31 @@ def _read_scales(found, logits, bank, score_pixels):
         distances.append({i: raise_them(x, near[i]) for i, x in distances[0].items()})
     factors = [_make_maps(x, found.variation, bank) for x in distances]
     maps = [geometric_mean(x, bank.weights) for x in factors]
-    largest = [[mean_of_largest(y, score_pixels) for y in x] for x in factors]
-    abnormality = [geometric_mean(x, bank.weights) for x in largest]
+    deciding = [x[-1] if bank.weights[1] > 0 else x[0] for x in factors]
+    abnormality = [mean_of_largest(x, score_pixels) for x in deciding]
     if logits is not None:
         odds = [torch.exp(bank.comparison_weight * logits)]
         # What a known defect raises counts, whatever the comparison takes it for.
         for raised in maps[1:]:
             is_raised = raised > _RAISED * maps[0]
             odds.append(torch.where(is_raised, odds[0].clamp(min=1), odds[0]))
-        maps = [x * y for x, y in zip(maps, odds, strict=True)]
-        compared = [mean_of_largest(x, score_pixels) for x in maps]
+        maps, deciding = (
+            [x * y for x, y in zip(own, odds, strict=True)] for own in (maps, deciding)
+        )
+        compared = [mean_of_largest(x, score_pixels) for x in deciding]
         pairs = zip(abnormality, compared, strict=True)
         abnormality = [(x * y).sqrt() for x, y in pairs]
     return [Reading(*x) for x in zip(maps, abnormality, strict=True)]
 
 
 def _make_maps(distances, variation, bank):
-    """Return maps of distances and, with a variation, of these in units of it."""
+    """Return maps of distances and, with a variation, of these relative to it.
+
+    In the same unit: where variation is large, both are the same, about.
+    """
     maps = [_join_scales(distances, bank)]
     if variation is not None:
-        relative = {i: x / variation[i] for i, x in distances.items()}
+        relative = {i: x / variation[i] * bank.large[i] for i, x in distances.items()}
         maps.append(_join_scales(relative, bank))
     return maps
 

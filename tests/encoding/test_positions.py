@@ -70,9 +70,9 @@ def test_places_tell_nothing_where_all_are_the_same(rng, grid):
 @pytest.mark.parametrize(
     ("alignment", "weight", "expected"),
     [
-        (1.0, "auto", 40),
-        (0.75, "auto", 40),
-        (0.5, "auto", 20),
+        (1.0, "auto", 20),
+        (0.75, "auto", 20),
+        (0.5, "auto", 10),
         (0.2, "auto", 0),
         (-0.1, "auto", 0),
         (0.0, 3.0, 6),
