@@ -5,8 +5,10 @@ from skpatchsvdd._calibration.groups import (
     check_groups,
     check_more_groups,
     check_n_groups,
+    find_twins,
     number_owners,
     split_groups,
+    warn_of_twins,
 )
 from skpatchsvdd._calibration.threshold import (
     are_tied,
@@ -17,4 +19,3 @@ from skpatchsvdd._calibration.threshold import (
     threshold_from_scores,
     warn_of_collapse,
 )
-from skpatchsvdd._calibration.twins import find_twins, warn_of_twins
