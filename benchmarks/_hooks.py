@@ -23,8 +23,7 @@ import numpy as np
 import torch
 from _common import stopwatch
 
-from skpatchsvdd._bank.approximate import make_index
-from skpatchsvdd._bank.collect import collect_banks
+from skpatchsvdd._bank.collect import collect_banks, make_index
 from skpatchsvdd._bank.exact import Bank
 from skpatchsvdd._bank.variation import Sampler, Variation
 from skpatchsvdd._encoding.base import PatchEncoder, grid_shape

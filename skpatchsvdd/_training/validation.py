@@ -5,7 +5,7 @@ import copy
 import numpy as np
 import torch
 
-from skpatchsvdd._bank import collect_banks, make_index
+from skpatchsvdd._bank import ExactIndex, collect_banks
 from skpatchsvdd._encoding import find_units, largest_patch
 from skpatchsvdd._images import pixels_to_float, stack_images
 from skpatchsvdd._scoring import DeviceBank, FittedBank, score_images
@@ -61,7 +61,7 @@ class DefectCheck:
         weight = self._options.position_weight
         units = find_units(dense, self._compared, weight, rng)
         banks = collect_banks(dense, self._bank, units, None, rng)
-        indexes = [make_index(x, "exact", dense.device, None, 0) for x in banks]
+        indexes = [ExactIndex(x) for x in banks]
         bank = FittedBank(setting=self._setting, indexes=indexes, units=units)
         scores = score_images(self._images, DeviceBank(dense, bank))
         if not np.isfinite(scores).all():
