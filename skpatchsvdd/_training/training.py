@@ -11,14 +11,12 @@ from sklearn.exceptions import ConvergenceWarning
 
 from skpatchsvdd._encoding import join_encoders, make_encoder
 from skpatchsvdd._images import pixels_to_float
-from skpatchsvdd._training.crops import CropSampler
-from skpatchsvdd._training.defects import Fillings, draw_places, take_masked
-from skpatchsvdd._training.dense_losses import DenseLoss
-from skpatchsvdd._training.embedding import EmbeddingLoss, FeaturePool
-from skpatchsvdd._training.loop import run_training
+from skpatchsvdd._training.crops import CropSampler, Fillings, draw_places, take_masked
+from skpatchsvdd._training.embedding import EmbeddingLoss, FeaturePool, whiten
+from skpatchsvdd._training.loop import Watch, run_training
+from skpatchsvdd._training.losses import DenseLoss
 from skpatchsvdd._training.paper import PairSampler, PatchSVDDLoss
-from skpatchsvdd._training.validation import DefectCheck, Watch, make_copies
-from skpatchsvdd._training.whitening import whiten
+from skpatchsvdd._training.validation import DefectCheck, make_copies
 from skpatchsvdd._utils import draw_seed, training_layout, warn
 
 # Number of checks during training: as few as still catch a collapse, since one takes as
