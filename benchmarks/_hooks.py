@@ -33,7 +33,7 @@ from skpatchsvdd._encoding.positions import find_units
 from skpatchsvdd._encoding.registry import ENCODERS, make_encoder
 from skpatchsvdd._images.arrays import check_images
 from skpatchsvdd._learnt import describe_learnt, set_learnt
-from skpatchsvdd._options import resolve_options
+from skpatchsvdd._parameters import resolve_options
 from skpatchsvdd._scoring.fitted import FitContext, FittedBank
 from skpatchsvdd._scoring.inspect import DeviceBank, encode_each, score_images
 from skpatchsvdd._scoring.maps import Found, read_distances

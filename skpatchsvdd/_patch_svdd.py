@@ -66,8 +66,7 @@ from skpatchsvdd._learnt import (
     show_learnt,
     take_snapshot,
 )
-from skpatchsvdd._options import resolve_options
-from skpatchsvdd._parameters import make_inspection, make_training
+from skpatchsvdd._parameters import make_inspection, make_training, resolve_options
 from skpatchsvdd._scoring import (
     FitContext,
     NormalImages,

@@ -24,7 +24,7 @@ from skpatchsvdd._bank import (
 )
 from skpatchsvdd._encoding import DenseSetting, find_units, join_encoders
 from skpatchsvdd._images import ImageStack
-from skpatchsvdd._options import Options
+from skpatchsvdd._parameters import Options
 from skpatchsvdd._scoring.inspect import FittedBank, encode_each, score_features
 from skpatchsvdd._utils import Report, draw_seed, say_time_left
 
