@@ -50,7 +50,7 @@ from skpatchsvdd._training.losses import (
 from skpatchsvdd._training.paper import PatchSVDDLoss, svdd_prime_loss
 from skpatchsvdd._utils import check_device
 from skpatchsvdd._utils.computing import exact_convolutions, training_autocast
-from skpatchsvdd._utils.progress import Report
+from skpatchsvdd._utils.messages import Report
 
 __all__ = [
     "DIRECTIONS",
