@@ -40,6 +40,17 @@ class Calibration(Saved):
     held_out: "Calibration | None" = None
     fixed: float | None = None  # the threshold that people chose, instead of `rate`
 
+    @classmethod
+    def start(cls, normal, plain, rate):
+        """Return the calibration of `NormalImages` with these scores."""
+        return cls(
+            plain=plain,
+            calibrates=normal.calibrates,
+            owners=normal.owners,
+            groups=normal.groups,
+            rate=rate,
+        )
+
     def __len__(self):
         return len(self.plain)
 
@@ -171,13 +182,11 @@ class Calibration(Saved):
         """Return the numbers of as many new groups."""
         return self.owners.max() + 1 + np.arange(n_images)
 
-    def extend(self, plain, owners, groups=None, is_seen=False):
+    def extend(self, plain, owners, calibrates, groups):
         """Return the calibration with more images, without what raises their scores.
 
-        `groups` are their labels, or None; those of groups that the encoder was trained
-        on, `is_seen`, do not calibrate.
+        `groups` are their labels, or None.
         """
-        calibrates = np.ones(len(plain), dtype=bool) & ~np.asarray(is_seen)
         return self.change(
             plain=np.concatenate([self.plain, plain]),
             owners=np.concatenate([self.owners, owners]),
@@ -219,6 +228,6 @@ class Calibration(Saved):
                 owners = joined.number_new(len(new))
             else:
                 owners = joined.number(labels)
-            is_seen = ~other.calibrates[new]
-            joined = joined.extend(other.plain[new], owners, labels, is_seen)
+            plain, calibrates = other.plain[new], other.calibrates[new]
+            joined = joined.extend(plain, owners, calibrates, labels)
         return joined
