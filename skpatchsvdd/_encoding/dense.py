@@ -134,14 +134,11 @@ class DenseEncoder:
 
     def _center_images(self, images):
         """Return images less the centre, (n, n_channels, height, width)."""
-        if not isinstance(images, torch.Tensor):
-            images = self.move(images)
         x = pixels_to_float(images)
         if self.reduction > 1:
             x = resize_images(x.permute(0, 3, 1, 2), self.image_size)
             x = x.permute(0, 2, 3, 1)
-        x = x - self._center
-        x = x.permute(0, 3, 1, 2)  # (n, c, h, w)
+        x = (x - self._center).permute(0, 3, 1, 2)  # (n, c, h, w)
         return x if self._roi is None else torch.where(self._roi, x, 0.0)
 
     def picture(self, images):

@@ -122,7 +122,7 @@ def build_bank(normal, context):
     for size, unit in zip(dense.patch_sizes, units, strict=True):
         counts = "count" if unit > 0 else "do not count"
         report.log(f"positions of patches of {size} {counts}")
-    features = dense.encode(dense.move(normal.stack.read([0])))
+    features = dense.encode(normal.stack.read([0]))
     pairs = zip(features, units, strict=True)
     n_features = [x.shape[-1] + 2 * (unit > 0) for x, unit in pairs]
     empty = FittedBank(

@@ -94,9 +94,9 @@ def find_nearest(x, others, is_exact=False):
         return products.min(dim=1).indices  # `argmin` takes four times as long on CPUs
 
 
-def distance(x, y, dim):
-    """Euclidean distance with a finite gradient at 0."""
-    return ((x - y).square().sum(dim=dim) + TINY**2).sqrt()
+def distance(x, y):
+    """Euclidean distance along axis 1, with a finite gradient at 0."""
+    return ((x - y).square().sum(dim=1) + TINY**2).sqrt()
 
 
 def look_up(table, index):
@@ -252,8 +252,8 @@ class DenseLoss(Objective):
         """Return the SVDD' and the scale term."""
         # Far enough in the batch to be another crop, where there are several.
         far = len(x) // 2
-        apart = distance(x, x.roll(far, dims=0), dim=1) + TINY
-        svdd = torch.log1p(distance(x, seen_again, dim=1) / apart)
+        apart = distance(x, x.roll(far, dims=0)) + TINY
+        svdd = torch.log1p(distance(x, seen_again) / apart)
         is_far_seen = None if is_seen is None else is_seen.roll(far)
         scale = _mean(apart.log(), is_seen, is_far_seen) - self.log_distance
         is_intact = (damaged == 0).float()
@@ -284,9 +284,9 @@ def damage_loss(plain, seen_again, damaged, is_seen=None, is_exact=False):
     if is_seen is not None:  # what does not count is far from everything
         far = _FAR * (1 + others.detach().abs().amax())
         others = torch.where(is_seen[::every, None] == 0, far, others)
-    between = distance(plain, seen_again, dim=1)
+    between = distance(plain, seen_again)
     nearest = look_up(others, find_nearest(seen_again, others, is_exact))
-    nearest = torch.minimum(between, distance(seen_again, nearest, dim=1))
+    nearest = torch.minimum(between, distance(seen_again, nearest))
     usual = _mean(between, (damaged == 0).float(), is_seen)
     return _mean(torch.log1p(usual / nearest), weight, is_seen)
 

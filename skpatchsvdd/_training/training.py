@@ -212,7 +212,7 @@ def _initial_encoder(options, n_channels, former, embedded, generator):
     return copy.deepcopy(first)
 
 
-def _make_sampler(images, masked, context, generator, embedded=None):
+def _make_sampler(images, masked, context, generator, embedded):
     setting, options = context.setting, context.options
     pixels = _load_pixels(images, setting.device)
     center, roi = (
