@@ -43,42 +43,12 @@ class Changes(NamedTuple):
     after: np.ndarray
     offset_before: float
     offset: float
+    n_right_before: int  # of the reviewed images
+    n_right: int
+    wrong: list  # reviewed files that are not right yet
+    gone_alarms: list  # of the others
+    new_alarms: list
     suspects: list  # files called good that look defective, p-values before and after
-
-    @property
-    def are_good(self):
-        """Whether each of the reviewed images is good, of bool."""
-        return np.array([x.is_good for x in self.known])
-
-    @property
-    def n_right_before(self):
-        """Of how many of the reviewed images the model was right."""
-        return int(np.sum(self.before[: len(self.known)] != self.are_good))
-
-    @property
-    def n_right(self):
-        """Of how many it is now."""
-        return int(np.sum(self.after[: len(self.known)] != self.are_good))
-
-    @property
-    def wrong(self):
-        """The reviewed files that are not right yet."""
-        pairs = zip(self.known, self.after, strict=False)
-        return [x.file for x, is_alarm in pairs if is_alarm == x.is_good]
-
-    @property
-    def gone_alarms(self):
-        """The other files that raise an alarm no more."""
-        return self._take_others(self.before & ~self.after)
-
-    @property
-    def new_alarms(self):
-        """Those that raise one now."""
-        return self._take_others(self.after & ~self.before)
-
-    def _take_others(self, is_taken):
-        pairs = zip(self.others, is_taken[len(self.known) :], strict=True)
-        return [file for file, is_one in pairs if is_one]
 
     @property
     def doubt(self):
@@ -108,13 +78,7 @@ def try_review(path, est, model, folder=None, others=(), verbose=1):
     Nothing is learnt unless all of the review can be. `folder` is where the images are,
     if not where the review says; `others` are files whose changes are counted, too.
     """
-    review = read_review(path)
-    if review.model not in (None, fingerprint(est)):
-        raise ValueError(
-            f"{path} is a review of another model's report, not of one by "
-            f"{model}. Pass that model, or inspect the images with this one and "
-            "review its report."
-        )
+    review = _read_own(path, est, model)
     known = _find_known(review, est, path, folder or review.folder)
     reviewed = {os.path.realpath(x.file) for x in known}
     others = [x for x in others if os.path.realpath(x) not in reviewed]
@@ -129,7 +93,7 @@ def try_review(path, est, model, folder=None, others=(), verbose=1):
     n_known = len(est.calibration_scores_)
     is_new = teach(est, known, before[: len(known)])
     after, p_after = look() if is_new else (before, p_before)
-    is_good = np.array([x.is_good for x in known])
+    n, is_good = len(known), np.array([x.is_good for x in known])
     is_strange = is_good & (p_before < STRANGE) & (n_known >= MIN_IMAGES)
     return Changes(
         est=est if is_new else None,
@@ -139,11 +103,28 @@ def try_review(path, est, model, folder=None, others=(), verbose=1):
         after=after,
         offset_before=offset,
         offset=est.offset_,
+        n_right_before=int(np.sum(before[:n] != is_good)),
+        n_right=int(np.sum(after[:n] != is_good)),
+        wrong=[files[i] for i in np.flatnonzero(after[:n] == is_good)],
+        gone_alarms=[files[n + i] for i in np.flatnonzero((before & ~after)[n:])],
+        new_alarms=[files[n + i] for i in np.flatnonzero((after & ~before)[n:])],
         suspects=[
             (files[i], float(p_before[i]), float(p_after[i]))
             for i in np.flatnonzero(is_strange)
         ],
     )
+
+
+def _read_own(path, est, model):
+    """Return the review of a report by this model, or raise."""
+    review = read_review(path)
+    if review.model not in (None, fingerprint(est)):
+        raise ValueError(
+            f"{path} is a review of another model's report, not of one by "
+            f"{model}. Pass that model, or inspect the images with this one and "
+            "review its report."
+        )
+    return review
 
 
 def teach(est, reviewed, are_alarms):
@@ -262,8 +243,8 @@ def _tell_reviewed(changes):
         f"{changes.n_right_before}, and is now about {changes.n_right}"
     )
     before, after = changes.before[:n_known], changes.after[:n_known]
-    are_good = changes.are_good
-    for name, part in (("good", are_good), ("defective", ~are_good)):
+    is_good = np.array([x.is_good for x in changes.known])
+    for name, part in (("good", is_good), ("defective", ~is_good)):
         if part.any():
             was, now, n_images = before[part].sum(), after[part].sum(), part.sum()
             print(f"  really {name}: {was} of {n_images} raised an alarm, {now} do now")
