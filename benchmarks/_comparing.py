@@ -14,7 +14,7 @@ from skpatchsvdd._encoding.positions import (
     _fraction_within,
 )
 from skpatchsvdd._encoding.scales import SCALES
-from skpatchsvdd._training.whitening import shrinkage
+from skpatchsvdd._training.embedding import shrinkage
 
 # Iterations: ten halvings of how far the smallest eigenvalues are from 1, and a few.
 _N_NEWTON = 18

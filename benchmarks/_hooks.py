@@ -23,8 +23,7 @@ import numpy as np
 import torch
 from _common import stopwatch
 
-from skpatchsvdd._bank.approximate import make_index
-from skpatchsvdd._bank.collect import collect_banks
+from skpatchsvdd._bank.collect import collect_banks, make_index
 from skpatchsvdd._bank.exact import Bank
 from skpatchsvdd._bank.variation import Sampler, Variation
 from skpatchsvdd._encoding.base import PatchEncoder, grid_shape
@@ -34,21 +33,24 @@ from skpatchsvdd._encoding.positions import find_units
 from skpatchsvdd._encoding.registry import ENCODERS, make_encoder
 from skpatchsvdd._images.arrays import check_images
 from skpatchsvdd._learnt import describe_learnt, set_learnt
-from skpatchsvdd._options import resolve_options
+from skpatchsvdd._parameters import resolve_options
 from skpatchsvdd._scoring.fitted import FitContext, FittedBank
 from skpatchsvdd._scoring.inspect import DeviceBank, encode_each, score_images
 from skpatchsvdd._scoring.maps import Found, read_distances
 from skpatchsvdd._synthetic import make_probes, rank_pixels, rate_ranks, rate_scores
-from skpatchsvdd._training import training, whitening
+from skpatchsvdd._training import embedding, training
 from skpatchsvdd._training.crops import crop_size
-from skpatchsvdd._training.dense_losses import DenseLoss
-from skpatchsvdd._training.loop import Objective
-from skpatchsvdd._training.pairs import DIRECTIONS, distance, pairs_of_a_crop
+from skpatchsvdd._training.loop import Objective, Watch
+from skpatchsvdd._training.losses import (
+    DIRECTIONS,
+    DenseLoss,
+    distance,
+    pairs_of_a_crop,
+)
 from skpatchsvdd._training.paper import PatchSVDDLoss, svdd_prime_loss
-from skpatchsvdd._training.validation import Watch
 from skpatchsvdd._utils import check_device
 from skpatchsvdd._utils.computing import exact_convolutions, training_autocast
-from skpatchsvdd._utils.progress import Report
+from skpatchsvdd._utils.messages import Report
 
 __all__ = [
     "DIRECTIONS",
@@ -94,11 +96,11 @@ __all__ = [
 @contextmanager
 def without_whitening():
     """Let embeddings begin with the features as they are."""
-    power, whitening._POWER = whitening._POWER, 0
+    power, embedding._POWER = embedding._POWER, 0
     try:
         yield
     finally:
-        whitening._POWER = power
+        embedding._POWER = power
 
 
 @contextmanager

@@ -66,8 +66,7 @@ from skpatchsvdd._learnt import (
     show_learnt,
     take_snapshot,
 )
-from skpatchsvdd._options import resolve_options
-from skpatchsvdd._parameters import make_inspection, make_training
+from skpatchsvdd._parameters import make_inspection, make_training, resolve_options
 from skpatchsvdd._scoring import (
     FitContext,
     NormalImages,
@@ -578,41 +577,27 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         roi, rng = check_roi(self.roi, images), check_random_state(self.random_state)
         everyone = self._identify(images, groups, defective)
         is_aside, p_values = self._find_defective(everyone, options, device, roi)
-        is_learnt = ~is_aside
-        groups = None if groups is None else groups[is_learnt]
-        normal, calibrates = self._split(everyone.take(is_learnt), groups, options, rng)
-        n_tasks = 2 + options.trains + (len(defective) > 0)  # encoding and scoring
+        normal = self._split(everyone.take(~is_aside), options, rng)
+        n_tasks = 2 + options.trains + (defective is not None)  # encoding and scoring
         report = open_report(self, X, y, n_tasks)
-        setting = DenseSetting(
-            images.image_shape[:2],
-            _center_of(normal, options.training),
-            options.light,
-            strides,
-            device,
-            roi,
-            images.reduction,
-        )
+        setting = _make_setting(normal, options, strides, device, roi)
         context = FitContext(setting, options, rng, report)
-        if images.reduction > 1:
-            foretell(images, pretrained, context)
+        foretell(images, pretrained, context)
         training = train_encoder(
             normal.shown_stack(), context, former, pretrained, defective
         )
         with self._kept_if_unfinished(training):
-            training, fitted, scores, owners = self._build(
+            training, fitted, calibration = self._build(
                 normal, training, context, finds_twins
             )
-            context = replace(context, encoder=training.encoder)
-            p_values[is_learnt] = measure_plausibility(scores, scores)
+            scores = calibration.plain
+            p_values[~is_aside] = measure_plausibility(scores, scores)
             suspects = list_suspects(p_values, is_aside, places, images.files)
-            calibration = Calibration(
-                plain=scores,
-                calibrates=calibrates,
-                owners=owners,
-                groups=groups,
-                rate=self.false_alarm_rate,
-            )
-            fitted, calibration = add_defects(defective, fitted, calibration, context)
+            if defective is not None:
+                context = replace(context, encoder=training.encoder)
+                fitted, calibration = add_defects(
+                    defective, fitted, calibration, context
+                )
             fitted = fitted.change(seen=self._list_seen(training, normal, defective))
             learnt = self._describe_fit(fitted, calibration, training, images, suspects)
         warn_of_suspects(suspects)  # which, as an error, leaves all as it was
@@ -677,29 +662,19 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             distances of their kept patches do. An estimator that is not fitted yet is
             fitted; with `corrections` that is an error.
         """
-        if not (isinstance(corrections, bool) or corrections == "similar"):
-            raise ValueError(
-                f"corrections must be True, False or 'similar', got {corrections!r}."
-            )
+        self._check_corrections(corrections)
         if not hasattr(self, "encoder_"):
-            if corrections:
-                raise NotFittedError(
-                    f"corrections={corrections!r} is for normal images that raised a "
-                    f"false alarm, and this {type(self).__name__} is not fitted yet. "
-                    "Call fit, or partial_fit without corrections, first."
-                )
             groups = "auto" if groups is None else groups
             return self.fit(X, y, groups=groups, masks=masks)
         self._validate_params()  # which scikit-learn does before a first call alone
         now = take_snapshot(self)
         images = now._check_scored_images(X)
         labels = check_defects(y, masks, images)
-        if corrections:
+        if corrections or len(labels.normal) == 0:
             groups = None  # they join none
-        elif len(labels.normal):
+        else:
             groups = check_more_groups(groups, now.groups_, len(images))
         calibration = now._calibration.change_rate(now.false_alarm_rate)
-        groups = None if calibration.groups is None else groups
         update = find_update(
             images, labels, groups, now._fitted, calibration, corrections
         )
@@ -715,6 +690,19 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         self._set_learnt(now, fitted, calibration)
         report.end()
         return self
+
+    def _check_corrections(self, corrections):
+        """Raise if `corrections` is no such value, or there is nothing to correct."""
+        if not (isinstance(corrections, bool) or corrections == "similar"):
+            raise ValueError(
+                f"corrections must be True, False or 'similar', got {corrections!r}."
+            )
+        if corrections and not hasattr(self, "encoder_"):
+            raise NotFittedError(
+                f"corrections={corrections!r} is for normal images that raised a "
+                f"false alarm, and this {type(self).__name__} is not fitted yet. "
+                "Call fit, or partial_fit without corrections, first."
+            )
 
     def _check_newcomers(self, images, calibration):
         """Warn of images that look defective, by what has been learnt without them."""
@@ -1408,12 +1396,17 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         return export_onnx(self, path, input_size)
 
     def _check_training_images(self, X, y, groups, masks):
+        """Return normal images, their groups, `DefectiveImages`, and places in X.
+
+        There are None of what nobody has called so.
+        """
         images = check_images(X, image_size=self.image_size)
         n_given = len(images)
         groups = check_groups(groups, n_given)
         labels = check_defects(y, masks, images)
-        normal, defective = labels.normal, take_defective(images, labels)
+        normal, defective = labels.normal, None
         if len(normal) < n_given:
+            defective = take_defective(images, labels).without(())
             images = images.take(normal)
             groups = None if groups is None else groups[normal]
         if len(images) < 2:
@@ -1425,7 +1418,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
                 "not hold."
             )
         check_n_groups(groups)
-        return images.hold(), groups, defective.without(()), normal
+        return images.hold(), groups, defective, normal
 
     def _make_pretrained(self, images, options, device):
         """Return the pretrained encoders, and the strides of all scales."""
@@ -1445,17 +1438,18 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         """Return images as `NormalImages`, with their digests and owners."""
         with self._report().side_progress("reading images", len(images)) as progress:
             digests = digest_images(images, progress)
-        check_apart(defective, set(digests))
+        if defective is not None:
+            check_apart(defective, set(digests))
         numbers = np.arange(len(images))
         owners = numbers if groups is None else number_owners(groups)
-        return NormalImages(images, digests, owners, shown=numbers)
+        return NormalImages(images, digests, owners, shown=numbers, groups=groups)
 
-    def _split(self, normal, groups, options, rng):
-        """Choose which images are trained on; return these, and which calibrate."""
-        former = self._former_images()
+    def _split(self, normal, options, rng):
+        """Return `NormalImages` of which some may be trained on, and some calibrate."""
+        former, groups = self._former_images(), normal.groups
         is_seen = np.array([x in former for x in normal.known])
         owners, shown, calibrates = split_groups(groups, is_seen, options.trains, rng)
-        return replace(normal, owners=owners, shown=shown), calibrates
+        return replace(normal, owners=owners, shown=shown, calibrates=calibrates)
 
     def _former_training(self):
         """Return the training that a warm start goes on from, or None."""
@@ -1505,19 +1499,18 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
 
         With `finds_twins`, also without those that show the same piece. A training
         whose final weights score all images the same has collapsed: it is undone.
-        Returns the training, the bank, the scores, and who is left out with each image.
+        Returns the training, the bank, and the `Calibration` of the scores.
         """
         context = replace(context, encoder=training.encoder)
-        fitted, owners = build_bank(normal, context), normal.owners
-        twins = None
+        fitted, owned, twins = build_bank(normal, context), normal, None
         if finds_twins:
             middle = fitted.indexes[len(fitted.indexes) // 2]
             twins = find_twins(middle.view_bank(), len(normal), context.device)
         # Callbacks have seen the tasks they were told of, and hear nothing of others.
         silent = replace(context, report=self._report())
         if twins is not None:
-            owners = twins
-            fitted = build_bank(replace(normal, owners=twins), silent)
+            owned = replace(normal, owners=twins)
+            fitted = build_bank(owned, silent)
         label = "scoring images, each without its own patches"
         with context.report.progress(label, len(normal)) as progress:
             scores = score_memorized(normal.stack, context.load(fitted), progress)
@@ -1527,7 +1520,8 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
             if twins is not None:
                 warn_of_twins(twins)
             check_scores(scores)
-            return training, fitted, scores, owners
+            rate = self.false_alarm_rate
+            return training, fitted, Calibration.start(owned, scores, rate)
         warn_of_collapse(context.options.training)
         return self._build(normal, undo_training(training), silent, finds_twins)
 
@@ -1554,8 +1548,10 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
     def _list_seen(self, training, normal, defective):
         """Return the digests of all images that the encoder has been trained on."""
         seen = self._former_images()
-        if training.curve:
-            seen = seen | {normal.known[i] for i in normal.shown}
+        if not training.curve:
+            return seen
+        seen = seen | {normal.known[i] for i in normal.shown}
+        if defective is not None:
             pairs = zip(defective.known, defective.masks, strict=True)
             seen |= {digest for digest, mask in pairs if mask is not None}
         return seen
@@ -1675,11 +1671,13 @@ def load(path: str | os.PathLike, mmap: bool = False, encoder=None) -> PatchSVDD
         return load_estimator(PatchSVDD, path, mmap, encoder)
 
 
-def _center_of(normal, training):
-    """Return what is subtracted from every image."""
-    if training == "paper":
-        return normal.shown_stack().mean_image()
-    return np.full((1, 1, 1), _MID_GREY, dtype=np.float32)
+def _make_setting(normal, options, strides, device, roi):
+    """Return how `NormalImages`, and all others that are inspected, are encoded."""
+    center = np.full((1, 1, 1), _MID_GREY, dtype=np.float32)
+    if options.training == "paper":
+        center = normal.shown_stack().mean_image()
+    size, reduction = normal.stack.image_shape[:2], normal.stack.reduction
+    return DenseSetting(size, center, options.light, strides, device, roi, reduction)
 
 
 def _labels(decision):

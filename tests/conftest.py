@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from settings import SEED, apply_settings, describe
 
-from skpatchsvdd import PatchSVDD, Training, _options
+from skpatchsvdd import PatchSVDD, Training, _parameters
 from skpatchsvdd._bank import exact_gpu
 from skpatchsvdd._encoding import networks
 from skpatchsvdd.datasets import make_textures
@@ -45,7 +45,7 @@ def _settings():
 # kernels are for more, encoders have all channels.
 WIDE = networks._SMALL_CHANNELS
 NARROW = WIDE if torch.cuda.is_available() else tuple(n // 8 for n in WIDE)
-LONG, SHORT = _options._EMBEDDING["max_iter"], 4
+LONG, SHORT = _parameters._EMBEDDING["max_iter"], 4
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -55,7 +55,7 @@ def _narrow(request):
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(networks, "_SMALL_CHANNELS", WIDE if is_wide else NARROW)
         n_steps = LONG if is_wide else SHORT
-        monkeypatch.setitem(_options._EMBEDDING, "max_iter", n_steps)
+        monkeypatch.setitem(_parameters._EMBEDDING, "max_iter", n_steps)
         yield
 
 
@@ -64,7 +64,7 @@ def _wide(request, monkeypatch):
     """Make encoders as wide as the paper's in a test that is marked so."""
     if request.node.get_closest_marker("wide"):
         monkeypatch.setattr(networks, "_SMALL_CHANNELS", WIDE)
-        monkeypatch.setitem(_options._EMBEDDING, "max_iter", LONG)
+        monkeypatch.setitem(_parameters._EMBEDDING, "max_iter", LONG)
 
 
 @pytest.fixture(scope="session")

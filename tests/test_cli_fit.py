@@ -14,7 +14,7 @@ from skpatchsvdd._cli import fit as fit_command
 from skpatchsvdd._report import fingerprint
 from skpatchsvdd._screening import Suspects
 from skpatchsvdd._training import loop
-from skpatchsvdd._utils import progress
+from skpatchsvdd._utils import messages
 from skpatchsvdd.datasets import make_textures
 
 
@@ -221,7 +221,7 @@ def test_a_folder_of_defective_images_beside_images_is_refused(
 def test_reading_many_files_says_how_far_it_has_come(
     good, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(progress, "_PATIENCE", 0.0)
+    monkeypatch.setattr(messages, "_PATIENCE", 0.0)
     assert fit(good, "-o", tmp_path / "m") == 0
     out = capsys.readouterr().out
     for label in ("reading files", "reading images", "comparing positions in images"):

@@ -12,7 +12,7 @@ from settings import SEED
 
 from skpatchsvdd import PatchSVDD, load
 from skpatchsvdd._report import digest_file, fingerprint
-from skpatchsvdd._utils import progress
+from skpatchsvdd._utils import messages
 from skpatchsvdd.datasets import make_textures
 
 N_GOOD = 6
@@ -377,7 +377,7 @@ def test_sources_exclude_each_other(photos, model, review, capsys):
 
 
 def test_a_review_says_how_far_it_has_come(model, review, monkeypatch, capsys):
-    monkeypatch.setattr(progress, "_PATIENCE", 0.0)
+    monkeypatch.setattr(messages, "_PATIENCE", 0.0)
     box = [0, 0, 40, 40]
     path = review([good(0), good(2), defective(3, boxes=[box])])
     assert update(model, "--review", path, "--dry-run") in (0, 3)

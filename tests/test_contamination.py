@@ -243,7 +243,7 @@ def test_promise_if_all_that_is_set_aside_was_good(rate, fraction):
 
 def test_what_is_set_aside_does_not_depend_on_the_order(mixed):
     from skpatchsvdd._images import check_images, digest_images
-    from skpatchsvdd._options import resolve_options
+    from skpatchsvdd._parameters import resolve_options
     from skpatchsvdd._scoring import NormalImages
     from skpatchsvdd._utils import check_device
 

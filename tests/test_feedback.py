@@ -200,6 +200,7 @@ def test_groups_do_not_matter_for_defects(normal, dark):
     groups = np.arange(N_NORMAL) // 2
     est = PatchSVDD(**QUICK).fit(normal, groups=groups)
     est.partial_fit(dark[0][:2], [-1, -1], masks=dark[1][:2])
+    est.partial_fit(dark[0][2:3], [-1], groups=["any"], masks=dark[1][2:3])
     assert len(est.groups_) == N_NORMAL
     with pytest.raises(ValueError, match="fit was given groups, and partial_fit was"):
         est.partial_fit(dark[0][2:4], [-1, 1])

@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from trainings import interrupt
 
 from skpatchsvdd import PatchSVDD, Training, _patch_svdd
-from skpatchsvdd._options import resolve_options
+from skpatchsvdd._parameters import resolve_options
 from skpatchsvdd._training import loop, training, validation
 from skpatchsvdd.datasets import make_textures
 

@@ -11,7 +11,7 @@ from settings import SEED
 from sklearn.utils import Bunch
 
 from skpatchsvdd import load
-from skpatchsvdd._calibration.threshold import bound_rate, tune_threshold
+from skpatchsvdd._calibration.labelled import bound_rate, tune_threshold
 from skpatchsvdd.datasets import make_textures
 
 COSTS = [(math.inf, 1.0), (10.0, 1.0), (1.0, 1.0), (0.5, 3.0)]

@@ -15,9 +15,9 @@ import skpatchsvdd
 ROOT = Path(skpatchsvdd.__file__).parent
 # Rooms (packages) and modules by floor; imports run downwards or along a floor.
 FLOORS = """
-_gpu _images _parameters _synthetic _utils _version drift encoders metrics
+_gpu _images _synthetic _utils _version drift encoders metrics
 _bank _comparison _encoding
-_options _scoring _training
+_parameters _scoring _training
 _calibration _screening
 _feedback
 _export _learnt _storage

@@ -14,7 +14,7 @@ from sklearn.model_selection import GridSearchCV, KFold
 from test_contributing import ROOT
 
 from skpatchsvdd import Inspection, PatchSVDD, Training, load
-from skpatchsvdd._options import resolve_options
+from skpatchsvdd._parameters import resolve_options
 from skpatchsvdd._utils import read_tensors, write_tensors
 
 CPU = torch.device("cpu")

@@ -13,7 +13,7 @@ from settings import SEED
 
 from skpatchsvdd import Inspection, PatchSVDD, Training, load
 from skpatchsvdd._calibration import Calibration
-from skpatchsvdd._calibration.threshold import count_scores
+from skpatchsvdd._calibration.calibration import count_scores
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*")
 # Images or groups of a collection, collections, and the share that may be called

@@ -21,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from skpatchsvdd import PatchSVDD
-from skpatchsvdd._calibration.threshold import p_values_from_scores
+from skpatchsvdd._calibration.calibration import p_values_from_scores
 from skpatchsvdd._images import read_display
 from skpatchsvdd._report import Page, save_sheet
 from skpatchsvdd._report.pictures import OVERLAY_SIZE, encode_map

@@ -9,7 +9,7 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
-from skpatchsvdd._calibration.threshold import threshold_from_scores
+from skpatchsvdd._calibration.calibration import threshold_from_scores
 from skpatchsvdd._images.arrays import check_images
 from skpatchsvdd.model_selection import SyntheticDefectScorer
 

@@ -191,7 +191,7 @@ class SVDDLoss(Objective):
     def forward(self, encoder, batch):
         """Return the loss terms."""
         features = zip(encoder.encode_patches(batch), self.centers, strict=True)
-        return self._name(distance(x.float(), c, dim=1).mean() for x, c in features)
+        return self._name(distance(x.float(), c).mean() for x, c in features)
 
 
 class DenseSVDDLoss(Objective):
@@ -214,7 +214,7 @@ class DenseSVDDLoss(Objective):
         """Return the loss terms."""
         maps = encoder.encode_images(batch, self.strides)
         return self._name(
-            distance(x.float(), center[:, None, None], dim=1).mean()
+            distance(x.float(), center[:, None, None]).mean()
             for x, center in zip(maps, self.centers, strict=True)
         )
 

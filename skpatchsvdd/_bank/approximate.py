@@ -1,8 +1,7 @@
-"""Which search a bank gets; pynndescent, of which exact search has the last word."""
+"""Search that begins with pynndescent, of which exact search has the last word."""
 
 import os
 import pickle
-import sys
 
 import numpy as np
 import torch
@@ -16,20 +15,6 @@ _N_NEIGHBORS = 15
 # pynndescent keeps what a query works with in its index: one at a time.
 _QUERYING = make_lock()
 _built_in = None  # the process in which an index was built first
-
-
-def make_index(bank, method, device, n_jobs, seed, log=None):
-    """Index a bank of normal features, which the index takes over.
-
-    "auto" is exact. "pynndescent" is built with `n_jobs` threads where queries come
-    from a CPU; a GPU does without. Both give the same distances, for any seed.
-    ``log(message)`` is told of compilations.
-    """
-    if method != "pynndescent" or device.type != "cpu":
-        return ExactIndex(bank, seed)
-    if log is not None and "pynndescent" not in sys.modules:
-        log("compiling pynndescent, about a minute once in a process")
-    return ApproximateIndex(bank, n_jobs, seed)
 
 
 class ApproximateIndex(Saved):

@@ -78,13 +78,7 @@ def try_review(path, est, model, folder=None, others=(), verbose=1):
     Nothing is learnt unless all of the review can be. `folder` is where the images are,
     if not where the review says; `others` are files whose changes are counted, too.
     """
-    review = read_review(path)
-    if review.model not in (None, fingerprint(est)):
-        raise ValueError(
-            f"{path} is a review of another model's report, not of one by "
-            f"{model}. Pass that model, or inspect the images with this one and "
-            "review its report."
-        )
+    review = _read_own(path, est, model)
     known = _find_known(review, est, path, folder or review.folder)
     reviewed = {os.path.realpath(x.file) for x in known}
     others = [x for x in others if os.path.realpath(x) not in reviewed]
@@ -119,6 +113,18 @@ def try_review(path, est, model, folder=None, others=(), verbose=1):
             for i in np.flatnonzero(is_strange)
         ],
     )
+
+
+def _read_own(path, est, model):
+    """Return the review of a report by this model, or raise."""
+    review = read_review(path)
+    if review.model not in (None, fingerprint(est)):
+        raise ValueError(
+            f"{path} is a review of another model's report, not of one by "
+            f"{model}. Pass that model, or inspect the images with this one and "
+            "review its report."
+        )
+    return review
 
 
 def teach(est, reviewed, are_alarms):

@@ -96,13 +96,7 @@ class DenseEncoder:
         self.cells = [find_cells(roi, grid, *scale) for grid, scale in pairs]
         self._roi = None if roi is None else torch.tensor(roi, device=device)
         self._center = torch.tensor(center, device=device)
-        copied = copy.deepcopy(encoder).to(device).requires_grad_(False)
-        self._members, start = [], 0  # each with a slice of the scales
-        for member in copied.members:
-            stop = start + len(member.patch_sizes)
-            self._members.append((member, slice(start, stop)))
-            start = stop
-            member.prepare()
+        self._members = _load_members(encoder, device)
 
     @property
     def batch_size(self):
@@ -140,14 +134,11 @@ class DenseEncoder:
 
     def _center_images(self, images):
         """Return images less the centre, (n, n_channels, height, width)."""
-        if not isinstance(images, torch.Tensor):
-            images = self.move(images)
         x = pixels_to_float(images)
         if self.reduction > 1:
             x = resize_images(x.permute(0, 3, 1, 2), self.image_size)
             x = x.permute(0, 2, 3, 1)
-        x = x - self._center
-        x = x.permute(0, 3, 1, 2)  # (n, c, h, w)
+        x = (x - self._center).permute(0, 3, 1, 2)  # (n, c, h, w)
         return x if self._roi is None else torch.where(self._roi, x, 0.0)
 
     def picture(self, images):
@@ -274,6 +265,18 @@ class DenseEncoder:
             if progress is not None:
                 progress(start + len(batch))
         return [torch.cat(scale) for scale in zip(*batches, strict=True)]
+
+
+def _load_members(encoder, device):
+    """Return copies of encoders on a device, each with its slice of the scales."""
+    copied = copy.deepcopy(encoder).to(device).requires_grad_(False)
+    members, start = [], 0
+    for member in copied.members:
+        stop = start + len(member.patch_sizes)
+        members.append((member, slice(start, stop)))
+        start = stop
+        member.prepare()
+    return members
 
 
 def add_positions(features, stride, image_size, unit):

@@ -33,8 +33,6 @@ class Update:
     """What some images tell that is not known yet."""
 
     normal: NormalImages  # those that the bank does not hold
-    groups: np.ndarray | None  # their groups
-    is_seen: np.ndarray | bool  # whether the encoder was trained on these groups
     defective: DefectiveImages  # of defects that are not known
     withdrawn: set  # digests of defective images that are now called normal
     renamed: dict  # the kinds of known defects called something else, by digest
@@ -60,19 +58,19 @@ def find_update(images, labels, groups, fitted, calibration, corrections):
     corrected = set(digests) - feedback.corrected if corrections else set()
     if corrections is True:  # none of these joins the bank
         new = []
-    owners, is_seen = calibration.number_new(len(new)), bool(corrections)
+    owners = calibration.number_new(len(new))
+    calibrates = np.full(len(new), not corrections)
     if groups is not None:
         groups = groups[labels.normal][new]
         owners = calibration.number(groups)
         was_seen = [digest in fitted.seen for digest in fitted.known]
-        is_seen = np.isin(owners, calibration.owners[was_seen])
+        calibrates = ~np.isin(owners, calibration.owners[was_seen])
+    known = [digests[i] for i in new]
     defective, former = take_defective(images, labels), feedback.kinds
     check_apart(defective, set(digests), fitted.known)
     now = zip(defective.known, defective.kinds, strict=True)
     return Update(
-        NormalImages(stack.take(new), [digests[i] for i in new], owners, np.arange(0)),
-        groups,
-        is_seen,
+        NormalImages(stack.take(new), known, owners, np.arange(0), groups, calibrates),
         defective.without(former),
         set(former) & set(digests),
         {x: kind for x, kind in now if former.get(x, kind) != kind},
@@ -169,8 +167,6 @@ def hold_out(images, groups, fitted, bank, report):
 
 def add_defects(defective, fitted, calibration, context):
     """Return a new bank and its calibration that `DefectiveImages` have joined."""
-    if len(defective) == 0:
-        return fitted, calibration
     feedback = Feedback(defects=learn_defects(None, defective, fitted, context))
     return apply_feedback(fitted, fitted, calibration, feedback, context)
 
@@ -184,9 +180,7 @@ def apply_update(fitted, calibration, update, context):
         label = "scoring images, each without its own patches"
         with context.report.side_progress(label, len(new)) as progress:
             scores = score_memorized(new.stack, context.load(fitted), progress)
-        calibration = calibration.extend(
-            scores, new.owners, update.groups, update.is_seen
-        )
+        calibration = calibration.extend(scores, new.owners, new.calibrates, new.groups)
     defects = drop_defects(feedback.defects, update.withdrawn)
     defects = rename_defects(defects, update.renamed)
     if len(update.defective):

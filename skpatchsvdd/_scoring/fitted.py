@@ -24,7 +24,7 @@ from skpatchsvdd._bank import (
 )
 from skpatchsvdd._encoding import DenseSetting, find_units, join_encoders
 from skpatchsvdd._images import ImageStack
-from skpatchsvdd._options import Options
+from skpatchsvdd._parameters import Options
 from skpatchsvdd._scoring.inspect import FittedBank, encode_each, score_features
 from skpatchsvdd._utils import Report, draw_seed, say_time_left
 
@@ -63,6 +63,8 @@ class NormalImages:
     known: list  # their digests, bytes
     owners: np.ndarray  # the number of the owner, image or group, of each
     shown: np.ndarray  # indices of those that the encoder may be trained on
+    groups: np.ndarray | None = None  # the user's label of each one's group
+    calibrates: np.ndarray | None = None  # bool, whether thresholds come from each
 
     def __len__(self):
         return len(self.stack)
@@ -78,6 +80,8 @@ class NormalImages:
             [self.known[i] for i in taken],
             owners,
             np.flatnonzero(np.isin(taken, self.shown)),
+            None if self.groups is None else self.groups[taken],
+            None if self.calibrates is None else self.calibrates[taken],
         )
 
     @property
@@ -91,7 +95,9 @@ class NormalImages:
 
 
 def foretell(images, pretrained, context):
-    """Say, by the time that one image takes to encode, how long all will take."""
+    """Say, of images at full resolution, how long all take, by the time of one."""
+    if images.reduction == 1:
+        return
     dense = context.setting.make(join_encoders(pretrained))
     start = time.perf_counter()
     dense.encode(images.read([0]))
@@ -116,7 +122,7 @@ def build_bank(normal, context):
     for size, unit in zip(dense.patch_sizes, units, strict=True):
         counts = "count" if unit > 0 else "do not count"
         report.log(f"positions of patches of {size} {counts}")
-    features = dense.encode(dense.move(normal.stack.read([0])))
+    features = dense.encode(normal.stack.read([0]))
     pairs = zip(features, units, strict=True)
     n_features = [x.shape[-1] + 2 * (unit > 0) for x, unit in pairs]
     empty = FittedBank(

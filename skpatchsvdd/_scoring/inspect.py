@@ -1,7 +1,7 @@
 """The path of an image to its score: encode, search, compare, join."""
 
 import weakref
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -78,11 +78,6 @@ class FittedBank(Saved):
         """Raise if the bank is mapped from a file that is no longer what it was."""
         for index in self.indexes:
             index.check_file()
-
-    @classmethod
-    def saved_names(cls):
-        """Return the names of what is saved: all that it is made of."""
-        return tuple(x.name for x in fields(cls) if x.init)
 
     def _unsaved(self):
         return {"_on_device": {}}

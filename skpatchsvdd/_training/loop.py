@@ -1,5 +1,6 @@
-"""The loop that trains an encoder, and Adam, on one long vector of all parameters."""
+"""The loop that trains an encoder, the checks in it, and Adam, on one long vector."""
 
+import copy
 import functools
 import math
 from contextlib import nullcontext
@@ -212,6 +213,53 @@ def _apply(function, *batches):
     if isinstance(batches[0], torch.Tensor):
         return function(*batches)
     return [_apply(function, *members) for members in zip(*batches, strict=True)]
+
+
+class Watch:
+    """Checks an encoder now and then while it is trained, and keeps the best weights.
+
+    ``check(encoder)`` gives a score, high is good, every so many steps; `patience` is
+    the number of checks without a better one after which to stop, None never stops.
+    `first_encoder` and `best_encoder` are copies on the CPU from the first look and
+    from the best one, as ``finish(encoder)`` makes them of what is trained; `kept` is
+    the step whose weights were kept in the end.
+    """
+
+    def __init__(self, check, every, patience=None):
+        self.steps, self.scores = [], []
+        self.first_encoder = self.best_encoder = None
+        self.kept = 0
+        self.finish = copy.deepcopy
+        self._check = check
+        self._every = every
+        self._patience = patience
+
+    @property
+    def best(self):
+        """Index of the best score among all checks; the later one of equals."""
+        return len(self.scores) - 1 - int(np.argmax(self.scores[::-1]))
+
+    def forget_images(self):
+        """Let go of the check, and with it of the images it looks at."""
+        self._check, self.finish = None, copy.deepcopy
+
+    def is_due(self, step):
+        """Whether to look after this many steps."""
+        return step % self._every == 0
+
+    def look(self, encoder, step):
+        """Check an encoder; return whether training should stop."""
+        encoder = self.finish(encoder)
+        score = self._check(encoder)  # first: an interrupt leaves nothing half done
+        self.steps.append(step)
+        self.scores.append(score)
+        if self.best == len(self.scores) - 1:
+            self.best_encoder = encoder
+        if self.first_encoder is None:
+            self.first_encoder = self.best_encoder
+        if self._patience is None:
+            return False
+        return len(self.scores) - 1 - self.best >= self._patience
 
 
 def check_curve(curve):

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 
 from skpatchsvdd._training.crops import Sampler, add_noise
 from skpatchsvdd._training.loop import Objective
-from skpatchsvdd._training.pairs import DIRECTIONS, grid_steps, make_classifiers
+from skpatchsvdd._training.losses import DIRECTIONS, grid_steps, make_classifiers
 
 
 class PatchSVDDLoss(Objective):

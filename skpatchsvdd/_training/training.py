@@ -11,14 +11,12 @@ from sklearn.exceptions import ConvergenceWarning
 
 from skpatchsvdd._encoding import join_encoders, make_encoder
 from skpatchsvdd._images import pixels_to_float
-from skpatchsvdd._training.crops import CropSampler
-from skpatchsvdd._training.defects import Fillings, draw_places, take_masked
-from skpatchsvdd._training.dense_losses import DenseLoss
-from skpatchsvdd._training.embedding import EmbeddingLoss, FeaturePool
-from skpatchsvdd._training.loop import run_training
+from skpatchsvdd._training.crops import CropSampler, Fillings, draw_places, take_masked
+from skpatchsvdd._training.embedding import EmbeddingLoss, FeaturePool, whiten
+from skpatchsvdd._training.loop import Watch, run_training
+from skpatchsvdd._training.losses import DenseLoss
 from skpatchsvdd._training.paper import PairSampler, PatchSVDDLoss
-from skpatchsvdd._training.validation import DefectCheck, Watch, make_copies
-from skpatchsvdd._training.whitening import whiten
+from skpatchsvdd._training.validation import DefectCheck, make_copies
 from skpatchsvdd._utils import draw_seed, training_layout, warn
 
 # Number of checks during training: as few as still catch a collapse, since one takes as
@@ -89,13 +87,8 @@ def _train(images, context, former, embedded, masked):
         return former._replace(encoder=encoder)
     if not options.trains:
         return TrainedEncoder(encoder, {}, Watch(None, 1), options.lam)
-    size = options.patch_size
-    if embedded is None and images.image_shape[:2] == (size, size):
-        warn(
-            f"images of {size} x {size} hold a single patch of patch_size={size}, so "
-            "that there are no neighbouring patches to learn directions from. Pass "
-            "larger images, a smaller patch_size, or max_iter=0."
-        )
+    if embedded is None:
+        _warn_of_one_patch(images.image_shape[:2], options.patch_size)
     checked, trained = split_images(len(images), options, rng)
     trained = images.take(_choose_images(images, trained, rng))
     sampler = _make_sampler(trained, masked, context, generator, embedded)
@@ -104,7 +97,7 @@ def _train(images, context, former, embedded, masked):
         n_pairs = options.max_iter * options.batch_size
         sampler = FeaturePool(encoder, sampler, options.damages, n_pairs)
     watch = make_watch(images, checked, context, cpu, sampler)
-    watch.look(encoder, 0)
+    watch.look(encoder, 0)  # as it begins
     for parameter in encoder.trained_parameters():
         parameter.requires_grad_(True)
     if embedded is not None:
@@ -118,6 +111,16 @@ def _train(images, context, former, embedded, masked):
     n_steps = len(next(iter(curve.values())))
     chosen = _choose_weights(encoder, watch, n_steps, options.early_stopping)
     return TrainedEncoder(chosen.cpu(), curve, watch, options.lam)
+
+
+def _warn_of_one_patch(image_size, size):
+    """Warn if images are no larger than a patch."""
+    if image_size == (size, size):
+        warn(
+            f"images of {size} x {size} hold a single patch of patch_size={size}, so "
+            "that there are no neighbouring patches to learn directions from. Pass "
+            "larger images, a smaller patch_size, or max_iter=0."
+        )
 
 
 def make_objective(encoder, sampler, options, generator):
@@ -209,7 +212,7 @@ def _initial_encoder(options, n_channels, former, embedded, generator):
     return copy.deepcopy(first)
 
 
-def _make_sampler(images, masked, context, generator, embedded=None):
+def _make_sampler(images, masked, context, generator, embedded):
     setting, options = context.setting, context.options
     pixels = _load_pixels(images, setting.device)
     center, roi = (

@@ -1,16 +1,13 @@
-"""Checks of a training: how well synthetic defects are found, the best weights."""
-
-import copy
+"""Checks of a training on images: how well synthetic defects are found."""
 
 import numpy as np
 import torch
 
-from skpatchsvdd._bank import collect_banks, make_index
+from skpatchsvdd._bank import ExactIndex, collect_banks
 from skpatchsvdd._encoding import find_units, largest_patch
 from skpatchsvdd._images import pixels_to_float, stack_images
 from skpatchsvdd._scoring import DeviceBank, FittedBank, score_images
-from skpatchsvdd._training.crops import relight
-from skpatchsvdd._training.defects import damage_images
+from skpatchsvdd._training.crops import damage_images, relight
 from skpatchsvdd._utils import Draws
 from skpatchsvdd.metrics import detection_auroc
 
@@ -61,59 +58,12 @@ class DefectCheck:
         weight = self._options.position_weight
         units = find_units(dense, self._compared, weight, rng)
         banks = collect_banks(dense, self._bank, units, None, rng)
-        indexes = [make_index(x, "exact", dense.device, None, 0) for x in banks]
+        indexes = [ExactIndex(x) for x in banks]
         bank = FittedBank(setting=self._setting, indexes=indexes, units=units)
         scores = score_images(self._images, DeviceBank(dense, bank))
         if not np.isfinite(scores).all():
             return 0.0
         return detection_auroc(self._labels, scores)
-
-
-class Watch:
-    """Checks an encoder now and then while it is trained, and keeps the best weights.
-
-    ``check(encoder)`` gives a score, high is good, every so many steps; `patience` is
-    the number of checks without a better one after which to stop, None never stops.
-    `first_encoder` and `best_encoder` are copies on the CPU from the first look and
-    from the best one, as ``finish(encoder)`` makes them of what is trained; `kept` is
-    the step whose weights were kept in the end.
-    """
-
-    def __init__(self, check, every, patience=None):
-        self.steps, self.scores = [], []
-        self.first_encoder = self.best_encoder = None
-        self.kept = 0
-        self.finish = copy.deepcopy
-        self._check = check
-        self._every = every
-        self._patience = patience
-
-    @property
-    def best(self):
-        """Index of the best score among all checks; the later one of equals."""
-        return len(self.scores) - 1 - int(np.argmax(self.scores[::-1]))
-
-    def forget_images(self):
-        """Let go of the check, and with it of the images it looks at."""
-        self._check, self.finish = None, copy.deepcopy
-
-    def is_due(self, step):
-        """Whether to look after this many steps."""
-        return step % self._every == 0
-
-    def look(self, encoder, step):
-        """Check an encoder; return whether training should stop."""
-        encoder = self.finish(encoder)
-        score = self._check(encoder)  # first: an interrupt leaves nothing half done
-        self.steps.append(step)
-        self.scores.append(score)
-        if self.best == len(self.scores) - 1:
-            self.best_encoder = encoder
-        if self.first_encoder is None:
-            self.first_encoder = self.best_encoder
-        if self._patience is None:
-            return False
-        return len(self.scores) - 1 - self.best >= self._patience
 
 
 def _choose_window(image_size, roi, patch_size):

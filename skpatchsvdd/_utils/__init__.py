@@ -25,18 +25,26 @@ from skpatchsvdd._utils.files import (
     open_regular,
     replaced_when_whole,
 )
+from skpatchsvdd._utils.messages import (
+    CallbackSupportMixin,
+    Report,
+    SuspectsFound,
+    TrainingInterrupted,
+    TrainingKept,
+    TwinsFound,
+    check_array,
+    check_finite_scores,
+    column_or_1d,
+    open_report,
+    say_time_left,
+    warn,
+)
 from skpatchsvdd._utils.pipelines import (
     detector_of,
     inspect_by,
     maps_of,
     masks_of,
     offset_of,
-)
-from skpatchsvdd._utils.progress import (
-    CallbackSupportMixin,
-    Report,
-    open_report,
-    say_time_left,
 )
 from skpatchsvdd._utils.saving import (
     Saved,
@@ -52,14 +60,4 @@ from skpatchsvdd._utils.threads import (
     map_ahead,
     map_in_threads,
     safe_after_fork,
-)
-from skpatchsvdd._utils.warnings import (
-    SuspectsFound,
-    TrainingInterrupted,
-    TrainingKept,
-    TwinsFound,
-    check_array,
-    check_finite_scores,
-    column_or_1d,
-    warn,
 )

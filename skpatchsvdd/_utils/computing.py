@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from skpatchsvdd._utils.messages import warn
 from skpatchsvdd._utils.threads import (
     make_lock,
     safe_after_fork,
     sleeping_teams,
     torch_threads,
 )
-from skpatchsvdd._utils.warnings import warn
 
 # How to need less of a GPU's memory, by the method that ran out of it.
 _LESS_MEMORY = {

@@ -3,8 +3,8 @@ import pytest
 import torch
 from scipy.spatial.distance import cdist
 
-from skpatchsvdd._bank import coreset
-from skpatchsvdd._bank.coreset import Coreset, choose_centers
+from skpatchsvdd._bank import collect
+from skpatchsvdd._bank.collect import Coreset, choose_centers
 
 CPU = torch.device("cpu")
 
@@ -21,7 +21,7 @@ def plain_centers(points, n_centers):
 
 @pytest.mark.parametrize("n_candidates", [1, 7, 512])
 def test_centers_equal_the_plain_way(rng, monkeypatch, n_candidates):
-    monkeypatch.setattr(coreset, "_N_CANDIDATES", n_candidates)
+    monkeypatch.setattr(collect, "_N_CANDIDATES", n_candidates)
     points = rng.normal(size=(300, 4)).astype(np.float32)
     chosen = choose_centers(torch.from_numpy(points), 60)
     assert chosen.tolist() == plain_centers(points, 60)
@@ -50,7 +50,7 @@ def test_a_small_stream_is_kept_whole(rng):
 
 
 def test_a_stream_is_covered(rng, monkeypatch):
-    monkeypatch.setattr(coreset, "_CPU_WAITING", (300, 2**26))
+    monkeypatch.setattr(collect, "_CPU_WAITING", (300, 2**26))
     rows = rng.normal(size=(5000, 8)).astype(np.float32)
     kept, owners = fill(200, rows, 50)
     assert len(kept) == 200

@@ -9,8 +9,9 @@ import torch
 from reference import nearest_distances
 from scipy.spatial.distance import cdist
 
-from skpatchsvdd._bank import approximate as searches
-from skpatchsvdd._bank.approximate import ApproximateIndex, make_index
+from skpatchsvdd._bank import collect
+from skpatchsvdd._bank.approximate import ApproximateIndex
+from skpatchsvdd._bank.collect import make_index
 from skpatchsvdd._bank.exact import Bank
 
 
@@ -38,14 +39,14 @@ def query(index, queries):
     ],
 )
 def test_pynndescent_is_asked_where_it_is_wanted(monkeypatch, method, device, expected):
-    monkeypatch.setattr(searches, "ExactIndex", lambda *args: "exact")
-    monkeypatch.setattr(searches, "ApproximateIndex", lambda *args: "approximate")
+    monkeypatch.setattr(collect, "ExactIndex", lambda *args: "exact")
+    monkeypatch.setattr(collect, "ApproximateIndex", lambda *args: "approximate")
     bank = as_bank(np.empty((9, 1), dtype=np.float32))
     assert make_index(bank, method, torch.device(device), None, 0) == expected
 
 
 def test_compilation_is_announced_once(monkeypatch):
-    monkeypatch.setattr(searches, "ApproximateIndex", lambda *args: None)
+    monkeypatch.setattr(collect, "ApproximateIndex", lambda *args: None)
     said = []
     bank, cpu = as_bank(np.zeros((5, 2), dtype=np.float32)), torch.device("cpu")
     monkeypatch.delitem(sys.modules, "pynndescent", raising=False)

@@ -12,7 +12,7 @@ from skpatchsvdd import PatchSVDD
 from skpatchsvdd._comparison import arrange
 from skpatchsvdd._encoding import ProceduralEncoder
 from skpatchsvdd._scoring.inspect import encode_each, search
-from skpatchsvdd._training.whitening import whitening_matrix
+from skpatchsvdd._training.embedding import whitening_matrix
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from settings import SEED
 
-from skpatchsvdd._calibration.threshold import (
+from skpatchsvdd._calibration.calibration import (
     p_values_from_scores,
     threshold_from_scores,
 )

@@ -1,6 +1,6 @@
 import torch
 
-from skpatchsvdd._training.defects import _MOVES, _smooth, _Source, damage_images
+from skpatchsvdd._training.crops import _MOVES, _smooth, _Source, damage_images
 from skpatchsvdd._utils import Draws
 
 

@@ -7,8 +7,7 @@ from settings import SEED
 
 from skpatchsvdd import Training
 from skpatchsvdd._training import training
-from skpatchsvdd._training.crops import CropSampler
-from skpatchsvdd._training.defects import Fillings, draw_places
+from skpatchsvdd._training.crops import CropSampler, Fillings, draw_places
 from skpatchsvdd._utils import Draws
 
 DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]

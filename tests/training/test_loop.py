@@ -11,10 +11,9 @@ from trainings import interrupt
 from skpatchsvdd._encoding.registry import make_encoder
 from skpatchsvdd._training import loop
 from skpatchsvdd._training.crops import CropSampler
-from skpatchsvdd._training.dense_losses import DenseLoss
-from skpatchsvdd._training.loop import Adam, check_curve, cosine, run_training
+from skpatchsvdd._training.loop import Adam, Watch, check_curve, cosine, run_training
+from skpatchsvdd._training.losses import DenseLoss
 from skpatchsvdd._training.paper import PairSampler, PatchSVDDLoss
-from skpatchsvdd._training.validation import Watch
 from skpatchsvdd.datasets import make_textures
 
 DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]

@@ -4,16 +4,14 @@ import torch
 from settings import SEED
 
 from skpatchsvdd._encoding.registry import make_encoder
-from skpatchsvdd._training import crops, dense_losses
+from skpatchsvdd._training import crops, losses
 from skpatchsvdd._training.crops import CropSampler
-from skpatchsvdd._training.dense_losses import (
+from skpatchsvdd._training.losses import (
+    DIRECTIONS,
     DenseLoss,
     damage_loss,
     damaged_fraction,
     describe_pairs,
-)
-from skpatchsvdd._training.pairs import (
-    DIRECTIONS,
     distance,
     draw_pairs,
     find_nearest,
@@ -56,7 +54,7 @@ def test_the_paper_s_losses_by_hand():
 def test_distance_by_hand_and_its_gradient_at_zero():
     x = torch.tensor([[3.0, 0.0], [1.0, 1.0]], requires_grad=True)
     y = torch.tensor([[0.0, 4.0], [1.0, 1.0]])
-    result = distance(x, y, dim=1)
+    result = distance(x, y)
     torch.testing.assert_close(result.detach(), torch.tensor([5.0, 0.0]))
     result.sum().backward()
     assert torch.isfinite(x.grad).all()
@@ -76,7 +74,7 @@ def test_damage_loss_by_hand():
 
 
 def test_damage_loss_compares_with_a_part_of_a_large_batch(monkeypatch):
-    monkeypatch.setattr(dense_losses, "_N_COMPARED", 2)
+    monkeypatch.setattr(losses, "_N_COMPARED", 2)
     plain = torch.tensor([[0.0], [10.0], [20.0], [30.0]])
     # Of the others, the first and the third are looked at.
     seen_again = torch.tensor([[19.0], [27.0], [26.0], [31.0]])
@@ -152,7 +150,7 @@ def test_a_task_of_weight_0_is_not_computed(monkeypatch):
     encoder, sampler, objective = make_dense(damage_weight=0.0)
     monkeypatch.setattr(crops, "damage_images", None)  # nor are defects drawn
     batch = objective.draw(sampler)
-    monkeypatch.setattr(dense_losses, "damage_loss", None)
+    monkeypatch.setattr(losses, "damage_loss", None)
     terms = objective(encoder, batch)
     assert not [name for name in terms if name.startswith("damage")]
 

@@ -4,7 +4,7 @@ import torch
 
 from skpatchsvdd._encoding.scales import SCALES
 from skpatchsvdd._training import paper
-from skpatchsvdd._training.pairs import DIRECTIONS, draw_pairs
+from skpatchsvdd._training.losses import DIRECTIONS, draw_pairs
 from skpatchsvdd._training.paper import PairSampler
 from skpatchsvdd._utils import Draws
 

@@ -9,7 +9,7 @@ from settings import SEED
 
 from skpatchsvdd import PatchSVDD
 from skpatchsvdd._images import check_images
-from skpatchsvdd._options import resolve_options
+from skpatchsvdd._parameters import resolve_options
 from skpatchsvdd._training import training
 
 CPU = torch.device("cpu")

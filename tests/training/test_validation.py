@@ -9,9 +9,10 @@ from skpatchsvdd import PatchSVDD
 from skpatchsvdd._encoding.dense import DenseSetting
 from skpatchsvdd._encoding.registry import make_encoder
 from skpatchsvdd._images.arrays import check_images
-from skpatchsvdd._options import resolve_options
+from skpatchsvdd._parameters import resolve_options
 from skpatchsvdd._training import validation
-from skpatchsvdd._training.validation import DefectCheck, Watch, make_copies
+from skpatchsvdd._training.loop import Watch
+from skpatchsvdd._training.validation import DefectCheck, make_copies
 from skpatchsvdd.datasets import make_textures
 
 

@@ -9,7 +9,7 @@ from settings import SEED
 
 from skpatchsvdd import PatchSVDD
 from skpatchsvdd._encoding import ProceduralEncoder
-from skpatchsvdd._training.whitening import shrinkage, whitening_matrix
+from skpatchsvdd._training.embedding import shrinkage, whitening_matrix
 from skpatchsvdd.datasets import make_textures
 
 N_IMAGES = 6

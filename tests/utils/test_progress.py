@@ -3,8 +3,8 @@ import sys
 
 import pytest
 
-from skpatchsvdd._utils import progress
-from skpatchsvdd._utils.progress import Progress
+from skpatchsvdd._utils import messages
+from skpatchsvdd._utils.messages import Progress
 
 
 def run(capsys, *, total=60):
@@ -52,7 +52,7 @@ def test_a_bar_that_was_not_drawn_ends_nothing(capsys, done, is_shown):
 def slow(monkeypatch):
     """A clock of which every look takes a second."""
     seconds = itertools.count(1.0)
-    monkeypatch.setattr(progress.time, "monotonic", lambda: next(seconds))
+    monkeypatch.setattr(messages.time, "monotonic", lambda: next(seconds))
 
 
 def test_a_long_job_says_how_long_it_takes(capsys, slow):

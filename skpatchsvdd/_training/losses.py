@@ -1,4 +1,4 @@
-"""The losses of dense training, on all patches of crops."""
+"""Pairs of patches, and the losses of dense training on them."""
 
 import functools
 import itertools
@@ -7,21 +7,22 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from skpatchsvdd._encoding import grid_shape
 from skpatchsvdd._gpu import run_concurrently
 from skpatchsvdd._training.loop import Objective
-from skpatchsvdd._training.pairs import (
-    TINY,
-    distance,
-    draw_pairs,
-    find_nearest,
-    look_up,
-    make_classifiers,
-    number_cells,
-    pairs_of_a_crop,
-)
+from skpatchsvdd._utils import as_columns, expand, halve_squares
 
+# Added to distances, so that their logarithms and gradients stay finite.
+TINY = 1e-6
+# The paper's classifier of L_SSL.
+_HIDDEN, _SLOPE = 128, 0.1
+# The eight neighbours of a 3 x 3 grid, as (down, right).
+DIRECTIONS = ((-1, -1), (-1, 0), (-1, 1), (0, -1), (0, 1), (1, -1), (1, 0), (1, 1))
+# Pairs per step and scale, about, and the fewest and the most per crop. More pairs cost
+# little, since the features are computed anyway, and help where crops are few.
+_N_PAIRS, _MIN_PAIRS, _MAX_PAIRS = 4096, 256, 512
 # Standard deviation of features that the scale term aims at.
 _FEATURE_STD = 0.5
 # A patch counts as damaged if more than the first fraction of its pixels is, ten of
@@ -31,6 +32,100 @@ DAMAGED, _FULLY_DAMAGED = 0.01, 0.03
 _FAR = 4.0
 # Plain patches of a batch that a damaged one is compared with, besides its own.
 _N_COMPARED = 4096
+
+
+def draw_pairs(n_crops, n_each, crop_size, patch_size, stride, draws):
+    """Draw pairs of cells, patches a stride apart, in the feature maps of crops.
+
+    Returns crop, row and column of both ends, (n_pairs, 3) each, and the index of their
+    direction, (n_pairs,). Along each axis that the direction changes, the second lies
+    3K/4 to K - 1 pixels away, rounded down to strides, so that both overlap, or a
+    stride where patches lie side by side, or as far as the crop allows. A crop that
+    holds a single patch gives pairs of it with itself.
+    """
+    n_pairs = n_crops * n_each
+    n_cells = (crop_size - patch_size) // stride + 1
+    high = min(max(-(-patch_size // stride), 2), n_cells)
+    low = max(3 * patch_size // 4 // stride, 1)
+    if low >= high:
+        low = high // 2
+    direction = draws.integers(0, len(DIRECTIONS), (n_pairs,))
+    step = grid_steps(direction, 3) * draws.integers(
+        low, max(high, low + 1), (n_pairs, 2)
+    )
+    room = n_cells - step.abs()
+    cell = (draws.uniform(0, 1, (n_pairs, 2)) * room).long() - step.clamp(max=0)
+    crop = torch.arange(n_crops, device=draws.device).repeat_interleave(n_each)
+    first = torch.cat([crop[:, None], cell], dim=1)
+    second = torch.cat([crop[:, None], cell + step], dim=1)
+    return first, second, direction
+
+
+def pairs_of_a_crop(n_crops):
+    """Return how many pairs of a scale each of so many crops of a step gives."""
+    return min(max(_N_PAIRS // n_crops, _MIN_PAIRS), _MAX_PAIRS)
+
+
+def number_cells(cells, grid):
+    """Numbers of cells (n, 3), counted along all maps of a grid (rows, cols)."""
+    crop, row, col = cells.unbind(dim=1)
+    return (crop * grid[0] + row) * grid[1] + col
+
+
+def grid_steps(number, width):
+    """Return the steps from the middle of a square to its other cells, (n, 2).
+
+    They are numbered row by row, those of width 3 as `DIRECTIONS` are. By arithmetic,
+    since a recorded step cannot copy a table to the device.
+    """
+    cell = number + (number >= width * width // 2).long()
+    rows = torch.div(cell, width, rounding_mode="floor")
+    return torch.stack([rows, cell % width], dim=1) - width // 2
+
+
+@torch.no_grad()
+def find_nearest(x, others, is_exact=False):
+    """Return the index of the nearest of `others` for each row, (n,)."""
+    with torch.autocast(x.device.type, enabled=False):
+        # In a fifth of the time, or one that is hardly farther.
+        if x.is_cuda and not is_exact:
+            x, others = x.half(), others.half()
+        products = expand(halve_squares(others), x, as_columns(others))
+        return products.min(dim=1).indices  # `argmin` takes four times as long on CPUs
+
+
+def distance(x, y):
+    """Euclidean distance along axis 1, with a finite gradient at 0."""
+    return ((x - y).square().sum(dim=1) + TINY**2).sqrt()
+
+
+def look_up(table, index):
+    """Rows of a table, (n, D), with a gradient that is reproducible to the last bit.
+
+    On a CPU the gradient of an indexed read is summed by all threads in any order.
+    """
+    if table.device.type == "cpu":
+        return F.embedding(index, table)
+    return table[index]
+
+
+def make_classifiers(encoder):
+    """Return, for each scale, what tells directions from differences of features."""
+    widths = (encoder.config[1], _HIDDEN, _HIDDEN, len(DIRECTIONS))
+    classifiers = nn.ModuleList()
+    for _ in encoder.patch_sizes:
+        layers = []
+        for n_in, n_out in itertools.pairwise(widths):
+            layers += [_EmptyLinear(n_in, n_out), nn.LeakyReLU(_SLOPE)]
+        classifiers.append(nn.Sequential(*layers[:-1]))
+    return classifiers
+
+
+class _EmptyLinear(nn.Linear):
+    """A layer that leaves the global random state alone when it is made."""
+
+    def reset_parameters(self):
+        """Leave the weights as they are; `Objective.reset_parameters` follows."""
 
 
 class Pairs(NamedTuple):
@@ -157,8 +252,8 @@ class DenseLoss(Objective):
         """Return the SVDD' and the scale term."""
         # Far enough in the batch to be another crop, where there are several.
         far = len(x) // 2
-        apart = distance(x, x.roll(far, dims=0), dim=1) + TINY
-        svdd = torch.log1p(distance(x, seen_again, dim=1) / apart)
+        apart = distance(x, x.roll(far, dims=0)) + TINY
+        svdd = torch.log1p(distance(x, seen_again) / apart)
         is_far_seen = None if is_seen is None else is_seen.roll(far)
         scale = _mean(apart.log(), is_seen, is_far_seen) - self.log_distance
         is_intact = (damaged == 0).float()
@@ -189,9 +284,9 @@ def damage_loss(plain, seen_again, damaged, is_seen=None, is_exact=False):
     if is_seen is not None:  # what does not count is far from everything
         far = _FAR * (1 + others.detach().abs().amax())
         others = torch.where(is_seen[::every, None] == 0, far, others)
-    between = distance(plain, seen_again, dim=1)
+    between = distance(plain, seen_again)
     nearest = look_up(others, find_nearest(seen_again, others, is_exact))
-    nearest = torch.minimum(between, distance(seen_again, nearest, dim=1))
+    nearest = torch.minimum(between, distance(seen_again, nearest))
     usual = _mean(between, (damaged == 0).float(), is_seen)
     return _mean(torch.log1p(usual / nearest), weight, is_seen)
 
