@@ -3,8 +3,8 @@
 Each setting is fitted to a part of the training images of each category. The others,
 with synthetic defects, judge it by several measures, and the test images say what it is
 worth: the areas under the ROC curve of images (det) and of pixels (seg). For each
-measure: the Spearman correlation with det over the settings, by category and in the
-mean; and how far the det of the setting that it chooses lies above that of the default,
+measure: the Spearman correlation with det over the settings, by category, in the mean,
+and of the means over categories; and how far the det of the setting that it chooses lies above that of the default,
 in the mean and at worst, and below the best.
 
 Example: python benchmarks/bench_judge.py --data DATA --categories mvtec/bottle
@@ -305,10 +305,22 @@ def summarize(rows, measure):
     correlations = list(result.values())[1:]
     return result | {
         "mean": float(np.mean(correlations)),
+        "of means": correlate_means(rows, measure),
         "chosen - default": -float(np.mean(losses)),
         "worst": -float(np.max(losses)),
         "best - chosen": float(np.mean(missed)),
     }
+
+
+def correlate_means(rows, measure):
+    """Return the correlation over the settings of the means over categories."""
+    means = []
+    for key in ("det", measure):
+        groups = {}
+        for row in rows:
+            groups.setdefault(row["setting"], []).append(row[key])
+        means.append([np.mean(x) for x in groups.values()])
+    return float(spearmanr(*means).statistic)
 
 
 if __name__ == "__main__":

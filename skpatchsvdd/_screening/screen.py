@@ -64,8 +64,9 @@ def find_defective(normal, options, device, roi, n_defective=None):
 class Screen:
     """Some images, and how far their patches are from those of each other one.
 
-    As they are scored by default, but by the features of "procedural", half whitened
-    and not trained, of every patch or every few.
+    By the features of "procedural", half whitened and not trained, of every patch or
+    every few, and by distances as they are: local normal variation would be that of
+    defective images, too.
     """
 
     def __init__(self, images, owners, options, device, roi):
@@ -84,14 +85,13 @@ class Screen:
             for i, owner in enumerate(self._owners)
         ]
         variations = None
-        if options.relative_weight > 0 or self._sees_damage:
+        if self._sees_damage:
             variations = [self._make_variation(k) for k in range(len(self._rows))]
         fitted = FittedBank(
             setting=setting,
             indexes=[None] * len(self._rows),
             units=[0.0] * len(self._rows),
             variations=variations,
-            relative_weight=options.relative_weight,
             comparison_weight=options.comparison_weight,
             score_pixels=options.score_pixels,
         )
