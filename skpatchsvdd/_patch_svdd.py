@@ -866,6 +866,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         check_costs(miss_cost, alarm_cost)
+        self._validate_params()
         now = take_snapshot(self)
         images = now._check_scored_images(X)
         labels = check_defects(y, None, images)
@@ -878,7 +879,7 @@ class PatchSVDD(CallbackSupportMixin, OutlierMixin, BaseEstimator):
         warn_of_contradictions(images, labels, scores, now._fitted)
         good, defective = scores[labels.normal], scores[labels.defective]
         calibration, facts = now._calibration.tune(
-            good, defective, miss_cost, alarm_cost
+            good, defective, now.false_alarm_rate, miss_cost, alarm_cost
         )
         self._set_learnt(now, now._fitted, calibration)
         return Bunch(scores=scores, **facts)

@@ -123,6 +123,16 @@ def test_labels_set_the_threshold_and_facts_say_what_that_means(est, labelled):
     assert facts.false_alarm_range == pytest.approx(bound_rate(below, 8))
 
 
+def test_it_is_near_that_of_a_rate_that_was_set_since(est, labelled):
+    former = est.offset_
+    est.set_params(false_alarm_rate=0.4)
+    by_rate = pickle.loads(pickle.dumps(est)).fix_threshold(None).offset_
+    facts = est.tune_threshold(labelled.images, labelled.labels)
+    scores = facts.scores[:6], facts.scores[6:]
+    assert facts.threshold == tune_threshold(*scores, by_rate, math.inf, 1.0)
+    assert facts.threshold != tune_threshold(*scores, former, math.inf, 1.0)
+
+
 @pytest.mark.parametrize(("miss_cost", "alarm_cost"), [(1.5, 1), (2.5, 1), (2.5, 2)])
 def test_costs_decide_what_is_missed(est, labelled, miss_cost, alarm_cost):
     # Three good images are as odd as one of the defects, and the other is not at all.

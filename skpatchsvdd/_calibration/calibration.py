@@ -147,9 +147,12 @@ class Calibration(Saved):
         n = len(self.used_scores if owners is None else np.unique(owners))
         return bound_rate(max(self.alarm_rate(offset) * (n + 1) - 1, 0), n)
 
-    def tune(self, good, defective, miss_cost, alarm_cost):
-        """Return one with a threshold fixed by labelled scores, and facts about it."""
-        former = self.offset(self.rate, name=None)
+    def tune(self, good, defective, rate, miss_cost, alarm_cost):
+        """Return one with a threshold fixed by labelled scores, and facts about it.
+
+        The nearest one to that of a rate of false alarms.
+        """
+        former = self.offset(rate, name=None)
         offset = tune_threshold(good, defective, former, miss_cost, alarm_cost)
         n_alarms, n_misses = (
             int((good < offset).sum()),

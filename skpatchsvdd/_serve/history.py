@@ -88,6 +88,8 @@ class History:
         """Copy the file of an image that is reviewed."""
         with replaced_when_whole(self.images / name_image(image)) as partial:
             shutil.copyfile(image["file"], partial)
+            if digest_file(partial) != image["digest"]:
+                raise RefusedError("its file has changed while it was copied.")
             _put_on_disk(partial)
 
     def list_entries(self):
