@@ -4,8 +4,8 @@ Each setting is fitted to a part of the training images of each category. The ot
 with synthetic defects, judge it by several measures, and the test images say what it is
 worth: the areas under the ROC curve of images (det) and of pixels (seg). For each
 measure: the Spearman correlation with det over the settings, by category, in the mean,
-and of the means over categories; and how far the det of the setting that it chooses lies above that of the default,
-in the mean and at worst, and below the best.
+and of the means over categories; and how far the det of the setting that it chooses
+lies above that of the default, in the mean and at worst, and below the best.
 
 Example: python benchmarks/bench_judge.py --data DATA --categories mvtec/bottle
 Example: python benchmarks/bench_judge.py --data DATA --jobs 4 --save probes.npz

@@ -166,10 +166,10 @@ def test_what_looks_like_a_good_image_and_boxes_of_what_was_found(tab, tmp_path)
     assert tab.run(DIALOG) == "really defective"
     regions = tab.run("opened.regions")
     tab.press("Escape")
-    good, defective = read_review(save(tab, tmp_path)).images
-    assert good.similar
-    assert not defective.similar
-    assert defective.boxes == [tuple(x[:4]) for x in regions]
+    found = {x.verdict: x for x in read_review(save(tab, tmp_path)).images}
+    assert found["good"].similar
+    assert not found["defective"].similar
+    assert found["defective"].boxes == [tuple(x[:4]) for x in regions]
 
 
 def test_the_page_says_what_to_do_next(tab):

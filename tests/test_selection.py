@@ -128,8 +128,11 @@ def test_a_line_that_stands_still_says_since_when(part, monkeypatch):
         assert state["standstill"]["usual"] > 0
 
 
-def test_an_image_called_good_that_looks_defective_is_doubted(part):
+def test_an_image_called_good_that_looks_defective_is_doubted(part, photos):
     model, folder = part
+    ruined = photos[1].copy()
+    ruined[10:30:2, 10:30] = 255
+    put(folder, "Bad.png", ruined)
     with serve_here(model, "--watch", folder) as line:
         line.wait_for(4)
         ids = {x["name"]: x["id"] for x in line.get("/api/images")["images"]}
