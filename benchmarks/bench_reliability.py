@@ -200,7 +200,8 @@ def running_http(folder, port, rate=5):
             self.send_header("Content-Type", kind)
             self.end_headers()
             for body in itertools.cycle(bodies):
-                head = f"--frame\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+                length = f"Content-Length: {len(body)}\r\n\r\n".encode()
+                head = b"--frame\r\nContent-Type: image/jpeg\r\n" + length
                 try:
                     self.wfile.write(head + body + b"\r\n")
                 except OSError:
