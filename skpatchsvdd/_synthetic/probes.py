@@ -179,7 +179,9 @@ def _relit(rng, images, i, cover):
 def _of_other_contrast(rng, images, i, cover):
     """Show the image with less or more contrast, around the mean of the place."""
     factor = rng.choice([rng.uniform(0, 0.6), rng.uniform(1.6, 3)])
-    mean = np.average(images[i], axis=(0, 1), weights=np.maximum(cover, 1e-6))
+    # Along one axis: before numpy 2 there are no weights for two.
+    pixels = images[i].reshape(-1, images.shape[3])
+    mean = np.average(pixels, axis=0, weights=np.maximum(cover, 1e-6).ravel())
     return mean + factor * (images[i] - mean)
 
 
