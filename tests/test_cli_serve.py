@@ -368,6 +368,15 @@ def test_a_change_that_a_kill_came_into_is_noted_as_what_it_was(tmp_path):
     assert len(history.list_entries()) == 2
 
 
+def test_an_image_that_changes_while_it_is_copied_is_not_kept(tmp_path):
+    history = History(tmp_path / "part.model")
+    file = tmp_path / "new.png"
+    file.write_bytes(b"changed")
+    with pytest.raises(RefusedError, match="has changed"):
+        history.keep_image({"file": str(file), "digest": "0" * 16})
+    assert not history.images.exists() or not list(history.images.iterdir())
+
+
 def interrupt(*_):
     raise KeyboardInterrupt
 

@@ -95,9 +95,10 @@ def _read_scales(found, logits, bank, score_pixels):
     if found.near is not None:
         raise_them, near = bank.feedback.apply, found.near
         distances.append({i: raise_them(x, near[i]) for i, x in distances[0].items()})
-    factors = [_make_maps(x, found.variation, bank) for x in distances]
+    variation = found.variation if bank.weights[1] > 0 else None
+    factors = [_make_maps(x, variation, bank) for x in distances]
     maps = [geometric_mean(x, bank.weights) for x in factors]
-    deciding = [x[-1] if bank.weights[1] > 0 else x[0] for x in factors]
+    deciding = [x[-1] for x in factors]
     abnormality = [mean_of_largest(x, score_pixels) for x in deciding]
     if logits is not None:
         odds = [torch.exp(bank.comparison_weight * logits)]

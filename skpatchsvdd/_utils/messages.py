@@ -1,4 +1,7 @@
-"""What a call says: warnings at the user's line, bars, callbacks of scikit-learn."""
+"""What a call says: warnings at the user's line, bars, callbacks of scikit-learn.
+
+And checks of scikit-learn that leave the filters of warnings alone.
+"""
 
 import sys
 import time
